@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from rmqha.common.message.message_ext import MessageClientExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
 from rmqha.pipeline.calendar_time import LAST_MS, micros
+from rmqha.pipeline.options import Options, PipelineError
 from rmqha.tools.command.cluster.cluster_list_sub_command import _broker_row
 from rmqha.tools.command.consumer.consumer_progress_sub_command import _group
 from rmqha.tools.command.message.message_text import message_fields, message_text
@@ -170,6 +172,16 @@ def test_one_broker_with_nan_leaves_the_others_as_they_are():
 def test_a_topic_of_any_offsets_and_times_is_shown(end, last_ms, per_s):
     detail = TopicDetail("T", (QueueRow("b", 0, 0, end, last_ms, per_s),), ())
     assert rows.topic_queues(detail, 1_764_000_000_000).rows
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "9" * 400, "9" * 20])
+@pytest.mark.parametrize("unit", ["", "m"])
+def test_a_size_or_a_time_of_too_many_digits_is_an_error_of_the_option(digits, unit):
+    options = Options({"some": digits + unit}, ["some"], "here")
+    for read in (options.size, options.duration):
+        with pytest.raises(PipelineError, match="some") as caught:
+            read("some", 1)
+        assert len(str(caught.value)) < 400
 
 
 # Where a calendar is asked about a number: it is this host's clock, or the place says what to do beyond the calendar.
