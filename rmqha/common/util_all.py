@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 import zlib
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import overload
 
 log = logging.getLogger("RocketmqCommon")
@@ -79,6 +79,14 @@ def format_date(timestamp: int) -> str:
     Java: org.apache.rocketmq.common.UtilAll#formatDate (4.9.8)
     """
     return _local(timestamp).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def utc_text(timestamp: int) -> str:
+    """yyyy-MM-dd HH:mm:ss.SSS+00:00 of ms; the number itself when it is beyond the calendar."""
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp)).isoformat(" ", "milliseconds")
+    except OverflowError:
+        return str(timestamp)
 
 
 def parse_date(text: str) -> int | None:

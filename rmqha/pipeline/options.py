@@ -6,11 +6,17 @@ from typing import Any, overload
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 _DURATIONS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MOST_DIGITS = 15
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class PipelineError(ValueError):
     """What is wrong, where, and what to do about it."""
+
+
+def _is_number(digits: str) -> bool:
+    """Whether the digits are a number that a long takes, whatever its unit."""
+    return digits.isdecimal() and len(digits) <= _MOST_DIGITS
 
 
 class Options:
@@ -29,7 +35,7 @@ class Options:
 
     def wrong(self, name: str, wanted: str) -> PipelineError:
         """The error for a value that is not valid."""
-        return PipelineError(f"{self.where}, option {name}: {self._values.get(name)!r} is not {wanted}")
+        return PipelineError(f"{self.where}, option {name}: {self._values.get(name, '')[:100]!r} is not {wanted}")
 
     @overload
     def text(self, name: str, default: str) -> str: ...
@@ -87,7 +93,7 @@ class Options:
             return default
         digits = text.rstrip("bkmg")
         unit = text[len(digits):].removesuffix("b") or ""
-        if not digits.isdecimal() or unit not in _SIZES or int(digits) < 1:
+        if not _is_number(digits) or unit not in _SIZES or int(digits) < 1:
             raise self.wrong(name, "a number of bytes such as 134217728 or 128m")
         return int(digits) * _SIZES[unit]
 
@@ -98,7 +104,7 @@ class Options:
             return default
         digits = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
         unit = text[len(digits):].strip()
-        if not digits.isdecimal() or unit not in _DURATIONS:
+        if not _is_number(digits) or unit not in _DURATIONS:
             raise self.wrong(name, "a time such as 90s or 15m")
         return int(digits) * _DURATIONS[unit]
 

@@ -49,5 +49,5 @@ def _lag(source: Any) -> Lag | None:
         return Lag(metrics["avgOffsetsBehindLatest"], metrics["maxOffsetsBehindLatest"],
                    metrics["minOffsetsBehindLatest"], metrics.get("bytesBehindLatest"),
                    metrics.get("isEstimated", False))
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return None  # another format's source, or nothing was planned

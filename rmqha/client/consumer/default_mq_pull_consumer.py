@@ -47,6 +47,7 @@ class DefaultMQPullConsumer(ConsumerFacade):
         self.register_topics: set[str] = set()  # topics whose queues are shared among the group
         self.message_queue_listener: MessageQueueListener | None = None  # told when this consumer's share changed
         self.max_reconsume_times = 16
+        self.keep_bad_bodies = False  # a MissingBody for a body that does not decompress, instead of an error
         self._impl = DefaultMQPullConsumerImpl(self, rpc_hook, client_manager or MQClientManager())
 
     @property

@@ -11,6 +11,7 @@ from rmqha.client.impl.factory.topic_route import (
 )
 from rmqha.client.query_result import QueryResult
 from rmqha.common import mix_all
+from rmqha.common.compression.body_budget import MOST_IN_ALL, BodyBudget
 from rmqha.common.help import faq_url
 from rmqha.common.message import message_client_id_setter, message_const, message_decoder
 from rmqha.common.message.message_ext import MessageExt
@@ -142,9 +143,14 @@ class MQAdminImpl:
         return self._mq_client_factory.mq_client_api_impl.view_message(
             f"{host}:{port}", message_id.offset, self.timeout_millis)
 
-    def query_message(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryResult:
-        """Messages of a topic by key, stored between `begin` and `end` (ms); MQClientException when there are none."""
-        return self._query(topic, key, max_num, begin, end, is_uniq_key=False)
+    def query_message(self, topic: str, key: str, max_num: int, begin: int, end: int,
+                      budget: BodyBudget | None = None) -> QueryResult:
+        """Messages of a topic by key, stored between `begin` and `end` (ms); MQClientException when there are none.
+
+        Their bodies share `budget`, by default 256 MiB: a MissingBody stands in place of one that is damaged or
+        too large.
+        """
+        return self._query(topic, key, max_num, begin, end, False, budget or BodyBudget())
 
     def query_message_by_uniq_key(
         self, topic: str, uniq_key: str, max_num: int = UNIQ_KEY_QUERY_MAX, begin: int | None = None,
@@ -153,9 +159,10 @@ class MQAdminImpl:
         """The message with a unique id; `begin` (ms) is taken from the id when not given."""
         if begin is None:
             begin = message_client_id_setter.get_nearly_time_from_id(uniq_key) - 1_000
-        return self._query(topic, uniq_key, max_num, begin, end, is_uniq_key=True)
+        return self._query(topic, uniq_key, max_num, begin, end, True, BodyBudget(most_each=MOST_IN_ALL))
 
-    def _query(self, topic: str, key: str, max_num: int, begin: int, end: int, is_uniq_key: bool) -> QueryResult:
+    def _query(self, topic: str, key: str, max_num: int, begin: int, end: int, is_uniq_key: bool,
+               budget: BodyBudget) -> QueryResult:
         factory = self._mq_client_factory
         route = factory.get_an_exist_topic_route_data(topic)
         if route is None:
@@ -168,7 +175,7 @@ class MQAdminImpl:
         result = QueryResult(0)
         header = QueryMessageRequestHeader(topic, key, max_num, begin, end)
         for addr in filter(None, addrs):
-            self._query_broker(addr, header, is_uniq_key, result)
+            self._query_broker(addr, header, is_uniq_key, result, budget)
         if is_uniq_key:
             result.message_list = sorted(result.message_list, key=lambda msg: msg.store_timestamp)[:1]
         if not result.message_list:
@@ -176,7 +183,8 @@ class MQAdminImpl:
         return result
 
     def _query_broker(
-        self, addr: str, header: QueryMessageRequestHeader, is_uniq_key: bool, result: QueryResult
+        self, addr: str, header: QueryMessageRequestHeader, is_uniq_key: bool, result: QueryResult,
+        budget: BodyBudget
     ) -> None:
         # Differs: one broker after the other, where Java asks them all at once
         try:
@@ -190,7 +198,8 @@ class MQAdminImpl:
             return
         upto = response.decode_command_custom_header(QueryMessageResponseHeader).indexLastUpdateTimestamp
         result.index_last_update_timestamp = max(result.index_last_update_timestamp, upto)
-        for msg in message_decoder.decodes(response.body or b""):
+        # Differs: Java decompresses all, whatever they grow to, and drops the rest of the answer at a damaged one
+        for msg in message_decoder.decodes(response.body or b"", budget=budget, keep_bad=True):
             if _matches(msg, header.topic, header.key, is_uniq_key):
                 result.message_list.append(msg)
             else:  # the index compares hash codes

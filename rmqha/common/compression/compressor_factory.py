@@ -16,6 +16,15 @@ class CompressionError(ValueError):
     """Bytes that do not decompress, or to more than the limit; or the type's library is missing."""
 
 
+class TooLargeError(CompressionError):
+    """A body that decompresses to more than the limit."""
+
+    @classmethod
+    def beyond(cls, max_size: int) -> "TooLargeError":
+        """For a body alone."""
+        return cls(f"the body decompresses to more than {max_size} bytes")
+
+
 class Compressor(Protocol):
     """Bodies to and from their compressed form. Stateless.
 
@@ -46,8 +55,8 @@ class ZlibCompressor:
             plain = stream.decompress(src, max_size)
         except zlib.error as error:
             raise CompressionError(f"no zlib stream: {error}") from error
-        if stream.unconsumed_tail and not stream.eof:
-            raise CompressionError(f"the body decompresses to more than {max_size} bytes")
+        if not stream.eof and len(plain) >= max_size:
+            raise TooLargeError.beyond(max_size)
         if not stream.eof:
             raise CompressionError("the zlib stream ends too early")
         return plain
@@ -81,8 +90,10 @@ class Lz4Compressor:
             plain: bytes = stream.decompress(src, max_length=max_size)
         except RuntimeError as error:
             raise CompressionError(f"no LZ4 frame: {error}") from error
+        if not stream.eof and not stream.needs_input:
+            raise TooLargeError.beyond(max_size)
         if not stream.eof:
-            raise CompressionError(f"the LZ4 frame ends too early, or has more than {max_size} bytes")
+            raise CompressionError("the LZ4 frame ends too early")
         return plain
 
 
@@ -116,7 +127,7 @@ class ZstdCompressor:
                 pieces.append(stream.decompress(src[start:start + ZSTD_STEP]))
                 size += len(pieces[-1])
                 if size > max_size:
-                    raise CompressionError(f"the body decompresses to more than {max_size} bytes")
+                    raise TooLargeError.beyond(max_size)
                 if stream.eof:
                     return b"".join(pieces)
         except zstandard.ZstdError as error:

@@ -10,6 +10,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rmqha.common.compression import compressor_factory
+from rmqha.common.compression.body_budget import MOST_IN_ALL, BodyBudget, MissingBody
+from rmqha.common.compression.compressor_factory import CompressionError, TooLargeError
 from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import Message
@@ -34,6 +36,14 @@ COMPRESS_LEVEL = 5
 
 _pack_long = layout.LONG.pack
 _MSG_ID_LENGTHS = (layout.HOST_LENGTH + layout.LONG.size, layout.V6_HOST_LENGTH + layout.LONG.size)
+
+
+class BodyDecodeError(MessageDecodeError):
+    """A record whose body does not decompress; the rest of it is sound."""
+
+
+class BodyTooLargeError(BodyDecodeError):
+    """A record whose body decompresses to more than it may."""
 
 
 class MessageId(NamedTuple):
@@ -76,11 +86,13 @@ def decode_properties(buffer: Buffer, position: int = 0) -> dict[str, str] | Non
 
 
 def decode(buffer: Buffer, read_body: bool = True, decompress: bool = True, position: int = 0,
-           is_client: bool = False) -> MessageExt:
+           is_client: bool = False, budget: BodyBudget | None = None) -> MessageExt:
     """The message of the record at `position`; with `is_client` a MessageClientExt.
 
     The body is copied out of `buffer`; a compressed one is decompressed unless `decompress` is false (the flag stays).
-    MessageDecodeError for a damaged record. The body's CRC is not checked, as in Java.
+    `budget`: what it may grow to; None: as far as a message alone may. MessageDecodeError for a damaged record,
+    BodyDecodeError for one of which only the body is, BodyTooLargeError beyond the budget. The body's CRC is not
+    checked, as in Java.
     """
     # Differs: Java answers null for any damage, and does not compare the magic code and TOTALSIZE with the parts.
     parts = layout.decode_parts(buffer, position)
@@ -93,7 +105,9 @@ def decode(buffer: Buffer, read_body: bool = True, decompress: bool = True, posi
     message.store_host = layout.bytes_to_host(store_host)
     if body_length and read_body:
         body = bytes(buffer[parts.body_position:parts.body_position + body_length])
-        message.body = _decompress(body, head.sys_flag, position) if decompress else body
+        if decompress and head.sys_flag & message_sys_flag.COMPRESSED_FLAG:
+            body = _decompress(body, head.sys_flag, position, budget or _alone())
+        message.body = body
     start = parts.topic_position
     message.topic = layout.decode_text(buffer[start:start + parts.topic_length])
     if parts.properties_length:
@@ -108,32 +122,83 @@ def decode(buffer: Buffer, read_body: bool = True, decompress: bool = True, posi
     return message
 
 
-def _decompress(body: bytes, sys_flag: int, position: int) -> bytes:
-    if not sys_flag & message_sys_flag.COMPRESSED_FLAG:
-        return body
+def _alone() -> BodyBudget:
+    """For a message by itself."""
+    return BodyBudget(most_each=MOST_IN_ALL)
+
+
+def _decompress(body: bytes, sys_flag: int, position: int, budget: BodyBudget) -> bytes:
     try:
-        compressor = compressor_factory.get_compressor(message_sys_flag.get_compression_type(sys_flag))
-        return compressor.decompress(body)
-    except ValueError as error:
-        raise MessageDecodeError(f"the body does not decompress: {error}", position) from error
+        return budget.plain(body, sys_flag)
+    except CompressionError as error:
+        text = f"the body does not decompress: {error}"
+        if isinstance(error.__cause__, ImportError):  # no flaw of this record
+            raise MessageDecodeError(text, position) from error
+        raise (BodyTooLargeError if isinstance(error, TooLargeError) else BodyDecodeError)(text, position) from error
 
 
-def client_decode(buffer: Buffer, read_body: bool = True, position: int = 0) -> MessageClientExt:
+def client_decode(buffer: Buffer, read_body: bool = True, position: int = 0, budget: BodyBudget | None = None
+                  ) -> MessageClientExt:
     """`decode` for a consumer."""
-    message = decode(buffer, read_body, True, position, is_client=True)
+    message = decode(buffer, read_body, True, position, is_client=True, budget=budget)
     return message  # type: ignore[return-value]  # what `is_client` asks for
 
 
-def decodes(buffer: Buffer, read_body: bool = True) -> list[MessageExt]:
-    """The messages of a pull answer, as `client_decode` makes them. MessageDecodeError for damage in one."""
+def decodes(buffer: Buffer, read_body: bool = True, budget: BodyBudget | None = None, keep_bad: bool = False
+            ) -> list[MessageExt]:
+    """The messages of an answer, as `client_decode` makes them. MessageDecodeError for damage in one.
+
+    All bodies share `budget`, by default that of a message alone: BodyTooLargeError beyond it. `keep_bad`: a
+    MissingBody stands in place of a body that is damaged or too large, and the other messages are as they are.
+    """
     # Differs: Java drops the damaged record and all behind it, and the consumer goes on behind them.
+    budget = budget or _alone()
     messages: list[MessageExt] = []
     position, end = 0, len(buffer)
     while position < end:
-        message = client_decode(buffer, read_body, position)
+        message = client_decode_or_missing(buffer, position, budget, read_body) if keep_bad else (
+            client_decode(buffer, read_body, position, budget))
         messages.append(message)
         position += message.store_size
     return messages
+
+
+def client_decode_or_missing(buffer: Buffer, position: int, budget: BodyBudget, read_body: bool = True
+                             ) -> MessageClientExt:
+    """The message of a record; with a MissingBody when only its body is damaged or too large."""
+    try:
+        return client_decode(buffer, read_body, position, budget)
+    except BodyDecodeError as error:
+        return without_body(buffer, position, error)
+
+
+def without_body(buffer: Buffer, position: int, reason: BodyDecodeError) -> MessageClientExt:
+    """The message of a record, with a MissingBody that says why."""
+    message = client_decode(buffer, False, position)
+    message.body = MissingBody(str(reason))
+    return message
+
+
+def decode_fitting(buffer: Buffer, budget: BodyBudget, keep_bad: bool = False
+                   ) -> tuple[list[MessageExt], MessageClientExt | None]:
+    """The messages of an answer up to the first whose body is beyond `budget`, and that one; None: all fit.
+
+    That one has a MissingBody; so has, with `keep_bad`, one whose body is damaged, else MessageDecodeError.
+    """
+    messages: list[MessageExt] = []
+    position, end = 0, len(buffer)
+    while position < end:
+        try:
+            message = client_decode(buffer, True, position, budget)
+        except BodyTooLargeError as error:
+            return messages, without_body(buffer, position, error)
+        except BodyDecodeError as error:
+            if not keep_bad:
+                raise
+            message = without_body(buffer, position, error)
+        messages.append(message)
+        position += message.store_size
+    return messages, None
 
 
 def encode(message: MessageExt, need_compress: bool = False) -> bytes:

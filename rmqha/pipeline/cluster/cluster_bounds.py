@@ -3,8 +3,8 @@
     startingTimestamp | startingOffsetsByTimestamp | startingOffsets        one of them
     endingTimestamp   | endingOffsetsByTimestamp   | endingOffsets          one of them; tables only
 """
-from datetime import UTC, datetime
 
+from rmqha.common import util_all
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.pipeline.cluster.cluster_queues import (
     EARLIEST,
@@ -103,7 +103,7 @@ def _at_times(queues: ClusterQueues, name: str, by_queue: str, default: str, fro
         if time is not None:
             offset = queues.first_at(queue, time, own)
         if offset is None and time is not None and not from_end:
-            when = datetime.fromtimestamp(time / 1000, UTC).isoformat(" ", "milliseconds")
+            when = util_all.utc_text(time)
             raise PipelineError(f"{named(queue)} has no message stored at {when} ({time} ms) or later. With "
                                 f"{STRATEGY}=latest such queues are read from their ends on")
         set_offset(found, queue, own.end if offset is None else offset)

@@ -13,11 +13,13 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from rmqha.client.consumer.pull_result import PullStatus
+from rmqha.common.compression.body_budget import MissingBody
 from rmqha.common.message import message_const
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.pipeline import trigger_delay
 from rmqha.pipeline.brief_errors import briefly
+from rmqha.pipeline.calendar_time import micros
 from rmqha.pipeline.cluster import cluster_bounds
 from rmqha.pipeline.cluster.client_options import CLIENT_OPTIONS, SECRETS
 from rmqha.pipeline.cluster.cluster_bounds import begin_of, end_of
@@ -227,13 +229,13 @@ def _host(host: tuple[str, int] | None) -> str | None:
 _VALUES: dict[str, Callable[[MessageExt], Any]] = {
     "topic": lambda message: message.topic,
     "flag": lambda message: message.flag,
-    "body": lambda message: bytes(message.body),
+    "body": lambda message: None if isinstance(message.body, MissingBody) else bytes(message.body),
     "properties": lambda message: list(message.properties.items()),
     "brokerName": lambda message: message.broker_name,
     "queueId": lambda message: message.queue_id,
     "queueOffset": lambda message: message.queue_offset,
-    "bornTimestamp": lambda message: message.born_timestamp * 1000,
-    "storeTimestamp": lambda message: message.store_timestamp * 1000,
+    "bornTimestamp": lambda message: micros(message.born_timestamp),
+    "storeTimestamp": lambda message: micros(message.store_timestamp),
     "keys": lambda message: message.keys,
     "tags": lambda message: message.tags,
     "uniqKey": lambda message: message.properties.get(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX),

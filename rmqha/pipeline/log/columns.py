@@ -12,11 +12,11 @@ from rmqha.common.message import message_const
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_layout import bytes_to_host
 from rmqha.common.sysflag import message_sys_flag
+from rmqha.pipeline.calendar_time import LAST_MS
 from rmqha.pipeline.log.log_scan import Block, Hole
 from rmqha.pipeline.table import KAFKA_SOURCE
 from rmqha.store.bulk.property_columns import MapColumn, TextColumn, property_columns
 
-_LAST_MS = 253_402_300_799_999  # 9999-12-31
 _KAFKA_LOG_APPEND_TIME = 1
 _NAMED = tuple(name.encode() for name in (message_const.PROPERTY_KEYS, message_const.PROPERTY_TAGS,
                                           message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX))
@@ -171,7 +171,7 @@ class BlockColumns:
     def time(self, name: str) -> pa.Array:
         """Milliseconds as times; null beyond the calendar."""
         ms = self._rows["storeTime"] if name == "store" else self.number(">i8", layout.BORN_TIMESTAMP_POSITION)
-        odd = (ms < -_LAST_MS) | (ms > _LAST_MS)
+        odd = (ms < -LAST_MS) | (ms > LAST_MS)
         micros = np.where(odd, 0, ms) * 1000
         return pa.array(micros, mask=odd if odd.any() else None).cast(pa.timestamp("us", "UTC"))
 

@@ -44,7 +44,7 @@ def find(node: Node) -> psutil.Process | None:
         return process if str(node.config_file) in process.cmdline() else None
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         log.warning("%s is no pid file: %s", node.pid_file, error)
         return None
     except psutil.Error as error:

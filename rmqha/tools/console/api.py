@@ -118,5 +118,6 @@ class Api:
         found = self._source.messages.by_id(self._source.picture().snapshot, topic or None, msg_id)
         if not found:
             raise QuestionError(f"no message {msg_id!r}", not_there=True)
-        events = self._source.messages.trace(found[0].msg_id or msg_id, *([trace_topic] if trace_topic else []))
-        return {"events": [trace_json(view) for view in events], "tracks": self._source.messages.tracks(found[0])}
+        events, errors = self._source.messages.trace(found[0].msg_id or msg_id, *([trace_topic] if trace_topic else []))
+        return {"events": [trace_json(view) for view in events], "errors": errors,
+                "tracks": self._source.messages.tracks(found[0])}

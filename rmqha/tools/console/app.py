@@ -7,8 +7,8 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from rmqha.tools.console.access import Access
@@ -18,7 +18,7 @@ from rmqha.tools.console.source import Source
 from rmqha.tools.console.writes import Writes
 from rmqha.tools.ha.broker_admin import ReplicationToolError
 from rmqha.tools.view.as_json import Json
-from rmqha.tools.view.questions import QuestionError
+from rmqha.tools.view.questions import QuestionError, UnreadableAnswerError
 
 PAGES = ("/", "/topics", "/topics/{name}", "/groups", "/groups/{name}", "/messages", "/store")
 MAX_BODY_BYTES = 64 * 1024
@@ -73,16 +73,24 @@ class _Turn:
         """The same with a JSON object as body."""
         async def endpoint(request: Request) -> Response:
             data = b""
-            async for chunk in request.stream():
-                data += chunk
-                if len(data) > MAX_BODY_BYTES:
-                    return _error(413, f"the body has more than {MAX_BODY_BYTES} bytes")
+            try:
+                async for chunk in request.stream():
+                    data += chunk
+                    if len(data) > MAX_BODY_BYTES:
+                        return _error(413, f"the body has more than {MAX_BODY_BYTES} bytes")
+            except ClientDisconnect:
+                return _error(408, "the body has not come")
             try:
                 body = json.loads(data)
+                json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+            except UnicodeEncodeError:
+                return _error(400, "the body has half a surrogate pair, which is not a character")
             except ValueError as error:
-                return _error(400, f"the body is no JSON: {error}")
+                return _error(400, f"the body is not valid JSON: {error}")
+            except RecursionError:
+                return _error(400, "the body is not valid here: it has too many levels")
             if not isinstance(body, dict):
-                return _error(400, "the body is no JSON object")
+                return _error(400, "the body is not a JSON object")
             return await run_in_threadpool(self._answer, lambda: write(request, body))
         return endpoint
 
@@ -90,7 +98,9 @@ class _Turn:
         if not self._free.acquire(timeout=_WAIT_S):
             return _error(503, "too many questions at once: ask again")
         try:
-            return JSONResponse(work())
+            return json_answer(work())
+        except UnreadableAnswerError as error:
+            return _error(502, error.message)
         except QuestionError as error:
             return _error(404 if error.not_there else 400, error.message)
         except ReplicationToolError as error:
@@ -99,8 +109,17 @@ class _Turn:
             self._free.release()
 
 
+def json_answer(content: Json, status: int = 200) -> Response:
+    """JSON in ASCII: what brokers and clients send may have halves of surrogate pairs, which are not UTF-8.
+
+    ValueError for NaN and infinities, which JSON does not have.
+    """
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return Response(text.encode("ascii"), status, media_type="application/json")
+
+
 def _error(status: int, message: str) -> Response:
-    return JSONResponse({"error": message}, status)
+    return json_answer({"error": message}, status)
 
 
 async def _not_found(request: Request, error: Any) -> Response:

@@ -7,7 +7,10 @@ import uvicorn
 from rmqha.common.stop_signal import ending_signals
 from rmqha.tools.console.access import Access
 from rmqha.tools.console.app import create_app
+from rmqha.tools.console.patient_protocol import PatientProtocol
 from rmqha.tools.console.source import Source, Wanted
+
+MOST_CONNECTIONS = 256  # beyond it the answer is 503
 
 
 class CannotListenError(click.ClickException):
@@ -21,7 +24,7 @@ def serve(wanted: Wanted, access: Access, host: str, port: int) -> None:
     source = Source(wanted)
     config = uvicorn.Config(create_app(source, access), host=host, port=port, log_config=None, access_log=False,
                             server_header=False, date_header=True, ws="none", lifespan="off",
-                            timeout_graceful_shutdown=2)
+                            http=PatientProtocol, limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=2)
     try:
         bound = config.bind_socket()
     except SystemExit:  # uvicorn's way to say it

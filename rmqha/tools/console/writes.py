@@ -16,6 +16,7 @@ log = logging.getLogger("RocketmqTools")
 MAX_QUEUES = 1024
 EARLIEST, LATEST = "earliest", "latest"
 _END = -1  # as a time: the end of each queue
+_LAST_MS = 253_402_300_799_999  # 9999-12-31
 _TIMES = {EARLIEST: 0, LATEST: _END}
 Body = Mapping[str, Any]
 
@@ -47,7 +48,7 @@ class Writes:
         if not isinstance(topic, str) or not topic:
             raise QuestionError("topic: a name")
         at_ms = _TIMES.get(to) if isinstance(to, str) else to
-        if not isinstance(at_ms, int) or isinstance(at_ms, bool) or at_ms < _END:
+        if not isinstance(at_ms, int) or isinstance(at_ms, bool) or not _END <= at_ms <= _LAST_MS:
             raise QuestionError('to: a time in ms, "earliest" or "latest"')
         moved = asked(lambda: self._reset(topic, group, at_ms))
         return self._done(f"offsets of {group} in {topic} to {to}", queues=moved)

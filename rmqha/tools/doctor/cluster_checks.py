@@ -5,6 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from rmqha.remoting.common.port_probe import Probe, probe
+from rmqha.tools.dialect.numbers import real, whole
 from rmqha.tools.doctor.config_checks import is_loopback
 from rmqha.tools.doctor.findings import Report
 from rmqha.tools.doctor.host_checks import judge_used
@@ -14,7 +15,8 @@ from rmqha.tools.store.output import counted
 
 _FAST_PORT = -2
 _CLOCK_WARNING_S, _CLOCK_ERROR_S = 2.0, 60.0
-_RUNTIME = re.compile(r"\[ ([\d,.]+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
+_RUNTIME = re.compile(r"\[ ([\d,.]{1,12}) days, (\d{1,4}) hours, (\d{1,4}) minutes, (\d{1,4}) seconds \]", re.ASCII)
+_LAST_PORT = 65_535
 _MASTER_ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
 _CONTROLLER_CHOOSES = ("start the one that was the master, or a controller, which makes one that is in sync the master "
                        "by itself")
@@ -115,7 +117,7 @@ def check_cluster(brokers: list[Broker], extra: list[str], cluster: str | None, 
         _check_wait(each, report)
         _check_addresses(each, on_one_host, timeout_ms / 1000, report)
         _check_clock(each, report)
-        judge_used(each.who, float(each.table.get("commitLogDiskRatio", -1)),
+        judge_used(each.who, _used(each.table.get("commitLogDiskRatio")),
                    number(each.config, "diskMaxUsedSpaceRatio", each.broker.address, 75), report)
     _check_same_ids(brokers, told, report)
     groups: dict[tuple[str, str], list[Told]] = defaultdict(list)
@@ -193,12 +195,14 @@ def _check_addresses(told: Told, on_one_host: bool, timeout_s: float, report: Re
     if is_loopback(host) and not on_one_host:
         report.warning("addresses", told.who, "it registers a loopback address: nobody on another host reaches it",
                        "set brokerIP1; leave it for a cluster on one host")
-    checks = [(host, int(port) + _FAST_PORT, "its fast port, listenPort - 2",
-               "open it, or tell clients not to use it (vipChannelEnabled=false)", report.warning)]
+    checks = []
+    if fast_port := whole(port, 0, 1 - _FAST_PORT, _LAST_PORT):
+        checks.append((host, fast_port + _FAST_PORT, "its fast port, listenPort - 2",
+                       "open it, or tell clients not to use it (vipChannelEnabled=false)", report.warning))
     if not told.is_slave:
         ha_host, _colon, ha_port = told.ha_address.rpartition(":")
-        if ha_host and ha_port.isdigit():
-            checks.append((ha_host, int(ha_port), "its HA port, by brokerIP2", "open it on the way from its slaves, or "
+        if ha_host and (at := whole(ha_port, 0, 1, _LAST_PORT)):
+            checks.append((ha_host, at, "its HA port, by brokerIP2", "open it on the way from its slaves, or "
                            "correct brokerIP2: it is what they are told", report.error))
     for at_host, at_port, use, todo, say in checks:
         found = probe(at_host, at_port, timeout_s)
@@ -208,6 +212,12 @@ def _check_addresses(told: Told, on_one_host: bool, timeout_s: float, report: Re
             say("ports", told.who, f"{at_host}:{at_port}, {use}: {_WHY[found]}", todo)
 
 
+def _used(text: str | None) -> float:
+    """0 to 1; -1 for a broker that does not tell, or tells nonsense."""
+    value = real(text, 0, 1)
+    return -1.0 if value is None else value
+
+
 def _check_clock(told: Told, report: Report) -> None:
     """A broker tells when it started and, in whole seconds, for how long it has been running: the sum is its clock."""
     match = _RUNTIME.fullmatch(told.table.get("runtime", "").strip())
@@ -215,7 +225,7 @@ def _check_clock(told: Told, report: Report) -> None:
     if match is None or not boot:
         report.note("clocks", told.who, "it does not tell its time")
         return
-    days, hours, minutes, seconds = (int(part.replace(",", "").replace(".", "")) for part in match.groups())
+    days, hours, minutes, seconds = (int(part.replace(",", "").replace(".", "") or 0) for part in match.groups())
     running_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     # its clock was between the first and the last when it answered
     behind_s = told.asked_at / 1000 - (boot / 1000 + running_s)

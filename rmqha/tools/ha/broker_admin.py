@@ -35,6 +35,7 @@ from rmqha.remoting.exception import RemotingConnectException, RemotingException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.tools.dialect.numbers import LONG, whole
 
 DEFAULT_TIMEOUT_MS = 3000
 _PROBE_GROUP, _PROBE_BODY = "CLIENT_INNER_PRODUCER", b"rmqha check ha --probe"
@@ -47,6 +48,7 @@ T = TypeVar("T")
 _NO_SAMPLE = "java.util.NoSuchElementException"
 _STARTING_S = 5
 _STARTING_STEP_S = 0.2
+_NO_NUMBER = LONG[0]
 
 
 class ReplicationToolError(click.ClickException):
@@ -277,11 +279,11 @@ def number(table: dict[str, str], key: str, address: str, default: int = 0) -> i
     text = table.get(key)
     if text is None:
         return default
-    try:
-        return int(text)
-    except ValueError:
-        raise ReplicationToolError(f"the broker {address} tells {key}={text[:50]!r}, which is no number. Is it a "
-                                   "RocketMQ broker?") from None
+    value = whole(text, _NO_NUMBER, least=_NO_NUMBER + 1)
+    if value == _NO_NUMBER:
+        raise ReplicationToolError(f"the broker {address} tells {key}={text[:50]!r}, which is no number of 64 bits. Is "
+                                   "it a RocketMQ broker?")
+    return value
 
 
 def parsed_address(text: str, what: str) -> tuple[str, int]:

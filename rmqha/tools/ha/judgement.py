@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.check.thresholds import Limits
+from rmqha.tools.dialect.numbers import whole
 from rmqha.tools.ha.scrub_view import DAMAGED_TODO, ScrubView
 from rmqha.tools.ha.views import MasterView, Reading, SlaveView
 from rmqha.tools.store.output import cell, counted, seconds_text, size_text
@@ -89,7 +90,7 @@ def _log_problems(who: str, scrub: ScrubView, master: str) -> list[Problem]:
 def master_port(ha_address: str) -> str:
     """The address of a master whose HA address is known: its main port is the one below."""
     host, _colon, port = ha_address.rpartition(":")
-    return f"{host}:{int(port) - 1}" if host and port.isdecimal() else "HOST:PORT"
+    return f"{host}:{number - 1}" if host and (number := whole(port, 0, 2, 65_535)) else "HOST:PORT"
 
 
 def _judge_number(view: MasterView, slaves: list[SlaveView], rules: Rules) -> list[Problem]:

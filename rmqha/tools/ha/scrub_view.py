@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rmqha.tools.check.check_base import Status
+from rmqha.tools.dialect.numbers import whole
 from rmqha.tools.ha.answers import Told
 from rmqha.tools.store.output import cell, counted, seconds_text, size_text
 
@@ -165,4 +166,4 @@ def _offset(told: Told, key: str) -> int | None:
 def _damaged(text: str) -> dict[str, int]:
     """`slave:2,master:1`; what has another form is passed over: it only makes a text more precise."""
     counts = (part.split(":") for part in text.split(","))
-    return {each[0]: int(each[1]) for each in counts if len(each) == 2 and each[1].isdecimal()}
+    return {each[0]: count for each in counts if len(each) == 2 and (count := whole(each[1], -1, 0)) >= 0}

@@ -43,10 +43,14 @@ def new_producer(namesrv: str | None, group: str = PRODUCER_GROUP) -> DefaultMQP
 
 
 def new_consumer(namesrv: str | None, group: str = NO_GROUP, topic: str | None = None) -> DefaultMQPullConsumer:
-    """A pull consumer, not started. With a group and a topic it takes its share of the topic's queues."""
+    """A pull consumer, not started. With a group and a topic it takes its share of the topic's queues.
+
+    A body that does not decompress is a MissingBody: an error in its row.
+    """
     if group == NO_GROUP:
-        return DefaultMQPullConsumer(TOOLS_CONSUMER_GROUP, checked(namesrv), signing_hook())
+        group, topic = TOOLS_CONSUMER_GROUP, None
     consumer = DefaultMQPullConsumer(group, checked(namesrv), signing_hook())
+    consumer.keep_bad_bodies = True
     if topic is not None:
         consumer.register_topics = {topic}
     return consumer

@@ -4,6 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
+from rmqha.common.compression.body_budget import MissingBody
 from rmqha.common.message import message_const as names
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
@@ -41,16 +42,22 @@ def system_properties(message: Message) -> dict[str, str]:
 
 
 def as_object(message: MessageExt) -> dict[str, Any]:
-    """All of a stored message. Times stand as ms and as ISO 8601; a body that is no UTF-8, or long, as base64."""
+    """All of a stored message. Times stand as ms and as ISO 8601; a body that is no UTF-8, or long, as base64;
+    `bodyError` says why there is none."""
     return {
         "topic": message.topic, "broker": message.broker_name, "queue": message.queue_id,
         "offset": message.queue_offset, "keys": message.keys, "tags": message.tags,
-        "properties": user_properties(message), **body_fields(bytes(message.body)), "flag": message.flag,
+        "properties": user_properties(message), **_body_fields_of(message), "flag": message.flag,
         "size": message.store_size, "msgId": message.msg_id, "offsetMsgId": getattr(message, "offset_msg_id", None),
         "bornTimestamp": message.born_timestamp, "bornTime": iso_time(message.born_timestamp),
         "bornHost": _host(message.born_host), "storeTimestamp": message.store_timestamp,
         "storeTime": iso_time(message.store_timestamp), "storeHost": _host(message.store_host),
         "reconsumeTimes": message.reconsume_times, "system": system_properties(message)}
+
+
+def _body_fields_of(message: MessageExt) -> dict[str, str]:
+    body = message.body
+    return {"bodyError": body.reason} if isinstance(body, MissingBody) else body_fields(bytes(body))
 
 
 def body_fields(body: bytes) -> dict[str, str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import click
 
+from rmqha.common.compression.body_budget import MissingBody
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.tools.dialect.output import cell, display_width, emit, padded, put
@@ -30,6 +31,9 @@ class MessagePrinter:
     def print(self, message: MessageExt) -> None:
         """Print one."""
         if self._render is not None:
+            if isinstance(message.body, MissingBody):
+                put(f"{message.topic} {message.broker_name}:{message.queue_id} at {message.queue_offset}: "
+                    f"{message.body.reason}", err=True)
             sys.stdout.buffer.write(self._render(message))
         elif self._output != "table":
             emit(as_object(message), self._output)
@@ -44,11 +48,7 @@ class MessagePrinter:
         if not self._is_begun:
             self._is_begun = True
             put(click.style(self._line(_HEADINGS), bold=True))
-        body = bytes(message.body)
-        try:
-            text = cell(body.decode())
-        except UnicodeDecodeError:
-            text = f"({len(body)} bytes) {body.hex()}"
+        text = _body_text(message.body)
         put(self._line((time_text(message.store_timestamp), str(message.store_timestamp),
                         f"{cell(message.broker_name or '')}:{message.queue_id}", str(message.queue_offset),
                         cell(message.tags or ""), cell(message.keys or ""), text)))
@@ -61,3 +61,13 @@ class MessagePrinter:
                 width = self._widths[heading] = max(width, display_width(text))
             parts.append(text if heading == "body" else padded(text, width, heading in _RIGHT))
         return "  ".join(parts).rstrip()
+
+
+def _body_text(body: bytes | memoryview) -> str:
+    if isinstance(body, MissingBody):
+        return cell(f"({body.reason})")
+    data = bytes(body)
+    try:
+        return cell(data.decode())
+    except UnicodeDecodeError:
+        return f"({len(data)} bytes) {data.hex()}"

@@ -38,6 +38,7 @@ _BUFFERS = 64 << 20  # bytes, of all queues together
 _MAX_BUFFER = 64 << 10
 _SHOWN = 20
 _NEW = ".rebuild"
+_REPLACED = ".replaced"  # what was there, until it is deleted
 
 
 @dataclass
@@ -237,9 +238,13 @@ def _queue_file_size(readers: dict[QueueKey, QueueReader], told: int | None) -> 
 
 
 class Placing:
-    """Puts what was built in its place; existing folders are moved aside, never written over."""
+    """Puts what was built in its place; existing folders are moved aside, never written over.
 
-    def __init__(self, target: str, with_index: bool) -> None:
+    `replace`: what was there is deleted once the new one has its place, so that nothing is left of it.
+    """
+
+    def __init__(self, target: str, with_index: bool, replace: bool = False) -> None:
+        self.replace = replace
         self.folders = [paths.get_store_path_consume_queue(target)]
         if with_index:
             self.folders.append(paths.get_store_path_index(target))
@@ -247,9 +252,9 @@ class Placing:
     def prepare(self, force: bool) -> None:
         """StoreToolError when there are files already and `force` is not given."""
         for folder in self.folders:
-            if os.path.isdir(folder) and os.listdir(folder) and not force:
-                raise StoreToolError(f"{folder} has files. With --force it is moved aside and the new one takes its "
-                                     "place; with --out the new one is written elsewhere.")
+            if os.path.isdir(folder) and os.listdir(folder) and not (force or self.replace):
+                raise StoreToolError(f"{folder} has files. With --replace the new one takes its place, with --force it "
+                                     "is moved aside, too, and kept; with --out the new one is written elsewhere.")
             if os.path.isdir(folder + _NEW):
                 shutil.rmtree(folder + _NEW)  # of a rebuild that was broken off
 
@@ -258,8 +263,12 @@ class Placing:
         done = []
         for folder in self.folders:
             if not os.path.isdir(folder + _NEW):
+                if self.replace and os.path.isdir(folder):  # nothing of the kind is in the log any more
+                    done += self._replaced(folder)
                 continue
-            if os.path.isdir(folder) and os.listdir(folder):
+            if os.path.isdir(folder) and self.replace:
+                done += self._replaced(folder)
+            elif os.path.isdir(folder) and os.listdir(folder):
                 aside = before = f"{folder}.before-{time_millis_to_human_string3(current_time_millis())}"
                 for number in count(1):
                     if not os.path.exists(aside):
@@ -270,7 +279,21 @@ class Placing:
             os.rename(folder + _NEW, folder)
             done.append(f"{folder}: written")
             fsync_path(os.path.dirname(folder))
+        self._delete_replaced()
         return done
+
+    def _replaced(self, folder: str) -> list[str]:
+        """Move aside what is to be deleted, unless it has nothing."""
+        if os.path.isdir(folder + _REPLACED):
+            shutil.rmtree(folder + _REPLACED)  # of a rebuild that was broken off
+        os.rename(folder, folder + _REPLACED)
+        return [f"{folder}: what was there before is deleted"] if os.listdir(folder + _REPLACED) else []
+
+    def _delete_replaced(self) -> None:
+        """Only once all new ones have their places: until then it is all there is."""
+        for folder in self.folders if self.replace else ():
+            if os.path.isdir(folder + _REPLACED):
+                shutil.rmtree(folder + _REPLACED)
 
 
 def _forget_divergence(root: str) -> None:
@@ -281,7 +304,7 @@ def _forget_divergence(root: str) -> None:
 
 
 def apply(store: StoreReader, target: str, force: bool, with_index: bool, come_to: Callable[[int], None],
-          **options: Unpack[RebuildOptions]) -> Rebuilt:
+          replace: bool = False, **options: Unpack[RebuildOptions]) -> Rebuilt:
     """Build in `target` and put it in place, with brokers kept out."""
     os.makedirs(target, exist_ok=True)
     lock = paths.get_lock_file(target)
@@ -289,13 +312,13 @@ def apply(store: StoreReader, target: str, force: bool, with_index: bool, come_t
         if os.path.realpath(target) == os.path.realpath(store.root) or os.path.exists(lock):
             stack.enter_context(broker_lock.held(lock))
             store.log = store.log_now()  # no broker adds to it from here on
-        return write_all(store, target, force, with_index, come_to, **options)
+        return write_all(store, target, force, with_index, come_to, replace, **options)
 
 
 def write_all(store: StoreReader, target: str, force: bool, with_index: bool, come_to: Callable[[int], None],
-              **options: Unpack[RebuildOptions]) -> Rebuilt:
+              replace: bool = False, **options: Unpack[RebuildOptions]) -> Rebuilt:
     """Build in `target` and put it in place; the caller keeps brokers out."""
-    placing = Placing(target, with_index)
+    placing = Placing(target, with_index, replace)
     placing.prepare(force)
     result = Rebuild(store, target, with_index=with_index, **options).run(come_to)
     result.written = placing.put()
@@ -331,7 +354,9 @@ def _print(result: Rebuilt, applied: bool) -> None:
 @click.option("--apply", "apply_", is_flag=True, help="Write the files; without it they are only compared.")
 @click.option("--out", type=click.Path(file_okay=False),
               help="Write to OUT/consumequeue and OUT/index instead of ROOT.")
-@click.option("--force", is_flag=True, help="With --apply: existing folders are moved aside.")
+@click.option("--force", is_flag=True, help="With --apply: existing folders are moved aside, and kept.")
+@click.option("--replace", is_flag=True, help="With --apply: existing folders are deleted once the new ones have their "
+              "places; for a backup that is done again and again.")
 @click.option("--no-index", is_flag=True, help="Only the consume queues.")
 @click.option("--skip-damage", is_flag=True, help="Go on behind damaged places of the log.")
 @click.option("--consume-queue-file-size", type=size_type(CQ_STORE_UNIT_SIZE),
@@ -342,22 +367,25 @@ def _print(result: Rebuilt, applied: bool) -> None:
 @delay_levels_option
 @index_shape_options
 @output_option
-def rebuild_command(root: str, apply_: bool, out: str | None, force: bool, no_index: bool, skip_damage: bool,
-                    consume_queue_file_size: int | None, file_size: int | None, commitlog: tuple[str, ...],
-                    delay_levels: str, index_slots: int | None, index_entries: int | None, output: str) -> None:
+def rebuild_command(root: str, apply_: bool, out: str | None, force: bool, replace: bool, no_index: bool,
+                    skip_damage: bool, consume_queue_file_size: int | None, file_size: int | None,
+                    commitlog: tuple[str, ...], delay_levels: str, index_slots: int | None,
+                    index_entries: int | None, output: str) -> None:
     """Build the consume queues and the index of the store at ROOT from its commit log. Without --apply nothing is
     written: exit code 0 when what is there equals what was built, 1 when not.
 
-    Into ROOT itself it writes only when no broker runs on it, and never over existing files.
+    Into ROOT itself it writes only when no broker runs on it, and over existing files only with --replace.
     """
-    if (out is not None or force) and not apply_:
-        raise StoreToolError("--out and --force say where and how to write: they need --apply")
+    if (out is not None or force or replace) and not apply_:
+        raise StoreToolError("--out, --force and --replace say where and how to write: they need --apply")
+    if force and replace:
+        raise StoreToolError("--force keeps what was there, --replace deletes it: give one of them")
     store = StoreReader(root, commitlog, index_shape(index_slots, index_entries), file_size)
     options: RebuildOptions = {"delay_levels": delay_levels, "queue_file_size": consume_queue_file_size,
                                "skip_damage": skip_damage}
     with progress("rebuild", store.log.files_end - store.log.min_offset) as come_to:
         if apply_:
-            result = apply(store, out or root, force, not no_index, come_to, **options)
+            result = apply(store, out or root, force, not no_index, come_to, replace, **options)
         else:
             result = Rebuild(store, with_index=not no_index, **options).run(come_to)
     if output != "table":

@@ -2,6 +2,7 @@
 from dataclasses import asdict
 from typing import Any
 
+from rmqha.tools.dialect.numbers import real
 from rmqha.tools.view.change import Picture, seconds_to_go
 from rmqha.tools.view.snapshot import BrokerState, GroupState, QueuePlace, Replication
 
@@ -77,4 +78,5 @@ def _fault(status: str, text: str) -> Json:
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 1)
+    known = real(value)
+    return None if known is None else round(known, 1)

@@ -2,6 +2,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rmqha.tools.dialect.numbers import real
 from rmqha.tools.view.snapshot import BrokerState, GroupState, Snapshot
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -117,7 +118,7 @@ def sparkline(values: Sequence[float | None], width: int, top: float | None = No
 
     All are at the right end: the newest value always stands in the same place.
     """
-    shown = list(values)[-width:] if width > 0 else []
+    shown = [real(value) for value in list(values)[-width:]] if width > 0 else []
     highest = max([value for value in shown if value is not None] + [top or 0], default=0)
     bars = "".join(" " if value is None else _bar(value, highest) for value in shown)
     return bars.rjust(max(width, 0))

@@ -6,6 +6,7 @@ from typing import Any
 
 from rmqha.client.exception import MQClientException
 from rmqha.client.trace.trace_view import TraceView
+from rmqha.common.compression.body_budget import BodyBudget, MissingBody
 from rmqha.common.message import message_client_id_setter, message_decoder
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.protocol import response_code
@@ -18,6 +19,7 @@ from rmqha.tools.view.snapshot import Snapshot
 MAX_MESSAGES = 64  # of one key
 MAX_TEXT_BYTES, MAX_HEX_BYTES = 64 * 1024, 4 * 1024
 MAX_LISTED_BYTES = 256  # of a body in a list of messages
+MAX_LIST_BYTES = 64 << 20  # of all bodies of a list, decompressed
 _TEXT_CONTROLS = frozenset("\t\n\r")
 _ROW = 16
 
@@ -92,18 +94,27 @@ class Messages:
     def by_key(self, topic: str, key: str) -> list[MessageExt]:
         """The newest messages of a key first."""
         messages = self._found(lambda: self._admin.mq_admin.query_message(
-            topic, key, MAX_MESSAGES, 0, _now_ms()).message_list)
+            topic, key, MAX_MESSAGES, 0, _now_ms(), _budget()).message_list)
         return sorted(messages, key=lambda msg: -msg.store_timestamp)[:MAX_MESSAGES]
 
-    def trace(self, msg_id: str, trace_topic: str = topic_validator.RMQ_SYS_TRACE_TOPIC) -> list[TraceView]:
-        """What producers and consumers have noted about a message, by time; empty when none of them traces."""
+    def trace(self, msg_id: str, trace_topic: str = topic_validator.RMQ_SYS_TRACE_TOPIC
+              ) -> tuple[list[TraceView], list[str]]:
+        """What producers and consumers have noted about a message, by time, and why some of it can't be read.
+
+        Empty when none of them traces.
+        """
         found = self._found(lambda: self._admin.mq_admin.query_message(
-            trace_topic, msg_id, MAX_MESSAGES, 0, _now_ms()).message_list)
-        try:
-            views = [view for msg in found for view in TraceView.decode_from_trace_trans_data(msg_id, msg)]
-        except ValueError as error:
-            raise QuestionError(f"{trace_topic} holds something that is no trace: {error}") from error
-        return sorted(views, key=lambda view: view.time_stamp)
+            trace_topic, msg_id, MAX_MESSAGES, 0, _now_ms(), _budget()).message_list)
+        views: list[TraceView] = []
+        errors = []
+        for msg in found:
+            try:
+                if isinstance(msg.body, MissingBody):
+                    raise ValueError(msg.body.reason)
+                views += TraceView.decode_from_trace_trans_data(msg_id, msg)
+            except ValueError as error:
+                errors.append(f"{trace_topic} holds something that is not a trace, in message {msg.msg_id}: {error}")
+        return sorted(views, key=lambda view: view.time_stamp), errors
 
     def tracks(self, msg: MessageExt) -> list[dict[str, str | None]]:
         """What became of it in each group that consumes its topic, by the groups' offsets."""
@@ -124,8 +135,10 @@ class Messages:
 
 def message_json(msg: MessageExt, max_body_bytes: int = MAX_TEXT_BYTES) -> dict[str, Any]:
     """All fields of a message (named as mqadmin prints them), and its body as text or dump."""
+    error = msg.body.reason if isinstance(msg.body, MissingBody) else ""
     body = body_view(bytes(msg.body), max_body_bytes)
-    return {**message_fields(msg), "body": {"size": body.size, "text": body.text, "hex": body.hex, "cut": body.is_cut}}
+    return {**message_fields(msg), "body": {"size": body.size, "text": None if error else body.text, "hex": body.hex,
+                                            "cut": body.is_cut, "error": error}}
 
 
 def trace_json(view: TraceView) -> dict[str, Any]:
@@ -141,6 +154,11 @@ def _begin_of(msg_id: str) -> int | None:
     except ValueError:
         return 0
     return None
+
+
+def _budget() -> BodyBudget:
+    """Several people may ask at once, and a list shows no more than the beginnings."""
+    return BodyBudget(MAX_LIST_BYTES, MAX_LIST_BYTES // 4)
 
 
 def _now_ms() -> int:

@@ -52,6 +52,9 @@ class ViewPoller(ServiceThread):
             if self.error != error.message:
                 log.warning("nothing to show: %s", error.message)
             self.error = error.message
+        except Exception as error:  # what brokers tell is others' work: the next round asks again
+            log.exception("the cluster can't be shown")
+            self.error = f"the cluster can't be shown: {type(error).__name__}: {error}"
         with self._changed:
             self._changed.notify_all()
 

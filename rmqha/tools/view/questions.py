@@ -2,6 +2,7 @@
 
 Each answer is kept for a moment, so that ten people who look at one topic cost the brokers what one does.
 """
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from rmqha.tools.admin.message_questions import ASK_ERRORS
 from rmqha.tools.view.change import rate
 from rmqha.tools.view.snapshot import Snapshot
 
+log = logging.getLogger("RocketmqTools")
+
 T = TypeVar("T")
 
 TOPICS_TTL_S = 5.0
@@ -38,6 +41,10 @@ class QuestionError(Exception):
         super().__init__(message)
         self.message = message
         self.not_there = not_there
+
+
+class UnreadableAnswerError(QuestionError):
+    """What a broker or name server answered is not what its answer has to be."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +205,9 @@ def asked(ask: Callable[[], T]) -> T:
         return ask()
     except ASK_ERRORS as error:
         raise question_error(error) from error
+    except ValueError as error:  # FastjsonError, MessageDecodeError, UnicodeDecodeError
+        log.warning("an answer that can't be read", exc_info=True)
+        raise UnreadableAnswerError(f"an answer that can't be read: {error}") from error
 
 
 def question_error(error: Exception) -> QuestionError:

@@ -10,6 +10,7 @@ from rmqha.common.mix_all import is_sys_consumer_group
 from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
 from rmqha.tools.admin.default_mq_admin_ext import SYSTEM_GROUPS
 from rmqha.tools.check.check_base import Status
+from rmqha.tools.dialect.numbers import real, whole
 from rmqha.tools.ha.answers import Told
 from rmqha.tools.ha.judgement import log_problems, name_of
 from rmqha.tools.ha.views import Fault, MasterView, SlaveView
@@ -183,30 +184,30 @@ def broker_state(told: Told) -> BrokerState:
     broker, table, config = told.broker, told.table, told.config
     if not told.answered:
         return BrokerState(broker.cluster, broker.name, broker.broker_id, broker.address, error=told.error)
-    limit = _float(config.get("diskMaxUsedSpaceRatio"))
+    limit = real(config.get("diskMaxUsedSpaceRatio"), 0, 100)
     return BrokerState(
         broker.cluster or config.get("brokerClusterName", ""), broker.name or config.get("brokerName", ""),
         broker.broker_id, broker.address,
         role=told.role,
         version=table.get("brokerVersionDesc", ""),
-        boot_ms=_int(table.get("bootTimestamp"), 0),
+        boot_ms=_count(table.get("bootTimestamp")),
         min_offset=told.min_offset,
         max_offset=told.max_offset,
-        file_size=_int(config.get("mappedFileSizeCommitLog"), _FILE_SIZE),
-        put_total=_int(table.get("msgPutTotalTodayNow"), -1),
-        get_total=_int(table.get("msgGetTotalTodayNow"), -1),
+        file_size=whole(config.get("mappedFileSizeCommitLog"), _FILE_SIZE, least=1),
+        put_total=_count(table.get("msgPutTotalTodayNow"), -1),
+        get_total=_count(table.get("msgGetTotalTodayNow"), -1),
         disk_used=_ratio(table.get("commitLogDiskRatio")),
         queue_disk_used=_ratio(table.get("consumeQueueDiskRatio")),
         disk_text=table.get("commitLogDirCapacity", "").rstrip("."),
         disk_limit=limit / 100 if limit is not None else None,
-        dispatch_behind=max(0, _int(table.get("dispatchBehindBytes"), 0)),
+        dispatch_behind=_count(table.get("dispatchBehindBytes")),
         to_flush=table.get("remainHowManyDataToFlush", ""),
-        earliest_ms=_int(table.get("earliestMessageTimeStamp"), -1),
-        send_queue=_int(table.get("sendThreadPoolQueueSize"), 0),
-        pull_queue=_int(table.get("pullThreadPoolQueueSize"), 0),
+        earliest_ms=_count(table.get("earliestMessageTimeStamp"), -1),
+        send_queue=_count(table.get("sendThreadPoolQueueSize")),
+        pull_queue=_count(table.get("pullThreadPoolQueueSize")),
         latency_99=table.get("putLatency99", ""),
         flush=config.get("flushDiskType", ""),
-        epoch=_int(table["haLastEpoch"], 0) if "haLastEpoch" in table else None,
+        epoch=_count(table["haLastEpoch"]) if "haLastEpoch" in table else None,
         sync_state_set=table.get("haSyncStateSet", ""),
     )
 
@@ -237,7 +238,7 @@ def group_states(answers: list[ConsumeStatsList]) -> tuple[GroupState, ...]:
         for each in answer.consumeStatsList:
             for group, stats in each.items():
                 found.setdefault(group, []).extend(stats)
-    return tuple(GroupState(group, _places(stats), sum(one.consumeTps for one in stats))
+    return tuple(GroupState(group, _places(stats), sum(real(one.consumeTps) or 0.0 for one in stats))
                  for group, stats in sorted(found.items()) if stats or not is_system_group(group))
 
 
@@ -261,21 +262,10 @@ def fault_texts(faults: list[Fault]) -> tuple[tuple[str, str], ...]:
     return tuple(_texts(faults))
 
 
-def _int(text: str | None, default: int) -> int:
-    try:
-        return int(text) if text is not None else default
-    except ValueError:
-        return default
-
-
-def _float(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None
+def _count(text: str | None, default: int = 0) -> int:
+    return whole(text, default, least=0)
 
 
 def _ratio(text: str | None) -> float | None:
     """0 to 1; None for what is told of a disk that can't be asked (-1)."""
-    value = _float(text)
-    return value if value is not None and 0 <= value <= 1 else None
+    return real(text, 0, 1)

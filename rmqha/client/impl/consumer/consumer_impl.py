@@ -95,6 +95,7 @@ class ConsumerImpl:
         rebalance.allocate_message_queue_strategy = consumer.allocate_message_queue_strategy
         self.pull_api_wrapper = PullAPIWrapper(factory, group, consumer.unit_mode)
         self.pull_api_wrapper.filter_message_hook_list = self.filter_message_hook_list
+        self.pull_api_wrapper.keep_bad_bodies = getattr(consumer, "keep_bad_bodies", False)
         is_broadcasting = consumer.message_model is MessageModel.BROADCASTING
         self.offset_store = (LocalFileOffsetStore if is_broadcasting else RemoteBrokerOffsetStore)(factory, group)
         self.offset_store.load()

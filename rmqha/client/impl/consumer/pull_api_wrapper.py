@@ -8,6 +8,7 @@ from rmqha.client.exception import MQClientException
 from rmqha.client.hook.filter_message_hook import FilterMessageContext, FilterMessageHook
 from rmqha.client.impl.find_broker_result import FindBrokerResult
 from rmqha.common import mix_all, mq_version
+from rmqha.common.compression.body_budget import MOST_IN_ALL, BodyBudget
 from rmqha.common.filter import expression_type
 from rmqha.common.message import message_client_id_setter, message_const, message_decoder
 from rmqha.common.message.message_ext import MessageExt
@@ -38,6 +39,7 @@ class PullAPIWrapper:
         self.connect_broker_by_user = False  # always ask default_broker_id
         self.default_broker_id = mix_all.MASTER_ID
         self.filter_message_hook_list: list[FilterMessageHook] = []  # set before the first pull
+        self.keep_bad_bodies = False  # a MissingBody in place of one that does not decompress, instead of an error
         self.causes = CauseLog(log)  # what the hooks did wrong
 
     def process_pull_result(
@@ -48,7 +50,7 @@ class PullAPIWrapper:
             return pull_result
         self.update_pull_from_which_node(mq, pull_result.suggest_which_broker_id)
         if pull_result.pull_status is PullStatus.FOUND and pull_result.message_binary is not None:
-            found = message_decoder.decodes(pull_result.message_binary)
+            found = self._decoded(mq, pull_result, pull_result.message_binary)
             wanted = subscription_data.tagsSet
             if wanted and not subscription_data.classFilterMode:
                 found = [msg for msg in found if msg.tags in wanted]
@@ -57,6 +59,23 @@ class PullAPIWrapper:
             pull_result.msg_found_list = found
         pull_result.message_binary = None
         return pull_result
+
+    def _decoded(self, mq: MessageQueue, pull_result: PullResultExt, binary: bytes | memoryview) -> list[MessageExt]:
+        """The messages that the bodies have room for; the next pull begins at the first that has none.
+
+        BodyTooLargeError when not even the first has, unless bad bodies are kept.
+        """
+        # Differs: Java decompresses all, whatever they grow to
+        keep_bad = self.keep_bad_bodies
+        found, left_out = message_decoder.decode_fitting(binary, BodyBudget(most_each=MOST_IN_ALL), keep_bad)
+        if left_out is None:
+            return found
+        at, first = left_out.queue_offset, found[0].queue_offset if found else left_out.queue_offset
+        # a message that was put into further queues has the offset of its own one, which says nothing here
+        if left_out.topic == mq.topic and first <= at < pull_result.next_begin_offset and (found or keep_bad):
+            pull_result.next_begin_offset = at if found else at + 1
+            return found or [left_out]
+        return message_decoder.decodes(binary, keep_bad=keep_bad)  # an error, unless bad ones are kept
 
     def _execute_hook(self, mq: MessageQueue, msgs: list[MessageExt]) -> None:
         if not self.filter_message_hook_list:

@@ -1,7 +1,7 @@
 """mqadmin clusterAclConfigVersion."""
 from collections.abc import Iterator
-from datetime import datetime
 
+from rmqha.common import util_all
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import command_util
 from rmqha.tools.command.commons_cli import CommandLine, OptionGroup, option
@@ -43,7 +43,7 @@ class ClusterAclConfigVersionListSubCommand(SubCommand):
 def _files(admin: DefaultMQAdminExt, addr: str) -> Iterator[Part]:
     info = admin.api.get_broker_cluster_acl_info(addr, admin.timeout_millis)
     for path, version in sorted((info.allAclConfigDataVersion or {}).items()):
-        time = datetime.fromtimestamp(version.timestamp // 1000).strftime("%Y-%m-%d %H:%M:%S")
+        time = util_all.format_date(version.timestamp)
         counter = version.counter
         yield FILES.row(info.clusterName, info.brokerName, info.brokerAddr, path, counter, time,
                         aclLastUpdateTime=version.timestamp)

@@ -10,6 +10,7 @@ from rmqha.tools.command.commons_cli import CommandLine, flag, option
 from rmqha.tools.command.output import Part, Table
 from rmqha.tools.command.stack_trace import print_stack_trace
 from rmqha.tools.command.sub_command import SubCommand
+from rmqha.tools.dialect.numbers import first_real, real, whole
 
 BROKERS = Table("%-16s  %-22s  %-4s  %-22s %-16s %19s %19s %10s %5s %6s\n", {
     "clusterName": "#Cluster Name", "brokerName": "#Broker Name", "brokerId": "#BID", "brokerAddr": "#Addr",
@@ -64,7 +65,7 @@ def _more_stats(admin: DefaultMQAdminExt) -> Iterator[Part]:
     for cluster, name, _, addr in brokers:
         runtime = _runtime(admin, addr)
         put, got = (
-            [int(runtime.get(f"{counter}{moment}") or 0) for moment in ("YesterdayMorning", "TodayMorning", "TodayNow")]
+            [whole(runtime.get(f"{counter}{moment}"), 0) for moment in ("YesterdayMorning", "TodayMorning", "TodayNow")]
             for counter in ("msgPutTotal", "msgGetTotal"))
         yield TOTALS.row(cluster, name, put[1] - put[0], got[1] - got[0], put[2] - put[1], got[2] - got[1])
 
@@ -80,9 +81,10 @@ def _broker_row(runtime: dict[str, str], cluster: str, name: str, broker_id: int
     def text(key: str) -> str:
         return runtime.get(key, "null" if runtime else "")
 
-    in_tps, out_tps = (float(((runtime.get(key) or "").split() or ["0"])[0]) for key in ("putTps", "getTransferedTps"))
-    earliest, space = runtime.get("earliestMessageTimeStamp"), float(runtime.get("commitLogDiskRatio") or 0)
-    hour = (util_all.current_time_millis() - int(earliest)) / MILLIS_PER_HOUR if earliest else 0.0
+    in_tps, out_tps = (first_real(runtime.get(key)) for key in ("putTps", "getTransferedTps"))
+    earliest = whole(runtime.get("earliestMessageTimeStamp"), 0)
+    space = real(runtime.get("commitLogDiskRatio")) or 0.0
+    hour = (util_all.current_time_millis() - earliest) / MILLIS_PER_HOUR if earliest else 0.0
     send_load, pull_load = (
         f"({text(f'{pool}ThreadPoolQueueSize')},{text(f'{pool}ThreadPoolQueueHeadWaitTimeMills')}ms)"
         for pool in ("send", "pull"))

@@ -1,10 +1,9 @@
 """mqadmin consumerProgress."""
 import logging
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from typing import TypeVar
 
-from rmqha.common import mix_all
+from rmqha.common import mix_all, util_all
 from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.mq_version import get_version_desc
@@ -14,6 +13,7 @@ from rmqha.tools.admin.message_questions import ASK_ERRORS, get_consumer_running
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.output import Document, Part, Row, Table
 from rmqha.tools.command.sub_command import SubCommand
+from rmqha.tools.dialect.numbers import real
 
 log = logging.getLogger("RocketmqClient")
 
@@ -62,7 +62,7 @@ def _progress(admin: DefaultMQAdminExt, group: str, show_client_ip: bool) -> Ite
     yield (QUEUES_AND_CLIENTS if show_client_ip else QUEUES).heading()
     for queue, place in sorted(stats.offsetTable.items()):
         diff, millis = place.brokerOffset - place.consumerOffset, place.lastTimestamp
-        time = datetime.fromtimestamp(millis // 1000).strftime("%Y-%m-%d %H:%M:%S") if millis else "N/A"
+        time = util_all.format_date(millis) if millis else "N/A"
         cells = (queue.topic, queue.brokerName, queue.queueId, place.brokerOffset, place.consumerOffset)
         if show_client_ip:
             client = clients.get(queue)
@@ -89,7 +89,7 @@ def _clients_by_queue(admin: DefaultMQAdminExt, group: str) -> dict[MessageQueue
 def _group(admin: DefaultMQAdminExt, group: str) -> Row:
     stats = _or_none("examineConsumeStats", group, admin.examine_consume_stats)
     connection = _or_none("examineConsumerConnectionInfo", group, admin.examine_consumer_connection_info)
-    tps, diff = (int(stats.consumeTps), stats.compute_total_diff()) if stats is not None else (0, 0)
+    tps, diff = (int(real(stats.consumeTps) or 0), stats.compute_total_diff()) if stats is not None else (0, 0)
     if connection is None:
         return GROUPS.row(group, 0, "OFFLINE", "", "", tps, diff)
     kind, model = "PUSH", connection.messageModel.name if connection.messageModel is not None else "null"

@@ -18,6 +18,7 @@ from rmqha.tools.command.output import Part
 from rmqha.tools.command.stats.stats_all_sub_command import compute_24_hour_sum
 from rmqha.tools.command.sub_command import SubCommand
 from rmqha.tools.command.sub_command_exception import JavaException
+from rmqha.tools.dialect.numbers import first_real, whole
 
 log = logging.getLogger("RocketmqTools")
 
@@ -86,8 +87,8 @@ def _runtime_quota(
 ) -> dict[str, Any]:
     transactions = _puts(admin, addr, topic_validator.RMQ_SYS_TRANS_HALF_TOPIC)
     delayed = _puts(admin, addr, topic_validator.RMQ_SYS_SCHEDULE_TOPIC)
-    in_tps, out_tps = (float((runtime[key].split() or ["0"])[0]) for key in ("putTps", "getTransferedTps"))
-    in_num, out_num = (int(runtime[f"{key}TodayMorning"]) - int(runtime[f"{key}YesterdayMorning"])
+    in_tps, out_tps = (first_real(runtime.get(key)) for key in ("putTps", "getTransferedTps"))
+    in_num, out_num = (whole(runtime.get(f"{key}TodayMorning"), 0) - whole(runtime.get(f"{key}YesterdayMorning"), 0)
                        for key in ("msgPutTotal", "msgGetTotal"))
     tps = (in_tps, out_tps, *(data.statsMinute.tps if data else 0.0 for data in (transactions, delayed)))
     nums = (in_num, out_num, *(compute_24_hour_sum(data) if data else 0 for data in (transactions, delayed)))

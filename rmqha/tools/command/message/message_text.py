@@ -2,6 +2,7 @@
 import ipaddress
 from typing import Any
 
+from rmqha.common.compression.body_budget import MissingBody
 from rmqha.common.java_compat import hash_map_order
 from rmqha.common.message.message_ext import MessageClientExt, MessageExt
 from rmqha.common.message.message_layout import Host
@@ -50,6 +51,8 @@ def host_text(host: Host | None) -> str:
 
 
 def _bytes_text(body: bytes | memoryview) -> str:
+    if isinstance(body, MissingBody):
+        return repr(body)
     if not body:
         return "null"  # a record without a body leaves Java's null
     return "[" + ", ".join(map(str, memoryview(body).cast("b"))) + "]"

@@ -1,10 +1,10 @@
 """mqadmin queryMsgTraceById."""
 from collections.abc import Iterator
-from datetime import datetime
 
 from rmqha.client.trace.trace_context import TraceType
 from rmqha.client.trace.trace_view import TraceView
 from rmqha.common import util_all
+from rmqha.common.compression.body_budget import MissingBody
 from rmqha.common.java_compat import hash_map_order
 from rmqha.common.topic import topic_validator
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
@@ -40,6 +40,9 @@ class QueryMsgTraceByIdSubCommand(SubCommand):
         msg_id = command_line.required("i")
         topic = command_line.text("t", topic_validator.RMQ_SYS_TRACE_TOPIC)
         found = admin.mq_admin.query_message(topic, msg_id, MAX_MESSAGES, 0, util_all.current_time_millis())
+        for msg in found.message_list:
+            if isinstance(msg.body, MissingBody):
+                yield f"trace message {msg.msg_id} can't be read: {msg.body.reason}\n"
         yield from _views([view for msg in found.message_list
                            for view in TraceView.decode_from_trace_trans_data(msg_id, msg)])
 
@@ -61,6 +64,6 @@ def _views(views: list[TraceView]) -> Iterator[Part]:
 
 
 def _row(table: Table, kind: str, view: TraceView) -> Row:
-    time = datetime.fromtimestamp(view.time_stamp // 1000).strftime("%Y-%m-%d %H:%M:%S")
+    time = util_all.format_date(view.time_stamp)
     return table.row(kind, view.group_name, view.client_host, time, f"{view.cost_time}ms", view.status,
                      timestamp=view.time_stamp, costMillis=view.cost_time)

@@ -3,6 +3,7 @@ from collections.abc import Iterable, Iterator
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.exception import MQClientException
+from rmqha.common.compression.body_budget import MissingBody
 from rmqha.common.java_compat import int32, string_hash_code
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
@@ -26,10 +27,15 @@ def print_messages(messages: Iterable[MessageExt], charset_name: str, print_body
         body = NOT_PRINTED
         if print_body:
             try:
-                body = fields["body"] = bytes(msg.body).decode(charset_name, "replace")
+                body = fields["body"] = body_text(msg.body, charset_name)
             except LookupError as error:
                 raise MQClientException(f"{charset_name}: {error}") from error
         yield Row(f"MSGID: {msg.msg_id} {message_text(msg)} BODY: {body}\n", fields)
+
+
+def body_text(body: bytes | memoryview, charset_name: str) -> str:
+    """The body's text, or why there is none; LookupError for a character set that is not known."""
+    return repr(body) if isinstance(body, MissingBody) else bytes(body).decode(charset_name, "replace")
 
 
 def bounds(

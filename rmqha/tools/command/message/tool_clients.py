@@ -9,7 +9,9 @@ _LONGEST_BODY = 4 << 20  # bytes, what a producer sends by default
 
 def pull_consumer(admin: DefaultMQAdminExt, group: str = mix_all.TOOLS_CONSUMER_GROUP) -> DefaultMQPullConsumer:
     """A pull consumer, not started."""
-    return DefaultMQPullConsumer(group, admin.namesrv_addr, admin.rpc_hook)
+    consumer = DefaultMQPullConsumer(group, admin.namesrv_addr, admin.rpc_hook)
+    consumer.keep_bad_bodies = True
+    return consumer
 
 
 def new_producer(admin: DefaultMQAdminExt, group: str | None = None, trace: bool = False) -> DefaultMQProducer:

@@ -66,6 +66,7 @@ export function percent(ratio) {
 export function when(ms) {
   if (!ms || ms < 0) return "–";
   const at = new Date(ms), two = (n) => String(n).padStart(2, "0");
+  if (Number.isNaN(at.getTime())) return String(ms);  // beyond the calendar
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:` +
     `${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, "0")}`;
 }

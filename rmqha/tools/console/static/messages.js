@@ -36,14 +36,14 @@ function several(messages) {
     { title: "Keys", name: true, cell: (row) => row.keys || "" },
     { title: "Tags", cell: (row) => row.tags || "" },
     { title: "Size", right: true, cell: (row) => bytes(row.body.size) },
-    { title: "Body", name: true, cell: (row) => h("span", { class: "mono dim" }, row.body.text === null ? "binary" : row.body.text.slice(0, 80)) },
+    { title: "Body", name: true, cell: (row) => h("span", { class: "mono dim" }, row.body.error || row.body.text === null ? row.body.error || "binary" : row.body.text.slice(0, 80)) },
   ], messages, "The brokers have no such message; its file may be deleted, or it was never sent."));
 }
 
 async function whole(api, message) {
   const trace = h("div", {}, h("p", { class: "dim" }, "Asking for its trace …"));
   api.get(`/api/trace?${new URLSearchParams({ topic: message.topic, id: message.offsetMsgId })}`)
-    .then((told) => replace(trace, tracks(told.tracks), events(told.events)))
+    .then((told) => replace(trace, tracks(told.tracks), events(told.events, told.errors)))
     .catch((error) => replace(trace, h("p", { role: "alert" }, error.message)));
   const pairs = [["Topic", link("topics", message.topic)], ["Id", message.msgId], ["Offset id", message.offsetMsgId], ["Keys", message.keys || "–"],
     ["Tags", message.tags || "–"], ["Stored", `${when(message.storeTimestamp)} at ${message.storeHost}`],
@@ -58,6 +58,7 @@ async function whole(api, message) {
 }
 
 function body(told) {
+  if (told.error) return card("Body: not shown", h("p", { role: "alert" }, told.error));
   const size = `${bytes(told.size)}${told.cut ? ", its beginning" : ""}`;
   if (told.text === null) return card(`Body: ${size}, no text`, h("pre", { class: "hex", tabindex: 0 }, told.hex));
   return card(`Body: ${size}`, h("pre", { id: "body", tabindex: 0 }, told.text),
@@ -76,8 +77,8 @@ function tracks(list) {
 
 const KINDS = { Pub: "sent", SubBefore: "given to a listener", SubAfter: "listener returned", EndTransaction: "transaction ended" };
 
-function events(list) {
-  return h("div", {}, h("h2", {}, "Trace"), table("events", [
+function events(list, errors) {
+  return h("div", {}, h("h2", {}, "Trace"), errors.map((error) => h("p", { role: "alert" }, error)), table("events", [
     { title: "Time", cell: (row) => when(row.at_ms) },
     { title: "Event", cell: (row) => KINDS[row.type] || row.type },
     { title: "Group", name: true, cell: (row) => row.group || "" },
