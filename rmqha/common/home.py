@@ -3,8 +3,8 @@ import os
 from pathlib import Path
 
 import rmqha
-from rmqha.common.mix_all import ROCKETMQ_HOME_ENV
 
+ROCKETMQ_HOME_ENV = "ROCKETMQ_HOME"
 CONFIG_HOME_ENV = "XDG_CONFIG_HOME"
 _PACKAGE = Path(rmqha.__file__).resolve().parent
 

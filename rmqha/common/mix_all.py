@@ -16,11 +16,11 @@ from rmqha.common import java_properties
 from rmqha.common.config_field import config_keys, key_types
 from rmqha.common.config_value import parse_property
 from rmqha.common.fsync import fsync_path
+from rmqha.common.home import ROCKETMQ_HOME_ENV as ROCKETMQ_HOME_ENV
 from rmqha.common.regular_file import open_regular
 
 log = logging.getLogger("RocketmqCommon")
 
-ROCKETMQ_HOME_ENV = "ROCKETMQ_HOME"
 ROCKETMQ_HOME_PROPERTY = "rocketmq.home.dir"
 NAMESRV_ADDR_ENV = "NAMESRV_ADDR"
 NAMESRV_ADDR_PROPERTY = "rocketmq.namesrv.addr"
