@@ -124,8 +124,9 @@ def sums(entries: Iterable[Entry], voided: int = 0) -> str:
     if not groups:
         rows = ["No campaign has run on this version yet."]
     if voided:
-        rows += ["", f"Of the ledger's runs {voided} are void: code below `{COVERED[0]}/` or `{COVERED[1]}/` has "
-                     "changed since, or they ran code that is in no commit."]
+        folders = ", ".join(f"`{folder}/`" for folder in COVERED[:-1]) + f" or `{COVERED[-1]}/`"
+        rows += ["", f"Of the ledger's runs {voided} are void: code below {folders} has changed since, or they ran "
+                     "code that is in no commit."]
     return "\n".join(rows)
 
 

@@ -37,7 +37,6 @@ BOOT_MS = 120_000
 END_MS = 600_000  # for a slave that has some GiB to fetch
 ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
 MATRIX = (("rmqha-rmqha", 1), ("rmqha-rmqha", 4), ("java-rmqha", 1), ("rmqha-java", 1))
-_ALL_LOGS = 8 * GIB  # that a run's logs have together, at the most
 _SPARE = 4 * GIB  # of memory, for the processes
 _HEAD = struct.Struct(">II")
 # What is not the broker's own affair is as it is by default.
@@ -262,7 +261,7 @@ def _new_folder(needed: int) -> Path:
 
 
 def _run_and_print(options: argparse.Namespace, brokers: str, slaves: int, role: str, sizes: str) -> bool:
-    bound = min(int(options.gib * GIB), _ALL_LOGS // (1 + slaves))
+    bound = min(int(options.gib * GIB), int(options.gib_in_all * GIB) // (1 + slaves))
     folder = _new_folder(bound * (1 + slaves))
     try:
         plan = Plan("", sizes, options.seed, options.senders, options.seconds, max_bytes=bound)
@@ -279,8 +278,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--senders", type=int, default=24)
     parser.add_argument("--sizes", choices=list(PROFILES), default="5000-30000")
     parser.add_argument("--seconds", type=float, default=60, help="of each run")
-    parser.add_argument("--gib", type=float, default=3, help="a run ends when so much was sent, or the logs of all "
-                        f"brokers have {_ALL_LOGS // GIB} GiB together")
+    parser.add_argument("--gib", type=float, default=3, help="a run ends when so much was sent")
+    parser.add_argument("--gib-in-all", type=float, default=8, help="or when the logs of all brokers together have it")
     parser.add_argument("--brokers", default="rmqha-rmqha", help="kinds of master and slaves: java-rmqha, rmqha-java")
     parser.add_argument("--slaves", type=int, default=1)
     parser.add_argument("--role", choices=ROLES, default="SYNC_MASTER")

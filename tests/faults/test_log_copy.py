@@ -103,7 +103,6 @@ def test_a_blank_that_was_taken_back_makes_it_read_all(tmp_path, read_before_the
 
 def test_an_index_lower_than_the_one_before_is_a_repeat(store):
     """Whether or not the log still has the message that was given it first."""
-    store.commit_log.topic_queue_table["T-0"] = 1
     copy = LogCopy(folder_of(store))
     copy.read()
     (topic, queue_id, *_), = copy.places["m2"]

@@ -38,6 +38,9 @@ def filled_cluster(folder: Path, **slave_keys):
             size = (13, 700, 5000, 30_000)[number % 4]
             answer = master.send(f"Topic{number % 3}", bytes([number]) * size, number % 2, {"KEYS": f"k{number}"})
             assert answer.code == 0
+            if number == 0:  # a slave that connects later begins with the file that is the last one then
+                wait_until(lambda: slave.store.get_max_phy_offset() == master.store.get_max_phy_offset(), WAIT_MS,
+                           "the slave follows")
         cluster.send(1)
         yield cluster
 
