@@ -104,6 +104,12 @@ def fill(buffers: list[memoryview], data: memoryview) -> int:
     return at
 
 
+def spend(data: memoryview, size: int) -> None:
+    """Write over the last bytes: nobody may read them any more."""
+    size = min(size, len(data))
+    data[len(data) - size:] = b"\xa5" * size
+
+
 def read_stream(rng: random.Random, decoder: RunDecoder, stream: bytes, segment: int, pieces: list[int],
                 takes: bool) -> tuple[bytearray, Counter[str]]:
     """What a slave makes of a stream that arrives in `pieces`; any legal order of the decoder's calls.
@@ -130,6 +136,8 @@ def read_stream(rng: random.Random, decoder: RunDecoder, stream: bytes, segment:
                 assert run.offset == len(got), f"a run at {run.offset} follows {len(got)}"
                 assert run.length <= segment - run.offset % segment
                 got += decoder.view[run.start:run.start + run.length]
+                spent = decoder.buffer[:ha_transfer.ROOM_IN_FRONT + run.start + run.length]
+                spend(spent, rng.choice((1, 100, 5000)))
     return got, taken
 
 
@@ -204,16 +212,18 @@ def compare_checks(rng: random.Random) -> Counter[str]:
                         min(len(log) - 1, rng.choice((0, *ends)) + rng.randrange(90))))] ^= 1 << rng.randrange(8)
     good = good_up_to(bytes(log), segment)
     got, taken, verifier = bytearray(), Counter(), RecordVerifier(segment)
-    view, at, flaw = memoryview(bytearray(12) + log), 0, -1
+    room, overwrites = rng.choice((0, 12, 2000)), rng.random() < 0.7
+    view, at, flaw = memoryview(bytearray(room) + log), 0, -1
     try:
         while at < len(log):
             size = min(rng.choice((1, 7, 8, 9, 87, 88, 100, 1000, 4096, 100_000, rng.randint(1, 5000))), len(log) - at,
                        segment - at % segment)
-            for piece in verifier.take(at, view, 12 + at, size):
+            for piece in verifier.take(at, view, room + at, size, overwrites):
                 assert piece.offset == len(got), f"a piece at {piece.offset} follows {len(got)}"
                 got += piece.data[piece.start:piece.start + piece.length]
                 taken[PLAIN if piece.data is not view else FAST] += 1
             at += size
+            spend(view[:room + at], rng.choice((1, 2000)))
     except RecordFlawError as error:
         flaw = error.offset
     assert got == log[:len(got)]
@@ -302,7 +312,7 @@ def _lone_record_from_places(decoder: FrameDecoder, offset: int, room: int) -> i
 _take_record = FrameDecoder.take_record
 _put_together = RunDecoder._put_together
 _foreseen_run, _foreseen_epoch_run = FrameDecoder._foreseen_run, MasterFrameDecoder._foreseen_run
-_look_at = RecordVerifier._look_at
+_look_at, _take = RecordVerifier._look_at, RecordVerifier.take
 
 
 def _stale_tail(decoder: RunDecoder, frames: int) -> None:
@@ -324,7 +334,7 @@ class _Unchecked:
     def __init__(self, real: object) -> None:
         self._real = real
 
-    def walk(self, buffer: object, start: int, end: int, _crc: bool, offset: int) -> object:
+    def walk(self, buffer: object, start: int, end: int, _crc: bool, offset: int, **_options: bool) -> object:
         return self._real.walk(buffer, start, end, False, offset)
 
     def is_record(self, record: object, offset: int) -> bool:
@@ -335,6 +345,14 @@ def _patient(verifier: RecordVerifier, begin: int, head: memoryview) -> int:
     """Waits for one byte less than a record has."""
     wanted = _look_at(verifier, begin, head)
     return wanted - 1 if wanted > 112 else wanted
+
+
+def _left_where_it_is(verifier: RecordVerifier, offset: int, data: memoryview, start: int, length: int,
+                      overwrites: bool) -> object:
+    """Takes the bytes that lie in front for those that are held."""
+    if overwrites and len(verifier._held) <= min(start, length):
+        verifier._held = bytearray(data[start - len(verifier._held):start])
+    return _take(verifier, offset, data, start, length, overwrites)
 
 
 WAYS = [
@@ -353,11 +371,13 @@ WAYS = [
             Plant("frames of another size among foreseen ones", replaced(
                 MasterFrameDecoder, "_foreseen_run", lambda *args: _trusting(_foreseen_epoch_run, *args)))), 60),
     Way("checking whole records where they lie", "rmqha/store/ha/record_verifier.py::RecordVerifier",
-        "records that lie whole in what was read", "a record of which a part is held until the rest is there",
+        "records that lie whole in what was read, with what is held put in front of it",
+        "a record of which a part is held until the rest is there",
         compare_checks, (
             Plant("CRCs are not looked at", replaced(record_verifier, "bulk", _Unchecked(record_verifier.bulk))),
             Plant("a record is looked at before its last byte is there",
-                  replaced(RecordVerifier, "_look_at", _patient))), 150),
+                  replaced(RecordVerifier, "_look_at", _patient)),
+            Plant("what is held is not put in front", replaced(RecordVerifier, "take", _left_where_it_is))), 150),
     Way("following records in one call", "rmqha/store/ha/record_chain.py::follow_records",
         "haVerifyRecords=false, more than 4 KiB at once, the bulk kernel compiled", "from head to head",
         compare_following, (

@@ -181,7 +181,7 @@ class BulkTarget:
             return inputs.exact(data)
 
         place = pick.choice((None, begin))
-        self._both(inputs, "walk", buffer, lambda: start, lambda: end, lambda: crc, lambda: place)
+        self._both(inputs, "walk", buffer, lambda: start, lambda: end, lambda: crc, lambda: place, lambda: crc)
         delays = pick.choice((None, [1000, 5000, -1], [], [2**63 - 1, -2**63]))
         limit = pick.choice((1, 2, 1 << 16, inputs.number(3)))
         multi = pick.random() < 0.5
@@ -225,7 +225,7 @@ class BulkTarget:
     def _nonsense(self, inputs: Inputs, data: bytes) -> None:
         """Arguments that `bulk` keeps away from it: refused by the compiled one, or served."""
         draw, view = inputs.number, inputs.exact(data)
-        calls = (lambda: self._compiled.walk(view, draw(0), draw(8), True, draw(0)),
+        calls = (lambda: self._compiled.walk(view, draw(0), draw(8), True, draw(0), True),
                  lambda: self._compiled.scan(view, draw(0), draw(8), draw(0), True, [draw(0)], True, draw(1)),
                  lambda: self._compiled.put_keys(inputs.exact(data), draw(1), draw(1),
                                                  tuple(draw(1) for _ in range(6)), data, draw(0), draw(1), draw(0)))

@@ -30,23 +30,25 @@ def is_compiled() -> bool:
     return _kernel is not bulk_python
 
 
-def walk(buffer: Buffer, start: int, end: int, check_crc: bool = False, file_from_offset: int | None = None) -> Walk:
+def walk(buffer: Buffer, start: int, end: int, check_crc: bool = False, file_from_offset: int | None = None,
+         keeps_gil: bool = False) -> Walk:
     """Step over the records of `buffer[start:end]`, checking them as `check_message_and_return_size` does.
 
     With `file_from_offset`, where the buffer begins in the commit log, it stops with ODD in front of a record whose
     PHYSICALOFFSET is not its place, or, with `check_crc`, whose QUEUEOFFSET is negative. Nothing outside the span is
-    looked at. ValueError when the span does not lie in the buffer.
+    looked at. `keeps_gil` is for bytes that were just received, of which no page is on a disk: up to 2 MiB are walked
+    while other threads wait. ValueError when the span does not lie in the buffer.
     """
     _check_span(buffer, start, end)
     _check_offset(file_from_offset or 0)
     count, position, stop, size = _kernel.walk(buffer, start, end, check_crc,
-                                               -1 if file_from_offset is None else file_from_offset)
+                                               -1 if file_from_offset is None else file_from_offset, keeps_gil)
     return Walk(count, position, Stop(stop), size)
 
 
 def is_record(record: Buffer, offset: int) -> bool:
-    """Whether these bytes are one whole record for commit log offset `offset`, and good, by all that `walk` checks."""
-    count, position, _stop, _size = _kernel.walk(record, 0, len(record), True, offset)
+    """Whether these bytes, just received, are one whole and good record for commit log offset `offset`; see `walk`."""
+    count, position, _stop, _size = _kernel.walk(record, 0, len(record), True, offset, True)
     return (count, position) == (1, len(record))
 
 

@@ -41,7 +41,8 @@ _Rows = tuple[list[tuple[str, int, int]], bytes, bytes, bytes, bytes]
 """Topics, records, runs, units, keys."""
 
 
-def walk(buffer: Buffer, start: int, end: int, check_crc: bool, file_from_offset: int) -> tuple[int, int, int, int]:
+def walk(buffer: Buffer, start: int, end: int, check_crc: bool, file_from_offset: int,
+         _keeps_gil: bool) -> tuple[int, int, int, int]:
     """See `bulk.walk`."""
     with memoryview(buffer) as view, view[:end] as span:
         position, count = start, 0

@@ -30,6 +30,7 @@ _INT = struct.Struct(">i")
 # A slave closes a connection whose frame does not fit its buffer, header included.
 READ_MAX_BUFFER_SIZE = 4 * 1024 * 1024
 MAX_BODY_SIZE = READ_MAX_BUFFER_SIZE - HEADER.size
+ROOM_IN_FRONT = 64 * 1024  # bytes of a decoder's buffer before its view, for the beginning of a record
 # Bodies for which places are foreseen have so many bytes at least: a read names two places a frame, 1,024 at most.
 _MIN_FORESEEN = 4096
 
@@ -124,14 +125,16 @@ class RunDecoder(Generic[R]):
         view:    header body body body ...       the headers behind the first lie in a buffer of their own, so
         heads:   header header ...               that the bodies are one run where they are
 
-    What comes otherwise than it was foreseen is put together again, and read as ever.
+    What comes otherwise than it was foreseen is put together again, and read as ever. `view` has ROOM_IN_FRONT bytes of
+    `buffer` before it; those before the run that was yielded last are nobody's.
     """
 
     header_size: int
     size_at: int  # in a header
 
     def __init__(self, capacity: int = READ_MAX_BUFFER_SIZE) -> None:
-        self.view = memoryview(bytearray(capacity))
+        self.buffer = memoryview(bytearray(ROOM_IN_FRONT + capacity))
+        self.view = self.buffer[ROOM_IN_FRONT:]
         self._end = 0  # bytes of `view`, or of the places, that are filled; between the calls a frame starts at 0
         self._size = 0  # body of the last frame that `runs` took out; 0: of none yet
         self._behind = 0  # commit log offset behind it

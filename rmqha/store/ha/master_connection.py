@@ -482,7 +482,9 @@ class MasterConnection(Generic[R]):
                 before()
             self._write(run.offset, self._decoder.view, run.start, run.length, chain)
             return
-        for offset, data, start, length in verifier.take(run.offset, self._decoder.view, run.start, run.length):
+        pieces = verifier.take(run.offset, self._decoder.buffer, ha_transfer.ROOM_IN_FRONT + run.start, run.length,
+                               overwrites=True)
+        for offset, data, start, length in pieces:
             if before is not None:
                 before()
                 before = None

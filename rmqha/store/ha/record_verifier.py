@@ -84,14 +84,21 @@ class RecordVerifier:
             self._check_whole(offset, record)
         self.end = offset + length
 
-    def take(self, offset: int, data: memoryview, start: int, length: int) -> Iterator[Piece]:
+    def take(self, offset: int, data: memoryview, start: int, length: int, overwrites: bool = False) -> Iterator[Piece]:
         """The bytes that may be appended now, in order, each piece before the next one is asked for.
 
-        `length` bytes at `data[start]` follow the last ones, in one file of the log. RecordFlawError, after all that is
-        good in front of it, names the record that is not.
+        `length` bytes at `data[start]` follow the last ones, in one file of the log; `overwrites`: nobody needs what
+        lies in front of them any more. RecordFlawError, after all that is good in front of it, names the record that
+        is not.
         """
-        at, stop, base = start, start + length, offset - start
         self.end = offset + length
+        known = len(self._held)
+        if overwrites and 0 < known <= min(start, length):
+            # One piece instead of two; never more is copied than has come.
+            data[start - known:start] = self._held
+            self._held = bytearray()
+            offset, start, length = offset - known, start - known, length + known
+        at, stop, base = start, start + length, offset - start
         if offset < self._blank_end:
             at += min(length, self._blank_end - offset)
             yield Piece(offset, data, start, at - start)
@@ -113,7 +120,7 @@ class RecordVerifier:
                 continue
             begin = base + at
             with data[at:stop] as rest:
-                found = bulk.walk(rest, 0, stop - at, True, begin)
+                found = bulk.walk(rest, 0, stop - at, True, begin, keeps_gil=True)
             if found.position:
                 yield Piece(begin, data, at, found.position)
                 at += found.position

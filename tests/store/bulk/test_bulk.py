@@ -85,7 +85,7 @@ def test_both_walk_as_the_single_record_check(span, check_crc):
             break
         position, count, size = position + size, count + 1, 0
     for kernel in (bulk_python, compiled_kernel()):
-        found = kernel.walk(buffer, start, end, check_crc, -1)
+        found = kernel.walk(buffer, start, end, check_crc, -1, False)
         assert (found[0], found[1], found[3]) == (count, position, size)
         assert (found[2] in (Stop.END, Stop.BLANK)) == success
 
@@ -115,10 +115,10 @@ def test_crc_of_bodies_is_zlibs_whatever_their_length_and_place(lengths):
     for length in lengths:
         before, body = pick.randrange(64), pick.randbytes(length)
         good = bytes(before) + record(body=body)
-        assert compiled_kernel().walk(good, before, len(good), True, -1)[2] == Stop.END
+        assert compiled_kernel().walk(good, before, len(good), True, -1, False)[2] == Stop.END
         bad, place = bytearray(good), before + layout.HEAD_LENGTH + pick.choice((0, length - 1, pick.randrange(length)))
         bad[place] ^= 1 << pick.randrange(8)
-        assert compiled_kernel().walk(bad, before, len(bad), True, -1)[2] == Stop.BAD_CRC
+        assert compiled_kernel().walk(bad, before, len(bad), True, -1, False)[2] == Stop.BAD_CRC
 
 
 # What it tells.
@@ -260,7 +260,7 @@ def test_compiled_kernel_checks_spans_itself():
     compiled = compiled_kernel()
     for start, end in ((-1, 5), (5, 4), (0, 101)):
         with pytest.raises(ValueError):
-            compiled.walk(bytes(100), start, end, False, -1)
+            compiled.walk(bytes(100), start, end, False, -1, False)
         with pytest.raises(ValueError):
             compiled.scan(bytes(100), start, end, 0, False, None, False, 5)
     with pytest.raises(ValueError):
@@ -295,7 +295,7 @@ def test_other_threads_run_while_the_compiled_kernel_works():
     try:
         for _ in range(100):
             before = rounds[0]
-            compiled.walk(data, 0, len(data), True, 0)
+            compiled.walk(data, 0, len(data), True, 0, False)
             if rounds[0] > before:
                 break
         assert rounds[0] > before
