@@ -51,7 +51,8 @@ class _Connection:
     def __init__(self) -> None:
         self.decoder = FrameDecoder()
         self.is_active, self.is_blocked, self.is_behind, self.is_shaking_hands = True, False, False, False
-        self.active_ns, self.remote_address = 0, ("10.0.0.1", 1)
+        self.active_ns, self.begun_bytes, self.remote_address = 0, 0, ("10.0.0.1", 1)
+        self.is_held, self.pending_bytes, self.high_water_mark = False, 0, 1
 
     def send_queued(self) -> None:
         """Nothing is written here."""

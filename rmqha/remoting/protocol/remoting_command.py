@@ -306,9 +306,9 @@ def _loads_header(header: Buffer) -> object:
 
 
 def _loads_without_orjson(header: Buffer) -> object:
-    text = str(header, "utf-8", "replace").strip(" \t\r\n")
+    text = fastjson.encodable(str(header, "utf-8", "replace").strip(" \t\r\n"))
     try:
-        value, end = _scan_json(fastjson.encodable(text), 0)
+        value, end = _scan_json(text, 0)
         if end == len(text):
             return value
         refused: Exception = FastjsonError("not close json text", end)
