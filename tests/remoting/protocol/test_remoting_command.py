@@ -170,6 +170,13 @@ def test_half_a_surrogate_pair_in_a_header_is_a_question_mark():
     assert command.ext_fields == {"topic": "?"}
 
 
+def test_half_a_surrogate_pair_is_a_question_mark_in_a_header_of_any_length():
+    text = b"x" * remoting_command.MAX_DIALECT_LENGTH
+    head = b'{"code":10,"extFields":{"topic":"\\ud800"},"flag":0,"opaque":1,"remark":"' + text + b'"}'
+    command = RemotingCommand.decode(len(head).to_bytes(4, "big") + head)
+    assert (command.ext_fields, len(command.remark)) == ({"topic": "?"}, len(text))
+
+
 def test_no_fields_at_all_is_a_missing_field():
     with pytest.raises(RemotingCommandException):
         RemotingCommand().decode_command_custom_header(PullMessageRequestHeader)
