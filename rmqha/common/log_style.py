@@ -72,8 +72,12 @@ class JavaLevelFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as a line."""
-        record.levelname = _JAVA_LEVELS.get(record.levelname, record.levelname)
-        return shortened(super().format(record))
+        level = record.levelname
+        record.levelname = _JAVA_LEVELS.get(level, level)
+        try:
+            return shortened(super().format(record))
+        finally:
+            record.levelname = level  # other handlers write it too
 
 
 class JsonFormatter(JavaLevelFormatter):

@@ -85,6 +85,14 @@ def test_line_of_megabytes_is_cut_in_its_middle():
     assert f"... {len(text) + line.index('begin') - MAX_LINE} characters ..." in line
 
 
+@pytest.mark.parametrize("log_format", list(LogFormat))
+@pytest.mark.parametrize(("level", "written"), [(logging.WARNING, "WARN"), (logging.CRITICAL, "ERROR")])
+def test_handlers_to_come_see_the_names_of_levels_that_python_gives(log_format, level, written):
+    record = logging.LogRecord("RocketmqBroker", level, "f", 1, "a text", (), None)
+    assert written in LogStyle(format=log_format).formatter("%(levelname)s").format(record)
+    assert record.levelname == logging.getLevelName(level) != written
+
+
 @pytest.fixture
 def in_kolkata(monkeypatch):
     """A time zone far from UTC."""
