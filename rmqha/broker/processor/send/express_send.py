@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
 _FRAME_START = struct.Struct(">iI")  # length, header mark
-_SHORTEST_HEADER = 100  # bytes, with the length field and the mark; less than any send has
+_SHORTEST_HEADER = 90  # bytes, with the length field and the mark; less than any send has
 _IPV4_HOSTS = 2 * message_layout.HOST_LENGTH
 _PUT_OK = PutMessageStatus.PUT_OK
 
