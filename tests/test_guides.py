@@ -25,7 +25,7 @@ PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^ *```(\S*)\n.*?^ *```", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"bash", "python", "text", "properties"}
 BACKGROUND = re.compile(r" & *(\w+=\$!)?$")
-SYSTEM = {"cp", "export", "git", "kill", "mv", "sleep"}  # programs of the system that guides use
+SYSTEM = {"cp", "export", "git", "kill", "mkdir", "mv", "set", "sleep"}  # programs of the system that guides use
 NAV = re.compile(r"^ +- .*?: *([\w./-]+\.md)$", re.MULTILINE)
 # Pages that the site's navigation names before they are there. Only remove from it.
 SITE = ("mkdocs", "material", "mkdocs_same_dir")
