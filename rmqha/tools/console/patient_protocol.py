@@ -22,7 +22,7 @@ class PatientProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]  # the 
     request_s = REQUEST_S
     _timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override, unused-ignore]  # uvicorn's
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override, unused-ignore]  # uvicorn
         """The time of the first request begins."""
         super().connection_made(transport)
         self._begin()
