@@ -11,7 +11,7 @@ import pytest
 from rmqha.common.round import Round
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import ha_connection, ha_handshake, ha_service
-from rmqha.store.ha.ha_connection import WriteSocketService
+from rmqha.store.ha.ha_connection import HAConnection, WriteSocketService
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from tests.store.ha.support import SEGMENT, FakeStore, Peer, open_descriptors, running
 from tests.support.wait import wait_until
@@ -461,16 +461,27 @@ def test_connections_come_and_go_without_a_trace(master):
 def test_connections_that_report_nothing_cost_no_thread_and_the_most_silent_go(master, said, monkeypatch):
     monkeypatch.setattr(ha_service, "MAX_WAITING", 20)
     waiting = master.ha_service.accept_socket_service._waiting
+    hear, heard = HAConnection.hear, []
+
+    def noted(connection):
+        goes_on = hear(connection)
+        heard.append(connection.client_addr)
+        return goes_on
+    monkeypatch.setattr(HAConnection, "hear", noted)
     with Peer.connect(master) as slave, ExitStack() as stack:
         slave.report(5000)
         slave.read_data_frame()
-        threads = threading.active_count()
+        # the writer is started first, and may have sent before the reader runs
+        wait_until(lambda: {"ReadSocketService", "WriteSocketService"} <= {one.name for one in threading.enumerate()})
+        threads = set(threading.enumerate())
         peers = []
         for number in range(60):
             peers.append(stack.enter_context(Peer.connect(master)))
             peers[-1].send(said)
-            wait_until(lambda known=number + 2: len(waiting) == min(known - 1, 20))
-        assert threading.active_count() <= threads
+            own = "%s:%d" % peers[-1].sock.getsockname()  # who comes, or is heard, later is less silent
+            wait_until(lambda own=own: own in heard if said else own in [one.client_addr for one in list(waiting)])
+            wait_until(lambda count=number + 1: len(waiting) == min(count, 20))
+        assert set(threading.enumerate()) <= threads
         wait_until(lambda: master.ha_service.connection_count.get() == 21)
         assert all(peer.is_closed() for peer in peers[:40])
         if not said:
