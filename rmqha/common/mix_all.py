@@ -15,7 +15,7 @@ import psutil
 from rmqha.common import java_properties
 from rmqha.common.config_field import config_keys, key_types
 from rmqha.common.config_value import parse_property
-from rmqha.common.fsync import fsync_path
+from rmqha.common.fsync import replace_and_force
 from rmqha.common.home import ROCKETMQ_HOME_ENV as ROCKETMQ_HOME_ENV
 from rmqha.common.regular_file import open_regular
 
@@ -111,8 +111,7 @@ def string2file(text: str, file_name: str, encoding: str = "utf-8") -> None:
     string2file_not_safe(text, tmp_file, encoding, mode)
     if mode is not None:
         keep_as(target, file_name + ".bak")
-    os.replace(tmp_file, target)
-    fsync_path(os.path.dirname(os.path.abspath(target)))
+    replace_and_force(tmp_file, target)
 
 
 def string2file_not_safe(text: str, file_name: str, encoding: str = "utf-8", mode: int | None = None) -> None:

@@ -8,10 +8,10 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO
 
-from rmqha.common.fsync import fsync_path
+from rmqha.common.fsync import replace_and_force
 
 _MOST_LINKS = 40  # as the kernel follows
 _DESCRIPTOR = re.compile(r"/proc/(\d+)/(?:task/\d+/)?fd/(\d+)\Z")
@@ -48,11 +48,11 @@ def writing(path: str, replace: bool) -> Iterator[IO[bytes]]:
             os.fsync(fd)
         if not replace and os.path.lexists(target):  # made meanwhile
             raise _exists(path)
-        os.replace(part, target)
+        replace_and_force(part, target)
     except BaseException:
-        os.remove(part)
+        with suppress(FileNotFoundError):  # it has its name, and that is perhaps not on the disk
+            os.remove(part)
         raise
-    fsync_path(os.path.dirname(target))
 
 
 def _followed(path: str) -> str:

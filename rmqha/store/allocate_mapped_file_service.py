@@ -11,6 +11,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from rmqha.common.fsync import NotAskedError
+from rmqha.common.process_limits import how_to_raise
 from rmqha.common.service_thread import ServiceThread
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.mapped_file import MappedFile, fsync_folder
@@ -109,7 +111,11 @@ class AllocateMappedFileService(ServiceThread):
             request.mapped_file.destroy(1000)
         elif os.path.exists(request.file_path):  # the disk had room for its name only
             os.unlink(request.file_path)
-        fsync_folder(os.path.dirname(request.file_path))
+        try:
+            fsync_folder(os.path.dirname(request.file_path))
+        except NotAskedError as error:  # a loss of power may bring it back: a file without records, as after a crash
+            log.error("that %s is deleted can't be forced to the disk now: %s%s", request.file_path, error,
+                      how_to_raise(error))
 
     def _can_submit_requests(self) -> int:
         """How many files may be asked for; the caller holds the lock."""
@@ -178,13 +184,16 @@ class AllocateMappedFileService(ServiceThread):
         if request.mapped_file is not None:
             self._sync(request.mapped_file)
 
-    @staticmethod
-    def _sync(mapped_file: MappedFile) -> None:
+    def _sync(self, mapped_file: MappedFile) -> None:
         """Have a new file's length and name on the disk before the next file is made.
 
         Differs: of two files, the later one is never there alone; the original leaves that to the file system.
         """
         try:
             mapped_file.sync_length_and_name()
-        except OSError as error:
-            log.error("%s can't be forced to the disk: %s", mapped_file.file_name, error)  # its first flush says so
+        except NotAskedError as error:  # its first flush does it
+            log.error("the name of %s can't be forced to the disk now: %s%s", mapped_file.file_name, error,
+                      how_to_raise(error))
+        except OSError as error:  # the disk says so once: the first flush would succeed
+            log.exception("%s can't be forced to the disk. The store takes no more messages.", mapped_file.file_name)
+            self.message_store.running_flags.make_flush_error(f"a flush of {mapped_file.file_name}: {error!r}")

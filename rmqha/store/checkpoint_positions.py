@@ -71,6 +71,7 @@ class PositionsFile:
         self.number = 0  # of the last write
         self._next_slot, self._whole = 0, NONE_WHOLE
         self.found: Positions | None = None
+        self._boot = boot_bits()  # once: at a write there may be no descriptor to ask with
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             for slot, at in enumerate(_SLOT_AT):
@@ -87,9 +88,8 @@ class PositionsFile:
         magic, number, *its_times, log_flushed, dispatched, flags = _SLOT.unpack_from(data)
         is_newest, self.number = number > self.number, max(self.number, number)
         if magic == _MAGIC and tuple(its_times) == times and (is_newest or self.found is None):
-            boot = boot_bits()
             self.found = Positions(log_flushed, dispatched, bool(flags & _BY_SLAVE),
-                                   boot == flags & ~_BY_SLAVE and boot != 0)
+                                   self._boot == flags & ~_BY_SLAVE and self._boot != 0)
             self._next_slot = 1 - slot
 
     def write(self, positions: Positions, times: Times) -> None:
@@ -97,7 +97,7 @@ class PositionsFile:
         self.number += 1
         data = _SLOT.pack(_MAGIC, self.number, *times, positions.log_flushed,
                           min(positions.dispatched, positions.log_flushed),
-                          boot_bits() | (_BY_SLAVE if positions.by_slave else 0))
+                          self._boot | (_BY_SLAVE if positions.by_slave else 0))
         os.pwrite(self._fd, data + _CRC.pack(zlib.crc32(data)), _SLOT_AT[self._next_slot])
         os.fdatasync(self._fd)
         self._next_slot = 1 - self._next_slot

@@ -23,6 +23,7 @@ from rmqha.common.message import message_const, message_layout
 from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
 from rmqha.common.message.message_layout import body_crc32
+from rmqha.common.process_limits import how_to_raise
 from rmqha.common.round import serves_one_connection
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
@@ -116,6 +117,7 @@ class CommitLog:
         self._noting = threading.Lock()  # of those, in their order
         self.mapped_file_queue.on_committed = self.note_whole_records
         self.begin_time_in_lock = 0
+        self.append_failure = ""  # why `append_data` last took nothing; written under the put lock
         # Differs: one kind of lock; spinning under the GIL would only keep the holder from going on.
         self.put_message_lock = threading.Lock()
         self.full_store_paths: frozenset[str] = frozenset()  # replaced by the disk check
@@ -156,7 +158,9 @@ class CommitLog:
         self.flush_commit_log_service.shutdown()
         self.flush_disk_watcher.shutdown(True)
         if self.flush_commit_log_service.failure or self.commit_log_service.failure:
-            self.default_message_store.running_flags.make_flush_error()  # the next start has to look at the log
+            failure = self.flush_commit_log_service.failure or self.commit_log_service.failure
+            self.default_message_store.running_flags.make_flush_error(  # the next start has to look at the log
+                f"a service that flushes the commit log: {failure!r}")
 
     def flush(self) -> int:
         """Flush now; the flushed offset. OSError when the disk says no."""
@@ -174,6 +178,8 @@ class CommitLog:
             if queue.remain_how_many_data_to_commit():
                 queue.commit(0)
             service.flush(0)
+            if service.shortage.lasts:
+                return False
         return False
 
     def get_max_offset(self) -> int:
@@ -464,7 +470,7 @@ class CommitLog:
         if mapped_file is not None and position >= 0 and (
                 mapped_file.wrote_position != position or is_counted and context.multi_dispatch is not None):
             log.error("What the commit log has taken is not known. The store takes no more messages.")
-            self.default_message_store.running_flags.make_flush_error()
+            self.default_message_store.running_flags.make_flush_error("an append broke off, as the log says")
         elif is_counted:
             for row, offset in zip(reversed(context.rows), reversed(context.queue_offsets), strict=True):
                 if row.sys_flag & _TRANSACTION_MASK not in _NOT_DELAYED:  # prepared and rolled back ones do not count
@@ -585,18 +591,18 @@ class CommitLog:
             end = (start_offset - start_offset % self.mapped_file_size if last is None
                    else last.file_from_offset + last.wrote_position)
             if self.default_message_store.is_shutdown:
-                return False
+                return self._not_appended("the store is shut down")
             if start_offset != end:
                 log.error("appendData at %s, but the log ends at %s", start_offset, end)
-                return False
+                return self._not_appended(f"the log ends at {end}")
             try:
                 if last is None or last.wrote_position == last.file_size:
                     mapped_file = self.mapped_file_queue.get_last_mapped_file(start_offset)
                 if mapped_file is None:
                     log.error("appendData getLastMappedFile error  %s", start_offset)
-                    return False
+                    return self._not_appended("no further file of the log could be made, see the lines above")
                 if not mapped_file.append_bytes(memoryview(data)[data_start:data_start + data_length]):
-                    return False
+                    return self._not_appended(f"the piece does not fit into {mapped_file.file_name}")
                 if mapped_file.write_buffer is not None:  # left from when this was a master
                     while mapped_file.read_position < mapped_file.wrote_position:
                         self.mapped_file_queue.commit(0)
@@ -604,7 +610,11 @@ class CommitLog:
                 return True
             except OSError as error:
                 self._append_failed(error)
-                return False
+                return self._not_appended(f"{error}{how_to_raise(error)}")
+
+    def _not_appended(self, reason: str) -> bool:
+        self.append_failure = reason
+        return False
 
     def retry_delete_first_file(self, interval_forcibly_ms: int) -> bool:
         """Try again to delete a first file that was still held."""

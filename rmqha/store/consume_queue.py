@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqha.common import mix_all
 from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.common.path_names import is_folder_name
+from rmqha.common.process_limits import how_to_raise, is_shortage
 from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.config.store_path_config_helper import get_store_path_consume_queue_ext
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
@@ -498,13 +499,16 @@ class ConsumeQueue:
         times = 0
         while store.running_flags.is_cq_writeable and times < MAX_RETRIES:
             try:
+                self.mapped_file_queue.create_failure = None
                 if self.put_message_position_info(offset, size, tags_code, cq_offset):
                     return True
-                times += 1
+                # Differs: so is the end of a lack of descriptors, while puts go on; the original keeps files open
+                times += not is_shortage(self.mapped_file_queue.create_failure)
             except OSError as error:
                 if not is_no_space(error):
-                    times += 1
-                    log.error("write of consume queue %s-%s failed: %s", self.topic, self.queue_id, error)
+                    times += not is_shortage(error)
+                    log.error("write of consume queue %s-%s failed: %s%s", self.topic, self.queue_id, error,
+                              how_to_raise(error))
                 else:
                     # Differs: a full disk is waited for, and is no error of the queue: puts are refused meanwhile.
                     store.running_flags.get_and_make_disk_full(disk_of(self.store_path))

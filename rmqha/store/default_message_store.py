@@ -451,9 +451,14 @@ class DefaultMessageStore:
         if self.is_shutdown:
             log.warning("message store has shutdown, so appendToPhyQueue is forbidden")
             return False
-        if self.running_flags.is_flush_error or \
-                not self.commit_log.append_data(start_offset, data, data_start, data_length):
-            log.error("appendToPhyQueue failed %s %s", start_offset, data_length)
+        # Differs: the log says why; the original's line is without the reason
+        if self.running_flags.is_flush_error:
+            log.error("appendToPhyQueue failed %s %s: the store takes nothing since %s. Restart the broker: its start "
+                      "looks at what is on the disk", start_offset, data_length,
+                      self.running_flags.flush_error_reason or "a flush that failed")
+            return False
+        if not self.commit_log.append_data(start_offset, data, data_start, data_length):
+            log.error("appendToPhyQueue failed %s %s: %s", start_offset, data_length, self.commit_log.append_failure)
             return False
         # behind the report to the master, which is sent within the round
         if not at_round_end(WAKE, self.on_appended):

@@ -10,12 +10,14 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from rmqha.common.fsync import NotAskedError
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import LONG_AGO
 from rmqha.store.config.message_store_config import SLAVE
-from rmqha.store.mapped_file import is_no_descriptor
+from rmqha.store.flush_shortage import FlushShortage
 
 if TYPE_CHECKING:
     from rmqha.store.consume_queue import ConsumeQueue
@@ -40,6 +42,7 @@ class FlushConsumeQueueService(ServiceThread):
         self._last_flush_ms: float = LONG_AGO  # monotonic
         self._dirty: deque[ConsumeQueue] = deque()  # those that have is_dirty; appended to under _noting
         self._noting = threading.Lock()
+        self._shortage = FlushShortage("a consume queue or the index")
 
     def note_dirty(self, queue: ConsumeQueue) -> None:
         """The queue has units that are not flushed. Any thread, after it has appended."""
@@ -49,7 +52,10 @@ class FlushConsumeQueueService(ServiceThread):
                 self._dirty.append(queue)
 
     def do_flush(self, retry_times: int) -> None:
-        """Flush what is dirty enough; everything when it is time for it, or when `retry_times` is RETRY_TIMES_OVER."""
+        """Flush what is dirty enough; everything when it is time for it, or when `retry_times` is RETRY_TIMES_OVER.
+
+        NotAskedError when something can't be opened: the rest is flushed, and the checkpoint does not count it.
+        """
         store = self.default_message_store
         config, checkpoint = store.message_store_config, store.store_checkpoint
         least_pages, now_ms = config.flushConsumeQueueLeastPages, time.monotonic() * 1000
@@ -57,10 +63,11 @@ class FlushConsumeQueueService(ServiceThread):
             self._last_flush_ms, least_pages = now_ms, 0
         timestamp, offset = checkpoint.dispatched_timestamp, store.reput_message_service.reput_from_offset
         if least_pages == 0:
-            for queue in store.all_consume_queues():
-                self._flush_queue(queue, least_pages, retry_times)
+            not_asked = self._flush_queues(store.all_consume_queues(), least_pages, retry_times)
             # Differs: the index is flushed with the queues, and times go to the checkpoint only once all is on disk.
             store.index_service.flush_all()
+            if not_asked is not None:
+                raise not_asked
             if timestamp > 0:
                 checkpoint.logics_msg_timestamp = checkpoint.index_msg_timestamp = timestamp
             flags = store.running_flags
@@ -68,21 +75,33 @@ class FlushConsumeQueueService(ServiceThread):
                 checkpoint.dispatched = offset
             checkpoint.flush()
             return
-        self._flush_dirty(least_pages, retry_times)
+        not_asked = self._flush_queues(self._take_dirty(), least_pages, retry_times)
         if config.brokerRole is SLAVE and checkpoint.log_flushed > checkpoint.log_flushed_stored:
             # behind it recovery of a slave doubts records whose pieces may have come to the disk in any order
             checkpoint.flush_positions()
+        if not_asked is not None:
+            raise not_asked
 
-    def _flush_dirty(self, least_pages: int, retry_times: int) -> None:
-        """A round over the queues that were noted; those that have too few pages yet, or fail, stay noted."""
+    def _take_dirty(self) -> Iterator[ConsumeQueue]:
+        """The queues that were noted, for one round; those that have too few pages yet, or fail, are noted again."""
         for _ in range(len(self._dirty)):
             queue = self._dirty.popleft()
             queue.is_dirty = False  # before its end is read: whoever appends from now on notes it again
+            yield queue
+
+    def _flush_queues(self, queues: Iterable[ConsumeQueue], least_pages: int,
+                      retry_times: int) -> NotAskedError | None:
+        """One that can't be opened does not keep the others from the disk; why it can't."""
+        not_asked: NotAskedError | None = None
+        for queue in queues:
             try:
                 self._flush_queue(queue, least_pages, retry_times)
+            except NotAskedError as error:
+                not_asked = not_asked or error
             finally:
                 if not queue.is_flushed_to(queue.written_to()):
                     self.note_dirty(queue)
+        return not_asked
 
     @staticmethod
     def _flush_queue(queue: ConsumeQueue, least_pages: int, retry_times: int) -> None:
@@ -108,7 +127,8 @@ class FlushConsumeQueueService(ServiceThread):
     def shutdown(self, interrupt: bool = False) -> None:
         super().shutdown(interrupt)
         if self.failure is not None:  # the next start has to look at the queues
-            self.default_message_store.running_flags.make_flush_error()
+            self.default_message_store.running_flags.make_flush_error(
+                f"the service that flushes the consume queues: {self.failure!r}")
 
     def _try_flush(self, retry_times: int) -> None:
         flags = self.default_message_store.running_flags
@@ -116,10 +136,11 @@ class FlushConsumeQueueService(ServiceThread):
             return
         try:
             self.do_flush(retry_times)
+            self._shortage.end()
+        except NotAskedError as error:
+            self._last_flush_ms = LONG_AGO  # the next round is a thorough one again
+            self._shortage.note(error)
         except OSError as error:
-            if is_no_descriptor(error):
-                log.error("can't flush now, it is tried again: %s", error)
-                return
             # Differs: as for the commit log, a failed flush stops the puts and is not tried again.
             log.exception("%s service has exception. The store takes no more messages.", self.get_service_name())
-            flags.make_flush_error()
+            flags.make_flush_error(f"a flush of the consume queues, the index or the checkpoint: {error!r}")

@@ -12,11 +12,14 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from rmqha.common.fsync import NotAskedError
+from rmqha.common.process_limits import is_shortage
 from rmqha.common.round import Round
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.stats.latency_histogram import LatencyHistogram
 from rmqha.common.util_all import LONG_AGO, current_time_millis
 from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.flush_shortage import FlushShortage
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.mapped_file import is_no_space
 from rmqha.store.put_message_result import PutMessageStatus
@@ -29,6 +32,7 @@ log = logging.getLogger("RocketmqStore")
 _FIVE_MINUTES_MS = 1000 * 60 * 5
 _FLUSH_INTERVAL_MS = 10
 _IDLE_MS = 500
+_SHORTAGE_MS = 100
 
 
 class FlushCommitLogService(ServiceThread):
@@ -45,6 +49,7 @@ class FlushCommitLogService(ServiceThread):
         self.commit_log = commit_log
         self._flushing = threading.Lock()  # one at a time: of two that run at once only one is told of a failure
         self.flush_times = LatencyHistogram()  # of flushes that brought something to the disk; noted under _flushing
+        self.shortage = FlushShortage("the commit log")  # changed under _flushing
 
     def on_data_appended(self) -> None:
         """A slave has appended a piece of its master's log."""
@@ -53,7 +58,8 @@ class FlushCommitLogService(ServiceThread):
         """Flush the queue of mapped files, and tell the checkpoint; True when nothing was left to do.
 
         Differs: a failed flush marks the store unwritable and is never tried again: Linux drops the dirty pages of a
-        failed write-back, so that a second fsync would report a false success.
+        failed write-back, so that a second fsync would report a false success. One that could not open what it
+        flushes has asked for no fsync: it is tried again, and until then nothing was left to do.
         """
         with self._flushing:
             return self._flush(flush_least_pages)
@@ -61,6 +67,7 @@ class FlushCommitLogService(ServiceThread):
     def _flush(self, flush_least_pages: int) -> bool:
         store = self.commit_log.default_message_store
         if store.running_flags.is_flush_error:
+            self.shortage.end()
             return True
         queue, checkpoint = self.commit_log.mapped_file_queue, store.store_checkpoint
         dispatched, begin, end = checkpoint.dispatched_timestamp, queue.flushed_where, queue.get_max_offset()
@@ -72,11 +79,16 @@ class FlushCommitLogService(ServiceThread):
             checkpoint.log_flushed = queue.flushed_where
             if self._is_news(begin, checkpoint.log_flushed):
                 checkpoint.flush_positions()
+            self.shortage.end()
+        except NotAskedError as error:
+            queue.flushed_where = begin
+            self.shortage.note(error)
+            return True
         except BaseException as error:  # whatever it was: what is on the disk is not known any more
             log.error("%s service has exception. Error occurred when force data to disk. The store takes no more "
                       "messages.", self.get_service_name(), exc_info=error)
             queue.flushed_where = begin  # what was not told to the disk is not acknowledged
-            store.running_flags.make_flush_error()
+            store.running_flags.make_flush_error(f"a flush of the commit log: {error!r}")
             return True
         timestamp = queue.store_timestamp
         # a slave appends bytes and learns store times only by dispatching
@@ -142,8 +154,8 @@ class CommitRealTimeService(FlushCommitLogService):
                           self.get_service_name())
             if isinstance(error, OSError) and is_no_space(error):
                 self.commit_log.make_disk_full()
-            elif not store.running_flags.is_flush_error:
-                store.running_flags.make_flush_error()
+            elif not is_shortage(error):
+                store.running_flags.make_flush_error(f"a write of a buffer to the commit log: {error!r}")
             return False
         store.on_appended()
         return True
@@ -167,6 +179,8 @@ class FlushRealTimeService(FlushCommitLogService):
             self.wait_for_running(config.flushIntervalCommitLog)
             begin = current_time_millis()
             self.flush(least_pages)
+            if self.shortage.lasts:
+                last_flush_ms = LONG_AGO
             past = current_time_millis() - begin
             if past > 500:
                 log.info("Flush data to disk costs %s ms", past)
@@ -232,25 +246,35 @@ class GroupCommitService(FlushCommitLogService):
         requests, self._requests_read = self._requests_read, []
         if not requests:
             # puts that do not wait still want to be flushed
-            return self.flush(0)
+            return self.flush(0) and not self.shortage.lasts
+        waiting: list[GroupCommitRequest] = []  # for a disk that could not be asked
         with Round():
             try:
                 for request in requests:
-                    self._complete(request)
+                    if not self._complete(request, not waiting) and not request.is_done:
+                        waiting.append(request)
             except BaseException:
                 for request in requests:  # no effect on those that are done
                     request.wakeup_customer(PutMessageStatus.FLUSH_DISK_TIMEOUT)
                 raise
+        if waiting:
+            with self._lock:
+                self._requests_write[:0] = waiting
         return False
 
-    def _complete(self, request: GroupCommitRequest) -> None:
+    def _complete(self, request: GroupCommitRequest, may_flush: bool) -> bool:
+        """False when the disk could not be asked: the request waits for the next round, or for its time-out."""
         queue = self.commit_log.mapped_file_queue
         # the message may lie in the next file: at most two flushes
         for _ in range(2):
             if queue.flushed_where >= request.next_offset:
                 break
-            self.flush(0)
+            if may_flush:
+                self.flush(0)
+            if self.shortage.lasts:
+                return False
         self._complete_as_it_is(request)
+        return True
 
     def _complete_as_it_is(self, request: GroupCommitRequest) -> None:
         flush_ok = self.commit_log.mapped_file_queue.flushed_where >= request.next_offset
@@ -261,7 +285,7 @@ class GroupCommitService(FlushCommitLogService):
         config = self.commit_log.default_message_store.message_store_config
         idle = False
         while not self.stopped:
-            self.wait_for_running(_IDLE_MS if idle else _FLUSH_INTERVAL_MS)
+            self.wait_for_running(_SHORTAGE_MS if self.shortage.lasts else _IDLE_MS if idle else _FLUSH_INTERVAL_MS)
             if config.brokerRole is BrokerRole.SLAVE:  # each piece of the log wakes, and nobody waits for its flush
                 time.sleep(_FLUSH_INTERVAL_MS / 1000)
             idle = self._do_commit()

@@ -5,7 +5,8 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from rmqha.common.fsync import fsync_path
+from rmqha.common.fsync import NotAskedError, fsync_path
+from rmqha.common.process_limits import how_to_raise
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.store.flush_consume_queue_service import RETRY_TIMES_OVER
@@ -32,9 +33,13 @@ def flush_all(store: DefaultMessageStore) -> bool:
         for queue in behind:
             log.error("consume queue %s-%s is not flushed", queue.topic, queue.queue_id)
         store.store_checkpoint.flush()
-    except OSError:
+    except NotAskedError as error:
+        log.error("the last flush could not ask the disk, and the next start looks at the files as after a crash: %s%s",
+                  error, how_to_raise(error))
+        return False
+    except OSError as error:
         log.exception("the last flush failed")
-        store.running_flags.make_flush_error()
+        store.running_flags.make_flush_error(f"the last flush: {error!r}")
         return False
     return not behind
 

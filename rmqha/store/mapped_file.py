@@ -23,7 +23,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rmqha.common.fsync import fsync_path
+from rmqha.common.fsync import fsync_path, open_to_force
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
 from rmqha.store.append_message_result import AppendMessageStatus
 from rmqha.store.reference_resource import ReferenceResource
@@ -41,8 +41,7 @@ OS_PAGE_SIZE = 1024 * 4
 _ZERO_STEP = 1 << 20  # bytes compared and zeroed at a time
 _WRITE_FROM = 64 << 10  # bytes appended at once from which on they are written to the file
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
-_NO_MAP = (*_NO_DESCRIPTOR, errno.ENOMEM)
+_NO_MAP = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 # Bytes, of a file with a MapKeeper
 _FIRST_RESERVE = OS_PAGE_SIZE
 _READ_AHEAD_FROM = 1 << 20  # when it has so many
@@ -271,7 +270,7 @@ class MappedFile(ReferenceResource):
         """Force what was written to the disk when it is at least so many pages (0: anything); the flushed position.
 
         OSError when the disk says no: the position stays, and the caller must not try again, because Linux forgets
-        the dirty pages of a failed write-back.
+        the dirty pages of a failed write-back. NotAskedError when file or folder can't be opened: he may.
         """
         if self._is_able_to_flush(flush_least_pages):
             if self.hold():
@@ -354,7 +353,7 @@ class MappedFile(ReferenceResource):
             self._sync_name()
             return
         try:
-            fd = os.open(self.file_name, os.O_RDWR | os.O_CLOEXEC)
+            fd = open_to_force(self.file_name, os.O_RDWR)
         except FileNotFoundError:
             log.info("%s is deleted, nothing to force", self.file_name)
             return
@@ -595,7 +594,10 @@ class MappedFile(ReferenceResource):
 
 
 def fsync_folder(folder: str) -> None:
-    """Have the names in `folder` on the disk as they are now. A folder that is gone has none. OSError."""
+    """Have the names in `folder` on the disk as they are now. A folder that is gone has none.
+
+    OSError; NotAskedError when it can't be opened.
+    """
     with suppress(FileNotFoundError):
         fsync_path(folder)
 
@@ -603,11 +605,6 @@ def fsync_folder(folder: str) -> None:
 def is_no_space(error: OSError) -> bool:
     """True when the disk or a quota is full."""
     return error.errno in _NO_SPACE
-
-
-def is_no_descriptor(error: OSError) -> bool:
-    """True when a file could not be opened because too many are: nothing was asked of the disk, and nothing is lost."""
-    return error.errno in _NO_DESCRIPTOR
 
 
 def ensure_dir_ok(dir_name: str, splitter: str = ",") -> None:

@@ -50,6 +50,7 @@ class MappedFileQueue:
         self.keep_descriptor = keep_descriptor
         self.map_keeper = map_keeper
         self.can_be_built_again = False  # from the commit log: files whose length never came to the disk are taken
+        self.create_failure: BaseException | None = None  # why no file could be made last; the appending thread's own
         self.mapped_files: list[MappedFile] = []  # replaced under _change, never changed in place
         self._change = threading.Lock()
         self.last_file_was_mended = False  # by load: its length was wrong
@@ -218,15 +219,16 @@ class MappedFileQueue:
 
     def do_create_mapped_file(self, next_file_path: str, next_next_file_path: str) -> MappedFile | None:
         """Make `next_file_path`; None when that fails."""
-        mapped_file = None
+        mapped_file, self.create_failure = None, None
         if self.allocate_mapped_file_service is not None:
             mapped_file = self.allocate_mapped_file_service.put_request_and_return_mapped_file(
                 next_file_path, next_next_file_path, self.mapped_file_size)
         else:
             try:
                 mapped_file = self._new_mapped_file(next_file_path)
-            except (OSError, ValueError):
+            except (OSError, ValueError) as error:
                 log.exception("create mappedFile exception")
+                self.create_failure = error
         if mapped_file is not None:
             with self._change:
                 mapped_file.first_create_in_queue = not self.mapped_files

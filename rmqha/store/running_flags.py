@@ -32,6 +32,7 @@ class RunningFlags:
         self.flag_bits = 0
         self.is_writeable = True  # puts are accepted
         self.is_flush_error = False  # a flush failed: nothing is acknowledged any more
+        self.flush_error_reason = ""  # of the first one
 
     def get_and_make_readable(self) -> bool:
         """Allow reads."""
@@ -77,9 +78,11 @@ class RunningFlags:
         """True after `make_index_file_error`."""
         return bool(self.flag_bits & WRITE_INDEX_FILE_ERROR_BIT)
 
-    def make_flush_error(self) -> None:
-        """A flush failed."""
-        self._set_bit(FLUSH_ERROR_BIT, 0)
+    def make_flush_error(self, reason: str = "") -> None:
+        """A flush failed, for `reason`."""
+        with self._lock:
+            self.flush_error_reason = self.flush_error_reason or reason
+            self._become(self.flag_bits | FLUSH_ERROR_BIT)
 
     def make_fenced(self, fenced: bool) -> None:
         """Take no puts until the controller has decided this replica's role, or again.

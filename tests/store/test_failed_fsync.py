@@ -83,7 +83,7 @@ def test_nothing_is_acknowledged_after_a_failed_fsync(tmp_path, disk):
 
 
 def test_unwritable_state_after_a_failed_fsync_is_needed(tmp_path, disk, monkeypatch):
-    monkeypatch.setattr(RunningFlags, "make_flush_error", lambda self: None)
+    monkeypatch.setattr(RunningFlags, "make_flush_error", lambda self, reason="": None)
     seen = put_around_a_failure(tmp_path, disk)
     assert not holds(seen), seen
     assert PutMessageStatus.PUT_OK in seen["after"]

@@ -14,13 +14,13 @@ class NoDescriptors:
     """os.open that fails for files below one folder while `folder` says which."""
 
     def __init__(self, monkeypatch):
-        self.real, self.folder, self.failed = os.open, None, 0
+        self.real, self.folder, self.failed, self.number = os.open, None, 0, errno.EMFILE
         monkeypatch.setattr(mapped_file.os, "open", self)
 
     def __call__(self, path, *arguments, **keys) -> int:
         if self.folder is not None and f"{os.sep}{self.folder}{os.sep}" in str(path):
             self.failed += 1
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+            raise OSError(self.number, os.strerror(self.number), path)
         return self.real(path, *arguments, **keys)
 
 
@@ -62,3 +62,20 @@ def test_index_file_waits_for_a_descriptor_for_as_long_as_it_takes(tmp_path, des
             found = store.query_message("T", key, 32, 0, 1 << 62)
             assert len(found.message_maped_list) == 1
             found.release()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+@pytest.mark.parametrize("folder", ["consumequeue", "index"])
+def test_dispatch_waits_for_the_end_of_a_shortage_for_as_long_as_it_takes(tmp_path, descriptors, monkeypatch, folder,
+                                                                          number):
+    monkeypatch.setattr("rmqha.store.index.index_service._RETRY_MS", 1)
+    monkeypatch.setattr("rmqha.store.consume_queue._RETRY_MS", 1)
+    descriptors.number = number
+    with open_store(tmp_path) as store:
+        descriptors.folder = folder
+        put(store, message(KEYS="a"))
+        wait_until(lambda: descriptors.failed > 60, 60_000, "tries to make the file")
+        assert store.put_message(message(KEYS="b")).put_message_status is PutMessageStatus.PUT_OK
+        descriptors.folder = None
+        wait_dispatched(store)
+        assert len(bodies(store)) == 2 and store.running_flags.is_writeable

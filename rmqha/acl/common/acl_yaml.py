@@ -14,6 +14,7 @@ from typing import Any
 
 from rmqha.acl.common.acl_exception import AclException
 from rmqha.common.extras import how_to_install
+from rmqha.common.fsync import replace_and_force
 from rmqha.remoting.protocol.fastjson_writer import java_double
 
 MAX_ALIASES_FOR_COLLECTIONS = 50
@@ -79,7 +80,7 @@ def write_data_object(path: str, data: dict[str, Any]) -> None:
             file.write(dumps(data))
             file.flush()
             os.fsync(descriptor)
-        os.replace(temporary, target)
+        replace_and_force(temporary, target)
     except OSError as error:
         raise AclException(f"{path} cannot be written: {error}") from error
 

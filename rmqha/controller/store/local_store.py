@@ -15,7 +15,7 @@ import time
 import zlib
 from collections.abc import Callable
 
-from rmqha.common.fsync import fsync_path
+from rmqha.common.fsync import NotAskedError, replace_and_force
 from rmqha.common.mix_all import file2string, keep_as, string2file_not_safe
 from rmqha.common.util_all import LONG_AGO
 from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
@@ -200,8 +200,10 @@ class LocalStore:
             log.exception("%s can't be written", written)
             raise StoreFailedError(str(failure)) from failure
         try:
-            os.replace(written, self.file)
-            fsync_path(self._folder)
+            replace_and_force(written, self.file)
+        except NotAskedError as failure:
+            log.exception("%s can't be replaced now", self.file)
+            raise StoreFailedError(str(failure)) from failure
         except OSError as failure:
             log.exception("%s: whether it was changed is not known", self.file)
             self._leads = False

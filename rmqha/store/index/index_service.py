@@ -11,7 +11,9 @@ import threading
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqha.common.fsync import NotAskedError
 from rmqha.common.message import message_const
+from rmqha.common.process_limits import how_to_raise, is_shortage
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.common.util_all import current_time_millis, time_millis_to_human_string
@@ -20,7 +22,7 @@ from rmqha.store.config.store_path_config_helper import get_store_path_index
 from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.index.index_file import IndexFile
 from rmqha.store.index.index_layout import index_key_hash_method
-from rmqha.store.mapped_file import fsync_folder, is_no_descriptor, is_no_space
+from rmqha.store.mapped_file import fsync_folder, is_no_space
 from rmqha.store.recovery_base import RecoveryBase
 from rmqha.store.running_flags import disk_of
 
@@ -60,7 +62,7 @@ class IndexService:
         self.index_file_list: list[IndexFile] = []
         self._change = threading.Lock()
         self._built_to = -1  # commit log offset of the last record whose keys are all in; the dispatching thread's own
-        self._lacks_descriptors = False  # why no file could be made last; the dispatching thread's own
+        self._is_short = False  # why no file could be made last; the dispatching thread's own
         self._flush_pool = NamedThreadPool("FlushIndexFileThread", 1, 16)
 
     def load(self, base: RecoveryBase) -> bool:
@@ -254,8 +256,8 @@ class IndexService:
         So is a descriptor, while puts go on.
         """
         store = self.default_message_store
-        log.error("write of the index failed: %s", error)
-        if is_no_descriptor(error):
+        log.error("write of the index failed: %s%s", error, how_to_raise(error))
+        if is_shortage(error):
             return not store.reput_message_service.pause(_RETRY_MS)
         if not is_no_space(error):
             store.running_flags.make_index_file_error()
@@ -270,7 +272,7 @@ class IndexService:
             index_file = self.get_and_create_last_index_file()
             if index_file is not None:
                 return index_file
-            times += not self._lacks_descriptors  # they are waited for
+            times += not self._is_short  # the end of that is waited for
             log.info("Tried to create index file %s times", times)
             if self.default_message_store.reput_message_service.pause(_RETRY_MS):
                 return None
@@ -295,7 +297,7 @@ class IndexService:
                                    self.preallocate)
         except (OSError, ValueError) as error:
             log.exception("getLastIndexFile exception ")
-            self._lacks_descriptors = isinstance(error, OSError) and is_no_descriptor(error)
+            self._is_short = is_shortage(error)
             return None
         with self._change:
             self.index_file_list = [*self.index_file_list, index_file]
@@ -310,15 +312,21 @@ class IndexService:
         timestamp = index_file.end_timestamp if index_file.is_write_full else 0
         try:
             index_file.flush()
-        except OSError as error:
+        except NotAskedError as error:
+            log.error("flush of index file %s could not ask the disk, the next thorough one does: %s%s",
+                      index_file.file_name, error, how_to_raise(error))
+            return
+        except OSError:
             log.exception("flush of index file %s failed", index_file.file_name)
-            if is_no_descriptor(error):
-                return  # the next thorough flush of the queues does it
             self.default_message_store.running_flags.make_index_file_error()
             return
         if timestamp > 0:
             self.default_message_store.store_checkpoint.index_msg_timestamp = timestamp
-            self.default_message_store.store_checkpoint.flush()
+            try:
+                self.default_message_store.store_checkpoint.flush()
+            except OSError as error:
+                log.exception("flush of the checkpoint failed")
+                self.default_message_store.running_flags.make_flush_error(f"a flush of the checkpoint: {error!r}")
 
     def get_end_phy_offset(self) -> int:
         """Commit log offset up to which all keys are in; beyond any offset when there is no index."""
