@@ -601,11 +601,11 @@ class CommitLog:
                 if mapped_file is None:
                     log.error("appendData getLastMappedFile error  %s", start_offset)
                     return self._not_appended("no further file of the log could be made, see the lines above")
+                position = mapped_file.wrote_position
                 if not mapped_file.append_bytes(memoryview(data)[data_start:data_start + data_length]):
                     return self._not_appended(f"the piece does not fit into {mapped_file.file_name}")
                 if mapped_file.write_buffer is not None:  # left from when this was a master
-                    while mapped_file.read_position < mapped_file.wrote_position:
-                        self.mapped_file_queue.commit(0)
+                    self._commit_piece(mapped_file, position)
                 self.flush_commit_log_service.on_data_appended()
                 return True
             except OSError as error:
@@ -615,6 +615,19 @@ class CommitLog:
     def _not_appended(self, reason: str) -> bool:
         self.append_failure = reason
         return False
+
+    def _commit_piece(self, mapped_file: MappedFile, position: int) -> None:
+        """Write a buffer to its file, with the piece that was appended at `position`. OSError: the piece is not there.
+
+        Differs: what is not in the file is taken back, and the next try begins where this one did. The original keeps
+        it, and counts what it reports to its master from the file's end.
+        """
+        try:
+            while mapped_file.read_position < mapped_file.wrote_position:
+                self.mapped_file_queue.commit(0)
+        except OSError:
+            if self.mapped_file_queue.take_back(mapped_file, position):
+                raise
 
     def retry_delete_first_file(self, interval_forcibly_ms: int) -> bool:
         """Try again to delete a first file that was still held."""

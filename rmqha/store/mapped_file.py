@@ -499,8 +499,18 @@ class MappedFile(ReferenceResource):
 
         Differs: the original takes all that is left for flushed.
         """
-        self.wrote_position = self.committed_position = position
+        # what lies in the buffer alone has still to be committed
+        self.committed_position = position if self.write_buffer is None else min(self.committed_position, position)
+        self.wrote_position = position
         self.flushed_position = min(self.flushed_position, position)
+
+    def take_back(self, position: int) -> None:
+        """Forget what was appended to the buffer from `position` on, of which nothing is committed."""
+        size, self.wrote_position = self.wrote_position - position, position
+        try:  # a write may have come to a part of it, and what is written there next may be shorter
+            os.pwrite(self._fd, bytes(size), position)
+        except OSError as error:
+            log.error("%s bytes at %s of %s can't be set to zero: %s", size, position, self.file_name, error)
 
     def zero_from(self, position: int) -> None:
         """Set everything behind `position` to zero and force it to the disk. Holes of a sparse file stay holes.

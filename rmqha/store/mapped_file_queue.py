@@ -382,6 +382,17 @@ class MappedFileQueue:
             self.on_committed(where)
             return result
 
+    def take_back(self, mapped_file: MappedFile, position: int) -> bool:
+        """End a file with a buffer at `position` again: what was appended there could not be committed.
+
+        False, and nothing is done, when another thread has committed it meanwhile. Under the lock of who appends.
+        """
+        with self._commit_lock:
+            if mapped_file.write_buffer is None or mapped_file.committed_position > position:
+                return False
+            mapped_file.take_back(position)
+            return True
+
     def find_mapped_file_by_offset(self, offset: int, return_first_on_not_found: bool = False) -> MappedFile | None:
         """The file that holds `offset`, also in its part that is not written yet."""
         files = self.mapped_files

@@ -356,3 +356,73 @@ def test_killed_broker_keeps_a_prefix_of_what_it_acknowledged(nodes, tmp_path):
     records = list(store_compare.walk(broker.commit_log))
     assert [record.body for record in records] == [b"%06d" % number * 30 for number in range(kept)]
     assert store_compare.check_consume_queues(broker.store) == kept
+
+
+# A slave that was a master before, and still writes through a buffer.
+
+@contextmanager
+def slave_with_a_buffer(root, **keys):
+    """A held store that has one message, not all of it committed, and is a slave from then on; and its master."""
+    with open_store(root / "master") as master, held_store(root / "slave", **keys) as store:
+        results = put(master, *(message(body=b"%02d" % number * 50) for number in range(9)))
+        wait_dispatched(master)
+        data = (root / "master" / "commitlog" / f"{0:020}").read_bytes()
+        put(store, message(body=b"00" * 50))
+        store.commit_log.config.brokerRole = BrokerRole.SLAVE
+        yield store, data, results
+
+
+@pytest.mark.parametrize("written", [0, 40, 150])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.ENOMEM])
+def test_piece_whose_commit_fails_is_taken_back_and_comes_again(tmp_path, monkeypatch, number, written):
+    """`written`: bytes of the piece that come to the file before its write fails."""
+    with slave_with_a_buffer(tmp_path) as (store, data, results):
+        real, failing = os.pwrite, []
+
+        def pwrite(fd, piece, offset):
+            if failing and any(piece):  # zeros are written over what is there
+                left = failing.pop()
+                if left:
+                    failing.append(0)
+                    return real(fd, bytes(piece)[:left], offset)
+                raise OSError(number, os.strerror(number))
+            return real(fd, piece, offset)
+        monkeypatch.setattr(os, "pwrite", pwrite)
+        queue, end = store.commit_log.mapped_file_queue, results[0].wrote_bytes
+        commit_all(store)
+        first = results[1]
+        failing.append(written)
+        assert not store.append_to_commit_log(end, data, end, first.wrote_bytes * 2)
+        assert not failing
+        assert queue.get_max_wrote_position() == queue.get_max_offset() == end == queue.committed_where
+        file = tmp_path / "slave" / "commitlog" / f"{0:020}"
+        assert not any(file.read_bytes()[end:]), "what lies behind the end has to be zero"
+        for result in results[1:]:  # in other pieces
+            assert store.append_to_commit_log(result.wrote_offset, data, result.wrote_offset, result.wrote_bytes)
+        assert queue.get_max_wrote_position() == queue.get_max_offset() == results[-1].wrote_offset + end
+        assert file.read_bytes()[end:results[-1].wrote_offset + end] == data[end:results[-1].wrote_offset + end]
+
+
+def test_piece_that_another_thread_commits_after_the_failure_is_kept(tmp_path, monkeypatch):
+    with slave_with_a_buffer(tmp_path) as (store, data, results):
+        commit_all(store)
+        queue, end, size = store.commit_log.mapped_file_queue, results[0].wrote_bytes, results[1].wrote_bytes
+        real, calls = queue.commit, []
+
+        def commit(pages):
+            calls.append(pages)
+            assert not real(pages)
+            raise OSError(errno.EIO, "Input/output error")
+        monkeypatch.setattr(queue, "commit", commit)
+        assert store.append_to_commit_log(end, data, end, size) and calls
+        assert queue.get_max_wrote_position() == queue.get_max_offset() == end + size
+
+
+def test_log_that_is_cut_off_behind_what_is_committed_still_commits_the_rest(held):
+    first, second, third = put(held, message(body=b"a"), message(body=b"b"), message(body=b"c"))
+    queue = held.commit_log.mapped_file_queue
+    assert held.commit_log.reset_offset(third.wrote_offset)
+    assert queue.get_max_wrote_position() == third.wrote_offset and queue.get_max_offset() == 0
+    held.flush()
+    wait_stored(held, 2)
+    assert bodies(held) == [b"a", b"b"]
