@@ -34,6 +34,7 @@ from rmqha.store.checkpoint_positions import NONE_WHOLE, WholeRecords
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, first_unit_behind, unpack_unit
 from rmqha.store.dispatch_request import DispatchRequest
+from rmqha.store.kept_rest import keep_rest
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.record_check import skip_good_records
 from rmqha.store.recovery_base import RecoveryBase
@@ -396,6 +397,7 @@ class CommitLogRecovery:
     def _finish(self, files: list[MappedFile], process_offset: int, max_phy_offset_of_consume_queue: int,
                 base: RecoveryBase) -> None:
         queue, store = self.commit_log.mapped_file_queue, self.commit_log.default_message_store
+        keep_rest(store, process_offset, base)
         for mapped_file in files:
             if mapped_file.file_from_offset < process_offset and \
                     mapped_file.file_from_offset + mapped_file.file_size > base.log_flushed < process_offset:

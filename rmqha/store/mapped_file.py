@@ -541,18 +541,21 @@ class MappedFile(ReferenceResource):
     def first_byte_behind(self, position: int) -> int:
         """Where something but zeros lies, from `position` on; -1: nowhere. Holes of a sparse file are not read."""
         view = self.slice_byte_buffer()
-        fd = os.open(self.file_name, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            extents = _data_extents(fd, position, self.file_size)
-        finally:
-            os.close(fd)
-        for start, end in extents:
+        for start, end in self.data_extents(position):
             for at in range(start, end, _ZERO_STEP):
                 data = bytes(view[at:min(at + _ZERO_STEP, end)])
                 rest = data.lstrip(b"\0")
                 if rest:
                     return at + len(data) - len(rest)
         return -1
+
+    def data_extents(self, position: int) -> list[tuple[int, int]]:
+        """The parts of the file from `position` on that are not holes."""
+        fd = os.open(self.file_name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _data_extents(fd, position, self.file_size)
+        finally:
+            os.close(fd)
 
     def warm_mapped_file(self, sync_flush: bool, pages: int) -> None:
         """Touch every page so that the first writes meet no page fault, and lock them in memory.

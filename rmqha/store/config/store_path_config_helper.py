@@ -46,7 +46,8 @@ def get_scrub_file(root_dir: str) -> str:
 
 
 def get_diverged_folder(root_dir: str) -> str:
-    """What was cut off from a slave's log, because its master did not have it: a file each, named after its offset."""
+    """What was cut off from the log, because the master did not have it, or behind a damaged record: a file each, named
+    after its offset."""
     return os.path.join(root_dir, "diverged")
 
 
