@@ -1,6 +1,5 @@
 """How the libraries that only some need are installed: a command for the Python and the place that rmqha runs from."""
 import functools
-import json
 import re
 import shlex
 import sys
@@ -8,6 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from rmqha.common import home
+from rmqha.common.json_text import parse_json
 
 _REQUIREMENT = re.compile(r"Requires-Dist: (?P<requirement>[^;\n]+); extra == ['\"](?P<extra>[\w-]+)['\"]")
 
@@ -27,10 +27,12 @@ def _wanted(extra: str) -> list[str]:
     came_from = info / "direct_url.json" if info is not None else None
     if info is None or came_from is None or not came_from.is_file():  # pip notes the place of all but an index
         return [f"rmqha[{extra}]"]
-    origin = json.loads(came_from.read_text("utf-8"))
-    url = str(origin["url"])
+    try:
+        origin = parse_json(came_from.read_bytes(), str(came_from))
+        url, vcs = str(origin["url"]), f"{origin['vcs_info']['vcs']}+" if "vcs_info" in origin else ""
+    except (KeyError, TypeError, ValueError):  # not as pip writes it
+        return [f"rmqha[{extra}]"]
     if urlsplit(url).scheme != "file":
-        vcs = f"{origin['vcs_info']['vcs']}+" if "vcs_info" in origin else ""
         return [f"rmqha[{extra}] @ {vcs}{url}"]
     path = unquote(urlsplit(url).path)
     if Path(path).exists():

@@ -1,9 +1,12 @@
 """What a controller knows of the replicas of one broker name: one small JSON document, the unit of each change."""
+
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from rmqha.common.json_text import parse_json
 
 FIRST_BROKER_CONTROLLER_ID = 1
 
@@ -62,7 +65,7 @@ class ReplicaSet:
     def decode(cls, data: bytes) -> ReplicaSet:
         """The replica set in a document. ReplicaSetError says what is wrong with it."""
         try:
-            document = json.loads(data)
+            document = parse_json(data, "the document")
             return cls(
                 _text(document, "clusterName"), _text(document, "brokerName"),
                 {_whole(int(id_)): Replica(_text(r, "address"), _text(r, "registerCheckCode"))
@@ -71,7 +74,7 @@ class ReplicaSet:
                 None if document["masterBrokerId"] is None else _whole(document["masterBrokerId"]),
                 _whole(document["masterEpoch"]), frozenset(map(_whole, document["syncStateSet"])),
                 _whole(document["syncStateSetEpoch"]))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReplicaSetError(f"{data[:80]!r} is no replica set: {error!r}") from error
 
 

@@ -1,8 +1,9 @@
 """The options of a format: names checked, values parsed, every complaint says what to do."""
 import difflib
-import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, overload
+
+from rmqha.common.json_text import JsonTextError, parse_json
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 _DURATIONS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -131,9 +132,9 @@ class Options:
     def json(self, name: str, wanted: str) -> dict[str, Any]:
         """A JSON object."""
         try:
-            value = json.loads(self._values[name])
-        except (ValueError, RecursionError):
-            raise self.wrong(name, wanted) from None
+            value = parse_json(self._values[name], name)
+        except JsonTextError as error:
+            raise self.wrong(name, f"{wanted}: {error.reason}") from None
         if not isinstance(value, dict):
             raise self.wrong(name, wanted)
         return value

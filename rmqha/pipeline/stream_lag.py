@@ -8,9 +8,10 @@ in there, under "metrics", and `lag_of` takes them out of a progress, in a liste
         def onQueryProgress(self, event):
             for lag in lag_of(event.progress): ...
 """
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from rmqha.common.json_text import parse_json
 
 
 class Lag(NamedTuple):
@@ -45,9 +46,9 @@ def lag_of(progress: Any) -> list[Lag]:
 def _lag(source: Any) -> Lag | None:
     latest = source["latestOffset"] if isinstance(source, Mapping) else source.latestOffset
     try:
-        metrics = (json.loads(latest) if isinstance(latest, str) else latest)["metrics"]
+        metrics = (parse_json(latest, "latestOffset") if isinstance(latest, str) else latest)["metrics"]
         return Lag(metrics["avgOffsetsBehindLatest"], metrics["maxOffsetsBehindLatest"],
                    metrics["minOffsetsBehindLatest"], metrics.get("bytesBehindLatest"),
                    metrics.get("isEstimated", False))
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None  # another format's source, or nothing was planned

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 
 from pyspark.sql.types import StructField, StructType
 
+from rmqha.common.json_text import parse_json
 from rmqha.pipeline.options import PipelineError
 
 _METADATA = "rmqha.options"
@@ -59,10 +60,25 @@ def all_options(given: Mapping[str, str], schema: StructType, where: str, comple
     if any(name.lower() in lower for name in complete):
         return dict(given)
     for field in schema.fields:
-        kept = json.loads((field.metadata or {}).get(_METADATA, "{}"))
-        if kept.get("format") == where:
-            return {name: value for name, value in kept["options"].items() if name.lower() not in lower} | dict(given)
+        text = str((field.metadata or {}).get(_METADATA, "{}"))
+        kept = _kept_options(text, f"{where}: the metadata of column {field.name}")
+        if kept is not None and kept[0] == where:
+            return {name: value for name, value in kept[1].items() if name.lower() not in lower} | dict(given)
     return dict(given)
+
+
+def _kept_options(text: str, what: str) -> tuple[str, dict[str, str]] | None:
+    """(format, options) in a column's metadata; None when it has none. PipelineError for what no format wrote."""
+    try:
+        kept = parse_json(text, what)
+    except ValueError as error:
+        raise PipelineError(f"{error}. Make the table again") from None
+    if kept == {}:
+        return None
+    options = kept.get("options") if isinstance(kept, dict) else None
+    if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
+        raise PipelineError(f"{what} has no options, although {_METADATA} is there. Make the table again")
+    return str(kept.get("format")), options
 
 
 def reader_options(given: Mapping[str, str], schema: StructType, where: str,

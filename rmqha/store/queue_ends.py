@@ -19,6 +19,7 @@ import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqha.common.json_text import parse_json
 from rmqha.store.config import store_path_config_helper as paths
 
 if TYPE_CHECKING:
@@ -77,12 +78,12 @@ def decode(data: bytes) -> QueueEnds:
     if crc != b"%d" % zlib.crc32(text):
         raise WrongQueueEndsError("its checksum is wrong")
     try:
-        version, number, file_size, folder_mtime, topics = json.loads(text)
+        version, number, file_size, folder_mtime, topics = parse_json(text, "its text")
         if version != _VERSION:
             raise WrongQueueEndsError(f"its version is {version}")
         return QueueEnds(version, number, file_size, folder_mtime, [
             TopicEnds(topic, mtime, [QueueEnd(*queue) for queue in queues]) for topic, mtime, queues in topics])
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError) as error:
         raise WrongQueueEndsError(f"it does not say where queues end: {error}") from error
 
 

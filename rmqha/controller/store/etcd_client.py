@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import logging
 import re
 import ssl
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqha.common.extras import how_to_install
+from rmqha.common.json_text import parse_json
 from rmqha.common.secret import Secret
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ class EtcdClient:
 def _has_event(response: Response) -> bool:
     """Read until something has happened: True; False when the watch ends by itself."""
     for line in response.iter_lines():
-        result = json.loads(line).get("result", {}) if line.strip() else {}
+        result = parse_json(line, "what etcd's watch has sent").get("result", {}) if line.strip() else {}
         if result.get("events"):
             return True
         if result.get("canceled"):
@@ -382,7 +382,7 @@ def _told(error: Any) -> tuple[int | None, str]:
     """gRPC's code, and the words, of an error of etcd3gw's."""
     detail = getattr(error, "detail_text", None) or str(error)
     try:
-        document = json.loads(detail)
+        document = parse_json(detail, "etcd's error")
         return document.get("code"), str(document.get("error") or document.get("message"))
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError):
         return None, str(detail)[:200]

@@ -25,6 +25,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rmqha.common.json_text import parse_json
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import LONG_AGO
 from rmqha.controller.store.controller_store import NotLeaderError, StoreFailedError, Versioned, new_term
@@ -67,9 +68,9 @@ class Leader:
     def decode(cls, data: bytes) -> Leader | None:
         """None when it is none: somebody leads, and nobody can say who."""
         try:
-            document = json.loads(data)
+            document = parse_json(data, "the leader's key")
             found = cls(document["id"], document["address"], document["nonce"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             return None
         return found if all(isinstance(text, str) for text in (found.id, found.address, found.nonce)) else None
 
@@ -102,12 +103,12 @@ def held(seconds: int) -> bytes:
 def held_seconds(value: bytes, unknown: int) -> int:
     """For how many seconds the leader before may go on after its key has gone; 0: it has ended by itself."""
     try:
-        document = json.loads(value)
+        document = parse_json(value, "the term's key")
         if document["state"] == "free":
             return 0
         seconds = document["seconds"]
         return seconds if isinstance(seconds, int) and 0 < seconds < 1 << 31 else unknown
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return unknown
 
 

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable
 
 from rmqha.common.fsync import NotAskedError, replace_and_force
+from rmqha.common.json_text import parse_json
 from rmqha.common.mix_all import file2string, keep_as, string2file_not_safe
 from rmqha.common.util_all import LONG_AGO
 from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
@@ -222,11 +223,11 @@ def decode_table(text: str) -> dict[str, Versioned]:
     head, mark, rest = text.partition('"replicaSets":\n')
     body = rest.rstrip().removesuffix("}")
     try:
-        expected = json.loads(head.rstrip().removesuffix(",") + "}")["crc32"]
+        expected = parse_json(head.rstrip().removesuffix(",") + "}", "its head")["crc32"]
         found = zlib.crc32(body.encode())
         if not mark or found != expected:
             raise ReplicaSetError(f"its crc32 is {found}, and should be {expected}")
-        sets = [ReplicaSet.decode(json.dumps(document).encode()) for document in json.loads(body)]
-    except (ValueError, KeyError, TypeError, RecursionError) as failure:
+        sets = [ReplicaSet.decode(json.dumps(document).encode()) for document in parse_json(body, "its body")]
+    except (ValueError, KeyError, TypeError) as failure:
         raise failure if isinstance(failure, ReplicaSetError) else ReplicaSetError(repr(failure)) from failure
     return {each.broker_name: Versioned(each, 1) for each in sets}

@@ -4,7 +4,6 @@ It goes on where the archive ends, in runs of many files of the log; a run count
 run reads the log once, by as many tasks as there are cores, which hand messages, sorted out by topic, to the tasks
 that write. Running it twice does nothing twice, and a run that was broken off is taken up by the next.
 """
-import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from rmqha.common.json_text import parse_json
 from rmqha.common.segment_files import pread
 from rmqha.pipeline.archive import archive_lock
 from rmqha.pipeline.archive.archive_files import ArchiveFiles, archive_files
@@ -265,7 +265,7 @@ def _unpack(frames: pa.Table, manifest: Manifest) -> tuple[list[Piece], list[tup
     """(pieces, (first, last) store time of each); residues go to the manifest."""
     pieces, times = [], []
     for kind, numbers, data in zip(*(column.to_pylist() for column in frames.columns), strict=True):
-        values = json.loads(numbers)
+        values = parse_json(numbers, "what a task has sent")
         if kind == PIECE:
             pieces.append(Piece(*values[:-2]))
             times += [(values[-2], values[-1])] if values[3] else []

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from rmqha.common.inflate import inflate
+from rmqha.common.json_text import parse_json
 from rmqha.common.path_names import path_below
 from rmqha.pipeline.options import PipelineError
 
@@ -137,7 +138,7 @@ def archive_path(root: str, name: str) -> str:
 def parse_manifest(text: str | bytes, where: str) -> Manifest:
     """A manifest of version 1 or 2. PipelineError when the text is not one; `where` tells its file."""
     try:
-        fields = json.loads(text)
+        fields = parse_json(text, where)
         if fields["version"] == 1:
             return _of_version_1(fields)
         if fields["version"] != VERSION:
@@ -148,7 +149,7 @@ def parse_manifest(text: str | bytes, where: str) -> Manifest:
         fields["segments"] = [(start, size) for start, size in fields["segments"]]
         fields["tail"] = fields["tail"] and Tail(*fields["tail"])
         return _checked(Manifest(**fields))
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, PipelineError):
             raise
         raise PipelineError(f"{where} is no manifest of an archive: {error!r:.500}") from error

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import psutil
 
+from rmqha.common.json_text import parse_json
 from rmqha.pipeline.archive.archive_files import ArchiveFiles
 from rmqha.pipeline.archive.archive_layout import LOCKS
 from rmqha.pipeline.options import PipelineError
@@ -59,11 +60,11 @@ class Lock:
     def _who(self, name: str) -> str:
         """Who has a lock, in words; "" when nobody has it any more."""
         try:
-            told = json.loads(self._files.read([f"{LOCKS}/{name}"])[f"{LOCKS}/{name}"])
+            told = parse_json(self._files.read([f"{LOCKS}/{name}"])[f"{LOCKS}/{name}"], name)
             host, pid, started = str(told["host"]), int(told["pid"]), float(told["started"])
         except PipelineError:
             return "" if name not in self._files.listed(LOCKS) else f"somebody (lock {name} can't be read)"
-        except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
+        except (ArithmeticError, KeyError, TypeError, ValueError):
             return f"somebody (lock {name} is damaged)"
         if not 0 < pid < 1 << 31:
             return f"somebody (lock {name} is damaged)"

@@ -1,10 +1,10 @@
 """Finding commit logs: store roots, folders of commit log files, single files, and globs of them."""
 import glob
-import json
 import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from rmqha.common.json_text import JsonTextError, parse_json
 from rmqha.common.segment_files import NAME_LENGTH, Segment, is_segment_name, list_segments
 from rmqha.pipeline.at_once import at_once
 from rmqha.pipeline.options import Options, PipelineError
@@ -42,9 +42,11 @@ def wanted_paths(options: Options) -> list[str]:
     """The paths of `.load(...)` or of the option `path`, as given."""
     if "paths" in options:
         try:
-            paths = [str(path) for path in json.loads(options.text("paths", ""))]
-        except ValueError:
-            raise options.wrong("paths", "a JSON list of paths") from None
+            paths = parse_json(options.text("paths", ""), "paths")
+        except JsonTextError as error:
+            raise options.wrong("paths", f"a JSON list of paths: {error.reason}") from None
+        if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+            raise options.wrong("paths", "a JSON list of paths")
     else:
         paths = [options.text("path", "")]
     paths = [path for path in paths if path]

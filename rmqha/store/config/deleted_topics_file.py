@@ -1,6 +1,6 @@
 """deletedTopics.json as tools read it; rmqha.store.deleted_topics writes it."""
-import json
 
+from rmqha.common.json_text import parse_json
 from rmqha.common.mix_all import file2string
 from rmqha.store.config import store_path_config_helper as paths
 
@@ -12,7 +12,7 @@ def read_deleted_topics(root: str) -> dict[str, int]:
     """
     path = paths.get_deleted_topics_path(root)
     try:
-        marks = json.loads(file2string(path) or "{}").get("deletedTopics") or {}
+        marks = parse_json(file2string(path) or "{}", "its text").get("deletedTopics") or {}
         return {str(topic): int(offset) for topic, offset in marks.items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} can't be read: {error}") from None

@@ -7,6 +7,8 @@ import os
 import threading
 from typing import NamedTuple
 
+from rmqha.common.json_text import parse_json
+
 log = logging.getLogger("RocketmqStore")
 
 _MAX_REASON = 1000  # characters
@@ -53,8 +55,8 @@ class Divergence:
     def load(self) -> None:
         """Remember what was found before the last start."""
         try:
-            with open(self._path, encoding="utf-8") as file:
-                known = json.load(file)
+            with open(self._path, "rb") as file:
+                known = parse_json(file.read(), "its text")
             with self._lock:
                 self._queues = Diverged(int(known["offset"]), str(known["reason"]))
                 self.queue_count = int(known["count"])

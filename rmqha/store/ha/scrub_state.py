@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from rmqha.common.json_text import parse_json
 from rmqha.common.mix_all import string2file
 from rmqha.common.util_all import current_time_millis
 
@@ -151,9 +152,8 @@ class ScrubState:
     def load(self) -> None:
         """Continue where the last run of this broker ended."""
         try:
-            with open(self._path, encoding="utf-8") as file:
-                known = json.load(file)
-            self._take(known)
+            with open(self._path, "rb") as file:
+                self._take(parse_json(file.read(), "its text"))
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError) as error:

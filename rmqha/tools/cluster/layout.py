@@ -9,6 +9,7 @@ from typing import Any
 
 from rmqha.common import mix_all
 from rmqha.common.config_file import ConfigError, read_config_file
+from rmqha.common.json_text import parse_json
 from rmqha.common.path_names import folder_name
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.tools.cluster.node import (
@@ -199,7 +200,7 @@ def read(folder: Path) -> Layout | None:
     """The cluster of a folder, None when it has no cluster.json. ClusterError when that is not one of ours."""
     file = folder / DESCRIPTION
     try:
-        data = json.loads(file.read_text("utf-8"))
+        data = parse_json(file.read_bytes(), "its text")
         if data["rmqhaCluster"] != _FORMAT:
             raise ClusterError(f"{file} has format {data['rmqhaCluster']}, this rmqha knows {_FORMAT}: take the rmqha "
                                "that made it")
@@ -207,8 +208,12 @@ def read(folder: Path) -> Layout | None:
                       bool(data.get("syncReplicas", True)))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
-        raise ClusterError(f"{file} is none of `rmqha up`'s, or was damaged ({error!r}): give another --dir") from None
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+        raise _foreign(file, error) from None
+
+
+def _foreign(file: Path, error: Exception) -> ClusterError:
+    return ClusterError(f"{file} is none of `rmqha up`'s, or was damaged ({error!r}): give another --dir")
 
 
 def _node(folder: Path, data: dict[str, Any]) -> Node:
@@ -245,7 +250,11 @@ def _read_config(node: Node) -> dict[str, str]:
 
 def complete_configs(folder: Path, layout: Layout) -> None:
     """Write the config files that are missing; in those of a folder that was moved put its new place for the old."""
-    written_for = str(json.loads((folder / DESCRIPTION).read_text("utf-8"))["folder"])
+    file = folder / DESCRIPTION
+    try:
+        written_for = str(parse_json(file.read_bytes(), "its text")["folder"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _foreign(file, error) from None
     for node in layout.nodes:
         if not node.config_file.exists():
             write_config(node, properties_of(node, layout))

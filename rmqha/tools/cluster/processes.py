@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import psutil
 
 from rmqha.common import mix_all
+from rmqha.common.json_text import parse_json
 from rmqha.tools.cluster.node import ClusterError, Node
 
 log = logging.getLogger("RocketmqTools")
@@ -36,7 +37,7 @@ def start(node: Node) -> subprocess.Popen[bytes]:
 def find(node: Node) -> psutil.Process | None:
     """A server's process; None when it does not run."""
     try:
-        data = json.loads(node.pid_file.read_text("ascii"))
+        data = parse_json(node.pid_file.read_bytes(), "its text")
         process = psutil.Process(data["pid"])
         if abs(_began(process) - data["began"]) > _START_TOLERANCE_S:
             return None
@@ -44,7 +45,7 @@ def find(node: Node) -> psutil.Process | None:
         return process if str(node.config_file) in process.cmdline() else None
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         log.warning("%s is no pid file: %s", node.pid_file, error)
         return None
     except psutil.Error as error:

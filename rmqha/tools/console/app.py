@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rmqha.common.json_text import JsonTextError, parse_json
 from rmqha.tools.console.access import Access
 from rmqha.tools.console.api import Api
 from rmqha.tools.console.guard import Guard
@@ -81,12 +82,12 @@ class _Turn:
             except ClientDisconnect:
                 return _error(408, "the body has not come")
             try:
-                body = json.loads(data)
+                body = parse_json(data, "the body")
                 json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
             except UnicodeEncodeError:
                 return _error(400, "the body has half a surrogate pair, which is not a character")
-            except ValueError as error:
-                return _error(400, f"the body is not valid JSON: {error}")
+            except JsonTextError as error:
+                return _error(400, str(error))
             except RecursionError:
                 return _error(400, "the body is not valid here: it has too many levels")
             if not isinstance(body, dict):

@@ -1,16 +1,15 @@
 """Lines from outside, and the JSON in them: whatever they hold, in bounded memory; a ValueError says what is wrong."""
-import json
 import reprlib
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from rmqha.common.compression.compressor_factory import MAX_DECOMPRESSED_SIZE
+from rmqha.common.json_text import JsonTextError, parse_json
 
 LONGEST_BODY = MAX_DECOMPRESSED_SIZE  # no client of ours could read a longer one
 # Above this a body is written as base64, which adds a third: in JSON's own way a byte may take six.
 LONGEST_TEXT = 32 << 20
 LONGEST_LINE = LONGEST_BODY // 3 * 4 + (1 << 20)
-_MOST_DIGITS = 20
 _SKIPPED_AT_ONCE = 1 << 16
 
 
@@ -56,21 +55,9 @@ def lines_of(stream: BinaryIO, limit: int) -> Iterator[bytes | LineTooLongError]
 def parsed(line: bytes) -> Any:
     """The value of a JSON text. ValueError for anything else, also for what is nested too deeply."""
     try:
-        return json.loads(line.decode(), parse_constant=_no_constant, parse_int=_integer)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 at byte {error.start}") from None
-    except RecursionError:
-        raise ValueError("brackets are nested too deeply") from None
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a value of JSON")
-
-
-def _integer(text: str) -> int:
-    if len(text) > _MOST_DIGITS:
-        raise ValueError(f"a number of {len(text)} digits")
-    return int(text)
+        return parse_json(line, "the line")
+    except JsonTextError as error:
+        raise ValueError(error.reason) from None
 
 
 def shown(value: Any) -> str:

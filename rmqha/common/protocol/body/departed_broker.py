@@ -6,6 +6,7 @@ does not ask gets the answer of 4.9, and a name server of 4.9 does not know the 
 import json
 from dataclasses import asdict, dataclass
 
+from rmqha.common.json_text import parse_json
 from rmqha.common.text_hash import text_hash
 
 ASK = "askDepartedBrokers"
@@ -37,9 +38,9 @@ def encode(brokers: list[DepartedBroker]) -> str:
 def decode(text: str | None) -> list[DepartedBroker]:
     """What `encode` has written, none for None; ValueError for anything else."""
     try:
-        told = json.loads(text or "[]")
+        told = parse_json(text or "[]", "the field")
         brokers = [DepartedBroker(**each) for each in told]
-    except (TypeError, RecursionError) as error:
+    except TypeError as error:
         raise ValueError(f"no list of brokers: {error}") from error
     for each in brokers:
         texts, numbers = (each.cluster, each.name, each.address), (each.broker_id, each.since_ms)

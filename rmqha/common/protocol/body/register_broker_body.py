@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqha.common.data_version import DataVersion
+from rmqha.common.json_text import JsonTextError, parse_json
 from rmqha.common.protocol.body.list_bodies import KVTable
 from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
 from rmqha.common.topic_config import TopicConfig
@@ -142,9 +143,9 @@ class _Reader:
         if marks > MAX_JSON_MARKS:
             raise RegisterBrokerBodyError(f"{marks} elements of JSON, the limit is {MAX_JSON_MARKS}")
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise RegisterBrokerBodyError(f"no JSON: {error}") from error
+            return parse_json(text, "a block")
+        except JsonTextError as error:
+            raise RegisterBrokerBodyError(f"no JSON: {error.reason}") from error
 
 
 @dataclass(slots=True)
