@@ -8,11 +8,26 @@ from rmqha.common.json_text import JsonTextError, parse_json
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 _DURATIONS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MOST_DIGITS = 15
+MOST_INT, MOST_LONG = (1 << 31) - 1, (1 << 63) - 1
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class PipelineError(ValueError):
     """What is wrong, where, and what to do about it."""
+
+
+def queue_id_of(text: str) -> int | None:
+    """The id of a queue, which is a name in JSON; None for what is not one, from 0 to 2147483647 without zeros before.
+    """
+    if not (text.isascii() and text.isdecimal()) or len(text) > 10:
+        return None
+    value = int(text)
+    return value if value <= MOST_INT and str(value) == text else None
+
+
+def is_long(value: object, least: int) -> bool:
+    """Whether a value of JSON is a whole number that a long takes, `least` or more."""
+    return type(value) is int and least <= value <= MOST_LONG
 
 
 def _is_number(digits: str) -> bool:
@@ -69,13 +84,13 @@ class Options:
         return self._values[given[0]] if given else None
 
     @overload
-    def integer(self, name: str, default: int, least: int = 0) -> int: ...
+    def integer(self, name: str, default: int, least: int = 0, most: int = MOST_LONG) -> int: ...
 
     @overload
-    def integer(self, name: str, default: None = None, least: int = 0) -> int | None: ...
+    def integer(self, name: str, default: None = None, least: int = 0, most: int = MOST_LONG) -> int | None: ...
 
-    def integer(self, name: str, default: int | None = None, least: int = 0) -> int | None:
-        """A whole number, `least` or more."""
+    def integer(self, name: str, default: int | None = None, least: int = 0, most: int = MOST_LONG) -> int | None:
+        """A whole number from `least` to `most`."""
         text = self._values.get(name)
         if text is None:
             return default
@@ -85,6 +100,8 @@ class Options:
             raise self.wrong(name, "a whole number") from None
         if value < least:
             raise self.wrong(name, f"a whole number from {least} on")
+        if value > most:
+            raise self.wrong(name, f"a whole number up to {most}")
         return value
 
     def size(self, name: str, default: int) -> int:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rmqha.pipeline.archive.archive_layout import MANIFESTS
 from rmqha.pipeline.archive.archive_table import Chosen, archived_messages
 from rmqha.pipeline.cluster.cluster_source import FORMAT as CLUSTER
+from rmqha.pipeline.cluster.sink_rows import DROP
 from rmqha.pipeline.log.commit_log_source import FORMAT
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.pipeline.outputs import local_path
@@ -81,6 +82,7 @@ def replay(spark: SparkSession, source: str, name_server: str, target: str | Non
     if result.messages and not dry_run:
         columns = ["body", "keys", "tags", "properties", "flag"] + ([] if target else ["topic"])
         sink = frame.select(*columns).write.format(CLUSTER).mode("append").option("nameServer", name_server)
+        sink = sink.option("systemProperties", DROP)  # what the brokers before gave the messages
         sink = sink.option("idempotent", str(idempotent).lower()).options(**(client or {}))
         (sink.option("topic", target) if target else sink).save()
         result.sent = True

@@ -17,7 +17,7 @@ from rmqha.pipeline.cluster.cluster_queues import (
     set_offset,
     walk,
 )
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.options import Options, PipelineError, is_long, queue_id_of
 
 STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 ENDING = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -144,6 +144,6 @@ def _asked(options: Options, name: str, least: int) -> QueueOffsets:
     except AttributeError:
         raise options.wrong(name, wanted) from None
     for queue_id, number in numbers:
-        if not (queue_id.isascii() and queue_id.isdigit()) or type(number) is not int or number < least:
+        if queue_id_of(queue_id) is None or not is_long(number, least):
             raise options.wrong(name, wanted)
     return asked

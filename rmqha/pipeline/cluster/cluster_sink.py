@@ -1,14 +1,12 @@
 """The format `rocketmq` as a sink: a DataFrame or a stream into the topics of a cluster.
 
 Columns: body or value (binary or text), and if there: topic (unless the option says it), keys or key, tags, properties
-(map) or headers (as of Kafka), flag, delayLevel. Messages go in batches. A task that Spark runs again sends again what
-it had sent; with `idempotent` a message's unique key is made of its topic and its key, so whoever reads can tell:
-dropDuplicates(["topic", "uniqKey"]).
+(map) or headers (as of Kafka), flag, delayLevel. What a message can't have as the row has it is an error (`sink_rows`).
+Messages go in batches. A task that Spark runs again sends again what it had sent; with `idempotent` a message's unique
+key is made of its topic and its key, so whoever reads can tell: dropDuplicates(["topic", "uniqKey"]).
 """
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -26,12 +24,12 @@ from pyspark.sql.types import (
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendStatus
-from rmqha.common.message import message_const
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_batch import may_join_batch, size_in_batch
 from rmqha.pipeline.brief_errors import briefly
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, ClusterClient, cluster_client
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.cluster.sink_rows import MessageMaker
+from rmqha.pipeline.options import MOST_INT, Options, PipelineError
 from rmqha.pipeline.worker import settle
 
 DEFAULT_GROUP = "rmqha-pipeline-sink"
@@ -42,8 +40,7 @@ _COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "topic": (StringType,), "body": _TEXT, "value": _TEXT, "keys": _TEXT, "key": _TEXT, "tags": _TEXT,
     "properties": (MapType,), "headers": (ArrayType,), "flag": _NUMBER, "delayLevel": _NUMBER,
 }
-_HEADERS = "array<struct<key:string,value:binary>>"
-_KEPT = (message_const.PROPERTY_TAGS, message_const.PROPERTY_KEYS)
+_NESTED = {"headers": "array<struct<key:string,value:binary>>", "properties": "map<string,string>"}
 
 
 @dataclass
@@ -57,6 +54,8 @@ class Sent(WriterCommitMessage):
 def check_columns(schema: StructType, options: Options) -> None:
     """PipelineError for a table that can't be sent."""
     names = schema.fieldNames()
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise PipelineError(f"{options.where}: there are two columns {twice[0]!r}; select one")
     for field in schema.fields:
         wanted = _COLUMNS.get(field.name)
         if wanted is None:
@@ -69,63 +68,14 @@ def check_columns(schema: StructType, options: Options) -> None:
         raise PipelineError(f"{options.where} needs a column body, or value")
     if {"properties", "headers"} <= set(names):
         raise PipelineError(f"{options.where}: give one of the columns properties and headers")
-    if "headers" in names and schema["headers"].dataType.simpleString() != _HEADERS:
-        raise PipelineError(f"{options.where}: column headers is {schema['headers'].dataType.simpleString()}, it must "
-                            f"be {_HEADERS}")
+    for name, wanted_kind in _NESTED.items():
+        if name in names and schema[name].dataType.simpleString() != wanted_kind:
+            raise PipelineError(f"{options.where}: column {name} is {schema[name].dataType.simpleString()}, it must be "
+                                f"{wanted_kind}")
     if "topic" not in names and not options.text("topic"):
         raise PipelineError(f"{options.where} needs a column topic, or the option")
     if options.boolean("idempotent", False) and not {"keys", "key"} & set(names):
         raise PipelineError(f"{options.where}: idempotent needs a column key or keys")
-
-
-class MessageMaker:
-    """Messages from the rows of record batches."""
-
-    def __init__(self, options: Options) -> None:
-        self._topic = options.text("topic")
-        self._idempotent = options.boolean("idempotent", False)
-        self._where = options.where
-
-    def messages(self, batch: pa.RecordBatch) -> Iterator[Message]:
-        """One for each row. PipelineError for a row without a topic, or without a key where one is needed."""
-        for row in batch.to_pylist():
-            topic = self._topic or row.get("topic")
-            if not topic:
-                raise PipelineError(f"{self._where}: a row has no topic, and there is no option topic")
-            message = Message(topic, _bytes(row.get("body", row.get("value"))) or b"", flag=row.get("flag") or 0)
-            for name, value in _properties(row):
-                if name and value and (name not in message_const.STRING_HASH_SET or name in _KEPT):
-                    message.put_property(name, value)
-            if tags := _text(row.get("tags")):
-                message.tags = tags
-            key = _text(row.get("keys", row.get("key")))
-            if key:
-                message.set_keys(key)
-            if level := row.get("delayLevel"):
-                message.delay_time_level = level
-            if self._idempotent:
-                self._identify(message, key)
-            yield message
-
-    def _identify(self, message: Message, key: str | None) -> None:
-        if not key:
-            raise PipelineError(f"{self._where}: idempotent, but a row for topic {message.topic} has no key")
-        digest = hashlib.sha256(f"{message.topic}\0{key}".encode()).hexdigest()[:32].upper()
-        message.put_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, digest)
-
-
-def _properties(row: dict[str, Any]) -> Iterable[tuple[str, str | None]]:
-    if "headers" in row:
-        return [(each["key"], _text(each["value"])) for each in row["headers"] or () if each is not None]
-    return row.get("properties") or ()
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _text(value: str | bytes | None) -> str | None:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 class MessageSender:
@@ -182,10 +132,10 @@ class ClusterWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
         check_columns(schema, options)
         self.options = options
         self._cluster = cluster_client(options)
-        self._batch_size = options.integer("batchSize", DEFAULT_BATCH, 1)
-        self._timeout_ms = options.integer("sendTimeoutMs", 10_000, 1)
+        self._batch_size = options.integer("batchSize", DEFAULT_BATCH, 1, MOST_INT)
+        self._timeout_ms = options.integer("sendTimeoutMs", 10_000, 1, MOST_INT)
         self._compress_over = options.size("compressOver", 4096)
-        options.boolean("idempotent", False)
+        MessageMaker(options)  # which looks at its own options
 
     @briefly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:

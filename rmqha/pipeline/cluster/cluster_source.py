@@ -39,7 +39,7 @@ from rmqha.pipeline.cluster.cluster_queues import (
 from rmqha.pipeline.cluster.cluster_sink import ClusterWriter
 from rmqha.pipeline.cluster.queue_puller import QueuePuller
 from rmqha.pipeline.limits import shares
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.options import MOST_INT, Options, PipelineError
 from rmqha.pipeline.stream_lag import lag_metrics
 from rmqha.pipeline.table import KAFKA_SOURCE, arrow_schema, check_schema, is_kafka, table_schema
 from rmqha.pipeline.table_options import all_options, options_of_new_table, reader_options, with_options
@@ -54,7 +54,8 @@ READ_OPTIONS = (*COMMON_OPTIONS, "subscribe", "subscribePattern", "subExpression
                 *trigger_delay.OPTIONS, "minPartitions", "maxPartitions", "maxRecordsPerPartition", "failOnDataLoss",
                 "group", "consumerGroup", "groupIdPrefix", "pullBatchSize", "pullTimeoutMs", "schema", "columns",
                 "includeHeaders")
-WRITE_OPTIONS = ("idempotent", "producerGroup", "batchSize", "sendTimeoutMs", "compressOver")
+WRITE_OPTIONS = ("idempotent", "producerGroup", "batchSize", "sendTimeoutMs", "compressOver", "systemProperties",
+                 "maxDelayLevel")
 _COMPLETE = ("nameServer", "namesrvAddr", "rocketmq.namesrvAddr")
 _SPARKS_OWN = ("checkpointLocation", "path", "queryName")  # what a stream writer is given besides
 _VERSION = 1
@@ -156,8 +157,8 @@ class QueueReader:
         self.kafka = is_kafka(options)
         self.fail_on_data_loss = options.boolean("failOnDataLoss", True)
         self._sub_expression = options.text("subExpression", "*")
-        self._pull_batch_size = options.integer("pullBatchSize", 32, 1)
-        self._pull_timeout_ms = options.integer("pullTimeoutMs", 10_000, 1)
+        self._pull_batch_size = options.integer("pullBatchSize", 32, 1, MOST_INT)
+        self._pull_timeout_ms = options.integer("pullTimeoutMs", 10_000, 1, MOST_INT)
 
     @briefly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -23,7 +23,7 @@ from rmqha.pipeline.log import ranges
 from rmqha.pipeline.log.log_ends import log_end
 from rmqha.pipeline.log.log_files import LogFiles, find_logs
 from rmqha.pipeline.log.log_scan import BLOCK, ByteRange, Hole, scan_range
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.options import MOST_LONG, PipelineError
 from rmqha.pipeline.progress import Progress
 from rmqha.pipeline.tasks import merge_tasks, run_tasks
 from rmqha.store.bulk import bulk
@@ -128,7 +128,10 @@ def parse_delays(levels: str | None = None) -> tuple[int, ...]:
     """ms of each level of a messageDelayLevel. PipelineError when the text is not valid."""
     levels = MessageStoreConfig().messageDelayLevel if levels is None else levels
     try:
-        return tuple(_UNITS_MS[level[-1:]] * int(level[:-1]) for level in levels.split())
+        delays = tuple(_UNITS_MS[level[-1:]] * int(level[:-1]) for level in levels.split())
+        if not all(0 <= delay <= MOST_LONG for delay in delays):
+            raise ValueError("beyond a long")
+        return delays
     except (KeyError, ValueError):
         raise PipelineError(f"delay levels {levels!r}: give the broker's messageDelayLevel, numbers with s, m, h or d, "
                             "such as '1s 5s 10s'") from None

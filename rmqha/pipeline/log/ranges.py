@@ -12,7 +12,7 @@ from rmqha.common.message.message_layout import MESSAGE_MAGIC_CODE, MessageDecod
 from rmqha.common.segment_files import NAME_LENGTH, Segment, pread
 from rmqha.pipeline.log.log_files import LogFiles
 from rmqha.pipeline.log.log_scan import ByteRange, VanishedError, find_record, open_file, whole_file
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.options import Options, PipelineError, is_long, queue_id_of
 from rmqha.pipeline.row_filter import RowFilter
 
 DEFAULT_PARTITION_BYTES = 128 << 20
@@ -109,10 +109,11 @@ def _times(options: Options, name: str) -> dict[str, dict[int, int]]:
     for topic, queues in (options.json(name, _WANTED_TIMES) if name in options else {}).items():
         if not isinstance(queues, dict):
             raise options.wrong(name, _WANTED_TIMES)
-        for queue_id, time in queues.items():
-            if not (queue_id.isascii() and queue_id.isdigit()) or type(time) is not int or time < 0:
+        for name_of_queue, time in queues.items():
+            queue_id = queue_id_of(name_of_queue)
+            if queue_id is None or not is_long(time, 0):
                 raise options.wrong(name, _WANTED_TIMES)
-            found.setdefault(topic, {})[int(queue_id)] = time
+            found.setdefault(topic, {})[queue_id] = time
     return found
 
 
@@ -125,7 +126,7 @@ def _offsets(options: Options, name: str, by_topic: dict[str, dict[int, int]], d
     if word == LATEST:
         return None, True
     if text.isascii() and text.isdigit():
-        return int(text), False
+        return options.integer(name, 0), False
     by_topic.update(parse_queue_offsets(options, name))
     return None, False
 
@@ -137,13 +138,14 @@ def parse_queue_offsets(options: Options, name: str) -> dict[str, dict[int, int]
     for topic, queues in options.json(name, _WANTED_OFFSETS).items():
         if not isinstance(queues, dict):
             raise options.wrong(name, _WANTED_OFFSETS)
-        for queue_id, offset in queues.items():
-            if not queue_id.isdecimal() or not isinstance(offset, int) or offset < -2:
+        for name_of_queue, offset in queues.items():
+            queue_id = queue_id_of(name_of_queue)
+            if queue_id is None or not is_long(offset, -2):
                 raise options.wrong(name, _WANTED_OFFSETS)
             if offset == -1 and neutral == -2 or offset == -2 and neutral == -1:
                 raise options.wrong(name, f"possible here: {json.dumps(queues)} leaves nothing of queue {queue_id}")
             if offset != neutral:
-                found.setdefault(topic, {})[int(queue_id)] = offset
+                found.setdefault(topic, {})[queue_id] = offset
     return found
 
 

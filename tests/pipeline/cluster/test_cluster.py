@@ -164,7 +164,7 @@ def test_a_stream_is_sent(spark, servers, send, tmp_path):
 def test_headers_go_round_and_the_option_topic_beats_the_column(spark, servers):
     first, second = new_topic(), new_topic()
     frame = spark.sql(f"""select '{first}' as topic, 'k' as key, 'v' as value,
-                          array(named_struct('key', 'color', 'value', cast('red' as binary)), null) as headers""")
+                          array(named_struct('key', 'color', 'value', cast('red' as binary))) as headers""")
     frame.write.format(FORMAT).mode("append").options(nameServer=servers.namesrv, topic=second).save()
     wait_readable(servers.namesrv, second, 1)
     table = spark.read.format(FORMAT).options(nameServer=servers.namesrv, subscribe=second, schema="kafka",
@@ -200,6 +200,37 @@ def test_tables_that_cannot_be_sent_are_told(spark, columns, options, message):
     with pytest.raises(Exception, match=message):
         (spark.sql(f"select {columns}").write.format(FORMAT).mode("append")
          .options(**{"nameServer": "127.0.0.1:1", "topic": "T", **options}).save())
+
+
+@pytest.mark.parametrize("columns, message", [
+    ("array(named_struct('key', 'a', 'value', cast('b' as binary)), null) as headers",
+     "column headers: a header is null"),
+    ("map('a', cast(null as string)) as properties", "column properties: 'a' is null"),
+    ("concat('k', char(2)) as keys", "column keys: the characters"),
+    ("cast(x'ff41' as string) as keys", "column keys: the text is not UTF-8 at byte 0"),
+    ("'B C' as topic", r"column topic: The specified topic\[B C\] contains illegal characters"),
+])
+def test_rows_that_cannot_be_sent_are_told(spark, servers, columns, message):
+    frame = spark.sql(f"select 'x' as body, {columns}").repartition(1)
+    if "topic" not in columns:
+        frame = frame.selectExpr("*", "'T' as topic")
+    with pytest.raises(Exception, match=f"rocketmq: row 1 of partition 0.*, {message}"):
+        frame.write.format(FORMAT).mode("append").options(nameServer=servers.namesrv).save()
+
+
+def test_a_table_that_was_read_is_sent_on_without_what_brokers_added(spark, servers, send):
+    first, second = new_topic(), new_topic()
+    send(servers.namesrv, first, 0, 5)
+    table = spark.read.format(FORMAT).options(nameServer=servers.namesrv, subscribe=first).load()
+    sink = table.select("body", "keys", "tags", "properties", "flag").write.format(FORMAT).mode("append")
+    sink = sink.options(nameServer=servers.namesrv, topic=second)
+    with pytest.raises(Exception, match="is RocketMQ's own: .* set the option systemProperties=drop"):
+        sink.save()
+    sink.option("systemProperties", "drop").save()
+    wait_readable(servers.namesrv, second, 5)
+    found = spark.read.format(FORMAT).options(nameServer=servers.namesrv, subscribe=second).load().collect()
+    assert {(row.keys, row.tags) for row in found} == {(f"k{number}", f"tag{number % 2}") for number in range(5)}
+    assert not {row.uniqKey for row in found} & {row.uniqKey for row in table.collect()}
 
 
 def test_a_queue_that_is_new_is_read_from_its_start_within_the_limit():
