@@ -114,9 +114,9 @@ class _AsTable:
         schema = arrow_schema(self._schema)
         for batch in batches:
             if len(batch):
-                yield self._table(batch, schema)
+                yield from self._table(batch, schema)
 
-    def _table(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    def _table(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         given = {name: batch.column(number) for number, name in enumerate(batch.schema.names)}
         whole = records(given)
         _, bounds, content = whole.buffers()
@@ -131,10 +131,14 @@ class _AsTable:
         numbers = np.ndarray((max(len(data) - 7, 0),), ">i8", data, strides=(1,))
         rows["storeTime"] = numbers[starts[:-1] + layout.STORE_TIMESTAMP_POSITION + more]
         topics = _topics(data, starts, rows)
-        made = BlockColumns(Block(data, 0, rows, topics, True), None, None, True).batch(schema)
-        arrays = [given[name].cast(kind.type) if (name := kind.name) in ("physicalOffset", "crcOk") else column
-                  for kind, column in zip(schema, made.columns, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        first = 0
+        for made in BlockColumns(Block(data, 0, rows, topics, True), None, None, True).batches(schema):
+            arrays = [given[name].slice(first, len(made)).cast(kind.type)
+                      if (name := kind.name) in ("physicalOffset", "crcOk") else column
+                      for kind, column in zip(schema, made.columns, strict=True)]
+            first += len(made)
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            del made, arrays  # before the next are made
 
 
 def _topics(data: bytes, starts: np.ndarray, rows: np.ndarray) -> list[str]:

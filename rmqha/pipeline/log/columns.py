@@ -1,5 +1,5 @@
 """Record batches from blocks of records: whole columns at a time, the bytes gathered by Arrow and by the kernels."""
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqha.common.compression import compressor_factory
-from rmqha.common.compression.compressor_factory import CompressionError
+from rmqha.common.compression.compressor_factory import MAX_DECOMPRESSED_SIZE, CompressionError, TooLargeError
 from rmqha.common.message import message_const
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_layout import bytes_to_host
@@ -18,6 +18,8 @@ from rmqha.pipeline.table import KAFKA_SOURCE
 from rmqha.store.bulk.property_columns import MapColumn, TextColumn, property_columns
 
 _KAFKA_LOG_APPEND_TIME = 1
+# So many bytes the inflated bodies of a batch have, or one body alone. A block of 2 MiB can hold 2 GiB of zeros.
+BATCH_BODIES = 32 << 20
 _NAMED = tuple(name.encode() for name in (message_const.PROPERTY_KEYS, message_const.PROPERTY_TAGS,
                                           message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX))
 
@@ -28,6 +30,10 @@ class BodyError(ValueError):
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"the body of the record at offset {offset} does not decompress: {reason}")
         self.offset = offset
+
+
+class _FullError(Exception):
+    """A batch has no room for another body."""
 
 
 class BlockColumns:
@@ -44,12 +50,39 @@ class BlockColumns:
         self._broker_name, self._verified = broker_name, verified
         self._decompress, self._keep_bad, self._file_start = decompress, keep_bad, file_start
         self._at = self._rows["offset"] - block.base
+        self._plain: list[bytes | None] | None = None  # the packed bodies, inflated
 
     def __len__(self) -> int:
         return len(self._rows)
 
+    def batches(self, schema: pa.Schema, kafka: bool = False) -> Iterator[pa.RecordBatch]:
+        """Record batches of `schema` that have all rows, in order: as many as it takes that the inflated bodies of each
+        have BATCH_BODIES bytes at most, or are one body alone, of at most MAX_DECOMPRESSED_SIZE.
+        """
+        name = "value" if kafka else "body"
+        if name not in schema.names or not self._decompress or not self._is_packed.any():
+            yield self.batch(schema, kafka)
+            return
+        first = 0
+        while first < len(self):
+            plain, end = self._inflated(first)
+            part = self._part(first, end)
+            part._plain = plain
+            del plain
+            batch = part.batch(schema, kafka)
+            del part
+            yield batch
+            first = end
+
+    def _part(self, first: int, end: int) -> "BlockColumns":
+        """The columns of some of the rows."""
+        part = BlockColumns(self._block, np.arange(0), self._broker_name, self._verified, self._decompress,
+                            self._keep_bad, self._file_start)
+        part._rows, part._at = self._rows[first:end], self._at[first:end]
+        return part
+
     def batch(self, schema: pa.Schema, kafka: bool = False) -> pa.RecordBatch:
-        """A record batch of `schema`."""
+        """One record batch of `schema` with all rows, whatever their bodies inflate to."""
         arrays = []
         for field in schema:
             if kafka and field.name == "timestampType":
@@ -116,19 +149,46 @@ class BlockColumns:
     @cached_property
     def body(self) -> pa.Array:
         """The bodies, inflated."""
-        packed = (self._rows["sysFlag"] & message_sys_flag.COMPRESSED_FLAG) != 0
-        packed &= self._body_length > 0
+        packed = self._is_packed
         if not self._decompress or not packed.any():
             return self.stored_body
-        bodies = self.stored_body
-        plain = [self._inflate(bodies[index].as_py(), int(self._rows["sysFlag"][index]), index)
-                 for index in np.flatnonzero(packed)]
-        return pc.replace_with_mask(bodies, pa.array(packed), pa.array(plain, pa.binary()))
+        plain = [self._inflate(index) for index in np.flatnonzero(packed)] if self._plain is None else self._plain
+        self._plain = None
+        return pc.replace_with_mask(self.stored_body, pa.array(packed), pa.array(plain, pa.binary()))
 
-    def _inflate(self, body: bytes, sys_flag: int, index: int) -> bytes | None:
+    @cached_property
+    def _is_packed(self) -> np.ndarray:
+        """Which bodies have to be inflated."""
+        return ((self._rows["sysFlag"] & message_sys_flag.COMPRESSED_FLAG) != 0) & (self._body_length > 0)
+
+    def _inflated(self, first: int) -> tuple[list[bytes | None], int]:
+        """(the packed bodies of the rows from `first` on, inflated; the row behind the last that a batch has room for).
+        """
+        plain: list[bytes | None] = []
+        left = BATCH_BODIES
+        for index in (np.flatnonzero(self._is_packed[first:]) + first).tolist():
+            try:
+                body = self._inflate(index, MAX_DECOMPRESSED_SIZE if left == BATCH_BODIES else left)
+            except _FullError:
+                return plain, index
+            plain.append(body)
+            left -= len(body or b"")
+            if left <= 0:
+                return plain, index + 1
+        return plain, len(self)
+
+    def _inflate(self, index: int, most: int = MAX_DECOMPRESSED_SIZE) -> bytes | None:
+        """The body of a row; None for a bad one, if those are kept, else BodyError. _FullError beyond `most`, where
+        that is less than what a body alone may have.
+        """
+        begin, length = int(self._at[index] + self._body_at[index]), int(self._body_length[index])
+        sys_flag = int(self._rows["sysFlag"][index])
         try:
-            return compressor_factory.get_compressor(message_sys_flag.get_compression_type(sys_flag)).decompress(body)
+            compressor = compressor_factory.get_compressor(message_sys_flag.get_compression_type(sys_flag))
+            return compressor.decompress(bytes(self._bytes[begin:begin + length]), most)
         except ValueError as error:
+            if isinstance(error, TooLargeError) and most < MAX_DECOMPRESSED_SIZE:
+                raise _FullError from None
             missing = isinstance(error, CompressionError) and isinstance(error.__cause__, ImportError)
             if self._keep_bad and not missing:
                 return None

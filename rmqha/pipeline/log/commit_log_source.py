@@ -156,14 +156,16 @@ class RangeReader:
                                span.file_start)
         if not len(columns):
             return
+        body = "value" if self.kafka else "body"
         try:
-            batch = columns.batch(schema, self.kafka)
+            for batch in columns.batches(schema, self.kafka):
+                if self.mode == DROP_MALFORMED and body in schema.names and batch.column(body).null_count:
+                    batch = batch.filter(batch.column(body).is_valid())
+                for first in range(0, len(batch), _ROWS_OF_A_BATCH):
+                    yield batch.slice(first, _ROWS_OF_A_BATCH)
+                del batch  # before the next is made
         except BodyError as error:
-            raise PipelineError(f"{span.path}: {error}") from error
-        if self.mode == DROP_MALFORMED and "body" in schema.names and batch.column("body").null_count:
-            batch = batch.filter(batch.column("body").is_valid())
-        for first in range(0, len(batch), _ROWS_OF_A_BATCH):
-            yield batch.slice(first, _ROWS_OF_A_BATCH)
+            raise PipelineError(f"{span.path} at byte {error.offset - span.file_start}: {error}") from error
 
     def _is_wanted(self, span: ByteRange, block: Block) -> bool:
         if block.crc_ok or self.mode == PERMISSIVE or not self.verify_crc:
