@@ -133,8 +133,8 @@ def parse_delays(levels: str | None = None) -> tuple[int, ...]:
             raise ValueError("beyond a long")
         return delays
     except (KeyError, ValueError):
-        raise PipelineError(f"delay levels {levels!r}: give the broker's messageDelayLevel, numbers with s, m, h or d, "
-                            "such as '1s 5s 10s'") from None
+        raise PipelineError(f"delay levels {levels[:200]!r}: give the broker's messageDelayLevel, numbers with s, m, "
+                            "h or d, such as '1s 5s 10s'") from None
 
 
 def rebuild(spark: SparkSession, root: str, out: str, shape: Shape, come_to: Progress | None = None, *,
@@ -222,12 +222,16 @@ def _spans(span: ByteRange, shape: Shape, problems: list[tuple[int, str]]) -> It
             continue
         begin = int(found.rows["offset"][0]) - found.base
         end = int(found.rows["offset"][-1] + found.rows["size"][-1]) - found.base
-        scanned = bulk.scan(found.data, begin, end, found.base, False, shape.delays_ms, True, len(found.rows) + 1)
-        if scanned.stop is not Stop.END:
-            raise PipelineError(f"{span.path} at byte {found.base + scanned.position - span.file_start}: this record "
-                                "needs the dispatch of single records (text that is no UTF-8, light message queues, "
-                                "or a delay level that is no number), or has very many keys: use `rmqha store rebuild`")
-        yield scanned
+        stop = Stop.LIMIT
+        while stop is Stop.LIMIT:  # a scan ends early where it has very many keys
+            scanned = bulk.scan(found.data, begin, end, found.base, False, shape.delays_ms, True)
+            begin, stop = scanned.position, scanned.stop
+            if scanned.count:
+                yield scanned
+        if stop is not Stop.END:
+            raise PipelineError(f"{span.path} at byte {found.base + begin - span.file_start}: this record needs the "
+                                "dispatch of single records (text that is not UTF-8, light message queues, or a delay "
+                                "level that is not a number): use `rmqha store rebuild`")
 
 
 class UnitWriter:

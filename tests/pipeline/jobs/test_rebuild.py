@@ -1,9 +1,25 @@
 """The job rebuild: its files are those that the brokers, the real one and rmqha's, wrote themselves."""
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from rmqha.pipeline.jobs.rebuild import Shape, common_queue_file_size, parse_delays, rebuild
+from rmqha.common.message import message_layout as layout
+from rmqha.pipeline.jobs.rebuild import (
+    RangeTask,
+    Shape,
+    build_range,
+    common_queue_file_size,
+    parse_delays,
+    rebuild,
+)
+from rmqha.pipeline.log.log_scan import BLOCK, ByteRange
+from rmqha.pipeline.options import PipelineError
+from rmqha.store.bulk.bulk_layout import KEY
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE
+from rmqha.store.index.index_layout import index_key_hash_method
 from tests.store import support
 
 SHAPE = {"slots": 50, "entries": 200}
@@ -126,3 +142,88 @@ def test_a_queue_that_begins_within_a_file_is_filled_in_tasks_too(spark, store, 
     assert results[0].units == results[1].units < 900
     trees = [support.tree(tmp_path / name / "consumequeue") for name in ("driver", "tasks")]
     assert trees[0] == trees[1] and len(trees[0]) == 6
+
+
+HOST = layout.host_to_bytes(("127.0.0.1", 10911))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("keys")
+
+
+# keys of a record, and bytes of its body
+described_records = st.lists(st.tuples(
+    st.integers(0, 40) | st.sampled_from([0, 8, 9, 16, 17, 30, 300, 16_000]),
+    st.integers(0, 200) | st.sampled_from([1 << 20, BLOCK - 500, BLOCK + 500])), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(described_records)
+@example([(0, 1 << 20), (30, 1 << 20), (0, BLOCK), (30, 5)])
+@example([(16_000, 0)] * 40)
+def test_records_may_have_any_number_of_keys(folder, described):
+    data, wanted = b"", []
+    for number, (keys, size) in enumerate(described):
+        names = [f"{at:x}" for at in range(keys)]
+        properties = f"KEYS\1{' '.join(names)[:32_700]}\2".encode() if keys else b""
+        names = properties[5:-1].decode().split()
+        body = bytes([number]) * size
+        wanted += [(len(data), index_key_hash_method(f"T#{name}")) for name in names]
+        data += layout.encode_record(layout.body_crc32(body), 0, 0, number, len(data), 0, 1, HOST, 1_700_000_000_000,
+                                     HOST, 0, 0, body, layout.encode_topic("T"), properties)
+    path = folder / ("0" * 20)
+    path.write_bytes(data)
+    (folder / "keys").mkdir(exist_ok=True)
+    span = ByteRange(str(path), 0, 0, len(data), len(data), True)
+    built = build_range(RangeTask(0, span, str(folder), Shape(queue_file_size=1000 * CQ_STORE_UNIT_SIZE), {}))
+    found = [(offset, key_hash) for offset, _, key_hash, _ in
+             KEY.iter_unpack((folder / "keys" / "00000000").read_bytes())]
+    assert found == wanted and built.keys == {0: len(wanted)}
+    assert (built.records, built.problems) == (len(described), [])
+    assert built.queues == {("T", 0): [(0, 0, len(described))]}
+    units = (folder / "consumequeue" / "T" / "0" / ("0" * 20)).read_bytes()[:len(described) * CQ_STORE_UNIT_SIZE]
+    assert [int.from_bytes(units[at:at + 8], "big") for at in range(0, len(units), CQ_STORE_UNIT_SIZE)] \
+        == list(_offsets(data))
+
+
+def _offsets(data: bytes):
+    at = 0
+    while at < len(data):
+        yield at
+        at += int.from_bytes(data[at:at + 4], "big")
+
+
+def test_the_record_that_only_another_command_takes_is_named(folder):
+    records, at = [], 0
+    for number, properties in enumerate((b"KEYS\1" + b"k " * 300, b"TAGS\1\xff\2", b"")):
+        records.append(layout.encode_record(0, 0, 0, number, at, 0, 1, HOST, 1_700_000_000_000, HOST, 0, 0, b"",
+                                            layout.encode_topic("T"), properties))
+        at += len(records[-1])
+    path = folder / "odd" / ("0" * 20)
+    os.makedirs(path.parent, exist_ok=True)
+    os.makedirs(folder / "odd" / "keys", exist_ok=True)
+    path.write_bytes(b"".join(records))
+    with pytest.raises(PipelineError, match=f"0{{20}} at byte {len(records[0])}: this record needs the dispatch of "
+                                            "single records .*: use `rmqha store rebuild`"):
+        build_range(RangeTask(0, ByteRange(str(path), 0, 0, at, at, True), str(folder / "odd"), Shape(), {}))
+
+
+def test_many_keys_beside_large_bodies_are_rebuilt_as_the_broker_wrote_them(spark, tmp_path):
+    root = tmp_path / "store"
+    with support.open_store(root, mappedFileSizeCommitLog=8 << 20) as running:
+        for number in range(12):
+            keys = " ".join(f"k{at}" for at in range(30)) if number % 4 == 1 else ""
+            support.put(running, support.message("T", 0, b"x" * 900_000, UNIQ_KEY=f"U{number}",
+                                                 **({"KEYS": keys} if keys else {})))
+        support.wait_dispatched(running)
+    result = rebuild(spark, str(root), str(tmp_path / "out"), shape_of(root))
+    assert (result.equal, result.differences, result.problems) == (True, [], [])
+    assert (result.records, result.keys) == (12, 12 + 3 * 30)
+
+
+@pytest.mark.parametrize("levels", ["1s 9223372036854775807d", "-1s", "1x", "9" * 5000 + "s", "s", "1s,2s"])
+def test_delay_levels_that_no_broker_has_are_refused(levels):
+    with pytest.raises(PipelineError, match="give the broker's messageDelayLevel") as caught:
+        parse_delays(levels)
+    assert len(str(caught.value)) < 400
