@@ -2,6 +2,7 @@
 import ast
 import json
 import math
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from rmqha.common.admin.stats_tables import ConsumeStats, OffsetWrapper
 from rmqha.common.message.message_ext import MessageClientExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
-from rmqha.pipeline.calendar_time import LAST_MS, micros
+from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS, micros
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.tools.command.cluster.cluster_list_sub_command import _broker_row
 from rmqha.tools.command.consumer.consumer_progress_sub_command import _group
@@ -86,8 +87,10 @@ def test_rows_of_sub_commands_with_any_time(ms):
 @given(LONGS)
 def test_a_column_of_times_has_null_beyond_the_calendar(ms):
     value = micros(ms)
-    assert value == (ms * 1000 if abs(ms) <= LAST_MS else None)
-    assert value is None or abs(value) < 1 << 63
+    assert value == (ms * 1000 if FIRST_MS <= ms <= LAST_MS else None)
+    if value is not None:  # wherever it is shown
+        for hours in (-14, 14):
+            assert datetime(1970, 1, 1) + timedelta(microseconds=value, hours=hours)
 
 
 @given(TEXTS | st.text() | st.floats().map(str) | st.integers().map(str))

@@ -20,7 +20,7 @@ from rmqha.pipeline.jobs.report_page import render
 from rmqha.pipeline.log.commit_log_source import FORMAT
 from rmqha.pipeline.log.log_ends import log_ends
 from rmqha.pipeline.log.log_files import find_logs
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.options import PipelineError, is_long, queue_id_of
 from rmqha.pipeline.session import register
 
 _COLUMNS = "topic,queueId,queueOffset,bornTimestamp,storeTimestamp,storeSize,storeHost,crcOk"
@@ -266,8 +266,11 @@ def _consumer_offsets(store: str) -> pa.Table | None:
     except FileNotFoundError:
         return None
     try:
-        rows = [(name, int(queue), int(offset)) for name, offsets in _offset_table(text).items()
+        rows = [(name, queue_id_of(queue), offset) for name, offsets in _offset_table(text).items()
                 for queue, offset in offsets.items()]
+        for name, queue_id, offset in rows:
+            if queue_id is None or not is_long(offset, -1):
+                raise ValueError(f"{name[:200]} has a queue or an offset that is beyond its range")
     except (ValueError, TypeError, AttributeError) as error:
         raise PipelineError(f"{path} is not as brokers write it: {error}") from error
     split = [name.partition("@")[::2] for name, _, _ in rows]

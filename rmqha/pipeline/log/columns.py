@@ -12,7 +12,7 @@ from rmqha.common.message import message_const
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_layout import bytes_to_host
 from rmqha.common.sysflag import message_sys_flag
-from rmqha.pipeline.calendar_time import LAST_MS
+from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS
 from rmqha.pipeline.log.log_scan import Block, Hole
 from rmqha.pipeline.table import KAFKA_SOURCE
 from rmqha.store.bulk.property_columns import MapColumn, TextColumn, property_columns
@@ -231,7 +231,7 @@ class BlockColumns:
     def time(self, name: str) -> pa.Array:
         """Milliseconds as times; null beyond the calendar."""
         ms = self._rows["storeTime"] if name == "store" else self.number(">i8", layout.BORN_TIMESTAMP_POSITION)
-        odd = (ms < -LAST_MS) | (ms > LAST_MS)
+        odd = (ms < FIRST_MS) | (ms > LAST_MS)
         micros = np.where(odd, 0, ms) * 1000
         return pa.array(micros, mask=odd if odd.any() else None).cast(pa.timestamp("us", "UTC"))
 

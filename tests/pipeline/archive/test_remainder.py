@@ -7,12 +7,13 @@ from pyspark.sql.types import StructField, StructType
 from rmqha.common.message import message_layout as layout
 from rmqha.pipeline.archive.archive_table import _AsTable
 from rmqha.pipeline.archive.remainder import TOLD_BY, blank, records
+from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS
 from rmqha.pipeline.table import ROCKETMQ
 
 _INT = st.integers(-(1 << 31), (1 << 31) - 1)
 _LONG = st.integers(-(1 << 63), (1 << 63) - 1)
-_TIME = st.one_of(st.integers(0, 4_000_000_000_000), st.sampled_from([-1, 0, 1 << 62, 253_402_300_800_000]), _LONG)
-_LAST_MS = 253_402_300_799_999
+_TIME = st.one_of(st.integers(0, 4_000_000_000_000), st.sampled_from(
+    [-1, 0, 1 << 62, FIRST_MS - 1, FIRST_MS, LAST_MS, LAST_MS + 1]), _LONG)
 FIELDS = st.fixed_dictionaries({
     "crc": _INT, "queue": _INT, "flag": _INT, "queueOffset": _LONG, "place": _LONG, "sysFlag": _INT, "born": _TIME,
     "stored": _TIME, "reconsumed": _INT, "prepared": _LONG, "body": st.binary(max_size=40),
@@ -36,7 +37,7 @@ def made(fields: dict) -> tuple[bytes, int]:
 def columns_of(rows: list[dict], odd: int = 0) -> tuple[pa.Array, dict[str, pa.Array]]:
     """(envelopes, columns); with `odd` the columns tell another place than the record."""
     def times(name):
-        values = [row[name] if -_LAST_MS <= row[name] <= _LAST_MS else None for row in rows]
+        values = [row[name] if FIRST_MS <= row[name] <= LAST_MS else None for row in rows]
         return pa.array([None if value is None else value * 1000 for value in values], pa.int64()).cast(
             pa.timestamp("us", "UTC"))
     whole = [made(row) for row in rows]
