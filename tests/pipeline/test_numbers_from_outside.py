@@ -7,15 +7,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS
 from rmqha.pipeline.cluster import cluster_bounds
-from rmqha.pipeline.cluster.cluster_source import READ_OPTIONS, WRITE_OPTIONS, message_batch
+from rmqha.pipeline.cluster.cluster_source import READ_OPTIONS, WRITE_OPTIONS, ClusterStreamReader, message_batch
 from rmqha.pipeline.jobs.report import _consumer_offsets
 from rmqha.pipeline.jobs.report import report as make_report
-from rmqha.pipeline.log import ranges
+from rmqha.pipeline.log import known_logs, ranges
 from rmqha.pipeline.log.commit_log_source import OPTIONS, CommitLogReader, common_options
 from rmqha.pipeline.log.log_files import wanted_paths
 from rmqha.pipeline.options import Options, PipelineError
@@ -195,3 +196,20 @@ def test_consumer_offsets_beyond_their_range_are_an_error_of_the_file(tmp_path, 
     found = _consumer_offsets(str(tmp_path))
     assert isinstance(found, pa.Table)
     assert found.to_pylist() == [{"topic": "T", "group": "g", "queueId": 0, "offset": 5}]
+
+
+@pytest.mark.parametrize("queues", [None, 5, [], {"T": 5}, {"T": {"b": [1]}}, {"T": {"b": {"x": 1}}},
+                                    {"T": {"b": {"0": 1 << 63}}}, {"T": {"b": {"0": "1"}}}, {"T": {"b": {DIGITS: 1}}}])
+def test_damaged_checkpoints_are_told(queues, store):
+    options = Options({"nameServer": "127.0.0.1:1", "subscribe": "T"}, READ_OPTIONS, "rocketmq")
+    reader = ClusterStreamReader(options, table_schema(options))
+    good = {"version": 1, "queues": {"T": {"b": {"0": 5}}}}
+    for asked in (lambda: reader.latestOffset({"version": 1, "queues": queues}, ReadAllAvailable()),
+                  lambda: reader.partitions(good, {"version": 1, "queues": queues}),
+                  lambda: reader.partitions(good, {**good, "begin": queues})):
+        with pytest.raises(PipelineError, match="the checkpoint's offset is damaged: .*Begin with a new checkpoint"):
+            asked()
+    for number in (1 << 63, -1, True, "5", None, 1.0):
+        log = {"path": "p", "begin": None, "offset": number, "head": None, "tail": None}
+        with pytest.raises(PipelineError, match="the checkpoint's offset is damaged .* is not an offset"):
+            known_logs.decode({"version": 2, "logs": {"a": log}})

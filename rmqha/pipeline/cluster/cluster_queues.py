@@ -15,7 +15,7 @@ from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import namespace_util
 from rmqha.common.protocol.route.topic_route_data import TopicRouteData
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, cluster_client
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.options import Options, PipelineError, is_long, queue_id_of
 from rmqha.remoting.exception import RemotingException
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -255,6 +255,22 @@ def get_offset(offsets: QueueOffsets, queue: MessageQueue, default: None = None)
 def get_offset(offsets: QueueOffsets, queue: MessageQueue, default: int | None = None) -> int | None:
     """The offset of a queue."""
     return offsets.get(queue.topic, {}).get(queue.brokerName, {}).get(str(queue.queueId), default)
+
+
+def of_checkpoint(offset: object, name: str = "queues") -> QueueOffsets:
+    """The queues in an offset that Spark has kept. PipelineError when it is not one of this format."""
+    queues = offset.get(name) if isinstance(offset, dict) else None
+    numbers = [(queue_id, number) for brokers in _values(queues) for of_broker in _values(brokers)
+               for queue_id, number in (of_broker.items() if isinstance(of_broker, dict) else [("", None)])]
+    if not isinstance(queues, dict) or not all(queue_id_of(queue_id) is not None and is_long(number, -1)
+                                               for queue_id, number in numbers):
+        raise PipelineError(f"the checkpoint's offset is damaged: {name} is not offsets by topic, broker and queue: "
+                            f"{offset!s:.1000}. Begin with a new checkpoint")
+    return queues
+
+
+def _values(value: object) -> list[object]:
+    return list(value.values()) if isinstance(value, dict) else [value]
 
 
 def as_text(offsets: QueueOffsets) -> str:

@@ -32,6 +32,7 @@ from rmqha.pipeline.cluster.cluster_queues import (
     as_text,
     get_offset,
     named,
+    of_checkpoint,
     set_offset,
     subscription,
     walk,
@@ -380,10 +381,11 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
         """How far the next batch goes: up to the ends, or a fair share of each queue's backlog; no further than
         `start` when there is so little that it can wait. A query that stops at the ends does not wait.
         """
+        before = of_checkpoint(start)
         ends = self._seen = self._stop_at if self._stop_at is not None else self._ends()
         begins, backlog = {}, {}
         for queue, end in walk(ends):
-            begin = get_offset(start["queues"], queue, get_offset(self._firsts, queue, 0))
+            begin = get_offset(before, queue, get_offset(self._firsts, queue, 0))
             begins[queue], backlog[queue] = begin, max(end - begin, 0)
         self._left = dict(backlog)
         if self._stop_at is None and self._delay.holds_back(sum(backlog.values()), limit):
@@ -392,7 +394,7 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
             backlog = shares(backlog, limit.max_rows)
         found: QueueOffsets = {}
         began: QueueOffsets = {}
-        for queue, offset in walk(start["queues"]):
+        for queue, offset in walk(before):
             set_offset(found, queue, offset)
             set_offset(began, queue, offset)
         for queue, count in backlog.items():
@@ -400,7 +402,7 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
             set_offset(found, queue, begins[queue] + count)
             set_offset(began, queue, begins[queue])
         log.debug("the next batch goes to %s", as_text(found))
-        return start if found == start["queues"] else {"version": _VERSION, "queues": found, "begin": began}
+        return start if found == before else {"version": _VERSION, "queues": found, "begin": began}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # Spark's name
         """The ends of the queues as they were when the batch was planned, and how far behind it is; for the progress
@@ -416,13 +418,14 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
         if start == end:
             return []  # `begin` would be that of the batch before
         begin: QueueOffsets = {}
-        began: QueueOffsets = end["begin"] if "begin" in end else start["queues"]
+        began = of_checkpoint(end, "begin") if "begin" in end else of_checkpoint(start)
+        stop = of_checkpoint(end)
         for queue, offset in walk(began):
             set_offset(begin, queue, offset)
-        if begin == end["queues"]:
+        if begin == stop:
             return []
         _check_begin(self._connected(), begin, self.fail_on_data_loss)
-        return partitions_of(begin, end["queues"], self.options)
+        return partitions_of(begin, stop, self.options)
 
     def commit(self, end: _Offset) -> None:
         """Nothing is kept at the brokers: Spark's checkpoint has the offsets."""

@@ -25,7 +25,7 @@ from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.common.segment_files import Segment, read_at
 from rmqha.pipeline.log.log_files import LogFiles
 from rmqha.pipeline.log.log_scan import VanishedError, is_record, open_file, whole_file
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.options import PipelineError, is_long
 
 VERSION = 2
 HEAD_BYTES, TAIL_BYTES = 4096, 512
@@ -69,8 +69,9 @@ def decode(offset: Offset) -> dict[str, KnownLog]:
         if version == VERSION:
             return {str(name): _decode_log(each) for name, each in logs.items()}
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise PipelineError(f"the checkpoint's offset is damaged ({type(error).__name__} {error}): {offset}") from error
-    raise PipelineError(f"the checkpoint's offset has version {version!r}; this release reads 1 and {VERSION}")
+        raise PipelineError(f"the checkpoint's offset is damaged ({type(error).__name__} {error}): "
+                            f"{offset!s:.1000}") from error
+    raise PipelineError(f"the checkpoint's offset has version {version!r:.100}; this release reads 1 and {VERSION}")
 
 
 def _decode_log(each: Mapping[str, Any]) -> KnownLog:
@@ -87,9 +88,9 @@ def _decode_anchor(value: Any) -> Anchor | None:
 
 
 def _number(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no offset")
-    return value
+    if not is_long(value, 0):
+        raise ValueError(f"{value!r:.100} is not an offset")
+    return int(value)
 
 
 def encode(logs: Mapping[str, KnownLog]) -> Offset:
