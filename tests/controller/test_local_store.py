@@ -117,7 +117,7 @@ def test_who_does_not_know_what_is_on_the_disk_leads_no_more(folder, monkeypatch
     def broken(*_arguments):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(local_store, "fsync_path", broken)
+    monkeypatch.setattr(local_store, "replace_and_force", broken)
     with pytest.raises(StoreFailedError):
         store.put("b", 0, SET)
     assert told == [False] and not store.leads and store.leader_id is None
