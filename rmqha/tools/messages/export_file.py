@@ -25,6 +25,7 @@ from rmqha.tools.dialect.output import iso_time, to_json
 from rmqha.tools.messages.json_lines import (
     LONGEST_LINE,
     LineTooLongError,
+    NoEndOfLineError,
     needed,
     number,
     parsed,
@@ -177,6 +178,8 @@ class ExportReader:
         except LineTooLongError as error:
             self._number += 1
             raise LongLineError(f"{self.path}:{self._number}: {error}") from None
+        except NoEndOfLineError as error:
+            raise WorkFailedError(f"{self.path}:{self._number}: {error}") from None
         except (EOFError, OSError, zlib.error) as error:  # BadGzipFile is an OSError
             raise WorkFailedError(f"{self.path}: damaged behind line {self._number}: {error}") from error
 

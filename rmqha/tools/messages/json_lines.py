@@ -11,6 +11,7 @@ LONGEST_BODY = MAX_DECOMPRESSED_SIZE  # no client of ours could read a longer on
 LONGEST_TEXT = 32 << 20
 LONGEST_LINE = LONGEST_BODY // 3 * 4 + (1 << 20)
 _SKIPPED_AT_ONCE = 1 << 16
+LONGEST_SKIPPED = 1 << 30  # bytes of a line: what has no end within these is not an input of lines
 
 
 class LineTooLongError(ValueError):
@@ -18,6 +19,14 @@ class LineTooLongError(ValueError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the line is longer than {limit:,} bytes")
+
+
+class NoEndOfLineError(ValueError):
+    """A line that has no end within LONGEST_SKIPPED bytes; nothing more of its input is read."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the line has no end within {LONGEST_SKIPPED:,} bytes, and nothing more is read: is it the "
+                         "right file?")
 
 
 def read_line(stream: BinaryIO, limit: int = LONGEST_LINE) -> bytes:
@@ -29,22 +38,29 @@ def read_line(stream: BinaryIO, limit: int = LONGEST_LINE) -> bytes:
 
 
 def skip_line(stream: BinaryIO) -> bytes:
-    """Read over the rest of a line; its last bytes, b"" when nothing was left."""
-    last = b""
+    """Read over the rest of a line; its last bytes, b"" when nothing was left. NoEndOfLineError."""
+    last, skipped = b"", 0
     while piece := stream.readline(_SKIPPED_AT_ONCE):
-        last = piece
+        last, skipped = piece, skipped + len(piece)
         if piece.endswith(b"\n"):
             break
+        if skipped > LONGEST_SKIPPED:
+            raise NoEndOfLineError
     return last
 
 
-def lines_of(stream: BinaryIO, limit: int) -> Iterator[bytes | LineTooLongError]:
-    """Each line without its end; for one that is too long the error, and what follows is read on."""
+def lines_of(stream: BinaryIO, limit: int) -> Iterator[bytes | LineTooLongError | NoEndOfLineError]:
+    """Each line without its end; for one that is too long the error, and what follows is read on, unless it has none.
+    """
     while True:
         try:
             line = read_line(stream, limit)
         except LineTooLongError as error:
-            skip_line(stream)
+            try:
+                skip_line(stream)
+            except NoEndOfLineError as endless:
+                yield endless
+                return
             yield error
             continue
         if not line:

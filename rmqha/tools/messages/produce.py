@@ -20,7 +20,7 @@ from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
 from rmqha.tools.dialect.options import namesrv_option, output_option, topic_option
 from rmqha.tools.dialect.output import emit, put
 from rmqha.tools.messages.clients import PRODUCER_GROUP, chosen_queues, new_producer, queues_to_be
-from rmqha.tools.messages.json_lines import LONGEST_BODY, LONGEST_LINE, LineTooLongError, lines_of, parsed
+from rmqha.tools.messages.json_lines import LONGEST_BODY, LONGEST_LINE, lines_of, parsed
 from rmqha.tools.messages.message_json import Outgoing, decorate, outgoing
 from rmqha.tools.store.output import counted
 
@@ -165,8 +165,8 @@ def _whole(stream: BinaryIO) -> bytes:
     return data
 
 
-def _of_line(line: bytes | LineTooLongError, kind: str, topic: str, decoration: Decoration) -> Outgoing:
-    if isinstance(line, LineTooLongError):
+def _of_line(line: bytes | ValueError, kind: str, topic: str, decoration: Decoration) -> Outgoing:
+    if isinstance(line, ValueError):
         raise line
     if kind == "json":
         return decoration.defaults_of(outgoing(parsed(line), topic))

@@ -175,6 +175,32 @@ def test_a_line_of_each_length_around_the_limit():
         "the line is longer than 4 bytes"]
 
 
+class Endless(io.RawIOBase):
+    """A device like /dev/zero: bytes without an end; counts those that were read."""
+
+    count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        assert self.count < 1 << 24, "it is read for ever"
+        self.count += len(buffer)
+        buffer[:] = bytes(len(buffer))
+        return len(buffer)
+
+
+def test_a_line_without_an_end_is_an_error_and_ends_the_input(monkeypatch, tmp_path):
+    monkeypatch.setattr(json_lines, "LONGEST_SKIPPED", 1 << 20)
+    stream = io.BufferedReader(Endless())
+    found = list(lines_of(stream, 1000))
+    assert [type(each) for each in found] == [json_lines.NoEndOfLineError] and stream.raw.count < 2 << 20
+    assert "no end within 1,048,576 bytes" in str(found[0])
+    monkeypatch.setattr(export_file, "LONGEST_LINE", 1000)
+    with pytest.raises(click.ClickException, match="file:2: .*no end within"):
+        read(lines(HEADER) + b"x" * (3 << 20), tmp_path, skip=1)
+
+
 def test_what_is_exported_fits_a_line(monkeypatch):
     """However a body looks, its line is not longer than what is read."""
     monkeypatch.setattr(json_lines, "LONGEST_TEXT", 1000)
