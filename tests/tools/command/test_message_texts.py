@@ -1,7 +1,9 @@
 """What sub-commands about messages read from the command line and write about messages, without a broker."""
 import json
+import os
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -122,6 +124,46 @@ def test_an_id_that_leads_elsewhere_does_not_name_the_bodys_file(name, tmp_path,
     msg = message(MessageClientExt, offset_msg_id="ABCD", body=b"body", properties={"UNIQ_KEY": name})
     assert message_report.create_body_file(msg) == tmp_path / "bodies" / "ABCD"
     assert [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()] == [b"body"]
+
+
+@pytest.mark.parametrize("what", ["a link to a file", "a link to nothing", "a hard link", "a pipe", "a file"])
+def test_a_body_is_not_written_into_what_has_its_name(what, tmp_path, monkeypatch):
+    folder, other = tmp_path / "bodies", tmp_path / "other"
+    monkeypatch.setattr(message_report, "BODY_FOLDER", folder)
+    folder.mkdir()
+    other.write_bytes(b"precious")
+    {"a link to a file": lambda: (folder / "U").symlink_to(other),
+     "a link to nothing": lambda: (folder / "U").symlink_to(tmp_path / "none"),
+     "a hard link": lambda: (folder / "U").hardlink_to(other),
+     "a pipe": lambda: os.mkfifo(folder / "U"),
+     "a file": lambda: (folder / "U").write_bytes(b"of before")}[what]()
+    msg = message(MessageClientExt, offset_msg_id="ABCD", body=b"body", properties={"UNIQ_KEY": "U"})
+    path = message_report.create_body_file(msg)
+    assert path == folder / "U" and path.read_bytes() == b"body" and not path.is_symlink()
+    assert other.read_bytes() == b"precious" and not (tmp_path / "none").exists()
+    assert [each.name for each in folder.iterdir()] == ["U"]
+
+
+@pytest.mark.parametrize("uid, is_refused", [(12345, True), (None, False), (0, False)])
+def test_a_folder_that_another_user_has_linked_is_not_followed(uid, is_refused, tmp_path, monkeypatch):
+    real = os.lstat
+    folder = tmp_path / "rocketmq"
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setattr(message_report, "BODY_FOLDER", folder / "bodies")
+
+    def lstat(path):
+        found = real(path)
+        return found if uid is None or str(path) != str(folder) else \
+            SimpleNamespace(st_mode=found.st_mode, st_uid=uid)
+    monkeypatch.setattr(message_report.os, "lstat", lstat)
+    msg = message(MessageClientExt, offset_msg_id="ABCD", body=b"body", properties={"UNIQ_KEY": "U"})
+    if is_refused:
+        with pytest.raises(OSError, match="link of user 12345"):
+            message_report.create_body_file(msg)
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    else:
+        assert message_report.create_body_file(msg).read_bytes() == b"body"
 
 
 def test_bodies_of_messages_with_one_id_are_numbered(tmp_path, monkeypatch):

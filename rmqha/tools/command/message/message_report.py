@@ -1,4 +1,8 @@
 """A message for people: its fields one a line, its body in a file, and what became of it in each group."""
+import errno
+import os
+import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,7 +58,7 @@ def print_msg(
 
 
 def create_body_file(msg: MessageExt, number: int = 0) -> Path:
-    """Write the body into a file named by the message's id."""
+    """Write the body into a file named by the message's id; what has the name is replaced. OSError."""
     # Differs: an id comes out of the message's properties; one that is more than a file's name gives way to the
     # offset id
     name = msg.msg_id or ""
@@ -63,5 +67,28 @@ def create_body_file(msg: MessageExt, number: int = 0) -> Path:
         name = str(offset_msg_id(msg))
     path = BODY_FOLDER / (name + end)
     BODY_FOLDER.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msg.body)
+    for folder in (BODY_FOLDER.parent, BODY_FOLDER):
+        _check_owner(folder)
+    _put_in_place(path, msg.body)
     return path
+
+
+def _check_owner(folder: Path) -> None:
+    """OSError for a link that another user has put where everybody may write: it leads wherever he likes."""
+    found = os.lstat(folder)
+    if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
+        raise OSError(errno.ELOOP, f"it is a link of user {found.st_uid}, and is not followed: remove it", str(folder))
+
+
+def _put_in_place(path: Path, body: bytes) -> None:
+    """Write a file beside, and give it the name. Differs: a link of that name is replaced, where the original writes
+    into what it leads to."""
+    part = path.parent / f".body.{secrets.token_hex(8)}.part"
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        with open(fd, "wb") as file:
+            file.write(body)
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
