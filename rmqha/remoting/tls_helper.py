@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Iterator
 
 from rmqha.common.config_file import ConfigError
+from rmqha.common.secret import Secret
 from rmqha.remoting.encrypted_key import decrypt_rc4_key
 from rmqha.remoting.self_signed_certificate import self_signed_certificate
 from rmqha.remoting.tls_system_config import TlsSystemConfig
@@ -85,16 +86,17 @@ def _set_up_server(context: ssl.SSLContext, settings: TlsSystemConfig) -> None:
         _load_trusted(context, trusted, "tls.server.trustCertPath")
 
 
-def _load_key(context: ssl.SSLContext, side: str, certificate: str, key: str | None, password: str | None) -> None:
+def _load_key(context: ssl.SSLContext, side: str, certificate: str, key: str | None, secret: Secret | None) -> None:
     """The certificate chain and its private key; without a key's path it stands in the certificate's file."""
     for name, path in ((f"{side}.certPath", certificate), (f"{side}.keyPath", key)):
         _check_readable(name, path)
+    password = secret.reveal() if secret is not None else ""
     try:
         with open(key or certificate, "rb") as file:
-            decrypted = decrypt_rc4_key(file.read(), password or "")
+            decrypted = decrypt_rc4_key(file.read(), password)
         with _file_in_memory(decrypted or "") as in_memory:
             # the callback keeps OpenSSL from asking at the terminal
-            context.load_cert_chain(certificate, in_memory if decrypted else key or None, lambda: password or "")
+            context.load_cert_chain(certificate, in_memory if decrypted else key or None, lambda: password)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"certificate and key ({certificate}, {key or 'in the same file'}) can't be loaded: {error}; "
                           f"PEM is needed, both of one pair, and {side}.keyPassword for an encrypted key",

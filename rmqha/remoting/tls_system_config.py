@@ -8,6 +8,7 @@ from typing import Any
 
 from rmqha.common.config_file import ConfigError, nearest_key, read_config_file
 from rmqha.common.java_properties import JavaProperties
+from rmqha.common.secret import Secret
 from rmqha.common.system_property import get_property, parse_boolean
 
 log = logging.getLogger("RocketmqRemoting")
@@ -79,19 +80,24 @@ class TlsSystemConfig:
 
     tls_server_need_client_auth: str = _property("tls.server.need.client.auth", "none", _client_auth)
     tls_server_key_path: str | None = _property("tls.server.keyPath", None)
-    tls_server_key_password: str | None = _property("tls.server.keyPassword", None, secret=True)
+    tls_server_key_password: Secret | None = _property("tls.server.keyPassword", None, secret=True)
     tls_server_cert_path: str | None = _property("tls.server.certPath", None)
     tls_server_auth_client: bool = _property("tls.server.authClient", "false", parse_boolean)
     tls_server_trust_cert_path: str | None = _property("tls.server.trustCertPath", None)
 
     tls_client_key_path: str | None = _property("tls.client.keyPath", None)
-    tls_client_key_password: str | None = _property("tls.client.keyPassword", None, secret=True)
+    tls_client_key_password: Secret | None = _property("tls.client.keyPassword", None, secret=True)
     tls_client_cert_path: str | None = _property("tls.client.certPath", None)
     tls_client_auth_server: bool = _property("tls.client.authServer", "false", parse_boolean)
     tls_client_trust_cert_path: str | None = _property("tls.client.trustCertPath", None)
 
     tls_mode: TlsMode = _property(TLS_SERVER_MODE, TlsMode.PERMISSIVE.value, TlsMode.parse, in_file=False)
     tls_config_file: str = _property(TLS_CONFIG_FILE, DEFAULT_CONFIG_FILE, in_file=False)
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            if item.metadata["secret"]:  # also one that is given as a text
+                object.__setattr__(self, item.name, Secret.of(getattr(self, item.name)))
 
     def with_config_file(self) -> "TlsSystemConfig":
         """These settings with those of `tls_config_file` over them, if there is such a file.

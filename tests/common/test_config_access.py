@@ -64,6 +64,28 @@ def test_all_of_tls_is_fixed_and_its_passwords_are_secret():
     assert "of-the" not in shown and "tls_server_key_path" in shown
 
 
+def test_passwords_of_tls_are_secrets_however_they_are_given_and_shown(tmp_path, monkeypatch, caplog):
+    file = tmp_path / "tls.properties"
+    file.write_text("tls.server.keyPassword=of-the-server\ntls.client.keyPassword=of-the-client\n")
+    monkeypatch.setenv("TLS_SERVER_KEYPASSWORD", "of-the-server")
+    monkeypatch.setenv("TLS_CLIENT_KEYPASSWORD", "of-the-client")
+    given = [TlsSystemConfig(), TlsSystemConfig(tls_config_file=str(file)).with_config_file(),
+             TlsSystemConfig(tls_server_key_password="of-the-server", tls_client_key_password="of-the-client")]
+    for settings in given:
+        for each in dataclasses.fields(settings):
+            if each.metadata["secret"]:
+                value = getattr(settings, each.name)
+                assert isinstance(value, Secret) and value.reveal().startswith("of-the-")
+        with caplog.at_level(0, "RocketmqRemoting"):
+            settings.log_final()
+        shown = (f"{settings} {settings.__dict__} {dataclasses.asdict(settings)} {dataclasses.astuple(settings)} "
+                 f"{dataclasses.replace(settings, tls_enable=True)} "
+                 + json.dumps(dataclasses.asdict(settings), default=str) + caplog.text)
+        assert "of-the" not in shown
+        with pytest.raises(TypeError):
+            pickle.dumps(settings)
+
+
 @pytest.mark.parametrize("key", ["myPassword", "db.passwd", "accessToken", "SECRET_KEY", "ssl.privateKey"])
 def test_a_key_that_nobody_knows_is_secret_by_its_name(key):
     assert is_secret(key) and is_fixed(key) and refused_keys([key, "traceOn"]) == [key]

@@ -10,6 +10,7 @@ from rmqha.acl.common.acl_client_rpc_hook import AclClientRPCHook
 from rmqha.acl.common.session_credentials import SessionCredentials
 from rmqha.client.client_config import ClientConfig
 from rmqha.common.config_file import ConfigError
+from rmqha.common.secret import Secret
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
@@ -35,6 +36,11 @@ class _GivenTls(TlsSystemConfig):
     def with_config_file(self) -> TlsSystemConfig:
         """These."""
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The tasks need the passwords, and hide them again."""
+        values = [getattr(self, each.name) for each in fields(self)]
+        return _GivenTls, tuple(value.reveal() if isinstance(value, Secret) else value for value in values)
 
 
 @dataclass(frozen=True)
