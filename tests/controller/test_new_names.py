@@ -3,6 +3,7 @@ connection."""
 import itertools
 import json
 import logging
+import threading
 
 import pytest
 
@@ -63,6 +64,43 @@ def test_new_names_leave_nothing_but_what_is_limited(manager, code):
         assert len({name for name in names_kept(MARK, manager) if name.startswith("b")}) <= LIMIT
     else:
         wait_until(lambda: not names_kept(MARK, manager), what="new names to be gone")
+
+
+def test_names_repeated_in_one_request_are_looked_up_once_and_a_bystander_is_answered_meanwhile(manager, monkeypatch):
+    with RawClient(manager.address, 60) as client:
+        for name in ("a", "b"):
+            assert client.request(request_code.CONTROLLER_APPLY_BROKER_ID, clusterName="c", brokerName=name,
+                                  appliedBrokerId=1, registerCheckCode=f"{name}:1;2").code == 0
+    store, real, asked, may_answer = manager.controller.store, manager.controller.store.get, [], threading.Event()
+
+    def get(name):
+        if threading.current_thread() is not threading.main_thread():
+            asked.append(name)
+            if name == "a":
+                assert may_answer.wait(300)
+        return real(name)
+    monkeypatch.setattr(store, "get", get)
+    answers = []
+
+    def ask() -> None:
+        with RawClient(manager.address, 300) as client:
+            answers.append(client.request(request_code.CONTROLLER_GET_SYNC_STATE_DATA,
+                                          json.dumps(["a", "b", "nobody"] * 3000).encode()))
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        wait_until(lambda: asked, 120_000, "the first name is looked up")
+        with RawClient(manager.address, 60) as bystander:
+            assert bystander.request(request_code.CONTROLLER_GET_METADATA_INFO).code == 0
+            assert bystander.request(request_code.BROKER_HEARTBEAT, clusterName="c", brokerName="b", brokerId=1,
+                                     brokerAddr="h:1", haServerAddr="h:2").code == 0
+            assert bystander.request(request_code.CONTROLLER_GET_SYNC_STATE_DATA, b'["b"]').code == 0
+        assert asked.count("a") == 1 and not answers
+    finally:
+        may_answer.set()
+        asking.join()
+    assert asked.count("a") == asked.count("nobody") == 1
+    assert sorted(json.loads(answers[0].body)["replicasInfoTable"]) == ["a", "b"]
 
 
 def test_names_that_are_there_go_on_when_no_more_are_taken(manager):
