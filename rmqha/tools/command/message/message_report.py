@@ -80,7 +80,7 @@ def _check_owner(folder: Path) -> None:
         raise OSError(errno.ELOOP, f"it is a link of user {found.st_uid}, and is not followed: remove it", str(folder))
 
 
-def _put_in_place(path: Path, body: bytes) -> None:
+def _put_in_place(path: Path, body: bytes | memoryview) -> None:
     """Write a file beside, and give it the name. Differs: a link of that name is replaced, where the original writes
     into what it leads to."""
     part = path.parent / f".body.{secrets.token_hex(8)}.part"
