@@ -41,6 +41,8 @@ class MessageMaker:
 
     def __init__(self, options: Options) -> None:
         self._topic = options.text("topic")
+        if self._topic and (reason := _why_no_topic(self._topic)):
+            raise options.wrong("topic", f"a topic to send to: {reason}")
         self._idempotent = options.boolean("idempotent", False)
         self._levels = options.integer("maxDelayLevel", USUAL_LEVELS, 1, MOST_INT)
         self._drops_system = options.choice("systemProperties", SYSTEM_PROPERTIES, ERROR) == DROP
@@ -103,11 +105,8 @@ class MessageMaker:
         topic = self._topic or row.get("topic")
         if not topic:
             raise RowError("topic", "it is empty or null, and there is no option topic")
-        try:
-            validators.check_topic(topic)
-            validators.is_not_allowed_send_topic(topic)
-        except MQClientException as error:
-            raise RowError("topic", ascii(error.error_message)[1:-1]) from None
+        if topic != self._topic and (reason := _why_no_topic(topic)):
+            raise RowError("topic", reason)
         return str(topic)
 
     def _put(self, message: Message, column: str, name: str, value: str) -> None:
@@ -117,6 +116,16 @@ class MessageMaker:
             raise RowError(column, f"the property {name} is RocketMQ's own: take another name, leave it out, or, for "
                                    "rows that were read from a topic, set the option systemProperties=drop")
         _put_once(message, column, name, value, value)
+
+
+def _why_no_topic(topic: str) -> str:
+    """Why nobody may send to a topic of this name; "" when one may."""
+    try:
+        validators.check_topic(topic)
+        validators.is_not_allowed_send_topic(topic)
+    except MQClientException as error:
+        return ascii(error.error_message)[1:-1]
+    return ""
 
 
 def _put_once(message: Message, column: str, name: str, value: str, given: str | bytes) -> None:

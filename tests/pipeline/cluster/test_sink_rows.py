@@ -213,6 +213,9 @@ def test_options_say_what_else_may_be_sent():
     assert message.properties == {"WAIT": "true", "a": "v", "DELAY": "20"}
     with pytest.raises(PipelineError, match="systemProperties: 'keep' is not one of error, drop"):
         MessageMaker(options_of(systemProperties="keep"))
+    for topic in ("a b", "t" * 128, "SCHEDULE_TOPIC_XXXX"):
+        with pytest.raises(PipelineError, match="rocketmq, option topic: .* is not a topic to send to: "):
+            MessageMaker(options_of(topic=topic))
 
 
 @pytest.mark.parametrize("fields, message", [
