@@ -5,7 +5,14 @@ from rmqha.common.protocol.body import register_broker_body
 from rmqha.common.protocol.body_limits import BODY_LIMITS, JSON_MARKS, code_name
 from rmqha.remoting import begun_frames, channel, large_requests, request_lines
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH
-from rmqha.remoting.protocol import fastjson, fastjson_writer, remoting_command, rocketmq_serializable
+from rmqha.remoting.protocol import (
+    fastjson,
+    fastjson_parser,
+    fastjson_writer,
+    remoting_command,
+    remoting_serializable,
+    rocketmq_serializable,
+)
 from rmqha.store.ha import ha_service
 from tests.support.sources import ROOT
 
@@ -39,6 +46,8 @@ def tables() -> str:
         ("levels of a JSON text", f"{fastjson.MAX_DEPTH:,}", "refused"),
         ("levels of a JSON text with references, or of a field that is not a text",
          f"{fastjson_writer.MAX_WRITTEN_DEPTH:,}", "refused"),
+        ("numbers beyond 16 bits that are keys of one object", f"{fastjson_parser.MAX_WIDE_KEYS:,}", "refused"),
+        ("numbers in a set", f"{remoting_serializable.MAX_NUMBERS_OF_SET:,}", "refused"),
         ("a compressed registration, inflated", size(register_broker_body.MAX_INFLATED_SIZE)
          + f", and {register_broker_body.MAX_RATIO} times its length beside "
          + size(register_broker_body.FREE_INFLATED_SIZE), "SYSTEM_ERROR"),

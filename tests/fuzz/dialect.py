@@ -1,16 +1,18 @@
 """Texts of fastjson's dialect: each production within each other one, deep, wide and long.
 
 A production is a text around a hole; what stands in the hole is a leaf or another production. Pure; written from what
-fastjson reads, and sharing no code with rmqha. `python -m tests.fuzz.dialect` times the reading of many texts.
+fastjson reads, and sharing no code with rmqha. `python -m tests.fuzz.dialect` times the reading of many texts, as each
+header and body that a server reads; see `tests/fuzz/dialect_campaign.py`.
 """
-import argparse
 import random
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tests.fuzz.collisions import colliding
+
+FEW = 1024  # colliding keys, which rmqha takes
 HOLE = "@"
 NUMBER = "#"  # is another number at each place
 PRODUCTIONS = {
@@ -21,6 +23,8 @@ PRODUCTIONS = {
     "key": "{@:1}", "key and value": "{@:@}", "second key": "{a:1,@:2}", "key twice": "{@:1,@:2}",
     "key in a value": "{a:{@:1}}", "value in a key": "{{a:@}:1}", "list in a key": "{[@]:1}",
     "key in a list": "[{@:1}]",
+    "behind references by name": '{"b":@,"a":{"$ref":"$.b"},"c":{"$ref":"$.a"}}',
+    "behind references by number": '[{"$ref":"$[1].a"},{"a":@,"b":[0]}]',
     "value of a reference's name": '{"$ref":@}', "value beside a reference": '{"a":@,"b":{"$ref":"$.a"}}',
 }
 LEAVES = {
@@ -29,7 +33,23 @@ LEAVES = {
     "empty object": "{}", "empty list": "[]", "object": "{a:#,b:'#'}", "list of numbers": "[#,'#']",
     "reference": '{"$ref":"$"}', "blanks": " \t\n1 ", "cut": "", "wrong": "?", "raw control": '"\x01\n"',
 }
-LONG = {"digits": "9", "text": "x", "escape": "\\n", "quote": "\\'", "half of a pair": "\\ud800", "blank": " ",
+BROKEN = {  # or beyond a limit; each stands in each production, but in no other text
+    "end of an object": "}", "end of a list": "]", "comma": ",", "colon": ":", "two values": "1 1", "two names": "a b",
+    "no such name": "undefined", "no number": "NaN", "infinity": "-Infinity", "sign alone": "-", "plus": "+1",
+    "point without digits": "1.", "no digits before the point": ".5", "exponent without digits": "1e",
+    "number with letters": "1L", "hexadecimal number": "0x1F", "long number": "9" * 4301, "number of 65 bits": "9" * 20,
+    "no such escape": "'\\q'", "half of an escape": "'\\u00'", "open text": '"a', "open text in single quotes": "'a",
+    "reference to nowhere": '{"$ref":"$.nobody"}', "reference that is no text": '{"$ref":1}',
+    "reference to itself": '{"$ref":"@"}', "reference and more": '{"$ref":"$","a":1}', "comment": "/*a*/1",
+    "type": '{"@type":"java.lang.Class","val":"a"}', "set": "Set[1]", "tree set": "TreeSet[1]", "bytes": "x'0a'",
+    "new date": "new Date(1)", "number as text": "'7'", "large float": "1e999", "digits of another script": "\u0661",
+}
+REFERENCE = '{"$ref":"$.a"}'
+STATES = {"in place of a value": "[", "after a value": "[1", "in place of a key": "{", "after a key": "{a"}
+TOKENS = ["{", "}", "[", "]", ",", ":", '"b"', "'b'", "7", "7.5", "b"]
+LONG = {"digits": "9", "fraction": "0.1234567890", "escape by number": "\\x41", "pair": "\\ud83d\\ude00",
+        "letters of another script": "\u00e9", "plus": "+", "single quotes": "''", "opened lists in keys": "{[",
+ "text": "x", "escape": "\\n", "quote": "\\'", "half of a pair": "\\ud800", "blank": " ",
         "brackets": "[", "braces": "{", "keys": "{{", "commas": "[1,"}
 
 
@@ -91,12 +111,30 @@ def texts() -> Iterator[Text]:
             for shape in (deep, wide, both):
                 yield Text(f"{shape.__name__}: {other} as {name}, of {what}",
                            lambda size, a=(shape, outer, inner, leaf): a[0](*a[1:], size))
-        for what, leaf in leaves:
+        for what, leaf in (*leaves, *BROKEN.items()):
             yield Text(f"wide: {what} as {name}", lambda size, a=(outer, leaf): wide(a[0], HOLE, a[1], size))
     for what, one in LONG.items():
         for begin, end in (("", ""), ('{a:"', '"}'), ("{a:'", "'}"), ("{'", "':1}"), ("{a:", "}"), ("{", ":1}")):
             yield Text(f"long: {begin}{what}",
                        lambda size, a=(begin, one, end): f"{a[0]}{a[1] * (size // len(a[1]))}{a[2]}")
+    yield Text("long: lists in lists, closed", lambda size: ("[" * min(700, size // 2) + "]" * min(700, size // 2)))
+    yield Text("long: references to much", lambda size: (
+        f'{{"a":[{"1," * (size // 4)}1],"b":[{",".join([REFERENCE] * (size // 2 // len(REFERENCE)))}]}}'))
+    for where, begin in STATES.items():
+        for token in TOKENS:
+            yield Text(f"token: {token} {where}", lambda size, a=(begin, token): f"[{'1,' * (size // 2)}{a[0]} {a[1]}")
+    for quote in ("", "'", '"'):
+        for walkers in (None, FEW):
+            yield Text(f"colliding: {walkers or 'many'} keys within {quote or 'nothing'}", lambda size, a=(
+                quote, walkers): "{" + ",".join(f"{a[0]}{key}{a[0]}:0" for key in _colliding(size, a[1])) + "}")
+    yield Text("colliding: numbers of a list", lambda size: str(_colliding(size, None)))
+
+
+def _colliding(size: int, walkers: int | None) -> list[int]:
+    places = 16
+    while places * 22 // 3 < size:
+        places *= 2
+    return colliding(places, walkers)
 
 
 ALL = list(texts())
@@ -115,36 +153,7 @@ def costly(costs: dict[str, float], times: float) -> list[str]:
             for name, cost in sorted(costs.items(), key=lambda pair: -pair[1]) if cost > times * median]
 
 
-def cpu_per_byte(read: Callable[[bytes], object], data: bytes) -> float:
-    """Microseconds of CPU time for a byte, the least of three runs; what is raised as a refusal has its cost, too."""
-    best = float("inf")
-    for _ in range(3):
-        begin = time.thread_time_ns()
-        try:
-            read(data)
-        except ValueError as refused:
-            del refused
-        best = min(best, (time.thread_time_ns() - begin) / 1000 / len(data))
-    return best
-
-
-def main() -> int:
-    """Time all texts, at several sizes, as headers and as bodies."""
-    from tests.fuzz.dialect_readers import READERS
-
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.dialect", description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 4000, 14_000, 60_000])
-    parser.add_argument("--times", type=float, default=10, help="of the median, that a text may cost")
-    asked = parser.parse_args()
-    found = []
-    for name, read in READERS.items():
-        costs = {f"{name}, {size}, {one.name}": cpu_per_byte(read, one.make(size).encode("utf-8", "replace"))
-                 for size in asked.sizes for one in ALL}
-        sys.stdout.write(f"{name}: {len(costs)} texts, {statistics.median(costs.values()):.3f} us a byte as a rule\n")
-        found += costly(costs, asked.times)
-    sys.stdout.writelines(f"FAULT {line}\n" for line in found)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
+    from tests.fuzz.dialect_campaign import main
+
     sys.exit(main())

@@ -11,7 +11,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from rmqha.common.garbage_pause import no_garbage_collection
-from rmqha.remoting.protocol.fastjson_parser import MAX_DEPTH, FastjsonError, FrozenList, FrozenObject, parse
+from rmqha.remoting.protocol.fastjson_parser import (
+    MAX_DEPTH,
+    MAX_WIDE_KEYS,
+    FastjsonError,
+    FrozenList,
+    FrozenObject,
+    parse,
+)
 from rmqha.remoting.protocol.fastjson_writer import MAX_WRITTEN_DEPTH, dumps
 
 __all__ = ["MAX_DEPTH", "FastjsonError", "FrozenList", "FrozenObject", "dumps", "loads"]
@@ -21,7 +28,7 @@ _ESCAPE = re.compile(r"\\(?:u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{
                      r"|(?P<half>u[dD][89a-fA-F][\da-fA-F]{2})|.)", re.DOTALL | re.ASCII)
 _REF_STEP = re.compile(r"\.([^.\[]++)|\[([0-9]{1,9})\]")
 MAX_DEPTH_OF_REFERENCES = MAX_WRITTEN_DEPTH  # of a text with them, the values that they lead through counted
-_FREE_COPIES = 1024  # values that references may copy, however short the text is
+_FREE_COPIES = 256  # values that references may copy, however short the text is
 _CONTAINERS = (dict, list, FrozenList)
 _LARGE = 64 << 10  # characters
 _CHARACTERS_PER_VALUE = 16  # a text that is copied counts as a value for each of these
@@ -42,24 +49,25 @@ def loads(source: str | bytes | bytearray | memoryview) -> object:
 
     Integer keys become int, object keys FrozenObject. Bytes are UTF-8; wrong sequences become U+FFFD as in Java.
     Raises FastjsonError for anything else, for NaN and infinities, for more than MAX_DEPTH levels, for integers of
-    more digits than Python takes, and for an empty text.
+    more digits than Python takes, and for an empty text. Bytes come from others: they may have MAX_WIDE_KEYS.
     """
-    text = source if isinstance(source, str) else str(source, "utf-8", "replace")
+    text, most_wide = (source, None) if isinstance(source, str) else (str(source, "utf-8", "replace"),
+                                                                      MAX_WIDE_KEYS)
     try:
-        value = _parse(encodable(text))
+        value = _parse(encodable(text), most_wide)
         return _References(value, text).resolve(value) if '"$ref"' in text else value
     except RecursionError:
         raise FastjsonError(f"more than {MAX_DEPTH} levels", 0) from None
 
 
-def _parse(text: str) -> object:
+def _parse(text: str, most_wide: int | None) -> object:
     try:
         value = _decode(text)
         if text.count("{") + text.count("[") > MAX_DEPTH:
             check_depth(value)
         return value
     except json.JSONDecodeError:
-        return parse(text)  # fastjson's dialect, or an error with its position
+        return parse(text, most_wide)  # fastjson's dialect, or an error with its position
     except ValueError as error:
         raise error if isinstance(error, FastjsonError) else FastjsonError(str(error), 0) from None
 

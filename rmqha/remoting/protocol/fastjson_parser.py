@@ -6,6 +6,9 @@ import re
 from typing import Any
 
 MAX_DEPTH = 512
+# Integers hash to themselves: whoever chooses many can choose those that a dict or a set looks for in the same places.
+# Those of 16 bits are too few for that.
+MAX_WIDE_KEYS = 1024  # numbers that are keys of one object, and not within 0 to 65535
 
 # Possessive wherever a run may be long: nothing is remembered for each character, and nothing tried again. (Groups that
 # can fail in their midst are not: Python 3.11.0 to 3.11.4 forget to go back to where such a group began.)
@@ -87,19 +90,29 @@ def _text_hash(value: object) -> int:
     return hash(value) if isinstance(value, (FrozenObject, FrozenList)) else hash(repr(value))
 
 
-def parse(text: str) -> object:
-    """The value of a text in fastjson's dialect; FastjsonError with the position of what is wrong."""
-    return _Parser(text).run()
+def is_wide(number: float) -> bool:
+    """Whether a number counts among those of MAX_WIDE_KEYS."""
+    return not 0 <= number <= 0xFFFF or type(number) is not int
+
+
+def parse(text: str, most_wide: int | None = MAX_WIDE_KEYS) -> object:
+    """The value of a text in fastjson's dialect; FastjsonError with the position of what is wrong.
+
+    `most_wide`: numbers beyond 16 bits that are keys of one object; None for a text that no stranger has written.
+    """
+    return _Parser(text, most_wide).run()
 
 
 class _Parser:
     """A stack of open containers, a pending key for each, and what may come next."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, most_wide: int | None) -> None:
         self.text = text
+        self.most_wide = most_wide
         self.position = 0
         self.containers: list[dict[Any, Any] | list[Any]] = []
         self.keys: list[object] = []  # the key a value is awaited for, per container
+        self.wide_keys: list[int] = []  # numbers beyond 16 bits among the keys, per container
         self.as_key: list[bool] = []  # the container itself is a key of the one around it
         self.keys_open = 0  # of these; what is closed within one is frozen
         self.expected = _VALUE
@@ -141,6 +154,7 @@ class _Parser:
             self.keys_open += self.as_key[-1]
             self.containers.append({} if token == "{" else [])
             self.keys.append(None)
+            self.wide_keys.append(0)
             self.expected = _KEY if token == "{" else _VALUE
         elif token == "}" and self.expected == _KEY:
             self.close()
@@ -163,6 +177,7 @@ class _Parser:
         """The innermost container is complete: it is a value, or a key."""
         container = self.containers.pop()
         self.keys.pop()
+        self.wide_keys.pop()
         value = _frozen(container) if self.keys_open else container
         if self.as_key.pop():
             self.keys_open -= 1
@@ -187,9 +202,14 @@ class _Parser:
 
     def key(self, kind: int, token: str) -> object:
         """A text or a number as a key. Integers are a Long's: beyond, any number of them have the same hash."""
-        # Differs: fastjson makes a BigInteger of a longer one
+        # Differs: fastjson makes a BigInteger of a longer one, and takes any number of numbers as keys
         value = self.scalar(kind, token)
-        self.require(type(value) is not int or -_LONG <= value < _LONG, "a key beyond 64 bits")
+        if isinstance(value, (int, float)):
+            self.require(isinstance(value, float) or -_LONG <= value < _LONG, "a key beyond 64 bits")
+            if is_wide(value):
+                self.wide_keys[-1] += 1
+                self.require(self.most_wide is None or self.wide_keys[-1] <= self.most_wide,
+                             f"more than {self.most_wide} keys of an object beyond 16 bits")
         return value
 
     def scalar(self, kind: int, token: str) -> object:

@@ -14,10 +14,12 @@ from rmqha.common.cached import cached
 from rmqha.common.java_compat import int64
 from rmqha.remoting.protocol import fastjson
 from rmqha.remoting.protocol.fastjson import FastjsonError
-from rmqha.remoting.protocol.fastjson_parser import brief
+from rmqha.remoting.protocol.fastjson_parser import MAX_WIDE_KEYS, brief, is_wide
 
 T = TypeVar("T")
 Converter = Callable[[Any], Any]
+
+MAX_NUMBERS_OF_SET = 4096  # the codes of a subscription's tags, say
 
 
 def to_json(obj: object, pretty: bool = False) -> str:
@@ -106,6 +108,8 @@ def _container(origin: Any, args: tuple[Any, ...]) -> Converter:
     if issubclass(origin, (Sequence, set, frozenset)):
         item = _converter(args[0]) if args else _any
         build = origin if origin in (set, frozenset, tuple) else list
+        if origin in (set, frozenset) and item in (_integer, _double):
+            return lambda value: build([item(each) for each in _few(_sequence(value))])
         return lambda value: build([item(each) for each in _sequence(value)])
     raise TypeError(f"{origin} has no JSON")
 
@@ -113,7 +117,19 @@ def _container(origin: Any, args: tuple[Any, ...]) -> Converter:
 def _map(value: object, key: Converter, item: Converter) -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise FastjsonError(f"expect an object, actual {type(value).__name__}")
+    if key in (_integer, _double) and len(value) > MAX_WIDE_KEYS:  # those that are numbers are counted by the parser
+        wide = sum(is_wide(key(name)) for name in value if isinstance(name, str))
+        if wide > MAX_WIDE_KEYS:
+            raise FastjsonError(f"{wide} keys of an object beyond 16 bits, the limit is {MAX_WIDE_KEYS}")
     return {key(name): item(each) for name, each in value.items() if each is not None}
+
+
+# Differs: fastjson takes any number of them, and any numbers for keys
+def _few(numbers: Sequence[Any]) -> Sequence[Any]:
+    """The numbers of a set. FastjsonError for many: each may be chosen to be looked for where the others are."""
+    if len(numbers) > MAX_NUMBERS_OF_SET:
+        raise FastjsonError(f"a set of {len(numbers)} numbers, the limit is {MAX_NUMBERS_OF_SET}")
+    return numbers
 
 
 def _sequence(value: object) -> Sequence[Any]:
