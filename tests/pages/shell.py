@@ -1,0 +1,224 @@
+"""A machine for the reader of one page, with a shell, a Python prompt, and all ports free.
+
+It has namespaces of its own for network, processes and mounts: a page's ports, `bin/mqshutdown` and files are its own,
+and whatever it has started ends with it. At the path of the fresh clone it sees a copy, to change at will. Needs root.
+"""
+import functools
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.support.processes import _die_with_parent
+from tests.support.wait import wait_until
+
+COMMAND_MS, PROMPT_MS = 240_000, 240_000
+_TOOLS = ("bash", "ip", "mount", "unshare")
+_DRIVER = """
+ip link set lo up && mount --bind "$2" "$3" && cd "$3" || exit
+exec 3<"$1"
+while IFS= read -r file <&3; do
+    { . "$file"; } >"$file.out" 2>&1 </dev/null 3<&-
+    echo $? >"$file.ended" && mv "$file.ended" "$file.status"
+done
+"""
+_ERRORS = ("Traceback (most recent call last)", '  File "<stdin>", line ')
+
+
+@functools.cache
+def why_not() -> str | None:
+    """The reason why pages can't be run here; None when they can."""
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    if os.geteuid() != 0:
+        return "needs root for namespaces"
+    tried = subprocess.run([*_unshare(), "sh", "-c", "ip link set lo up && mount -t tmpfs none /mnt"],
+                           capture_output=True, text=True, check=False, timeout=60)
+    return f"namespaces do not work here: {tried.stderr}" if tried.returncode else None
+
+
+def _unshare() -> list[str]:
+    return ["unshare", "--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that has ended: what it printed, errors included, and its exit status."""
+
+    output: str
+    status: int
+    file: Path  # where what it has started with & prints on
+
+    def output_now(self) -> str:
+        """What it has printed until now."""
+        return self.file.read_text("utf-8", "replace")
+
+
+class Machine:
+    """One reader's machine. `clone` is the path that the reader sees, `folder` is for what the machine keeps."""
+
+    def __init__(self, clone: Path, folder: Path, env: dict[str, str]) -> None:
+        self.clone = clone
+        self.home = folder / "home"
+        self.copy = folder / "clone"  # what is at `clone` there, seen from outside
+        self._env = {**env, "HOME": str(self.home)}
+        self._commands = folder / "commands"
+        self._count = 0
+        self._prompt: Prompt | None = None
+        self._process: subprocess.Popen | None = None
+        self._names = -1
+
+    def start(self) -> "Machine":
+        """Copy the clone, and start the shell in it."""
+        self.home.mkdir(parents=True)
+        self._commands.mkdir()
+        self.copy.mkdir()
+        whole, linked = [], []  # what lies in linked ones is replaced, never written to
+        for path in self.clone.iterdir():
+            (linked if path.name in (".git", ".venv") else whole).append(path)
+        subprocess.run(["cp", "-a", *whole, self.copy], check=True, timeout=300)
+        subprocess.run(["cp", "-al", *linked, self.copy], check=True, timeout=300)
+        fifo = self._commands / "names"
+        os.mkfifo(fifo)
+        self._names = os.open(fifo, os.O_RDWR)
+        with open(self._commands / "driver.out", "wb") as out:
+            self._process = subprocess.Popen(
+                [*_unshare(), "bash", "--noprofile", "--norc", "-c", _DRIVER, "bash", fifo, self.copy, self.clone],
+                env=self._env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with_parent)
+        return self
+
+    def __enter__(self) -> "Machine":
+        return self.start()
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def run(self, command: str, timeout_ms: int = COMMAND_MS) -> Done:
+        """Run a command as the shell takes it, and wait for its end; what it starts with & runs on."""
+        file = self._send(command)
+        status = file.with_name(f"{file.name}.status")
+        wait_until(lambda: status.exists() or self._has_ended(), timeout_ms, f"the end of: {command}")
+        out = file.with_name(f"{file.name}.out")
+        output = out.read_text("utf-8", "replace") if out.exists() else ""
+        assert status.exists(), f"the shell has ended in: {command}\n{output}{self._driver_output()}"
+        return Done(output, int(status.read_text("ascii")), out)
+
+    def _send(self, command: str) -> Path:
+        self._count += 1
+        file = self._commands / str(self._count)
+        file.write_text(command + "\n", "utf-8")
+        os.write(self._names, f"{file}\n".encode())
+        return file
+
+    def _driver_output(self) -> str:
+        return (self._commands / "driver.out").read_text("utf-8", "replace")
+
+    def _has_ended(self) -> bool:
+        assert self._process is not None
+        return self._process.poll() is not None
+
+    @property
+    def prompt(self) -> "Prompt":
+        """Its Python prompt, which opens when it is asked for."""
+        if self._prompt is None:
+            self._prompt = Prompt(self, self._commands / "prompt")
+        return self._prompt
+
+    @property
+    def is_at_the_prompt(self) -> bool:
+        """Whether Python's prompt is open."""
+        return self._prompt is not None
+
+    def leave_the_prompt(self) -> None:
+        """Press Ctrl-D."""
+        if self._prompt is not None:
+            self._prompt.close()
+            self._prompt = None
+
+    @property
+    def init(self) -> int:
+        """The process id of its shell, seen from outside."""
+        assert self._process is not None
+        children = wait_until(lambda: self._has_ended() or psutil.Process(self._process.pid).children())
+        assert isinstance(children, list), self._driver_output()
+        return children[0].pid
+
+    def processes(self) -> list[str]:
+        """The command lines of what runs there, but for the shell."""
+        init = self.init
+        found = []
+        for process in psutil.Process(init).children(recursive=True):
+            try:
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(" ".join(process.cmdline()))
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def outputs(self) -> str:
+        """All commands so far with what each has printed until now, for a failure."""
+        texts = []
+        for number in range(1, self._count + 1):
+            file = self._commands / str(number)
+            out = file.with_name(f"{number}.out")
+            texts.append(f"$ {file.read_text('utf-8')}{out.read_text('utf-8', 'replace') if out.exists() else ''}")
+        return "".join(texts)
+
+    def close(self) -> None:
+        """End it, with all processes that it has."""
+        if self._process is not None:
+            inside = [] if self._has_ended() else psutil.Process(self._process.pid).children(recursive=True)
+            self._process.kill()
+            self._process.wait(60)
+            psutil.wait_procs(inside, 60)
+            self._process = None
+            os.close(self._names)
+            shutil.rmtree(self.copy, ignore_errors=True)
+
+
+class Prompt:
+    """Python's prompt in a machine's shell, with its environment; what is pasted there is answered as at a terminal."""
+
+    def __init__(self, machine: Machine, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._count = 0
+        number = len(list(folder.iterdir()))
+        self._in, self._out, self._err = (folder / f"{number}.{name}" for name in ("in", "out", "err"))
+        os.mkfifo(self._in)
+        self._keys = os.open(self._in, os.O_RDWR)
+        self._machine = machine
+        started = machine.run(f".venv/bin/python -i <{self._in} >{self._out} 2>{self._err} & prompt=$!")
+        assert started.status == 0, started.output
+
+    def paste(self, block: str) -> str:
+        """Paste a block, and press Enter once more; what it printed. An exception fails."""
+        self._count += 1
+        begin_out, begin_err = self._size(self._out), self._size(self._err)
+        end = f"<the end of paste {self._count}>\n"
+        text = f"{block}\nimport sys; _ = sys.stdout.write({end!r}); sys.stdout.flush()\n"
+        os.write(self._keys, text.encode())
+        wait_until(lambda: end in self._since(self._out, begin_out) or self._has_failed(begin_err) or
+                   self._machine._has_ended(), PROMPT_MS, f"the end of:\n{block}")
+        assert not self._has_failed(begin_err), f"{block}\n{self._since(self._err, begin_err)}"
+        return self._since(self._out, begin_out).removesuffix(end)
+
+    def _has_failed(self, begin: int) -> bool:
+        return any(error in self._since(self._err, begin) for error in _ERRORS)
+
+    @staticmethod
+    def _size(file: Path) -> int:
+        return file.stat().st_size if file.exists() else 0
+
+    @staticmethod
+    def _since(file: Path, begin: int) -> str:
+        return file.read_bytes()[begin:].decode("utf-8", "replace") if file.exists() else ""
+
+    def close(self) -> None:
+        """End it, and wait for the process."""
+        os.close(self._keys)
+        ended = self._machine.run("wait $prompt")
+        assert ended.status == 0, f"the prompt ended with {ended.status}: {self._since(self._err, 0)}"
