@@ -11,6 +11,7 @@ from tests.support.sources import ROOT
 COMMANDS = ("bash", "sh", "indented")  # the languages of blocks that a shell runs
 _FENCE = re.compile(r"^( *)```(\S*)$")
 _ITEM = re.compile(r"^ *(?:[-*]|\d+\.) ")
+_SETTING = re.compile(r"\w+=\S*")
 _LEFT_OUT = re.compile(r"here-document .* delimited by end-of-file")
 
 
@@ -76,7 +77,8 @@ def blocks_of(name: str, text: str) -> list[Block]:
             while lines[end].startswith("    ") or (not lines[end].strip() and lines[end + 1:end + 2] and
                                                     lines[end + 1].startswith("    ")):
                 end += 1
-            add(number, end, "indented")
+            is_settings = all(_SETTING.fullmatch(each.strip()) for each in lines[number:end] if each.strip())
+            add(number, end, "properties" if is_settings else "indented")
             number = end
             continue
         if line.strip() and not line.startswith(" "):

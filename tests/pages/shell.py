@@ -5,6 +5,7 @@ and whatever it has started ends with it. At the path of the fresh clone it sees
 """
 import functools
 import os
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from tests.support.processes import _die_with_parent
 from tests.support.wait import wait_until
 
 COMMAND_MS, PROMPT_MS = 240_000, 240_000
-_TOOLS = ("bash", "ip", "mount", "unshare")
+_TOOLS = ("bash", "ip", "mount", "nsenter", "unshare")
 _DRIVER = """
 ip link set lo up && mount --bind "$2" "$3" && cd "$3" || exit
 exec 3<"$1"
@@ -70,7 +71,7 @@ class Machine:
         self._count = 0
         self._prompt: Prompt | None = None
         self._process: subprocess.Popen | None = None
-        self._names = -1
+        self._names = self._network = -1  # descriptors: where the shell reads what to run, the host's network
 
     def start(self) -> "Machine":
         """Copy the clone, and start the shell in it."""
@@ -85,10 +86,12 @@ class Machine:
         fifo = self._commands / "names"
         os.mkfifo(fifo)
         self._names = os.open(fifo, os.O_RDWR)
+        self._network = os.open("/proc/self/ns/net", os.O_RDONLY)
         with open(self._commands / "driver.out", "wb") as out:
             self._process = subprocess.Popen(
                 [*_unshare(), "bash", "--noprofile", "--norc", "-c", _DRIVER, "bash", fifo, self.copy, self.clone],
-                env=self._env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with_parent)
+                env=self._env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with_parent,
+                pass_fds=[self._network])
         return self
 
     def __enter__(self) -> "Machine":
@@ -97,9 +100,13 @@ class Machine:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def run(self, command: str, timeout_ms: int = COMMAND_MS) -> Done:
-        """Run a command as the shell takes it, and wait for its end; what it starts with & runs on."""
-        file = self._send(command)
+    def run(self, command: str, timeout_ms: int = COMMAND_MS, online: bool = False) -> Done:
+        """Run a command as the shell takes it, and wait for its end; what it starts with & runs on.
+
+        With `online` it runs in the network of this host, in a shell of its own with the same environment.
+        """
+        words = f"nsenter --net=/proc/self/fd/{self._network} bash -c {shlex.quote(command)}" if online else command
+        file = self._send(words)
         status = file.with_name(f"{file.name}.status")
         wait_until(lambda: status.exists() or self._has_ended(), timeout_ms, f"the end of: {command}")
         out = file.with_name(f"{file.name}.out")
@@ -177,6 +184,7 @@ class Machine:
             psutil.wait_procs(inside, 60)
             self._process = None
             os.close(self._names)
+            os.close(self._network)
             shutil.rmtree(self.copy, ignore_errors=True)
 
 

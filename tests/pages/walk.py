@@ -4,7 +4,7 @@ A scenario adds what only prose says, and gives a name and a reason to each comm
 match the page: an entry that no command or text needs any more fails, so that nothing stays exempt by accident.
 """
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.pages.output import Differs, normal, wrong_with
@@ -15,21 +15,28 @@ from tests.support.wait import wait_until
 _BACKGROUND = re.compile(r"&[ \t]*(?:\w+=\$!)?[ \t]*(?:#.*)?$")
 _COMMENT = re.compile(r"\s+#\s.*$")
 _LEAVES = re.compile(r"Ctrl-D|`exit\(\)`")
+_PRINTS = re.compile(r"\bIt prints `([^`]+)`")
 _BOOTED = "boot success"
 STOP_MS = BOOT_MS = 120_000
+
+
+def named(command: str) -> str:
+    """A command as scenarios name it: without a comment at its end."""
+    return _COMMENT.sub("", command)
 
 
 @dataclass
 class Scenario:
     """What the reader of a page knows beside its blocks. Commands are named by their text, without a comment."""
 
-    exempt: Mapping[str, str] = field(default_factory=dict)  # command, or the first line of a block -> why it isn't run
+    exempt: Mapping[str, str] = field(default_factory=dict)  # command, or first line of a block -> why not run
     fails: Mapping[str, int] = field(default_factory=dict)  # command -> the exit status with which it ends
     replace: Mapping[str, str | Callable[["Walk"], str]] = field(default_factory=dict)  # FOLDER -> what stands for it
     before: Mapping[str, Callable[["Walk"], None]] = field(default_factory=dict)  # command -> called before it
     after: Mapping[str, Callable[["Walk", Done], None]] = field(default_factory=dict)  # command -> called behind it
     blocks: Mapping[str, Callable[["Walk", Block], object]] = field(default_factory=dict)  # first line -> what to do
     differs: Sequence[Differs] = ()  # beside what differs by nature
+    online: Collection[str] = ()  # commands that need a package index: they run in the network of the host
     on: Callable[["Walk", str], Machine] | None = None  # command -> whose machine; without it all run on one
 
 
@@ -58,10 +65,14 @@ class Walk:
         """Do what one block says; before that, wait for the servers of the block above where the page says for what."""
         if _BOOTED in block.prose:
             for name, done in self._started:
-                wait_until(lambda done=done: _BOOTED in done.output_now(), BOOT_MS, f"{_BOOTED} of {name}")
+                self.wait_for_boot(name, done)
         first = block.text.split("\n", 1)[0]
-        if self._take("exempt", first) or (act := self._take("blocks", first)) and self._acted(act, block):
+        if block.language not in COMMANDS and self._take("exempt", first):
             return
+        if act := self._take("blocks", first):
+            act(self, block)
+            return
+        self._check_what_prose_shows(block.prose)
         if block.language in COMMANDS:
             self._run_commands(block)
         elif block.language == "python":
@@ -71,9 +82,15 @@ class Walk:
         else:
             raise AssertionError(f"{block.place}: nothing runs this block, and nothing says why: {first}")
 
-    def _acted(self, act: Callable, block: Block) -> bool:
-        act(self, block)
-        return True
+    @staticmethod
+    def wait_for_boot(name: str, done: Done) -> None:
+        """Wait until a server that a command has started with & says that it is ready."""
+        wait_until(lambda: _BOOTED in done.output_now(), BOOT_MS, f"{_BOOTED} of {name}")
+
+    def _check_what_prose_shows(self, prose: str) -> None:
+        """Fail where prose right below a block says "It prints `this`", and it did not."""
+        for text in _PRINTS.findall(prose):
+            assert self.shows(text), f"{self.page.name}: it does not print {text}, but:\n{self.printed}"
 
     def _run_commands(self, block: Block) -> None:
         if self.machine.is_at_the_prompt:
@@ -82,7 +99,7 @@ class Walk:
         outputs = []
         self._started = []
         for command in block.commands():
-            name = _COMMENT.sub("", command)
+            name = named(command)
             if self._take("exempt", name):
                 continue
             outputs.append(self._run_command(block, command, name))
@@ -92,7 +109,7 @@ class Walk:
         if before := self._take("before", name):
             before(self)
         machine = self.scenario.on(self, command) if self.scenario.on is not None else self.machine
-        done = machine.run(self._filled(command))
+        done = machine.run(self._filled(command), online=self._take_online(name))
         self.ran.append((name, done))
         wanted = self._take("fails", name) or 0
         assert done.status == wanted, f"{block.place}: {command}\nends with {done.status}, not {wanted}:\n" \
@@ -123,6 +140,12 @@ class Walk:
                 command = command.replace(name, value(self) if callable(value) else value)
         return command
 
+    def _take_online(self, name: str) -> bool:
+        if name not in self.scenario.online:
+            return False
+        self._used.add(("online", name))
+        return True
+
     def _take(self, kind: str, key: str) -> object:
         entries = getattr(self.scenario, kind)
         if key not in entries:
@@ -138,7 +161,9 @@ class Walk:
         """Fail on entries that match nothing of the page."""
         scenario = self.scenario
         known = {(kind, key) for kind in ("exempt", "fails", "replace", "before", "after", "blocks")
-                 for key in getattr(scenario, kind)} | {("differs", each.pattern) for each in scenario.differs}
+                 for key in getattr(scenario, kind)}
+        known |= {("differs", each.pattern) for each in scenario.differs}
+        known |= {("online", name) for name in scenario.online}
         unused = known - self._used
         assert not unused, f"{self.page.name}: the page has nothing like this any more: {sorted(unused)}"
 

@@ -1,0 +1,131 @@
+"""README.md and the pages about installing, examples, tests of others and clusters, as they stand."""
+import re
+import shutil
+
+import pytest
+
+from tests.pages.walk import Scenario, Walk, named
+
+pytestmark = pytest.mark.timeout(1800)
+
+SERVERS = ("bin/mqnamesrv &", "bin/mqbroker -n 127.0.0.1:9876 -c conf/broker.conf &")
+CONTAINERS = "needs Docker"
+SYSTEMD = "needs systemd as process 1, and installs for the whole host"
+
+
+def start(walk, commands=SERVERS):
+    """Start servers that the page takes for granted; they stop with `stop`."""
+    for number, command in enumerate(commands):
+        done = walk.machine.run(f"{command} own{number}=$!")
+        walk.wait_for_boot(command, done)
+
+
+def stop(walk, commands=SERVERS):
+    """Stop the servers of `start`."""
+    walk.machine.run(f"kill {' '.join(f'$own{number}' for number in range(len(commands)))}")
+
+
+def run_as_test(walk, block):
+    """A Python block that is a test file, or a program: run it in a project of the reader's own."""
+    number = len(walk.pasted)
+    project = walk.machine.home / "project"
+    project.mkdir(exist_ok=True)
+    is_test = "\ndef test_" in f"\n{block.text}"
+    file = project / (f"test_block_{number}.py" if is_test else f"block_{number}.py")
+    file.write_text(block.text, "utf-8")
+    if number == 0:  # whoever writes tests has pytest
+        assert walk.machine.run(".venv/bin/pip install --quiet pytest", online=True).status == 0
+    program = "-m pytest -q" if is_test else ""
+    done = walk.machine.run(f"(cd ~/project && {walk.machine.clone}/.venv/bin/python {program} {file.name})")
+    assert done.status == 0, f"{block.place}: {done.output}"
+    assert "Traceback" not in done.output and "warning" not in done.output.lower(), f"{block.place}: {done.output}"
+    walk.pasted.append(done.output)
+    walk.printed = done.output
+
+
+def test_readme(machine):
+    def greeted(walk, done):
+        assert [line.split()[-1] for line in done.output.splitlines()] == ["body", "hello"], done.output
+
+    walk = Walk("README.md", machine, Scenario(
+        exempt={"bin/test quick": "it runs a part of the tests among which this one is"},
+        after={"bin/rmqha consume -n 127.0.0.1:9876 -t Greetings": greeted},
+        blocks={"from rmqha import Message, Producer": run_as_test}))
+    for block in walk.page.blocks:
+        walk.do(block)
+        if block.language == "python" and "commit_sync" in block.text:
+            assert walk.shows("greeting-1 hello") and walk.shows("send_status=<SendStatus.SEND_OK: 0>"), walk.printed
+            machine.leave_the_prompt()
+    walk.check_scenario()
+    assert "1 passed" in walk.printed
+    assert len(machine.processes()) == 3, "a cluster that stays"
+    assert machine.run("bin/rmqha down --purge --yes").status == 0
+    walk.check_that_nothing_runs()
+
+
+def test_install(machine):
+    def start_own(walk):
+        start(walk, ("mqnamesrv &", "mqbroker -n 127.0.0.1:9876 brokerIP1=127.0.0.1 &"))
+
+    machine.run("cd ~ && python3 -m venv own && . own/bin/activate")
+    pip = ["pip install /path/to/rmqha", "pip wheel --no-deps /path/to/rmqha",
+           'pip install "$(echo ./rmqha-*.whl)[acl]"']
+    levels = ("mqadmin updateBrokerConfig -b 127.0.0.1:10911 -k logLevel -v DEBUG",
+              "mqadmin updateNamesrvConfig -n 127.0.0.1:9876 -k logLevel -v DEBUG")
+    walk = Walk("docs/install.md", machine, Scenario(
+        online=pip, replace={"/path/to/rmqha": str(machine.clone)}, before={levels[0]: start_own})).run()
+    assert "DEBUG" in (machine.home / "logs" / "rocketmqlogs" / "namesrv.log").read_text("utf-8")
+    stop(walk)
+    assert machine.run("rmqha config path").output == f"{machine.home}/.config/rmqha/conf\n"
+    walk.check_that_nothing_runs()
+
+
+def test_examples(machine):
+    walk = Walk("docs/examples.md", machine, Scenario(before={"export NAMESRV_ADDR=127.0.0.1:9876": start})).run()
+    assert [len(done.output.splitlines()) for _name, done in walk.ran] == [0, 3, 3]
+    stop(walk)
+    walk.check_that_nothing_runs()
+
+
+def test_testing(machine):
+    other = "is built and run by tools that are not part of rmqha; the command that it runs is run above"
+    walk = Walk("docs/testing.md", machine)
+    first_lines = [block.text.split("\n", 1)[0] for block in walk.page.blocks if block.language == "python"]
+    walk.scenario = Scenario(
+        exempt={"mvn test": "runs the tests of a Java project of the reader's",
+                **{block.text.split("\n", 1)[0]: other for block in walk.page.blocks
+                   if block.language in ("java", "go")}},
+        blocks=dict.fromkeys(first_lines, run_as_test),
+        before={'eval "$(rmqha up --wait --print-env --name tests)"': lambda walk: machine.run(". .venv/bin/activate")})
+    walk.run()
+    assert [re.findall(r"\d+ passed", printed) for printed in walk.pasted] == [["1 passed"], ["1 passed"], [],
+                                                                               ["4 passed"]]
+    assert re.fullmatch(r"127\.0\.0\.1:\d+ 127\.0\.0\.1:\d+\n", walk.pasted[2])
+    shutil.copytree(machine.copy / "docs" / "examples" / "testing", machine.home / "shop")
+    sample = machine.run("(cd ~/shop && python -m pytest -q)")
+    assert "30 passed" in sample.output, sample.output
+    walk.check_that_nothing_runs()
+
+
+def test_clusters(machine):
+    def is_there_again(walk, done):
+        assert address(walk) in done.output
+        if sum(name == "bin/rmqha up --wait" for name, _done in walk.ran) == 1:
+            assert walk.machine.run("echo kept | bin/rmqha produce -n $NAMESRV_ADDR -t Kept").status == 0
+
+    def address(walk):
+        up, = [done.output for name, done in walk.ran if name == "bin/rmqha up --wait"][:1]
+        return re.search(r"NAMESRV_ADDR=(\S+)", up)[1]
+
+    page = "docs/clusters.md"
+    walk = Walk(page, machine)
+    systemd, = [block for block in walk.page.blocks if "useradd" in block.text]
+    containers, = [block for block in walk.page.blocks if "docker compose" in block.text]
+    walk.scenario = Scenario(
+        exempt={**dict.fromkeys(map(named, systemd.commands()), SYSTEMD),
+                **dict.fromkeys(map(named, containers.commands()), CONTAINERS),
+                "storePathRootDir=/var/lib/rmqha/broker-a/store": SYSTEMD,
+                "mvn test": "runs the tests of a Java project of the reader's"},
+        replace={"127.0.0.1:24557": address}, after={"bin/rmqha ps": is_there_again})
+    walk.run()
+    walk.check_that_nothing_runs()
