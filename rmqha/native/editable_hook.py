@@ -5,6 +5,9 @@
 
 Installed by build_backend.py, as `_rmqha_hook`, and imported at each start of that Python. A package on the path (with
 an `__init__.py`) still comes first, such as that of PYTHONPATH.
+
+PYTEST_DONT_REWRITE: pytest looks at all modules of a distribution with a plugin, and would warn in each run that this
+one is imported already.
 """
 import sys
 from collections.abc import Sequence

@@ -41,15 +41,26 @@ class Page:
 
     name: str  # relative to the checkout
     blocks: tuple[Block, ...]
+    ending: str = ""  # the prose behind the last block
 
 
 def read(name: str) -> Page:
     """Read a page of the checkout, such as `docs/install.md`."""
-    return Page(name, tuple(blocks_of(name, (ROOT / name).read_text("utf-8"))))
+    return page_of(name, (ROOT / name).read_text("utf-8"))
+
+
+def page_of(name: str, text: str) -> Page:
+    """Read a page's text."""
+    blocks, ending = _parts_of(name, text)
+    return Page(name, tuple(blocks), ending)
 
 
 def blocks_of(name: str, text: str) -> list[Block]:
     """All blocks of a page's text: fenced ones, and those that four spaces make."""
+    return _parts_of(name, text)[0]
+
+
+def _parts_of(name: str, text: str) -> tuple[list[Block], str]:
     lines = [*text.split("\n"), ""]
     blocks: list[Block] = []
     prose: list[str] = []
@@ -69,6 +80,7 @@ def blocks_of(name: str, text: str) -> list[Block]:
                 end += 1
                 assert end < len(lines), f"{name}:{number + 1}: a block without an end"
             add(number + 1, end, fence[2])
+            in_list = in_list and bool(fence[1])
             number = end + 1
             continue
         begins = number == 0 or not lines[number - 1].strip() or lines[number - 1].startswith("#")
@@ -85,7 +97,7 @@ def blocks_of(name: str, text: str) -> list[Block]:
             in_list = _ITEM.match(line) is not None
         prose.append(line)
         number += 1
-    return blocks
+    return blocks, "\n".join(prose)
 
 
 @functools.cache

@@ -57,6 +57,7 @@ class Walk:
         """Do all; nothing may be left to do or running at the end, and no entry of the scenario unused."""
         for block in self.page.blocks:
             self.do(block)
+        self._check_what_prose_shows(self.page.ending)
         self.machine.leave_the_prompt()
         self.check_scenario()
         return self

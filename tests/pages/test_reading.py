@@ -1,0 +1,178 @@
+"""How pages are read, and that what is wrong in one is found."""
+from pathlib import Path
+
+import pytest
+
+from tests.pages.output import CHOSEN_PORT, Differs, normal, wrong_with
+from tests.pages.page import COMMANDS, blocks_of, complete_commands, page_of, read
+from tests.pages.shell import Done
+from tests.pages.walk import Scenario, Walk, named
+
+PAGE = """# A page
+
+First:
+
+    bin/a        # a comment
+    bin/b --c
+
+- an item
+
+      not a block
+
+Then Python. It prints `one`.
+
+```python
+print(1)
+```
+
+1. A step:
+
+   ```bash
+   cd x && \\
+     bin/d &
+   ```
+
+```text
+  shown
+```
+
+    key=value
+    other=1
+"""
+
+
+def test_blocks_of_a_page():
+    blocks = blocks_of("page.md", PAGE)
+    assert [(block.language, block.line, block.text) for block in blocks] == [
+        ("indented", 5, "bin/a        # a comment\nbin/b --c\n"), ("python", 15, "print(1)\n"),
+        ("bash", 21, "cd x && \\\n  bin/d &\n"), ("text", 26, "shown\n"), ("properties", 29, "key=value\nother=1\n")]
+    assert "It prints `one`" in blocks[1].prose and "It prints" not in blocks[2].prose
+
+
+def test_a_block_without_an_end_is_refused():
+    with pytest.raises(AssertionError, match="page.md:1: a block without an end"):
+        blocks_of("page.md", "```bash\nls\n")
+
+
+@pytest.mark.parametrize("text, commands", [
+    ("a\n\n# only a comment\nb  # c\n", ["a", "b  # c"]), ("a \\\n  b\nc\n", ["a \\\n  b", "c"]),
+    ("for x in 1 2; do\n  echo $x\ndone\ne\n", ["for x in 1 2; do\n  echo $x\ndone", "e"]),
+    ("cat > f <<EOF\nx\nEOF\nls\n", ["cat > f <<EOF\nx\nEOF", "ls"]), ("echo 'a\nb'\n", ["echo 'a\nb'"])])
+def test_commands_have_all_their_lines(text, commands):
+    assert complete_commands(text) == commands
+
+
+@pytest.mark.parametrize("text, why", [("if true; then\n", "has no end"), ("echo )\n", "does not take")])
+def test_a_command_that_no_shell_takes_is_found(text, why):
+    with pytest.raises(AssertionError, match=why):
+        complete_commands(text)
+
+
+SHOWN = """name    address          lag
+------  ---------------  ---
+broker  127.0.0.1:10911    0
+
+sent 3, 12 s, 2,659 per second, id 0F1C3D477BC4A06BCD4B7AB4557A0001 at 2026-11-24 19:50:38.663
+"""
+
+
+@pytest.mark.parametrize("old, new", [
+    ("12 s", "3.5 s"), ("2,659 per second", "17 per second"), ("7AB4557A0001", "7AB4557A0002"),
+    ("19:50:38.663", "00:00:00.001"), ("name    address ", "name  address   "), ("------  ", "---  "),
+    ("sent", "/x: line 1:  17 Killed bin/mqbroker\nsent")])
+def test_what_differs_by_nature_is_no_difference(old, new):
+    assert old in SHOWN and wrong_with(SHOWN, SHOWN.replace(old, new)) is None
+
+
+@pytest.mark.parametrize("old, new", [
+    ("broker", "brokers"), ("10911", "10921"), ("sent 3", "sent 4"), ("name", "Name"), ("   0\n", "   1\n"),
+    ("12 s", "12 m"), ("sent", "warning: x\nsent"), ("\nsent", "sent"), ("id 0F", "0F"), ("per second", "per minute"),
+    ("broker  127.0.0.1:10911    0\n", ""), ("663\n", "663\nmore\n"), ("name    address          lag\n", "")])
+def test_a_planted_difference_is_found(old, new):
+    changed = SHOWN.replace(old, new, 1)
+    assert changed != SHOWN
+    assert wrong_with(SHOWN, changed) is not None and wrong_with(changed, SHOWN) is not None
+
+
+def test_lines_are_left_out_where_the_page_says_so():
+    printed = "one\ntwo\nthree\nfour\n"
+    assert wrong_with("one\n...\nfour\n", printed) is None
+    assert wrong_with("...\nfour\n", printed) is None
+    assert wrong_with("one\ntwo\n...\n", printed) is None
+    assert wrong_with("...\ntwo\nthree\n...\n", printed) is None
+    for shown in ("one\n...\nthree\n", "two\n...\n", "...\ntwo\nfour\n...\n", "one\n...\nfive\n",
+                  "one\n...\nfour\nfive\n"):
+        assert wrong_with(shown, printed) is not None, shown
+
+
+def test_the_same_line_does_not_count_twice():
+    assert wrong_with("one\n...\none\n", "one\n") is not None
+
+
+def test_chosen_ports_differ_and_others_do_not():
+    assert normal("127.0.0.1:24557 127.0.0.1:32000", [CHOSEN_PORT]) == ["127.0.0.1:<port> 127.0.0.1:<port>"]
+    assert normal("127.0.0.1:9876 127.0.0.1:10911 127.0.0.1:32001", [CHOSEN_PORT]) == [
+        "127.0.0.1:9876 127.0.0.1:10911 127.0.0.1:32001"]
+
+
+class Recorded:
+    """A machine that knows what each command prints."""
+
+    is_at_the_prompt = False
+
+    def __init__(self, **known):
+        self.known = {"a": "1\n", "b": "2\n", **known}
+
+    def run(self, command, online=False):
+        return Done(self.known.get(command, ""), 0 if command in self.known else 127, Path("/dev/null"))
+
+    def leave_the_prompt(self):
+        pass
+
+    def outputs(self):
+        return ""
+
+
+def walk(text, scenario=None, **known):
+    return Walk(page_of("page.md", text), Recorded(**known), scenario).run()
+
+
+def test_a_page_that_is_right_passes():
+    walk("```bash\na\nb\n```\n\nIt prints `1`.\n\n```text\n1\n2\n```\n", Scenario())
+    walk("    a\n    c  # d\n", Scenario(exempt={"c": "not here"}))
+    walk("    X\n", Scenario(replace={"X": "a"}))
+
+
+@pytest.mark.parametrize("text, scenario, wrong", [
+    ("```bash\na\nb\n```\n```text\n1\n3\n```\n", Scenario(), "page.md:6: the page shows: 3"),
+    ("```bash\na\nb\n```\n```text\n1\n```\n", Scenario(), "the page does not show: 2"),
+    ("    a\n    c\n", Scenario(), "page.md:1: c\nends with 127, not 0"),
+    ("    a\n", Scenario(fails={"a": 2}), "ends with 0, not 2"),
+    ("    a\n\nIt prints `3`.\n\n    b\n", Scenario(), "it does not print 3"),
+    ("    a\n\nIt prints `3`.\n", Scenario(), "it does not print 3"),
+    ("    a\n", Scenario(exempt={"b": "not here"}), "nothing like this any more: .*'b'"),
+    ("    a\n", Scenario(differs=[Differs("q", "r")]), "nothing like this any more: .*'q'"),
+    ("    a\n", Scenario(online=["b"]), "nothing like this any more: .*'b'"),
+    ("```java\nx();\n```\n", Scenario(), "nothing runs this block"),
+    ("    d\n", Scenario(), "page.md:1: d\nTraceback")])
+def test_a_page_that_is_wrong_fails(text, scenario, wrong):
+    with pytest.raises(AssertionError, match=wrong):
+        walk(text, scenario, d="Traceback (most recent call last)\n")
+
+
+def test_a_page_has_to_say_how_to_leave_python(monkeypatch):
+    monkeypatch.setattr(Recorded, "is_at_the_prompt", True)
+    walk("Leave with Ctrl-D.\n\n    a\n")
+    with pytest.raises(AssertionError, match="page.md:3: the page does not say how to leave Python"):
+        walk("Then:\n\n    a\n")
+
+
+def test_names_of_commands_have_no_comment():
+    assert named("bin/a -b   # c") == "bin/a -b" and named("echo '#1' $#") == "echo '#1' $#"
+
+
+def test_pages_of_this_checkout_are_read():
+    blocks = {name: read(name).blocks for name in ("README.md", "docs/clusters.md", "docs/testing.md")}
+    assert [block.language for block in blocks["README.md"]] == ["indented", "indented", "python", "python"]
+    assert sum(block.language in COMMANDS for block in blocks["docs/clusters.md"]) == 4
+    assert {block.language for block in blocks["docs/testing.md"]} == {"python", "sh", "java", "go"}
