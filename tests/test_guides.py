@@ -25,6 +25,7 @@ PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^ *```(\S*)\n.*?^ *```", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"bash", "python", "text", "properties"}
 BACKGROUND = re.compile(r" & *(\w+=\$!)?$")
+LOOP = re.compile(r"^(?:until|while) (.*?); do (.*); done$")
 SYSTEM = {"cp", "export", "git", "kill", "mkdir", "mv", "set", "sleep"}  # programs of the system that guides use
 NAV = re.compile(r"^ +- .*?: *([\w./-]+\.md)$", re.MULTILINE)
 # Pages that the site's navigation names before they are there. Only remove from it.
@@ -39,7 +40,8 @@ def command_lines(text: str) -> list[list[str]]:
     """The words of each command in the shell snippets of a page."""
     lines = [line.strip() for _, block in SHELL.findall(text)
              for line in textwrap.dedent(block).replace("\\\n", "").splitlines()]
-    return [shlex.split(BACKGROUND.sub("", line), comments=True) for line in lines if line]
+    commands = [command for line in lines for command in LOOP.sub(r"\1\n\2", line).splitlines()]
+    return [shlex.split(BACKGROUND.sub("", command), comments=True) for command in commands if command]
 
 
 def wrong_with(words: list[str]) -> str | None:
@@ -100,8 +102,9 @@ def test_a_wrong_command_is_found(words, reason):
 
 def test_shell_snippets_are_read_as_a_shell_does():
     page = "```bash\nbin/mqnamesrv & ns=$!\nsleep 8  # a while\nkill -9 $ns\n```\n" \
-           "   ```bash\n   bin/test quick &\n   ```\n"
-    assert command_lines(page) == [["bin/mqnamesrv"], ["sleep", "8"], ["kill", "-9", "$ns"], ["bin/test", "quick"]]
+           "   ```bash\n   bin/test quick &\n   until bin/a b; do sleep 1; done\n   ```\n"
+    assert command_lines(page) == [["bin/mqnamesrv"], ["sleep", "8"], ["kill", "-9", "$ns"], ["bin/test", "quick"],
+                                   ["bin/a", "b"], ["sleep", "1"]]
 
 
 @pytest.fixture
