@@ -1,4 +1,5 @@
 """How pages are read, and that what is wrong in one is found."""
+import re
 from pathlib import Path
 
 import pytest
@@ -120,10 +121,15 @@ class Recorded:
 
     is_at_the_prompt = False
 
-    def __init__(self, **known):
+    def __init__(self, home, **known):
+        self.home = home
         self.known = {"a": "1\n", "b": "2\n", **known}
 
     def run(self, command, online=False):
+        found = re.fullmatch(r"\{ mqadmin (.*)\n\} 2>~/errors", command)
+        if found is not None:
+            (self.home / "errors").write_text("Exception\n" if found[1] == "fails" else "")
+            return Done(f"The sub command {found[1]} not exist.\n" if found[1] == "x" else "ok\n", 0, Path("/dev/null"))
         return Done(self.known.get(command, ""), 0 if command in self.known else 127, Path("/dev/null"))
 
     def leave_the_prompt(self):
@@ -133,11 +139,16 @@ class Recorded:
         return ""
 
 
-def walk(text, scenario=None, **known):
-    return Walk(page_of("page.md", text), Recorded(**known), scenario).run()
+@pytest.fixture
+def walk(tmp_path):
+    """walk(text, scenario) walks through a page of that text; known=... are commands and what they print."""
+    def walk(text, scenario=None, **known):
+        return Walk(page_of("page.md", text), Recorded(tmp_path, **known), scenario).run()
+    return walk
 
 
-def test_a_page_that_is_right_passes():
+def test_a_page_that_is_right_passes(walk):
+    walk("    mqadmin works\n", Scenario())
     walk("```bash\na\nb\n```\n\nIt prints `1`.\n\n```text\n1\n2\n```\n", Scenario())
     walk("    a\n    c  # d\n", Scenario(exempt={"c": "not here"}))
     walk("    X\n", Scenario(replace={"X": "a"}))
@@ -154,13 +165,15 @@ def test_a_page_that_is_right_passes():
     ("    a\n", Scenario(differs=[Differs("q", "r")]), "nothing like this any more: .*'q'"),
     ("    a\n", Scenario(online=["b"]), "nothing like this any more: .*'b'"),
     ("```java\nx();\n```\n", Scenario(), "nothing runs this block"),
+    ("    mqadmin x\n", Scenario(), "page.md:1: mqadmin x\nfails:\nThe sub command x not exist"),
+    ("    mqadmin fails\n", Scenario(), "page.md:1: mqadmin fails\nfails:\nok\nException"),
     ("    d\n", Scenario(), "page.md:1: d\nTraceback")])
-def test_a_page_that_is_wrong_fails(text, scenario, wrong):
+def test_a_page_that_is_wrong_fails(walk, text, scenario, wrong):
     with pytest.raises(AssertionError, match=wrong):
         walk(text, scenario, d="Traceback (most recent call last)\n")
 
 
-def test_a_page_has_to_say_how_to_leave_python(monkeypatch):
+def test_a_page_has_to_say_how_to_leave_python(walk, monkeypatch):
     monkeypatch.setattr(Recorded, "is_at_the_prompt", True)
     walk("Leave with Ctrl-D.\n\n    a\n")
     with pytest.raises(AssertionError, match="page.md:3: the page does not say how to leave Python"):
