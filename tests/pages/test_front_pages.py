@@ -1,9 +1,10 @@
-"""README.md and the pages about examples, tests of others and clusters, as they stand."""
+"""README.md and the pages about examples, mqadmin, tests of others and clusters, as they stand."""
 import re
 import shutil
 
 import pytest
 
+from tests.pages.output import Differs
 from tests.pages.own_servers import start, stop
 from tests.pages.walk import Scenario, Walk, named
 
@@ -60,6 +61,16 @@ def test_examples(machine):
     walk.check_that_nothing_runs()
 
 
+def test_mqadmin(machine):
+    start(Walk("docs/mqadmin.md", machine))
+    sent = machine.run("seq 12 | bin/rmqha produce -n 127.0.0.1:9876 -t orders")  # three to each of four queues
+    assert sent.status == 0, sent.output
+    walk = Walk("docs/mqadmin.md", machine, Scenario(
+        differs=[Differs(r'"lastUpdated": \d{13}\b', '"lastUpdated": <time>')])).run()
+    stop(walk)
+    walk.check_that_nothing_runs()
+
+
 def test_testing(machine):
     other = "is built and run by tools that are not part of rmqha; the command that it runs is run above"
     walk = Walk("docs/testing.md", machine)
@@ -90,8 +101,7 @@ def test_clusters(machine):
         up, = [done.output for name, done in walk.ran if name == "bin/rmqha up --wait"][:1]
         return re.search(r"NAMESRV_ADDR=(\S+)", up)[1]
 
-    page = "docs/clusters.md"
-    walk = Walk(page, machine)
+    walk = Walk("docs/clusters.md", machine)
     systemd, = [block for block in walk.page.blocks if "useradd" in block.text]
     containers, = [block for block in walk.page.blocks if "docker compose" in block.text]
     walk.scenario = Scenario(

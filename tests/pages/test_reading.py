@@ -5,10 +5,25 @@ from pathlib import Path
 import pytest
 
 from tests.pages.output import CHOSEN_PORT, Differs, normal, wrong_with
-from tests.pages.page import COMMANDS, blocks_of, complete_commands, page_of, read
+from tests.pages.page import COMMANDS, blocks_of, complete_commands, page_of, pages, read
 from tests.pages.shell import Done
 from tests.pages.walk import Scenario, Walk, named
 
+PARTS = "shows parts of programs; docs/examples has whole ones, which tests/test_examples.py runs"
+SPARK = "needs Spark and Java; tests/pipeline runs what it describes"
+# Pages with commands or Python that no test here runs, with the reason. Only remove from it.
+NOT_RUN = {
+    "docs/CONTRIBUTING.md": "its commands run, check and build what this test is a part of",
+    "docs/acl.md": PARTS, "docs/client.md": PARTS,
+    "docs/console.md": "tests/tools/console asks the console, which serves until it is stopped",
+    "docs/controllers-at-etcd.md": "needs etcd; tests/controller/store runs controllers there",
+    "docs/metrics.md": "tests/test_newcomer.py does it with the extras installed",
+    "docs/performance.md": "its commands are benchmarks, which need an idle machine for hours",
+    "docs/reference/fast-ways.md": "its command makes the page itself, and tests/fast_ways compares that",
+    "docs/tls.md": "its addresses are of other hosts; tests/remoting has servers with TLS",
+    **dict.fromkeys(("docs/pipeline.md", "docs/pipeline-archive.md", "docs/pipeline-clusters.md",
+                     "docs/pipeline-columns.md", "docs/pipeline-live.md", "docs/pipeline-streams.md"), SPARK),
+}
 PAGE = """# A page
 
 First:
@@ -182,6 +197,15 @@ def test_a_page_has_to_say_how_to_leave_python(walk, monkeypatch):
 
 def test_names_of_commands_have_no_comment():
     assert named("bin/a -b   # c") == "bin/a -b" and named("echo '#1' $#") == "echo '#1' $#"
+
+
+def test_each_page_is_run_or_says_why_not():
+    tests = "".join(file.read_text("utf-8") for file in Path(__file__).parent.glob("test_*.py")
+                    if file.name != Path(__file__).name)
+    found = {name for name in ("README.md", *pages("docs", "docs/tutorials", "docs/explanation", "docs/reference"))
+             if any(block.language in (*COMMANDS, "python") for block in read(name).blocks)}
+    run = {name for name in found if f'Walk("{name}"' in tests}
+    assert len(run) >= 8 and found - run == NOT_RUN.keys()
 
 
 def test_pages_of_this_checkout_are_read():
