@@ -13,6 +13,8 @@ import argparse
 import json
 import os
 import re
+import socket
+import ssl
 import sys
 import threading
 import time
@@ -20,11 +22,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from tests.interop.request_code_cases import TOPIC as STOCKED
 from tests.support.processes import end_with_parent
-from tests.support.raw_remoting import GET_BROKER_CLUSTER_INFO, GET_MAX_OFFSET
+from tests.support.raw_remoting import GET_BROKER_CLUSTER_INFO, GET_MAX_OFFSET, frame, header
 from tests.support.signed_client import SignedClient
 
 PAUSE_S = 0.004  # between two questions
+ONCE_S = 0.05  # likewise, where each takes a connection of its own
 SEND_EVERY = 10  # questions; one of so many is a send
 LOOK_S = 0.05  # between two looks at the server's run delay
 SAMPLE_S = 1.0
@@ -32,7 +36,24 @@ NOTED_S = 0.15  # longer waits are told one by one
 ANSWER_S = 300.0
 ON_THE_WAY = 3  # threads that serve a question, or hold what those wait for
 TOPIC = "Bystander"
+GET_CONTROLLER_METADATA = 1005
+OTHER_PROTOCOLS = {"ha", "metrics", "console"}  # doors that speak no remoting
+ANSWER_BYTES = 12  # of a port of replication: the header of the first frame; more than an HTTP status needs
 SIGTERM = 15
+
+
+def encrypted(connected: socket.socket) -> socket.socket:
+    """The client's side of a TLS connection that trusts whoever answers."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(connected)
+
+
+def question(door: str, opaque: int) -> bytes:
+    """A right request for a door that speaks remoting."""
+    if door.endswith("broker"):
+        return frame(header(GET_MAX_OFFSET, opaque, topic=STOCKED, queueId=0))
+    return frame(header(GET_CONTROLLER_METADATA if door == "controller" else GET_BROKER_CLUSTER_INFO, opaque))
 
 
 @dataclass
@@ -106,8 +127,9 @@ def sample(pid: int) -> Sample:
 class Bystander:
     """Asks one server all the time; `stop` ends it, `told` says what came of it."""
 
-    def __init__(self, server: str, address: str, pid: int, account: tuple[str, str] | None):
+    def __init__(self, server: str, address: str, pid: int, account: tuple[str, str] | None, tls: bool = False):
         self.told = Told(server)
+        self._door, self._tls = server.rpartition(" ")[2], tls and server.startswith("rmqha")
         self._address, self._pid, self._account = address, pid, account
         self._is_broker = server.endswith("broker")
         self._stopped = threading.Event()
@@ -135,11 +157,27 @@ class Bystander:
         if self._client is None:
             self._client = SignedClient(self._address, self._account, "127.0.0.3")
             self._client.socket.settimeout(ANSWER_S)
+            if self._tls:
+                self._client.socket = encrypted(self._client.socket)
         return self._client
+
+    def _ask_once(self) -> None:
+        """A connection of its own: a slave that reports, and waits for the master's first frame, or a page."""
+        host, port = self._address.rsplit(":", 1)
+        path = "/healthz" if self._door == "metrics" else "/api/session"
+        with socket.create_connection((host, int(port)), ANSWER_S, ("127.0.0.3", 0)) as sock:
+            sock.sendall(bytes(8) if self._door == "ha" else f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            answer = b""
+            while len(answer) < ANSWER_BYTES:
+                data = sock.recv(4096)
+                if not data:
+                    raise EOFError("the peer closed the connection")
+                answer += data
+        assert self._door == "ha" or answer[9:12] == b"200", answer
 
     def _ask(self) -> None:
         number = 0
-        while not self._stopped.wait(PAUSE_S):
+        while not self._stopped.wait(ONCE_S if self._door in OTHER_PROTOCOLS else PAUSE_S):
             number += 1
             what = "send" if self._is_broker and number % SEND_EVERY == 0 else "question"
             begin, failure, looked, own = time.monotonic(), None, self._looked, own_delay()
@@ -154,13 +192,16 @@ class Bystander:
                 self._note(wait, looked, own)
 
     def _request(self, what: str) -> None:
+        if self._door in OTHER_PROTOCOLS:
+            self._ask_once()
+            return
         client = self._connected()
         if what == "send":
             answer = client.send_message(TOPIC, b"bystander")
         elif self._is_broker:
             answer = client.request(GET_MAX_OFFSET, topic=TOPIC, queueId=0)
         else:
-            answer = client.request(GET_BROKER_CLUSTER_INFO)
+            answer = client.request(GET_CONTROLLER_METADATA if self._door == "controller" else GET_BROKER_CLUSTER_INFO)
         assert answer.code in (0, 10, 11, 12), answer
 
     def _note(self, wait: Wait, looked: tuple[dict[str, float], float], own_s: float) -> None:
@@ -209,10 +250,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.bystander", description=__doc__)
     parser.add_argument("servers", nargs="+", help="name=host:port=pid")
     parser.add_argument("--account", nargs=2)
+    parser.add_argument("--tls", action="store_true", help="to the servers of rmqha that speak remoting")
     asked = parser.parse_args()
     end_with_parent(SIGTERM)
     account = tuple(asked.account) if asked.account else None
-    bystanders = [Bystander(name, address, int(pid), account if name.endswith("broker") else None)
+    bystanders = [Bystander(name, address, int(pid), account if name.endswith("broker") else None, asked.tls)
                   for name, address, pid in (one.split("=") for one in asked.servers)]
     for one in bystanders:
         one.start()

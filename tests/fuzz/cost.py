@@ -1,6 +1,7 @@
-"""What requests of strangers cost others: `python -m tests.fuzz.cost --inputs 100000 --seed 1 [--java] [--acl]`.
+"""What requests of strangers cost others: `python -m tests.fuzz.cost --inputs 100000 [--java] [--acl] [--tls]`.
 
-Costly and broken requests go to a name server and a broker over several connections, while a bystander in another
+Costly and broken requests go to a name server and a broker over several connections, and to all other doors of a
+cluster (the fast port, a controller, the ports of replication and metrics, a console), while a bystander in another
 process asks and sends every few milliseconds. The verdict is bad when the bystander has waited too long (with --java:
 by more than half a second longer than the one beside 4.9.7, which gets the same inputs), when memory grows with the
 inputs, when threads or descriptors stay, or a server dies. Inputs that were under way during a long wait are sent
@@ -24,15 +25,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.fuzz import bystander
+from tests.fuzz import bystander, cost_doors
 from tests.fuzz.bystander import Sample, Told, Wait
+from tests.fuzz.cost_doors import FAST, Door, Inputs
 from tests.fuzz.cost_inputs import MIB, CostInput, CostInputs
 from tests.fuzz.frames import Call
-from tests.fuzz.remoting import calls_of, probe
+from tests.fuzz.remoting import calls_of
 from tests.interop.request_code_cases import BROKER, NAMESRV
 from tests.interop.request_code_compare import Servers
-from tests.support import real_rocketmq
+from tests.support import ports, real_rocketmq
 from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support.processes import ServerProcess
 from tests.support.raw_remoting import RawClient
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until
@@ -97,14 +100,21 @@ def sign(call: Call) -> None:
 
 
 class Kind:
-    """Name server and broker of one kind (`rmqha`, `java`), stocked; `command` replaces that of the broker."""
+    """Name server and broker of one kind (`rmqha`, `java`), stocked; `command` replaces that of the broker.
 
-    def __init__(self, kind: str, folder: Path, nodes: list, acl: bool, command: list[str] | None = None):
+    `all_doors`: with the other ports of `cost_doors`. With `tls` strangers and bystanders speak TLS to those of rmqha.
+    """
+
+    def __init__(self, kind: str, folder: Path, nodes: list, acl: bool, command: list[str] | None = None,
+                 all_doors: bool = False, tls: bool = False):
         self.kind = kind
+        self.tls = tls and kind == "rmqha"
         namesrv = NamesrvNode(kind, folder / "namesrv")
         nodes.append(namesrv)
         namesrv.start()
         properties = {"aclEnable": "true"} if acl else {}
+        if all_doors and kind == "rmqha":
+            properties["metricsPort"] = str(ports.free_port())
         broker = BrokerNode(kind, folder / "broker", namesrv.address, mappedFileSizeCommitLog=64 * MIB, **properties)
         if acl:
             (folder / "home" / "conf").mkdir(parents=True)
@@ -119,12 +129,18 @@ class Kind:
         broker.start()
         self.servers = Servers(namesrv, broker)
         self.servers.stock()
-        self.nodes = {BROKER: broker, NAMESRV: namesrv}
+        self.nodes: dict[str, ServerProcess | Door] = {BROKER: broker, NAMESRV: namesrv}
+        if all_doors:
+            self.nodes |= cost_doors.more_doors(kind, folder, broker, namesrv.address, nodes)
         self.acl = acl
 
-    def inputs(self, server: str, seed: int) -> CostInputs:
-        """The inputs of one of the two."""
-        return CostInputs(calls_of(server, self.servers), seed, sign if self.acl and server == BROKER else None)
+    def inputs(self, server: str, seed: int) -> Inputs:
+        """The inputs of one of the doors."""
+        if server in (BROKER, NAMESRV, FAST):
+            to_broker = server != NAMESRV
+            return CostInputs(calls_of(BROKER if to_broker else NAMESRV, self.servers), seed,
+                              sign if self.acl and to_broker else None)
+        return cost_doors.inputs_at(server, seed)
 
 
 class Bystanders:
@@ -134,6 +150,8 @@ class Bystanders:
         servers = [f"{kind.kind} {server}={node.address}={node.pid}" for kind in kinds
                    for server, node in kind.nodes.items()]
         account = ["--account", *CHIEF] if kinds[0].acl else []
+        if any(kind.tls for kind in kinds):
+            account.append("--tls")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.bystander", *servers, *account], cwd=ROOT, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -156,7 +174,8 @@ class Sender:
 
     def __init__(self, kind: Kind, server: str):
         self.name = f"{kind.kind} {server}"
-        self._server, self._address = server, kind.nodes[server].address
+        self._server, self._address, self._tls = server, kind.nodes[server].address, kind.tls
+        self._is_remoting = server not in bystander.OTHER_PROTOCOLS
         self._client: RawClient | None = None
 
     def send(self, one: CostInput) -> Sent:
@@ -166,10 +185,10 @@ class Sender:
             client = self._connected()
             client.send(one.data)
             if one.is_whole:
-                client.send(probe(self._server, PROBE))
+                client.send(bystander.question(self._server, PROBE))
             else:
                 client.socket.shutdown(socket.SHUT_WR)
-            outcome = self._read(client, one.opaque)
+            outcome = self._read(client, one.opaque) if self._is_remoting else self._drain(client.socket)
         except TimeoutError:
             outcome = "no answer"
             self.close()
@@ -183,7 +202,17 @@ class Sender:
             self._client = RawClient.__new__(RawClient)
             self._client.socket = socket.create_connection((host, int(port)), ANSWER_S, source_address=(STRANGER, 0))
             self._client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls and self._is_remoting:
+                self._client.socket = bystander.encrypted(self._client.socket)
         return self._client
+
+    def _drain(self, sock: socket.socket) -> str:
+        """Read until the server closes, which it does as this side has said all."""
+        size = 0
+        while data := sock.recv(1 << 16):
+            size += len(data)
+        self.close()
+        return "answered" if size else "closed"
 
     @staticmethod
     def _read(client: RawClient, opaque: int) -> str:
@@ -214,26 +243,28 @@ class Run:
         self._deadline = float("inf")
 
     def send_all(self, numbers: range, seconds_max: float) -> None:
-        """Send them; two thirds go to the brokers. Ends early when the time is over."""
+        """Send them; of those to the main ports two thirds go to the brokers. Ends early when the time is over."""
         self._deadline = time.monotonic() + seconds_max
-        threads = [threading.Thread(target=self._send, args=(part, numbers), daemon=True)
-                   for part in range(2 * CONNECTIONS)]
+        servers = [NAMESRV if part % 3 == 2 else BROKER for part in range(2 * CONNECTIONS)]
+        servers += dict.fromkeys(door for kind in self._kinds for door in kind.nodes if door not in servers)
+        threads = [threading.Thread(target=self._send, args=(part, server, numbers[part::len(servers)]), daemon=True)
+                   for part, server in enumerate(servers)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    def _send(self, part: int, numbers: range) -> None:
-        server = NAMESRV if part % 3 == 2 else BROKER
+    def _send(self, part: int, server: str, numbers: range) -> None:
         try:
-            inputs = {kind.kind: kind.inputs(server, self._seed) for kind in self._kinds}
-            senders = {kind.kind: Sender(kind, server) for kind in self._kinds}
-            for number in numbers[part::2 * CONNECTIONS]:
+            kinds = [kind for kind in self._kinds if server in kind.nodes]
+            inputs = {kind.kind: kind.inputs(server, self._seed) for kind in kinds}
+            senders = {kind.kind: Sender(kind, server) for kind in kinds}
+            for number in numbers:
                 if time.monotonic() > self._deadline:
                     break
                 for kind, sender in senders.items():
                     self._note(sender.send(inputs[kind].input(number)))
-                if number % 1000 < 2 * CONNECTIONS and part == 0:
+                if number % 1000 < numbers.step and part == 0:
                     self._tell(f"{number} inputs\n")
             for sender in senders.values():
                 sender.close()
@@ -271,7 +302,7 @@ def measure(kinds: list[Kind], numbers: range, seed: int, seconds_max: float = f
     for kind in kinds:
         for server, node in kind.nodes.items():
             name = f"{kind.kind} {server}"
-            if kind.kind != "java":
+            if kind.kind != "java" and not (isinstance(node, Door) and node.node in kind.nodes.values()):
                 report.faults += _growth(name, rests.get(name, []), slack_mib)
                 report.faults += _held(name, node, before[name])
     report.faults += [f"no answer in {ANSWER_S:.0f} s: input {sent.one.number} to the {sent.server}, {sent.one.what}"
@@ -295,7 +326,7 @@ def _send_in_parts(run: Run, kinds: list[Kind], numbers: range, seconds_max: flo
 def _limits(report: Report, kinds: list[Kind], more_s: float) -> dict[str, float]:
     """How long the bystanders of rmqha may wait."""
     limits = {}
-    for server in (BROKER, NAMESRV):
+    for server in dict.fromkeys(door for kind in kinds for door in kind.nodes):
         java = report.told.get(f"java {server}")
         longest = java.longest.own if java is not None and java.longest is not None else 0.0
         limits[f"rmqha {server}"] = longest + more_s
@@ -361,6 +392,8 @@ def send_alone(kinds: list[Kind], server: str, number: int, seed: int) -> str:
     bystanders, parts, one = Bystanders(kinds), [], None
     try:
         for kind in kinds:
+            if server not in kind.nodes:
+                continue
             one = kind.inputs(server, seed).input(number)
             sender = Sender(kind, server)
             sent = sender.send(one)
@@ -400,6 +433,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--java", action="store_true", help="the same inputs to 4.9.7, beside")
     parser.add_argument("--acl", action="store_true", help="with access control; some inputs are signed")
+    parser.add_argument("--tls", action="store_true", help="speak TLS to the servers of rmqha")
+    parser.add_argument("--main-ports", action="store_true", help="only the main ports of name server and broker")
     parser.add_argument("--seconds-max", type=float, default=float("inf"))
     parser.add_argument("--slack-mib", type=int, default=SLACK_MIB)
     parser.add_argument("--only", help="numbers of inputs to send alone, with commas between")
@@ -408,12 +443,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         stack.callback(lambda: [node.kill() for node in reversed(nodes)])
         names = ["rmqha", "java"] if asked.java else ["rmqha"]
-        kinds = [Kind(name, Path(folder) / name, nodes, asked.acl) for name in names]
+        kinds = [Kind(name, Path(folder) / name, nodes, asked.acl, all_doors=not asked.main_ports, tls=asked.tls)
+                 for name in names]
         for kind in kinds:
             stack.callback(kind.servers.close)
         if asked.only:
             for number in map(int, asked.only.split(",")):
-                for server in (BROKER, NAMESRV):
+                for server in kinds[0].nodes:
                     sys.stdout.write(send_alone(kinds, server, number, asked.seed) + "\n")
             return 0
         begin = time.monotonic()

@@ -5,7 +5,10 @@ import threading
 import time
 
 from rmqha.broker import broker_startup
+from rmqha.common.metrics.pages import Pages
+from rmqha.remoting.protocol.fastjson_parser import FrozenObject
 from rmqha.remoting.remoting_abstract import RemotingAbstract
+from rmqha.store.ha.ha_connection import HAConnection
 
 SLEEP_S = 3.0
 COMMAS = 300  # of a body, below which the planted decoder shows no harm
@@ -39,6 +42,31 @@ def _leave_a_thread(_command) -> None:
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 
 
+def _hash_all_levels() -> None:
+    """An object's hash is made of the texts of all that it holds, at each level again."""
+    FrozenObject.__hash__ = lambda self: hash(frozenset(map(repr, self.items())))
+
+
+def _sleep_where_slaves_are_heard() -> None:
+    original = HAConnection.hear
+
+    def planted(self):
+        time.sleep(SLEEP_S)
+        return original(self)
+    HAConnection.hear = planted
+
+
+def _sleep_where_pages_are_made() -> None:
+    original = Pages.page
+
+    def planted(self, path):
+        time.sleep(SLEEP_S)
+        return original(self, path)
+    Pages.page = planted
+
+
+FAULTS_AT_THE_START = {"hash": _hash_all_levels, "ha": _sleep_where_slaves_are_heard,
+                       "metrics": _sleep_where_pages_are_made}
 FAULTS = {
     "none": lambda _command: None,
     "sleep": _sleep_at_an_odd_number,
@@ -49,5 +77,9 @@ FAULTS = {
 }
 
 if __name__ == "__main__":
-    _before_each_request(FAULTS[sys.argv.pop(1)])
+    fault = sys.argv.pop(1)
+    if fault in FAULTS_AT_THE_START:
+        FAULTS_AT_THE_START[fault]()
+    else:
+        _before_each_request(FAULTS[fault])
     sys.exit(broker_startup.main())
