@@ -1,11 +1,17 @@
 """Fixtures for pages that are run: the fresh clone of this test run, and machines that have it."""
+import contextlib
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.pages.fresh import Fresh, environment
+from tests.pages import hosts
+from tests.pages.fresh import Fresh, environment, unavailable
 from tests.pages.fresh import fresh as made
+from tests.pages.guided import Guided
+from tests.pages.hosts import Hosts
 from tests.pages.shell import Machine
 
 
@@ -36,3 +42,26 @@ def make_machine(fresh: Fresh, tmp_path: Path) -> Iterator[Callable[[str], Machi
 def machine(make_machine: Callable[[], Machine]) -> Machine:
     """One reader's machine."""
     return make_machine()
+
+
+@pytest.fixture
+def make_hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
+    """make_hosts(addresses, places=...) -> hosts, which end with the test."""
+    reason = hosts.why_not()
+    if reason is not None:
+        unavailable(reason)
+    with contextlib.ExitStack() as made:
+        yield lambda *addresses, places=None: made.enter_context(Hosts(tmp_path / "hosts", addresses, places))
+
+
+@pytest.fixture
+def walk_of(fresh: Fresh, make_hosts: Callable[..., Hosts], tmp_path: Path) -> Iterator[Callable[..., Guided]]:
+    """walk_of(guide, addresses, own_clone=...) -> the walk of docs/how-to; `own_clone`: it may change this copy."""
+    with contextlib.ExitStack() as made:
+        def walk(guide: str, *addresses: str, own_clone: Path | None = None) -> Guided:
+            if own_clone is not None:
+                subprocess.run(["cp", "-a", fresh.folder, own_clone], check=True, timeout=300)
+                made.callback(shutil.rmtree, own_clone)
+            where = make_hosts(*addresses, places={fresh.folder: own_clone} if own_clone else None)
+            return made.enter_context(Guided(f"docs/how-to/{guide}.md", where, fresh.folder))
+        yield walk

@@ -14,7 +14,7 @@ LEAST_S = 4  # files below it are not noted
 # Folders whose files one process runs: each process that runs one of them would start Spark.
 TOGETHER = ("tests/pipeline",)
 # Fixtures that start a server, a JVM or Spark.
-STARTING = {"nodes", "module_nodes", "client_broker", "java_driver", "spark", "fresh"}
+STARTING = {"nodes", "module_nodes", "client_broker", "java_driver", "spark", "fresh", "make_hosts"}
 
 
 @cache

@@ -1,0 +1,121 @@
+"""docs/how-to/automatic-failover.md as its operator goes through it, at four boxes and a laptop; and its promise."""
+import signal
+
+import pytest
+
+from rmqha.common.java_properties import load
+from tests.pages.guided import OFFSET, SCRUBBING, SIZE
+from tests.pages.states import MASTER, MASTER_FILE, NAMESRV, SLAVE, SLAVE_FILE, THIRD, TOPIC, State
+from tests.support.guide import Section, keys_to_remove, keys_to_set, remove_keys, set_lines
+
+PAGE = "how-to/automatic-failover.md"
+LAPTOP, THIRD_FILE = "10.0.0.9", "/etc/rocketmq/broker-a-c.properties"
+IN_SYNC = r"\n +{} +\d +yes +yes "  # a replica of whom the controller has heard, and which is in sync
+pytestmark = pytest.mark.timeout(1200)
+
+
+class Boxes(State):
+    """The boxes of the page, and what the page promises of them."""
+
+    def sends(self, at=NAMESRV):
+        """Wait until a message is acknowledged."""
+        self.walk.until(at, f"bin/rmqha produce -t {TOPIC} -m again && echo acknowledged", "acknowledged")
+
+    def has_in_sync(self, *addresses):
+        """Wait until the controller says so of replicas."""
+        for address in addresses:
+            self.walk.until(NAMESRV, "bin/rmqha ha status", IN_SYNC.format(f"{address}:10911"))
+
+    def setting(self, at, file, key):
+        """Return what a broker's file has."""
+        return load(self.walk.hosts[at].path(file).read_bytes()).get(key)
+
+
+def test_automatic_failover(walk_of):
+    walk = walk_of("automatic-failover", NAMESRV, MASTER, SLAVE, THIRD, LAPTOP)
+    boxes = Boxes(walk)
+    walk.types("Automatic failover", LAPTOP)
+    boxes.pair()  # which step 1 has made of a pair of Java
+    boxes.send(10)
+    boxes.wait_until_in_sync()
+    export = walk.block("Automatic failover", "bash")
+    for address in (NAMESRV, MASTER, SLAVE, THIRD):
+        walk.types_at(address, export)
+    heading = "2. Start the controller"
+    walk.tool(NAMESRV, "cp conf/controller/controller.conf /etc/rocketmq/")
+    walk.edits(heading, NAMESRV, "/etc/rocketmq/controller.conf")
+    walk.types(heading, NAMESRV, again={"bin/rmqha check controller": "OK"})
+    heading = "3. Give the master to the controller"
+    walk.edits(heading, MASTER, MASTER_FILE)
+    walk.types(heading, MASTER)
+    boxes.sends()
+    replicas(walk, boxes)
+    promise_of_two_disks(walk, boxes)
+    heading = "5. Rehearse it"
+    walk.types(heading, MASTER)
+    boxes.sends()
+    boxes.stop(SLAVE)  # a replica that is gone for good
+    walk.types(heading, NAMESRV)
+    said = walk.until(NAMESRV, "bin/rmqha ha status", IN_SYNC.format(f"{THIRD}:10911"))
+    assert f"{SLAVE}:10911" not in said.partition("controller")[2]
+    boxes.sends()
+    walk.types("What the monitoring should ask", NAMESRV, again={"bin/rmqha check": "OK"})
+    back(walk, boxes)
+    walk.done()
+
+
+def replicas(walk, boxes):
+    """Step 4."""
+    heading = "4. Bring the other replicas, one at a time"
+    walk.hosts[THIRD].path(THIRD_FILE).write_bytes(walk.hosts[MASTER].path(MASTER_FILE).read_bytes())  # as it says
+    keys = walk.edits(heading, THIRD, THIRD_FILE)
+    walk.types(heading, THIRD, differs=[SCRUBBING, SIZE, OFFSET])
+    boxes.sends()
+    walk.sets(SLAVE, SLAVE_FILE, keys)  # "set the same keys in the old slave's file"
+    walk.types(heading, SLAVE, until=IN_SYNC.format(f"{SLAVE}:10911"))
+    boxes.sends()
+    walk.types(heading, NAMESRV, again={"bin/rmqha check ha": "OK"})
+    for at, file in ((MASTER, MASTER_FILE), (SLAVE, SLAVE_FILE), (THIRD, THIRD_FILE)):
+        assert boxes.setting(at, file, "minInSyncReplicas") == "2"
+        assert boxes.setting(at, file, "enableAutoSwitchHA") is None
+
+
+def promise_of_two_disks(walk, boxes):
+    """After a failover, too, nothing is acknowledged that is on one disk alone; then all are there again."""
+    boxes.stop(MASTER, number=signal.SIGKILL)
+    boxes.sends()
+    said = walk.until(NAMESRV, "bin/rmqha ha status", r"master \d at 10\.0\.0\.[34]:10911")
+    master = SLAVE if f"at {SLAVE}:10911" in said else THIRD
+    other, file = (THIRD, THIRD_FILE) if master == SLAVE else (SLAVE, SLAVE_FILE)
+    boxes.stop(other, number=signal.SIGKILL)
+    for _ in range(3):
+        walk.tool(NAMESRV, f"! bin/rmqha produce -t {TOPIC} -m alone")
+    boxes.broker(other, file)
+    boxes.broker(MASTER, MASTER_FILE)
+    boxes.has_in_sync(MASTER, SLAVE, THIRD)
+    boxes.sends()
+
+
+def back(walk, boxes):
+    """The way back; then neither a controller nor an epoch is needed."""
+    heading, section = "The way back", Section(PAGE, "The way back")
+    walk.types(heading, MASTER, again={"bin/rmqha ha switch": ""})
+    assert "Stop the other replicas" in section.step(1)
+    boxes.stop(THIRD)
+    gone = keys_to_remove(section.step(2))
+    assert {"enableControllerMode", "minInSyncReplicas", "enableAutoSwitchHA"} < set(gone)
+    for at, file, step in ((MASTER, MASTER_FILE, 2), (SLAVE, SLAVE_FILE, 4)):
+        remove_keys(walk.hosts[at].path(file), gone)
+        set_lines(walk.hosts[at].path(file), keys_to_set(section.step(step)))
+    assert "Restart the master" in section.step(3)
+    boxes.stop(MASTER)
+    assert "waits for a role" not in boxes.broker(MASTER, MASTER_FILE).said()
+    boxes.sends()
+    boxes.broker(SLAVE, SLAVE_FILE)
+    boxes.wait_until_in_sync()
+    assert "Stop the controller" in section.step(5)
+    boxes.stop(NAMESRV, "mqcontroller")
+    boxes.sends()
+    walk.types_each(heading, [MASTER, SLAVE, MASTER])
+    assert (boxes.setting(MASTER, MASTER_FILE, "brokerRole"), boxes.setting(SLAVE, SLAVE_FILE, "brokerRole")) == (
+        "ASYNC_MASTER", "SLAVE")

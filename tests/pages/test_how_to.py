@@ -1,0 +1,135 @@
+"""The how-to guides, each as its operator goes through it: every command, edit and output of the page, host by host."""
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.pages import page
+from tests.pages.guided import OFFSET, SCRUBBING, SIZE
+from tests.pages.output import Differs
+from tests.pages.states import MASTER, MASTER_FILE, NAMESRV, NAMESRV_ADDR, SLAVE, SLAVE_FILE, STORE, TOPIC, State
+
+pytestmark = pytest.mark.timeout(900)
+
+STAMP = Differs(r"\d{20}\.\d{17}", "<offset and time>")
+
+
+def test_each_guide_is_run():
+    tests = "".join(file.read_text("utf-8") for file in Path(__file__).parent.glob("test_*.py"))
+    names = [Path(name).stem for name in page.pages("docs/how-to")]
+    assert len(names) >= 9
+    assert [name for name in names if f'walk_of("{name}"' not in tests] == [], "no scenario takes these guides"
+
+
+def test_fail_over_by_hand(walk_of):
+    walk = walk_of("failover-by-hand", NAMESRV, MASTER, SLAVE)
+    state = State(walk)
+    state.pair()
+    state.send(9)
+    state.wait_until_in_sync()
+    with walk.hosts[SLAVE].unplugged():
+        state.send(3)  # what the slave never gets
+        state.crash(MASTER)
+    walk.types("Is it needed?", SLAVE, codes={"bin/rmqha ha status": 2}, again={"bin/rmqha ha status": ""},
+               differs=[SCRUBBING, OFFSET])
+    walk.edits("Make the slave the master", SLAVE, SLAVE_FILE)
+    walk.types("Make the slave the master", SLAVE, codes={"bin/rmqha doctor": 1})
+    state.send(4)
+    heading = "Bring the old one back, as a slave"
+    walk.edits(heading, MASTER, MASTER_FILE)
+    walk.types(heading, MASTER, again={"bin/rmqha ha status": ""}, differs=[SCRUBBING, SIZE, OFFSET])
+    said = walk.types(heading, MASTER, differs=[STAMP, OFFSET])
+    walk.reads[walk.page_has(STAMP.pattern)] = re.search(STAMP.pattern, said)[0]
+    assert walk.types(heading, MASTER).count(TOPIC) == 3, "the messages that the slave never got"
+    walk.done()
+
+
+def test_back_up_and_restore(walk_of):
+    walk = walk_of("backup-and-restore", NAMESRV, MASTER, SLAVE)
+    state = State(walk)
+    state.pair()
+    state.send(28)
+    state.consume(10)
+    state.wait_until_in_sync()
+    walk.types("While the master runs: receive its log", SLAVE)
+    walk.types("While the master runs: receive its log", SLAVE)
+    walk.tool(SLAVE, "mv /backup/broker-a /backup/received")  # the copy is another way to the same folder
+    walk.types("Or copy a slave that is stopped", SLAVE)
+    walk.tool(SLAVE, "bin/rmqha store verify /backup/broker-a && mv /backup/broker-a /backup/copied")
+    walk.tool(SLAVE, "mv /backup/received /backup/broker-a")
+    walk.types("Prove it", SLAVE, differs=[OFFSET])
+    state.send(5)
+    assert walk.runs_script("Each night", SLAVE).rstrip().endswith("clean")
+    state.stop(MASTER, number=signal.SIGKILL)
+    walk.types("Restore", MASTER, again={"bin/mqadmin topicStatus": ""})
+    state.send(1)
+    state.consume(24)
+    state.wait_until_in_sync()
+    walk.done()
+
+
+def test_monitoring(walk_of):
+    walk = walk_of("monitoring", NAMESRV, MASTER, SLAVE)
+    state = State(walk)
+    state.controller()
+    state.pair(enableControllerMode="true", controllerAddr=f"{NAMESRV}:9878")
+    state.send(6)
+    state.consume(4)
+    walk.types("Is replication well? (every minute)", MASTER, again={"bin/rmqha check ha": "OK"})
+    walk.types("Is replication well? (every minute)", MASTER)
+    walk.types("Is anything wrong at all? (daily, and after each change)", MASTER)
+    walk.types("Do consumers keep up?", MASTER)
+    walk.done()
+
+
+def test_repair_a_slave(walk_of):
+    walk = walk_of("repair-a-slave", NAMESRV, MASTER, SLAVE)
+    state = State(walk)
+    state.pair()
+    state.send(12, size=3000)
+    state.wait_until_in_sync()
+    log = walk.hosts[SLAVE].path(f"{STORE}/commitlog/00000000000000000000")
+    data = log.read_bytes()
+    bodies = [f"{number:03000}".encode() for number in range(12)]
+    with open(log, "r+b") as file:  # as a disk does that fails
+        file.seek(data.index(bodies[3]) + 60)
+        file.write(b"x")
+        file.seek(data.index(b"KEYS", data.index(bodies[7])) + 5)
+        file.write(b"x")
+    walk.types("1. Find out", SLAVE, codes={"bin/rmqha check ha": 2})
+    walk.types("2. Stop the slave, and look", SLAVE, codes={"bin/rmqha store repair": 1})
+    walk.types("3. Repair, and start", SLAVE, again={"bin/rmqha check ha": "OK"})
+    assert log.read_bytes()[:len(data)] == data
+    walk.done()
+
+
+def test_upgrade(walk_of, tmp_path):
+    walk = walk_of("upgrade", NAMESRV, MASTER, SLAVE, own_clone=tmp_path / "clone")
+    newer = "version.txt"
+    something_to_pull(tmp_path, tmp_path / "clone", newer)
+    state = State(walk)
+    state.pair()
+    state.send(4)
+    state.wait_until_in_sync()
+    walk.types("Upgrade", NAMESRV)
+    walk.types("Upgrade", SLAVE)
+    assert (tmp_path / "clone" / newer).exists()
+    walk.until(SLAVE, f"bin/rmqha check ha -n {NAMESRV_ADDR}", "HA OK")
+    walk.done()
+
+
+def something_to_pull(folder, clone, name):
+    """Give a clone an origin which is one commit ahead."""
+    def git(where, *words):
+        who = ("-c", "user.name=reader", "-c", "user.email=reader@example.org")
+        subprocess.run(["git", "-C", where, *who, *words], check=True, timeout=300, capture_output=True)
+    git(clone, "checkout", "-q", "-B", "main")
+    git(folder, "clone", "-q", clone, folder / "origin")
+    (folder / "origin" / name).write_text("newer\n")
+    git(folder / "origin", "add", name)
+    git(folder / "origin", "commit", "-q", "-m", "A newer version")
+    git(clone, "remote", "set-url", "origin", folder / "origin")
+    git(clone, "fetch", "-q")
+    git(clone, "branch", "-q", "-u", "origin/main")
