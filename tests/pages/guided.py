@@ -33,6 +33,8 @@ OFFSET = Differs(r"(?<![\w.:])\d[\d,]{2,}(?![\w.]|:\S)", "<offset>")
 SIZE = Differs(r"(?<![\w.])[\d,.]+ (?:B|KiB|MiB)(?![\w/])", "<size>")
 # How far a slave has got with comparing its log is another thing at each look.
 SCRUBBING = Differs(r"scrubbing [A-Z]+; round .*", "scrubbing <where>")
+# "1 min 3 s" is as long a time as "1.9 s", for a reader.
+LONGER = Differs(r"<duration> <duration>", "<duration>")
 
 
 class Terminal:
@@ -148,7 +150,7 @@ class Guided:
         """
         block = self._take(heading, "bash")
         shown = self._read(self._take(heading, "text").text) if self._is_next("text") else None
-        typing = _Typing(shown, tuple(differs), dict(codes or {}), dict(again or {}), until)
+        typing = _Typing(shown, (LONGER, *differs), dict(codes or {}), dict(again or {}), until)
         printed = [self._line(line, at, typing) for line in block.commands()]
         assert not typing.unused(), f"{block.place}: no command begins with {typing.unused()}"
         if shown is not None:
