@@ -64,7 +64,7 @@ class MessageMaker:
 
     def _values(self, name: str, column: pa.Array) -> list[Any]:
         try:
-            return column.to_pylist()  # type: ignore[no-any-return]
+            return list(column.to_pylist())
         except UnicodeDecodeError:  # Spark's texts may be any bytes
             pass
         for number, value in enumerate(column):
