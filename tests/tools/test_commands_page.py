@@ -73,6 +73,8 @@ where the broker takes what it comes to compressed.
 `-5` (the last five of each queue), or a time (`2024-05-31T12:30:00`, `10m` for ten minutes ago; of numbers alone 13
 digits and more are ms).
 With a group the command takes its share of the queues, as any consumer of it, and commits what was printed.
+Offsets that are gone are reported on stderr. A queue that ends before what was read, as its topic was made again, is
+read from its beginning by `tail` and with `--timeout`; else, and for `export`, it is an error.
 
 `-f` of `consume` and `tail` is a format string; nothing is added to it, so end it with `\\n`. Also `\\t`, `\\r`, `\\0`,
 `\\\\`, `\\xFF`.

@@ -75,7 +75,8 @@ class QueueFeed:
         """What comes, until all queues are at their ends, or for `timeout_s` nothing came.
 
         WorkFailedError when a queue with an end can't be read three times in a row; one that is followed is tried
-        for ever, and the first failure is told. CannotAnswerError when a broker refuses for good.
+        for ever, and the first failure is told. CannotAnswerError when a broker refuses for good. Offsets that are gone
+        are reported; a queue with an end that ends before what was read is a WorkFailedError.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self._places:
@@ -118,20 +119,44 @@ class QueueFeed:
             return None
         place.failures = 0
         messages = answer.msg_found_list if answer.pull_status is PullStatus.FOUND else []
-        place.offset = answer.next_begin_offset
+        if answer.pull_status is PullStatus.OFFSET_ILLEGAL:
+            self._moved(place, answer)
+        else:
+            place.offset = answer.next_begin_offset
         if place.end is not None:
             messages = [message for message in messages if message.queue_offset < place.end]
             if place.offset >= place.end:
                 self.close(place.queue)
         return Batch(place.queue, messages, messages[-1].queue_offset + 1) if messages else None
 
+    def _moved(self, place: _Place, answer: PullResult) -> None:
+        """Read on at the queue's beginning: it begins after what was read, or ends before."""
+        where = _named(place.queue)
+        if answer.max_offset >= place.offset:
+            following = max(answer.next_begin_offset, answer.min_offset, place.offset)
+            if following > place.offset:
+                put(f"{where}: offsets {place.offset} to {following} are gone, the queue begins at {answer.min_offset}",
+                    err=True)
+            place.offset = following
+            return
+        reason = (f"{where} ends at offset {answer.max_offset}, before {place.offset}: the topic may have been deleted "
+                  "and made again")
+        if place.end is not None:
+            raise WorkFailedError(f"{reason}. Run the command again")
+        put(f"{reason}; it is read from its beginning, offset {answer.min_offset}", err=True)
+        place.offset = answer.min_offset
+
     def _failed(self, place: _Place, error: Exception) -> None:
         place.failures += 1
         place.retry_at = time.monotonic() + _RETRY_S
-        where = f"{place.queue.topic} {place.queue.brokerName}:{place.queue.queueId}"
+        where = _named(place.queue)
         if isinstance(error, MQBrokerException) and error.response_code not in _PASSING:
             raise CannotAnswerError(f"{where}: {one_line(error)}") from error
         if place.end is not None and place.failures >= _TRIES:
             raise WorkFailedError(f"{where} can't be read from offset {place.offset} on: {one_line(error)}") from error
         if place.end is None and place.failures == 1:
             put(f"{where}: {one_line(error)}; trying again", err=True)
+
+
+def _named(queue: MessageQueue) -> str:
+    return f"{queue.topic} {queue.brokerName}:{queue.queueId}"
