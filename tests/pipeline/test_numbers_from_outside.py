@@ -205,6 +205,7 @@ def test_damaged_checkpoints_are_told(queues, store):
     reader = ClusterStreamReader(options, table_schema(options))
     good = {"version": 1, "queues": {"T": {"b": {"0": 5}}}}
     for asked in (lambda: reader.latestOffset({"version": 1, "queues": queues}, ReadAllAvailable()),
+                  lambda: reader.latestOffset({**good, "last": queues}, ReadAllAvailable()),
                   lambda: reader.partitions(good, {"version": 1, "queues": queues}),
                   lambda: reader.partitions(good, {**good, "begin": queues})):
         with pytest.raises(PipelineError, match="the checkpoint's offset is damaged: .*Begin with a new checkpoint"):

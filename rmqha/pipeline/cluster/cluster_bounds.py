@@ -3,21 +3,15 @@
     startingTimestamp | startingOffsetsByTimestamp | startingOffsets        one of them
     endingTimestamp   | endingOffsetsByTimestamp   | endingOffsets          one of them; tables only
 """
+import logging
 
 from rmqha.common import util_all
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.pipeline.cluster.cluster_queues import (
-    EARLIEST,
-    LATEST,
-    Bounds,
-    ClusterQueues,
-    QueueOffsets,
-    get_offset,
-    named,
-    set_offset,
-    walk,
-)
+from rmqha.pipeline.cluster.cluster_queues import EARLIEST, LATEST, Bounds, ClusterQueues
+from rmqha.pipeline.cluster.queue_offsets import QueueOffsets, get_offset, named, set_offset, walk
 from rmqha.pipeline.options import Options, PipelineError, is_long, queue_id_of
+
+log = logging.getLogger("RocketmqPipeline")
 
 STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 ENDING = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -120,8 +114,24 @@ def _at_offsets(queues: ClusterQueues, name: str, default: str) -> QueueOffsets:
         set_offset(found, queue, own.end if name == "endingOffsets" else own.first)
     for queue, offset in walk(_asked(queues.options, name, -2)):
         own = _known(queues.options, name, queue, bounds)
-        set_offset(found, queue, {-2: own.first, -1: own.end}.get(offset, offset))
+        begin = {-2: own.first, -1: own.end}.get(offset, offset)
+        if name == "startingOffsets" and begin > own.end:
+            begin = _beyond(queues.options, queue, begin, own)
+        set_offset(found, queue, begin)
     return found
+
+
+def _beyond(options: Options, queue: MessageQueue, wanted: int, own: Bounds) -> int:
+    """Return the offset at which reading begins when the queue ends before the one that is asked for: that was another
+    queue's, or the queue was made again. PipelineError unless data loss is allowed.
+    """
+    reason = (f"startingOffsets={wanted} is beyond the end of {named(queue)}, which is {own.end}: the topic may have "
+              "been deleted and made again")
+    if options.boolean("failOnDataLoss", True):
+        raise PipelineError(f"{options.where}: {reason}. With failOnDataLoss=false the query reads the queue from its "
+                            f"beginning, offset {own.first}.")
+    log.warning("%s; it is read from its beginning, offset %d", reason, own.first)
+    return own.first
 
 
 def _known(options: Options, name: str, queue: MessageQueue, bounds: dict[MessageQueue, Bounds]) -> Bounds:

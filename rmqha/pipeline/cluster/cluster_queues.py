@@ -1,21 +1,25 @@
-"""The queues of a live cluster, asked of the name server and the brokers: which there are, and their offsets.
-
-Offsets of many queues are nested dicts, as JSON: topic -> broker -> queue id -> offset.
-"""
-import json
+"""The queues of a live cluster, asked of the name server and the brokers: which there are, and their offsets."""
 import re
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar, overload
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
+from rmqha.client.consumer.pull_result import PullStatus
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.factory.topic_route import topic_route_data2_topic_subscribe_info
 from rmqha.common import mix_all
+from rmqha.common.filter import expression_type
+from rmqha.common.message import message_decoder
 from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol import namespace_util
+from rmqha.common.protocol import namespace_util, response_code
+from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
 from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.sysflag import pull_sys_flag
+from rmqha.pipeline.at_once import at_once
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, cluster_client
-from rmqha.pipeline.options import Options, PipelineError, is_long, queue_id_of
+from rmqha.pipeline.cluster.queue_lives import Look, Mark, Seen
+from rmqha.pipeline.cluster.queue_offsets import QueueOffsets, named, set_offset
+from rmqha.pipeline.options import Options, PipelineError
 from rmqha.remoting.exception import RemotingException
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -25,8 +29,16 @@ ROUTES_MS = 30_000  # a stream asks the name server again after so long
 _INNER_PREFIXES = (mix_all.RETRY_GROUP_TOPIC_PREFIX, mix_all.DLQ_GROUP_TOPIC_PREFIX, "RMQ_SYS_", "SCHEDULE_TOPIC_XXXX",
                    "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC")
 
-QueueOffsets = dict[str, dict[str, dict[str, int]]]
 AnswerT = TypeVar("AnswerT")
+
+
+class _AbsentError(PipelineError):
+    """A topic that is not there."""
+
+
+def _is_absent(error: Exception) -> bool:
+    """Return whether a server says that a topic is not there."""
+    return getattr(error, "response_code", None) == response_code.TOPIC_NOT_EXIST
 
 
 class Bounds(NamedTuple):
@@ -46,6 +58,7 @@ class ClusterQueues:
         self.consumer = self.cluster.consumer()
         self._running = False
         self._routes: dict[str, TopicRouteData] = {}  # by topic, as the user knows it
+        self._absent: dict[str, PipelineError] = {}  # topics, or the pattern, of which nothing is there
         self._routes_until = 0.0  # monotonic
 
     def __enter__(self) -> "ClusterQueues":
@@ -74,7 +87,7 @@ class ClusterQueues:
 
     def queues(self) -> list[MessageQueue]:
         """All queues, in order. PipelineError when the name server or a topic can't be found."""
-        return sorted(queue for topic, route in self._all_routes().items() for queue in self._readable(topic, route))
+        return sorted(queue for topic, route in self._present().items() for queue in self._readable(topic, route))
 
     def _readable(self, topic: str, route: TopicRouteData) -> set[MessageQueue]:
         found = topic_route_data2_topic_subscribe_info(topic, route)
@@ -82,12 +95,39 @@ class ClusterQueues:
             raise PipelineError(f"topic {topic} has no queue that may be read")
         return found
 
+    def refresh(self) -> None:
+        """Ask the name server at the next question, whatever it has said in the last 30 s."""
+        self._routes_until = 0.0
+
+    def absent(self) -> dict[str, PipelineError]:
+        """Return the topics that nobody has, or the pattern that none matches, each with the error for it."""
+        self._all_routes()
+        return self._absent
+
+    def _present(self) -> dict[str, TopicRouteData]:
+        """Return who has the queues of each topic. PipelineError when nobody has one that is subscribed to."""
+        routes = self._all_routes()
+        for error in self._absent.values():
+            self.refresh()
+            raise error
+        return routes
+
     def _all_routes(self) -> dict[str, TopicRouteData]:
-        """Who has the queues of each topic, as the name server said in the last 30 s."""
+        """Return who has the queues of each topic that is there, as the name server said in the last 30 s."""
         self.start()
         if time.monotonic() >= self._routes_until:
+            absent: dict[str, PipelineError] = {}
             names = self.topics or self._matching(self.pattern or "")
-            self._routes = {name: self._route(name) for name in names}
+            if not names:
+                absent[self.pattern or ""] = PipelineError(f"{self.options.where}, option subscribePattern: no topic "
+                                                           f"matches {self.pattern!r}")
+            routes = {}
+            for name in names:
+                try:
+                    routes[name] = self._route(name)
+                except _AbsentError as error:
+                    absent[name] = PipelineError(str(error))
+            self._routes, self._absent = routes, absent
             self._routes_until = time.monotonic() + ROUTES_MS / 1000
         return self._routes
 
@@ -99,7 +139,8 @@ class ClusterQueues:
         try:
             return ask()
         except UNREACHABLE as error:
-            raise PipelineError(f"name server {self.cluster.name_server}: {self.cluster.said(error)}") from None
+            kind = _AbsentError if _is_absent(error) else PipelineError
+            raise kind(f"name server {self.cluster.name_server}: {self.cluster.said(error)}") from None
 
     def _matching(self, pattern: str) -> list[str]:
         listed = self._of_name_server(
@@ -108,58 +149,108 @@ class ClusterQueues:
         if namespace := self.consumer.get_namespace():
             names = [namespace_util.without_namespace(name, namespace) for name in names
                      if namespace_util.without_namespace(name, namespace) != name]
-        found = [name for name in names if re.fullmatch(pattern, name)]
-        if not found:
-            raise PipelineError(f"{self.options.where}, option subscribePattern: no topic matches {pattern!r}")
-        return sorted(found)
+        return sorted(name for name in names if re.fullmatch(pattern, name))
 
     # -- their offsets --
 
     def bounds(self) -> dict[MessageQueue, Bounds]:
-        """Of all queues, in order: one question for each topic and broker."""
-        found: dict[MessageQueue, Bounds] = {}
+        """Of all queues, in order: one question for each topic and broker. PipelineError when a topic is not there."""
+        self._present()
+        return {queue: Bounds(seen.first, seen.end) for queue, seen in self._seen(is_strict=True).items()}
+
+    def seen(self) -> dict[MessageQueue, Seen]:
+        """Return the same, and who says so; topics that are not there, or that nobody may read, are left out."""
+        return self._seen(is_strict=False)
+
+    def _seen(self, is_strict: bool) -> dict[MessageQueue, Seen]:
+        found: dict[MessageQueue, Seen] = {}
         for topic, route in self._all_routes().items():
-            own = self._readable(topic, route)
+            own = topic_route_data2_topic_subscribe_info(topic, route)
+            if is_strict:
+                self._readable(topic, route)
             for data in route.brokerDatas:
                 mine = [queue for queue in own if queue.brokerName == data.brokerName]
-                if mine:
-                    found.update(self._bounds_at(data.brokerName, topic, mine))
+                try:
+                    if mine:
+                        found.update(self._seen_at(data.brokerName, topic, mine))
+                except _AbsentError as error:
+                    if is_strict:
+                        raise PipelineError(str(error)) from None
         return dict(sorted(found.items()))
 
-    def _bounds_at(self, broker: str, topic: str, queues: list[MessageQueue]) -> dict[MessageQueue, Bounds]:
+    def _seen_at(self, broker: str, topic: str, queues: list[MessageQueue]) -> dict[MessageQueue, Seen]:
         api, wrapped = self.consumer.api, self.consumer.with_namespace(topic)
+        known: dict[int, Seen] = {}
         try:
-            table = self._of_broker(broker, topic, lambda addr: api.get_topic_stats_info(addr, wrapped, TIMEOUT_MS))
-        except MQBrokerException:  # it may still tell of each queue, or it says there what is wrong
-            table = None
-        known = {} if table is None else {queue.queueId: Bounds(offsets.minOffset, offsets.maxOffset)
-                                          for queue, offsets in table.offsetTable.items()}
+            asked, table = self._of_broker(broker, topic,
+                                           lambda addr: api.get_topic_stats_info(addr, wrapped, TIMEOUT_MS))
+            known = {queue.queueId: Seen(each.minOffset, each.maxOffset, each.lastUpdateTimestamp,
+                                         asked == mix_all.MASTER_ID) for queue, each in table.offsetTable.items()}
+        except MQBrokerException as error:  # it may still tell of each queue, or it says there what is wrong
+            if _is_absent(error):
+                raise _AbsentError(f"topic {topic}, {broker}: {self.cluster.said(error)}") from None
         # a broker tells of the queues that may be written: there may be more that may be read
-        return {queue: known.get(queue.queueId) or self._bounds_of(queue) for queue in queues}
+        return {queue: known.get(queue.queueId) or self._seen_alone(queue) for queue in queues}
 
-    def _bounds_of(self, queue: MessageQueue) -> Bounds:
+    def _seen_alone(self, queue: MessageQueue) -> Seen:
         api, wrapped = self.consumer.api, self.consumer.queue_with_namespace(queue)
-        return Bounds(self.ask(queue, lambda addr: api.get_min_offset(addr, wrapped, TIMEOUT_MS)),
-                      self.ask(queue, lambda addr: api.get_max_offset(addr, wrapped, TIMEOUT_MS)))
+        asked, first = self._ask(queue, lambda addr: api.get_min_offset(addr, wrapped, TIMEOUT_MS))
+        also, end = self._ask(queue, lambda addr: api.get_max_offset(addr, wrapped, TIMEOUT_MS))
+        return Seen(max(first, 0), max(end, 0), by_master=asked == also == mix_all.MASTER_ID)
+
+    def looks(self, wanted: Iterable[tuple[MessageQueue, int]]) -> dict[MessageQueue, Look]:
+        """Return the messages at one offset of each of these queues; their messages' bodies are not looked at."""
+        return dict(at_once(lambda each: (each[0], self._look(*each)), wanted))
+
+    def _look(self, queue: MessageQueue, offset: int) -> Look:
+        header = PullMessageRequestHeader(
+            consumerGroup=self.consumer.with_namespace(self.cluster.group),
+            topic=self.consumer.with_namespace(queue.topic), queueId=queue.queueId, queueOffset=offset, maxMsgNums=1,
+            sysFlag=pull_sys_flag.build_sys_flag(False, False, True, False), commitOffset=0, suspendTimeoutMillis=0,
+            subscription="*", subVersion=0, expressionType=expression_type.TAG, bname=queue.brokerName)
+        try:
+            asked, result = self._of_broker(queue.brokerName, queue.topic,
+                                            lambda addr: self.consumer.api.pull_message(addr, header, TIMEOUT_MS))
+        except MQBrokerException as error:
+            if _is_absent(error):
+                return Look(None, is_gone=True)
+            raise PipelineError(f"{named(queue)} at offset {offset}: {self.cluster.said(error)}") from None
+        by_master = asked == mix_all.MASTER_ID
+        if result.pull_status is not PullStatus.FOUND or not result.message_binary:
+            return Look(None, result.max_offset <= offset, by_master)
+        message = message_decoder.decode(result.message_binary, read_body=False)
+        is_there = result.next_begin_offset == offset + 1  # not the next one that can be read
+        return Look(Mark(offset, message.commit_log_offset, message.store_timestamp) if is_there else None, False,
+                    by_master)
 
     def ask(self, queue: MessageQueue, question: Callable[[str], AnswerT]) -> AnswerT:
         """The answer of the queue's broker. PipelineError that has what was said, or that nobody answers."""
+        return self._ask(queue, question)[1]
+
+    def _ask(self, queue: MessageQueue, question: Callable[[str], AnswerT]) -> tuple[int, AnswerT]:
         try:
             return self._of_broker(queue.brokerName, queue.topic, question)
         except MQBrokerException as error:
             raise PipelineError(f"{named(queue)}: {self.cluster.said(error)}") from None
 
-    def _of_broker(self, broker: str, topic: str, question: Callable[[str], AnswerT]) -> AnswerT:
-        """The master's answer, or a slave's when the master is gone. MQBrokerException when it refuses."""
-        addresses = next((data.brokerAddrs for data in self._all_routes()[topic].brokerDatas
+    def _of_broker(self, broker: str, topic: str, question: Callable[[str], AnswerT]) -> tuple[int, AnswerT]:
+        """(broker id, its answer): the master's, or a slave's when the master is gone. MQBrokerException when it
+        refuses. A slave does not decide that a topic is not there.
+        """
+        route = self._routes.get(topic)
+        addresses = next((data.brokerAddrs for data in (route.brokerDatas if route is not None else ())
                           if data.brokerName == broker), {})
         failed: Exception = MQClientException("it is not known to the name server")
-        for _, address in sorted(addresses.items()):
+        for broker_id, address in sorted(addresses.items()):
             try:
-                return question(address)
+                return broker_id, question(address)
             except (MQClientException, RemotingException) as error:
                 failed = error
-        self._routes_until = 0.0
+            except MQBrokerException as error:
+                if broker_id == mix_all.MASTER_ID or not _is_absent(error):
+                    raise
+                failed = error if len(addresses) == 1 else failed
+        self.refresh()
         raise PipelineError(f"topic {topic}, {broker}: {self.cluster.said(failed)}") from None
 
     def offsets(self, which: str) -> QueueOffsets:
@@ -224,55 +315,3 @@ def first_true(holds: Callable[[int], bool], begin: int, end: int, near: int) ->
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle + 1, high)
     return low
-
-
-def named(queue: MessageQueue) -> str:
-    """A queue in an error."""
-    return f"topic {queue.topic}, queue {queue.queueId} of {queue.brokerName}"
-
-
-def walk(offsets: QueueOffsets) -> Iterator[tuple[MessageQueue, int]]:
-    """(queue, offset) of all, in order."""
-    for topic in sorted(offsets):
-        for broker in sorted(offsets[topic]):
-            for queue_id, offset in sorted(offsets[topic][broker].items(), key=lambda item: int(item[0])):
-                yield MessageQueue(topic, broker, int(queue_id)), offset
-
-
-def set_offset(offsets: QueueOffsets, queue: MessageQueue, offset: int) -> None:
-    """Put in the offset of a queue."""
-    offsets.setdefault(queue.topic, {}).setdefault(queue.brokerName, {})[str(queue.queueId)] = offset
-
-
-@overload
-def get_offset(offsets: QueueOffsets, queue: MessageQueue, default: int) -> int: ...
-
-
-@overload
-def get_offset(offsets: QueueOffsets, queue: MessageQueue, default: None = None) -> int | None: ...
-
-
-def get_offset(offsets: QueueOffsets, queue: MessageQueue, default: int | None = None) -> int | None:
-    """The offset of a queue."""
-    return offsets.get(queue.topic, {}).get(queue.brokerName, {}).get(str(queue.queueId), default)
-
-
-def of_checkpoint(offset: object, name: str = "queues") -> QueueOffsets:
-    """The queues in an offset that Spark has kept. PipelineError when it is not one of this format."""
-    queues = offset.get(name) if isinstance(offset, dict) else None
-    numbers = [(queue_id, number) for brokers in _values(queues) for of_broker in _values(brokers)
-               for queue_id, number in (of_broker.items() if isinstance(of_broker, dict) else [("", None)])]
-    if not isinstance(queues, dict) or not all(queue_id_of(queue_id) is not None and is_long(number, -1)
-                                               for queue_id, number in numbers):
-        raise PipelineError(f"the checkpoint's offset is damaged: {name} is not offsets by topic, broker and queue: "
-                            f"{offset!s:.1000}. Begin with a new checkpoint")
-    return queues
-
-
-def _values(value: object) -> list[object]:
-    return list(value.values()) if isinstance(value, dict) else [value]
-
-
-def as_text(offsets: QueueOffsets) -> str:
-    """Offsets as the options take them."""
-    return json.dumps(offsets, sort_keys=True)

@@ -4,7 +4,7 @@
 """
 import heapq
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -24,22 +24,20 @@ from rmqha.pipeline.cluster import cluster_bounds
 from rmqha.pipeline.cluster.client_options import CLIENT_OPTIONS, SECRETS
 from rmqha.pipeline.cluster.cluster_bounds import begin_of, end_of
 from rmqha.pipeline.cluster.cluster_client import cluster_client
-from rmqha.pipeline.cluster.cluster_queues import (
-    EARLIEST,
-    LATEST,
-    ClusterQueues,
+from rmqha.pipeline.cluster.cluster_queues import EARLIEST, LATEST, ClusterQueues, subscription
+from rmqha.pipeline.cluster.cluster_sink import ClusterWriter
+from rmqha.pipeline.cluster.queue_lives import OTHER_LIFE, VERSION, Mark, decode, encode
+from rmqha.pipeline.cluster.queue_offsets import (
     QueueOffsets,
     as_text,
     get_offset,
     named,
     of_checkpoint,
     set_offset,
-    subscription,
     walk,
 )
-from rmqha.pipeline.cluster.cluster_sink import ClusterWriter
 from rmqha.pipeline.cluster.queue_puller import QueuePuller
-from rmqha.pipeline.limits import shares
+from rmqha.pipeline.cluster.stream_planner import StreamPlanner
 from rmqha.pipeline.options import MOST_INT, Options, PipelineError
 from rmqha.pipeline.stream_lag import lag_metrics
 from rmqha.pipeline.table import KAFKA_SOURCE, arrow_schema, check_schema, is_kafka, table_schema
@@ -59,7 +57,6 @@ WRITE_OPTIONS = ("idempotent", "producerGroup", "batchSize", "sendTimeoutMs", "c
                  "maxDelayLevel")
 _COMPLETE = ("nameServer", "namesrvAddr", "rocketmq.namesrvAddr")
 _SPARKS_OWN = ("checkpointLocation", "path", "queryName")  # what a stream writer is given besides
-_VERSION = 1
 _BATCH_BYTES = 4 << 20
 _MOST_PARTITIONS = 1000
 _Offset = dict[str, Any]  # of a stream: what its reader says of it, as Spark keeps it
@@ -132,11 +129,20 @@ def _only(given: dict[str, str], names: Sequence[str]) -> dict[str, str]:
 
 
 class Span(NamedTuple):
-    """Offsets [begin, end) of one queue."""
+    """Offsets [begin, end) of one queue. `last`: the last message that the batch has of it, where that is known."""
 
     queue: MessageQueue
     begin: int
     end: int
+    last: Mark | None = None
+
+    def has_not(self, message: MessageExt) -> bool:
+        """Return whether a message at one of these offsets is of another life of the queue than `last`."""
+        if self.last is None:
+            return False
+        if message.queue_offset == self.last.offset:
+            return (message.commit_log_offset, message.store_timestamp) != (self.last.physical, self.last.stored)
+        return message.commit_log_offset > self.last.physical
 
 
 class QueuePartition(InputPartition):
@@ -190,19 +196,32 @@ class QueueReader:
             result = puller.pull(queue, offset)
             if result.pull_status in (PullStatus.OFFSET_ILLEGAL, PullStatus.NO_NEW_MSG):
                 following = max(result.next_begin_offset, result.min_offset)
-                if self.fail_on_data_loss or following <= offset:
-                    if self.fail_on_data_loss:
-                        raise lost(queue, offset, min(max(following, offset + 1), wanted.end), result.min_offset)
-                    return
-                log.warning("%s: offsets %d to %d are gone", named(queue), offset, following)
+                if self.fail_on_data_loss:
+                    raise lost(queue, offset, min(max(following, offset + 1), wanted.end), result.min_offset)
+                following = wanted.end if following <= offset else min(following, wanted.end)
+                log.warning("%s: offsets %d to %d are gone, it has %d to %d now", named(queue), offset, following,
+                            result.min_offset, result.max_offset)
                 offset = following
                 continue
             for message in result.msg_found_list:
                 if message.queue_offset >= wanted.end:
                     return
+                if wanted.has_not(message):
+                    self._changed(wanted, message.queue_offset)
+                    return
                 message.broker_name = queue.brokerName
                 yield message
             offset = max(result.next_begin_offset, offset + 1)
+
+
+    def _changed(self, span: Span, offset: int) -> None:
+        """Raise the error for a queue that has become another one since the batch was planned, or warn of it."""
+        reason = (f"{named(span.queue)} has another message at offset {offset} than when the query was planned: "
+                  f"{OTHER_LIFE}")
+        if self.fail_on_data_loss:
+            raise PipelineError(f"{reason}. Read a table again; with failOnDataLoss=false a stream leaves out what the "
+                                "batch lacks of the queue, and reads it from its beginning in the next one.")
+        log.warning("%s; the batch has no more of it, the next one of a stream reads it from its beginning", reason)
 
 
 def lost(queue: MessageQueue, begin: int, end: int, min_offset: int) -> PipelineError:
@@ -268,9 +287,11 @@ def _partition_limits(options: Options) -> tuple[int, int, int | None]:
     return least, most, options.integer("maxRecordsPerPartition", least=1)
 
 
-def partitions_of(begin: QueueOffsets, end: QueueOffsets, options: Options) -> list[QueuePartition]:
+def partitions_of(begin: QueueOffsets, end: QueueOffsets, options: Options,
+                  last: Mapping[MessageQueue, Mark | None] | None = None) -> list[QueuePartition]:
     """A partition for each queue that has messages. Long queues are cut where `minPartitions` or
-    `maxRecordsPerPartition` asks for it; where there are more than `maxPartitions`, several go together.
+    `maxRecordsPerPartition` asks for it; where there are more than `maxPartitions`, several go together. `last`: the
+    messages before the ends.
     """
     least, most, records = _partition_limits(options)
     queues = [Span(queue, get_offset(begin, queue, 0), stop) for queue, stop in walk(end)]
@@ -278,7 +299,9 @@ def partitions_of(begin: QueueOffsets, end: QueueOffsets, options: Options) -> l
     total = sum(span.end - span.begin for span in queues)
     size = max(total // least, 1) if least > len(queues) else max(total, 1)
     size = min(size, records or size)
-    spans = [Span(queue, at, min(at + size, stop)) for queue, start, stop in queues for at in range(start, stop, size)]
+    last = last or {}
+    spans = [Span(each.queue, at, min(at + size, each.end), last.get(each.queue)) for each in queues
+             for at in range(each.begin, each.end, size)]
     return [QueuePartition(part) for part in _shared_out(spans, most)]
 
 
@@ -314,7 +337,9 @@ class ClusterReader(QueueReader, DataSourceReader):
             end = end_of(queues)
             begin = begin_of(queues, EARLIEST)
             _check_begin(queues, begin, self.fail_on_data_loss)
-        return partitions_of(begin, end, self.options) or [QueuePartition(())]
+            looks = queues.looks([(queue, stop - 1) for queue, stop in walk(end) if get_offset(begin, queue, 0) < stop])
+        last = {queue: look.mark for queue, look in looks.items()}
+        return partitions_of(begin, end, self.options, last) or [QueuePartition(())]
 
 
 def _check_begin(queues: ClusterQueues, begin: QueueOffsets, fail_on_data_loss: bool) -> None:
@@ -328,10 +353,9 @@ def _check_begin(queues: ClusterQueues, begin: QueueOffsets, fail_on_data_loss: 
 
 
 class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream. Offsets: {"version": 1, "queues": topic -> broker -> queue id -> offset, "begin": the same}.
-
-    `begin` is where the batch begins that ends there: Spark does not keep where the first batch of a query began, and
-    asks again when that has to be repeated. It is missing in offsets of the first releases.
+    """The stream. Its offsets are those of `queue_lives`: they have where the batch begins that ends there, as Spark
+    does not keep where the first batch of a query began, and asks again when that has to be repeated. "begin" is
+    missing in offsets of the first releases, and "last", by which a queue is known, in those of later ones, too.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -339,10 +363,12 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
         cluster_bounds.check_stream(options)
         self._queues: ClusterQueues | None = None
         self._delay = TriggerDelay(options)
-        self._stop_at: QueueOffsets | None = None  # of Trigger.AvailableNow
-        self._seen: QueueOffsets = {}  # the ends then
+        self._planner = StreamPlanner(self.fail_on_data_loss)
+        self._stop_at: dict[MessageQueue, int] | None = None  # of Trigger.AvailableNow: the ends when the query began
+        self._seen: QueueOffsets = {}  # the ends when the batch was planned
         self._left: dict[MessageQueue, int] = {}  # messages behind the batch that was planned last
-        self._firsts: QueueOffsets = {}  # where queues begin that are new since the query began
+        self._initial: _Offset | None = None  # where a new query begins
+        self._planned: _Offset | None = None  # the end of the batch that was planned last
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the connection: tasks open their own."""
@@ -357,20 +383,13 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
     @briefly
     def initialOffset(self) -> _Offset:  # Spark's name
         """Where a new query begins: at the end, unless the options say otherwise."""
-        return {"version": _VERSION, "queues": begin_of(self._connected(), LATEST)}
-
-    def _ends(self) -> QueueOffsets:
-        """The ends of all queues now; their beginnings are remembered."""
-        ends: QueueOffsets = {}
-        for queue, bounds in self._connected().bounds().items():
-            set_offset(ends, queue, bounds.end)
-            set_offset(self._firsts, queue, bounds.first)
-        return ends
+        self._initial = {"version": VERSION, "queues": begin_of(self._connected(), LATEST)}
+        return self._initial
 
     @briefly
     def prepareForTriggerAvailableNow(self) -> None:  # Spark's name
         """Remember the ends: the query stops there."""
-        self._stop_at = self._ends()
+        self._stop_at = {queue: each.end for queue, each in self._connected().seen().items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # Spark's name
         """maxOffsetsPerTrigger, minOffsetsPerTrigger, or all."""
@@ -381,28 +400,16 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
         """How far the next batch goes: up to the ends, or a fair share of each queue's backlog; no further than
         `start` when there is so little that it can wait. A query that stops at the ends does not wait.
         """
-        before = of_checkpoint(start)
-        ends = self._seen = self._stop_at if self._stop_at is not None else self._ends()
-        begins, backlog = {}, {}
-        for queue, end in walk(ends):
-            begin = get_offset(before, queue, get_offset(self._firsts, queue, 0))
-            begins[queue], backlog[queue] = begin, max(end - begin, 0)
-        self._left = dict(backlog)
-        if self._stop_at is None and self._delay.holds_back(sum(backlog.values()), limit):
+        plan = self._planner.plan(
+            self._connected(), decode(start), self._stop_at,
+            lambda waiting: self._stop_at is None and self._delay.holds_back(waiting, limit),
+            limit.max_rows if isinstance(limit, ReadMaxRows) else None, start == self._initial)
+        self._seen, self._left = _offsets(plan.ends), plan.left
+        if not plan.is_new:
             return start
-        if isinstance(limit, ReadMaxRows):
-            backlog = shares(backlog, limit.max_rows)
-        found: QueueOffsets = {}
-        began: QueueOffsets = {}
-        for queue, offset in walk(before):
-            set_offset(found, queue, offset)
-            set_offset(began, queue, offset)
-        for queue, count in backlog.items():
-            self._left[queue] -= count
-            set_offset(found, queue, begins[queue] + count)
-            set_offset(began, queue, begins[queue])
-        log.debug("the next batch goes to %s", as_text(found))
-        return start if found == before else {"version": _VERSION, "queues": found, "begin": began}
+        self._planned = encode(plan.positions, _offsets(plan.begin))
+        log.debug("the next batch goes to %s", as_text(self._planned["queues"]))
+        return self._planned
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # Spark's name
         """The ends of the queues as they were when the batch was planned, and how far behind it is; for the progress
@@ -410,22 +417,21 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
         """
         if not self._left:
             return None
-        return {"version": _VERSION, "queues": self._seen, "metrics": lag_metrics(list(self._left.values()))}
+        return {"version": VERSION, "queues": self._seen, "metrics": lag_metrics(list(self._left.values()))}
 
     @briefly
     def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
         """One for each queue, or as the limits of partitions have it."""
         if start == end:
             return []  # `begin` would be that of the batch before
-        begin: QueueOffsets = {}
         began = of_checkpoint(end, "begin") if "begin" in end else of_checkpoint(start)
-        stop = of_checkpoint(end)
-        for queue, offset in walk(began):
-            set_offset(begin, queue, offset)
-        if begin == stop:
+        begin: dict[MessageQueue, int] = dict(walk(began))
+        after = decode(end)
+        if all(begin.get(queue, -1) >= each.offset for queue, each in after.items()):
             return []
-        _check_begin(self._connected(), begin, self.fail_on_data_loss)
-        return partitions_of(begin, stop, self.options)
+        begin = self._planner.read(self._connected(), begin, after, end == self._planned)
+        return partitions_of(_offsets(begin), _offsets({queue: after[queue].offset for queue in begin}), self.options,
+                             {queue: after[queue].mark for queue in begin})
 
     def commit(self, end: _Offset) -> None:
         """Nothing is kept at the brokers: Spark's checkpoint has the offsets."""
@@ -436,3 +442,11 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
         if self._queues is not None:
             self._queues.close()
             self._queues = None
+
+
+def _offsets(of: Mapping[MessageQueue, int]) -> QueueOffsets:
+    """Return offsets as JSON has them."""
+    found: QueueOffsets = {}
+    for queue, offset in sorted(of.items()):
+        set_offset(found, queue, offset)
+    return found

@@ -7,7 +7,7 @@ from rmqha.client.exception import MQClientException
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, ClusterClient
-from rmqha.pipeline.cluster.cluster_queues import named
+from rmqha.pipeline.cluster.queue_offsets import named
 from rmqha.pipeline.options import PipelineError
 from rmqha.remoting.exception import RemotingException
 

@@ -10,6 +10,7 @@ from rmqha.common.message.message import Message
 from rmqha.pipeline.stream_lag import lag_of
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from tests.client.conftest import servers  # noqa: F401, a fixture
+from tests.pipeline.cluster.fake_cluster import DrivenQuery, FakeCluster
 from tests.pipeline.queries import run_to_end, run_until
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
@@ -234,22 +235,15 @@ def test_a_table_that_was_read_is_sent_on_without_what_brokers_added(spark, serv
 
 
 def test_a_queue_that_is_new_is_read_from_its_start_within_the_limit():
-    from pyspark.sql.streaming.datasource import ReadMaxRows
-
-    from rmqha.pipeline.cluster.cluster_source import READ_OPTIONS, ClusterStreamReader, partitions_of
-    from rmqha.pipeline.options import Options
-    from rmqha.pipeline.table import table_schema
-    options = Options({"nameServer": "127.0.0.1:1", "subscribe": "T"}, READ_OPTIONS, FORMAT)
-    reader = ClusterStreamReader(options, table_schema(options))
-    reader._stop_at = {"T": {"b": {"0": 5, "1": 70}}}  # of Trigger.AvailableNow
-    start = {"version": 1, "queues": {"T": {"b": {"0": 5}}}}
-    taken = []
-    for _ in range(3):
-        end = reader.latestOffset(start, ReadMaxRows(40))
-        taken += [(span.queue.queueId, span.begin, span.end)
-                  for part in partitions_of(start["queues"], end["queues"], options) for span in part.spans]
-        start = end
-    assert taken == [(1, 0, 40), (1, 40, 70)]
+    cluster = FakeCluster("A", "B")
+    cluster.send("A", 5)
+    cluster.send("B", 70)
+    query = DrivenQuery(cluster)
+    query.offset = json.dumps({"version": 1, "queues": {"A": {"b": {"0": 5}}}})
+    query.reader.prepareForTriggerAvailableNow()
+    cluster.send("B", 1)
+    assert [[message.queue_offset for message in query.batch(40)] for _ in range(3)] == [
+        list(range(40)), list(range(40, 70)), []]
 
 
 def test_offsets_that_were_deleted_are_data_loss(spark, servers, send):

@@ -1,0 +1,241 @@
+"""Plan what a batch of a stream takes of each queue, and what to do about queues that are not what they were.
+
+Stands on answers only (`Queues`), so it needs neither Spark nor servers.
+"""
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.pipeline.cluster.queue_lives import (
+    Finding,
+    Look,
+    Position,
+    Seen,
+    What,
+    data_loss,
+    judge,
+    needs_look,
+)
+from rmqha.pipeline.limits import shares
+from rmqha.pipeline.options import PipelineError
+
+log = logging.getLogger("RocketmqPipeline")
+
+# After a failover a queue may end a little before what was read until its broker has dispatched its log.
+SETTLE_S = 1.0
+
+
+class Queues(Protocol):
+    """The side that the planner asks: `cluster_queues.ClusterQueues`."""
+
+    def seen(self) -> dict[MessageQueue, Seen]:
+        """Return all queues that are there."""
+
+    def looks(self, wanted: Iterable[tuple[MessageQueue, int]]) -> dict[MessageQueue, Look]:
+        """Return the messages at one offset of each queue."""
+
+    def absent(self) -> dict[str, PipelineError]:
+        """Return the topics of which there is nothing, with the errors for them."""
+
+    def refresh(self) -> None:
+        """Forget what was answered before."""
+
+
+class Plan(NamedTuple):
+    """A batch: where it begins and ends in each queue, the queues' ends, and how many messages are left in each."""
+
+    begin: dict[MessageQueue, int]
+    positions: dict[MessageQueue, Position]
+    ends: dict[MessageQueue, int]
+    left: dict[MessageQueue, int]
+    is_new: bool  # there is something to be read, or to be kept
+
+
+class _Judged(NamedTuple):
+    """The offsets at which a stream continues in the queues that are there, and what happened to some."""
+
+    begins: dict[MessageQueue, int]
+    findings: dict[MessageQueue, Finding]
+
+
+class StreamPlanner:
+    """Plans the batches of one query. Offsets are Spark's to keep."""
+
+    def __init__(self, fail_on_data_loss: bool) -> None:
+        self._fail_on_data_loss = fail_on_data_loss
+        self._warned: dict[object, object] = {}  # queue or topic -> the occurrence that was logged
+        # Where data loss is allowed: what a batch that was planned could not read. The next one begins there.
+        self._unread: dict[MessageQueue, tuple[Position, int]] = {}
+
+    def plan(self, queues: Queues, known: Mapping[MessageQueue, Position], stop_at: Mapping[MessageQueue, int] | None,
+             holds_back: Callable[[int], bool], most: int | None, is_first: bool = False) -> Plan:
+        """Return the batch after the positions `known`: up to the ends or to `stop_at`, at most `most` messages. The
+        first one of a query is new in any case, since it gets to know the queues.
+
+        PipelineError for queues that lost messages, unless that is allowed.
+        """
+        self._unread = {queue: each for queue, each in self._unread.items() if known.get(queue) == each[0]}
+        seen, others, stalled = queues.seen(), set[MessageQueue](), set[MessageQueue]()
+        is_sure, is_held = False, True
+        while True:
+            judged = _judge(known, seen, others, self._unread)
+            if not is_sure and self._is_news(judged.findings):  # routes, and answers after a failover, may be old
+                seen, others, is_sure = _seen_again(queues, judged.findings.values()), set(), True
+                continue
+            backlog = {queue: 0 if queue in stalled else max(end - judged.begins[queue], 0)
+                       for queue, end in _ends(judged, seen, stop_at).items()}
+            is_held = is_held and holds_back(sum(backlog.values()))
+            taken = dict.fromkeys(backlog, 0) if is_held else backlog if most is None else shares(backlog, most)
+            # The messages before the ends are looked at first: when those before the beginnings are the right ones
+            # still, so were these.
+            ends = {queue: judged.begins[queue] + count for queue, count in taken.items()}
+            same = {queue: each for queue, each in known.items()
+                    if ends.get(queue) == each.offset == judged.begins.get(queue)}
+            is_new = not is_held and (is_first or ends.keys() != same.keys() or any(
+                queue not in seen and not self._is_kept(queue, each) for queue, each in known.items()))
+            positions, gone = _positions(queues, ends, seen, same) if is_new else (same, set())
+            new = _others(queues, known, judged.findings, seen, taken) - others
+            if not new and gone <= stalled:
+                break
+            others |= new
+            stalled |= gone
+        self._report(known, judged.findings, queues)
+        kept = {queue: each for queue, each in known.items()
+                if queue in stalled or (queue not in seen and self._is_kept(queue, each))}
+        positions = {queue: each for queue, each in positions.items() if queue not in stalled} | kept
+        begin = {queue: judged.begins[queue] for queue in positions if queue not in kept and queue in seen}
+        begin |= {queue: each.offset for queue, each in kept.items()}
+        return Plan(begin, positions, {queue: each.end for queue, each in seen.items()},
+                    {queue: count - taken[queue] for queue, count in backlog.items()}, is_new)
+
+    def _is_kept(self, queue: MessageQueue, position: Position) -> bool:
+        """Return whether the position of a queue that is not there will be of use. Else it is dropped, and the queue is
+        a new one when it is back.
+        """
+        return position.has_evidence and queue not in self._unread
+
+    def _is_news(self, findings: Mapping[MessageQueue, Finding]) -> bool:
+        """Return whether something was found that was not warned of yet."""
+        return any(self._warned.get(queue) != each.key for queue, each in findings.items())
+
+    def read(self, queues: Queues, begin: Mapping[MessageQueue, int], after: Mapping[MessageQueue, Position],
+             is_just_planned: bool) -> dict[MessageQueue, int]:
+        """Return where a planned batch begins in each queue of which it has messages that can be read now.
+
+        A batch that is repeated may be of queues that have changed meanwhile: PipelineError, unless data loss is
+        allowed. Then what is gone is left out; the next batch begins at the right place. `is_just_planned`: the
+        messages at the ends need not be looked at again.
+        """
+        wanted = {queue: each for queue, each in after.items() if begin.get(queue, -1) < each.offset}
+        seen, is_sure = queues.seen(), False
+        while True:
+            begins: dict[MessageQueue, int] = {}
+            findings: dict[MessageQueue, Finding] = {}
+            others = set() if is_just_planned else _others(queues, wanted, {}, seen, dict.fromkeys(wanted, 1))
+            for queue, each in wanted.items():
+                _, finding = judge(queue, each, seen.get(queue), queue in others)
+                if finding is None or finding.what in (What.MOVED, What.UNSURE):
+                    first = seen[queue].first
+                    begins[queue] = max(begin.get(queue, first), first)
+                    if begin.get(queue, first) < first:
+                        finding = Finding(queue, What.MOVED, Position(begin[queue]), seen[queue])
+                if finding is not None:
+                    findings[queue] = finding
+            if not findings or is_sure:
+                break
+            seen, is_sure = _seen_again(queues, findings.values()), True
+        self._report(wanted, findings)
+        for queue in wanted.keys() - begins.keys():
+            first = begin.get(queue, 0) if findings[queue].what is What.VANISHED else 0
+            self._unread[queue] = wanted[queue], first
+        return {queue: at for queue, at in begins.items() if at < after[queue].offset}
+
+    def _report(self, known: Mapping[MessageQueue, Position], findings: Mapping[MessageQueue, Finding],
+                queues: Queues | None = None) -> None:
+        """Raise the error for what was found, or warn of each occurrence once. With `queues` of the topics that are not
+        there as well; then an occurrence that is not found any more is over.
+        """
+        losses = [each for each in findings.values() if each.what is not What.UNSURE]
+        if losses and self._fail_on_data_loss:
+            raise data_loss(losses)
+        topics = {queue.topic for queue in known}
+        absent = {} if queues is None else {
+            name: error for name, error in queues.absent().items() if name not in topics}
+        if queues is not None and absent and self._fail_on_data_loss:
+            queues.refresh()
+            raise next(iter(absent.values()))
+        now: dict[object, object] = {queue: each.key for queue, each in findings.items()} | dict.fromkeys(absent)
+        texts = {queue: f"{each.reason}; the stream {each.remedy}" for queue, each in findings.items()} | {
+            name: f"{error}; the stream continues without it" for name, error in absent.items()}
+        for key, text in texts.items():
+            if key not in self._warned or self._warned[key] != now[key]:
+                log.warning("%s", text)
+        self._warned = now if queues is not None else self._warned | now
+
+
+def _judge(known: Mapping[MessageQueue, Position], seen: Mapping[MessageQueue, Seen], others: set[MessageQueue],
+           unread: Mapping[MessageQueue, tuple[Position, int]]) -> _Judged:
+    begins = {queue: each.first for queue, each in seen.items() if queue not in known}
+    findings = {}
+    for queue, position in known.items():
+        at, finding = judge(queue, position, seen.get(queue), queue in others)
+        if finding is not None:
+            findings[queue] = finding
+        elif queue in unread and unread[queue][0] == position:
+            at = min(at, max(unread[queue][1], seen[queue].first))
+        if queue in seen:
+            begins[queue] = at
+    return _Judged(begins, findings)
+
+
+def _seen_again(queues: Queues, findings: Iterable[Finding]) -> dict[MessageQueue, Seen]:
+    if any(each.what is What.SHORTER for each in findings):
+        time.sleep(SETTLE_S)
+    queues.refresh()
+    return queues.seen()
+
+
+def _ends(judged: _Judged, seen: Mapping[MessageQueue, Seen], stop_at: Mapping[MessageQueue, int] | None
+          ) -> dict[MessageQueue, int]:
+    """How far each queue may be read."""
+    found = {}
+    for queue, begin in judged.begins.items():
+        finding = judged.findings.get(queue)
+        if finding is not None and finding.what is What.UNSURE:
+            found[queue] = begin
+        else:
+            found[queue] = seen[queue].end if stop_at is None else min(seen[queue].end, stop_at.get(queue, begin))
+    return found
+
+
+def _positions(queues: Queues, ends: Mapping[MessageQueue, int], seen: Mapping[MessageQueue, Seen],
+               same: Mapping[MessageQueue, Position]) -> tuple[dict[MessageQueue, Position], set[MessageQueue]]:
+    """Return (the positions at these offsets with what tells another life of the queue, the queues that are gone).
+    Those of `same` stay.
+    """
+    found = {queue: same.get(queue, Position(end)) for queue, end in ends.items()}
+    wanted = [queue for queue, each in found.items() if not each.has_evidence and queue in seen]
+    looks = queues.looks([(queue, ends[queue] - 1) for queue in wanted if seen[queue].first < ends[queue]])
+    for queue in wanted:
+        look = looks.get(queue)
+        mark = None if look is None else look.mark
+        found[queue] = Position(ends[queue], mark, seen[queue].first if mark is None else None)
+    return found, {queue for queue, look in looks.items() if look.is_gone}
+
+
+def _others(queues: Queues, known: Mapping[MessageQueue, Position], findings: Mapping[MessageQueue, Finding],
+            seen: dict[MessageQueue, Seen], taken: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+    """Return the queues that have another message before the position. What a slave says of one is noted in `seen`."""
+    wanted = [(queue, each.offset - 1) for queue, each in known.items() if queue in seen and queue not in findings
+              and needs_look(each, seen[queue], taken.get(queue, 0) > 0)]
+    found = set()
+    for queue, look in queues.looks(wanted).items():
+        mark = known[queue].mark
+        assert mark is not None  # needs_look
+        if look.is_another(mark):
+            found.add(queue)
+            if not look.by_master:
+                seen[queue] = seen[queue]._replace(by_master=False)
+    return found

@@ -1,0 +1,197 @@
+"""A cluster of topics with one queue each, in memory, and a stream of it that is driven as Spark drives one."""
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from rmqha.client.consumer.pull_result import PullResult, PullStatus
+from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message_queue import MessageQueue
+from rmqha.pipeline.cluster.cluster_queues import EARLIEST, Bounds
+from rmqha.pipeline.cluster.cluster_source import READ_OPTIONS, ClusterStreamReader
+from rmqha.pipeline.cluster.queue_lives import Look, Mark, Seen
+from rmqha.pipeline.cluster.queue_offsets import QueueOffsets, set_offset
+from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.table import table_schema
+
+BROKER = "b"
+
+
+@dataclass(eq=False)
+class Life:
+    """A queue from its making to its deletion: its messages, and the first one that is still there."""
+
+    messages: list[MessageExt] = field(default_factory=list)
+    first: int = 0
+
+    @property
+    def end(self) -> int:
+        return len(self.messages)
+
+
+class FakeCluster:
+    """What `ClusterQueues` and `QueuePuller` are to a stream. `lives`: what its one broker has; `hidden`: topics that
+    the name server does not know now.
+    """
+
+    def __init__(self, *topics: str) -> None:
+        self.queues = {topic: MessageQueue(topic, BROKER, 0) for topic in topics}
+        self.lives: dict[str, Life] = {topic: Life() for topic in topics}
+        self.hidden: set[str] = set()
+        self.options: Options | None = None  # of the stream
+        self.is_master = True
+        self.asked = 0  # messages that were looked at
+        self._log_end = 0
+        self._now = 1_700_000_000_000
+        self._sent = 0
+
+    # -- what happens to it --
+
+    def send(self, topic: str, count: int = 1) -> None:
+        """Add messages, if the topic is there."""
+        if topic not in self.lives:
+            return
+        life = self.lives[topic]
+        for _ in range(count):
+            message = MessageExt(topic, b"")
+            message.keys = f"m{self._sent}"
+            message.queue_offset, message.commit_log_offset = life.end, self._log_end
+            message.store_timestamp = self._now
+            self._sent += 1
+            self._log_end += 100  # all have the same size
+            life.messages.append(message)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic; time passes."""
+        self.lives.pop(topic, None)
+        self._now += 1
+
+    def make(self, topic: str, count: int = 0) -> None:
+        """Delete a topic and make it again, with messages."""
+        self.delete(topic)
+        self.lives[topic] = Life()
+        self.send(topic, count)
+
+    def move(self, topic: str, count: int) -> None:
+        """Delete messages from the beginning."""
+        if topic in self.lives:
+            life = self.lives[topic]
+            life.first = min(life.first + count, life.end)
+
+    def exchange_store(self, count: int) -> None:
+        """Give the broker another store: the same topics with so many messages each, its log from the beginning."""
+        self._log_end = 0
+        for topic in list(self.lives):
+            self.make(topic, count)
+
+    # -- what is asked of it --
+
+    def _here(self) -> Iterable[tuple[MessageQueue, Life]]:
+        return [(self.queues[topic], life) for topic, life in sorted(self.lives.items()) if topic not in self.hidden]
+
+    def __enter__(self) -> "FakeCluster":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Nothing to disconnect."""
+
+    def start(self) -> None:
+        """Nothing to connect."""
+
+    def refresh(self) -> None:
+        """Nothing is remembered."""
+
+    def absent(self) -> dict[str, PipelineError]:
+        here = {queue.topic for queue, _ in self._here()}
+        return {topic: PipelineError(f"no route of topic {topic}") for topic in self.queues if topic not in here}
+
+    def bounds(self) -> dict[MessageQueue, Bounds]:
+        for error in self.absent().values():
+            raise error
+        return {queue: Bounds(life.first, life.end) for queue, life in self._here()}
+
+    def offsets(self, which: str) -> QueueOffsets:
+        found: QueueOffsets = {}
+        for queue, bounds in self.bounds().items():
+            set_offset(found, queue, bounds.first if which == EARLIEST else bounds.end)
+        return found
+
+    def seen(self) -> dict[MessageQueue, Seen]:
+        return {queue: Seen(life.first, life.end, life.messages[-1].store_timestamp if life.first < life.end else -1,
+                            self.is_master) for queue, life in self._here()}
+
+    def looks(self, wanted: Iterable[tuple[MessageQueue, int]]) -> dict[MessageQueue, Look]:
+        found, here = {}, dict(self._here())
+        for queue, offset in wanted:
+            self.asked += 1
+            life = here.get(queue)
+            if life is None or offset >= life.end:
+                found[queue] = Look(None, True, self.is_master)
+            elif offset < life.first:
+                found[queue] = Look(None, False, self.is_master)
+            else:
+                message = life.messages[offset]
+                found[queue] = Look(Mark(offset, message.commit_log_offset, message.store_timestamp), False,
+                                    self.is_master)
+        return found
+
+    def pull(self, queue: MessageQueue, offset: int) -> PullResult:
+        """Two messages at most, as a broker answers."""
+        life = dict(self._here()).get(queue)
+        if life is None:
+            raise PipelineError(f"topic {queue.topic} not exist")
+        if offset < life.first:
+            return PullResult(PullStatus.OFFSET_ILLEGAL, life.first, life.first, life.end)
+        if offset >= life.end:
+            following = offset if offset == life.end else life.end if life.first else 0
+            return PullResult(PullStatus.OFFSET_ILLEGAL, following, life.first, life.end)
+        found = life.messages[offset:offset + 2]
+        return PullResult(PullStatus.FOUND, offset + len(found), life.first, life.end, found)
+
+
+class DrivenQuery:
+    """A query of a FakeCluster; its offset stays, as JSON in a checkpoint does."""
+
+    def __init__(self, cluster: FakeCluster, **options: str) -> None:
+        self.cluster = cluster
+        self.offset: str | None = None
+        self.given = {"nameServer": "127.0.0.1:1", "subscribe": ",".join(cluster.queues), **options}
+        self.pending: tuple[str, str] | None = None  # a batch that was planned and not committed
+        self.restart()
+
+    def restart(self, **options: str) -> None:
+        """Go on in a new process, with other options."""
+        self.given |= options
+        given = Options(self.given, READ_OPTIONS, "rocketmq")
+        self.reader = ClusterStreamReader(given, table_schema(given))
+        self.reader._queues, self.cluster.options = self.cluster, given
+
+    def plan(self, most: int | None = None) -> tuple[str, str] | None:
+        """Plan the next batch, unless one is there: (begin, end), or nothing is new."""
+        if self.pending is None:
+            if self.offset is None:
+                self.offset = json.dumps(self.reader.initialOffset())
+            limit = ReadAllAvailable() if most is None else ReadMaxRows(most)
+            end = json.dumps(self.reader.latestOffset(json.loads(self.offset), limit))
+            self.pending = None if end == self.offset else (self.offset, end)
+        return self.pending
+
+    def read(self) -> list[MessageExt]:
+        """The messages of the batch that was planned, which is committed then."""
+        if self.pending is None:
+            return []
+        begin, end = self.pending
+        rows = [message for part in self.reader.partitions(json.loads(begin), json.loads(end))
+                for span in part.spans for message in self.reader._messages(self.cluster, span)]
+        self.offset, self.pending = end, None
+        return rows
+
+    def batch(self, most: int | None = None) -> list[MessageExt]:
+        """The messages of the next batch."""
+        self.plan(most)
+        return self.read()
+
+    def keys(self) -> list[str | None]:
+        """Those of the next batch."""
+        return [message.keys for message in self.batch()]
