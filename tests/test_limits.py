@@ -59,6 +59,8 @@ def tables() -> str:
          "the others wait for their turn"),
         ("requests of one connection that wait for a pool", f"{request_lines.LONG_LINE}, and "
          + size(request_lines.LONG_LINE_BYTES), "the connection is not read from until half of them are begun"),
+        ("requests of all connections to a port that wait for a pool", size(request_lines.MAX_WAITING_BYTES),
+         "SYSTEM_BUSY"),
         ("answers that a connection has not read", size(channel.HIGH_WATER_MARK) + " (`writeBufferHighWaterMark`)",
          "none of its requests is begun until they are read"),
         ("frames that have begun, of all connections", size(begun_frames.MAX_BEGUN_BYTES),

@@ -14,10 +14,25 @@ from rmqha.remoting.channel import Channel
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH
 from rmqha.remoting.request_processor import RequestTask
 
-# Differs: 4.9 serves what one connection asks with all threads of a pool, and queues answers without a limit
+# Differs: 4.9 serves what one connection asks with all threads of a pool, and queues requests by number, answers
+# without a limit
 SHARE = 4  # one connection has a quarter of a pool's threads at most, and as many places in its queue
 LONG_LINE = 256  # requests that wait, from which on the connection is not read from
 LONG_LINE_BYTES = FRAME_MAX_LENGTH  # that these take, likewise
+MAX_WAITING_BYTES = 16 * FRAME_MAX_LENGTH  # that those of all connections take, from which on new ones are refused
+
+
+class WaitingBytes:
+    """The bytes of all requests that wait, of any number of connections."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.sum = 0  # guarded by _lock
+
+    def add(self, size: int) -> None:
+        """So many more wait, or fewer."""
+        with self._lock:
+            self.sum += size
 
 
 class RequestLines:
@@ -28,6 +43,7 @@ class RequestLines:
 
     def __init__(self, refuse: Callable[[RequestTask, NamedThreadPool], None]) -> None:
         self._refuse = refuse
+        self.waiting_bytes = WaitingBytes()
         self._lines: dict[Channel, dict[NamedThreadPool, RequestLine]] = {}
 
     def submit(self, task: RequestTask, pool: NamedThreadPool) -> None:
@@ -35,7 +51,7 @@ class RequestLines:
         lines = self._lines.setdefault(task.channel, {})
         line = lines.get(pool)
         if line is None:
-            line = lines[pool] = RequestLine(task.channel, pool, self._refuse)
+            line = lines[pool] = RequestLine(task.channel, pool, self._refuse, self.waiting_bytes)
         line.submit(task)
 
     def closed(self, channel: Channel) -> None:
@@ -48,8 +64,8 @@ class RequestLine:
     """What one connection waits for, of one pool."""
 
     def __init__(self, channel: Channel, pool: NamedThreadPool,
-                 refuse: Callable[[RequestTask, NamedThreadPool], None]) -> None:
-        self._channel, self._pool, self._refuse = channel, pool, refuse
+                 refuse: Callable[[RequestTask, NamedThreadPool], None], all_bytes: WaitingBytes) -> None:
+        self._channel, self._pool, self._refuse, self._all_bytes = channel, pool, refuse, all_bytes
         self._share = max(1, pool.max_workers // SHARE)
         self._lock = threading.Lock()
         self._waiting: deque[RequestTask] = deque()  # guarded by _lock
@@ -64,9 +80,9 @@ class RequestLine:
         """One more at the end. By the IO thread."""
         pool = self._pool
         with self._lock:
-            if pool.queue_size() < pool.queue_capacity:
+            if pool.queue_size() < pool.queue_capacity and self._all_bytes.sum + task.size <= MAX_WAITING_BYTES:
                 self._waiting.append(task)
-                self._bytes += task.size
+                self._count(task.size)
                 refused = self._post()
             else:
                 refused = [task]
@@ -79,7 +95,7 @@ class RequestLine:
         """The connection is gone: nothing that waits is begun."""
         with self._lock:
             self._waiting.clear()
-            self._bytes = 0
+            self._count(-self._bytes)
             self._note_elsewhere()
 
     def _refuse_all(self, refused: list[RequestTask]) -> None:
@@ -87,6 +103,11 @@ class RequestLine:
             self._refuse(task, self._pool)
         if len(refused) > 1:  # all that waited
             self._channel.release()
+
+    def _count(self, size: int) -> None:
+        """Under _lock."""
+        self._bytes += size
+        self._all_bytes.add(size)
 
     def _note_elsewhere(self) -> None:
         """Under _lock."""
@@ -105,7 +126,8 @@ class RequestLine:
                 self._pool.submit(self._run)
             except RejectedExecutionError:
                 if not self._queued and not self._running:
-                    refused, self._waiting, self._bytes = list(self._waiting), deque(), 0
+                    refused, self._waiting = list(self._waiting), deque()
+                    self._count(-self._bytes)
                 break
             self._queued += 1
         self._note_elsewhere()
@@ -134,7 +156,7 @@ class RequestLine:
             self._is_still = not has_room
             if has_room:
                 task = self._waiting.popleft()
-                self._bytes -= task.size
+                self._count(-task.size)
                 self._running += 1
                 frees = self._holds and len(self._waiting) <= LONG_LINE // 2 and self._bytes <= LONG_LINE_BYTES // 2
                 self._holds = self._holds and not frees

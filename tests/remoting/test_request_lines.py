@@ -1,12 +1,14 @@
 """Answers that nobody reads, requests of one connection, and frames that have begun: no peer costs the others much."""
 import struct
 import threading
+from contextlib import ExitStack
 
 import pytest
 
 from rmqha.common.thread_pool import NamedThreadPool
 from rmqha.remoting import begun_frames, request_lines
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.protocol.remoting_sys_response_code import SYSTEM_BUSY
 from tests.remoting.support import Processor, Raw, echo, json_frame, running_server
 from tests.support.wait import wait_until
 
@@ -93,6 +95,34 @@ def test_no_request_of_a_closed_connection_is_begun(pool):
             other.send(json_frame(code=CODE, opaque=1000))
             assert other.read().opaque == 1000
         assert began == [0, 1000] and not server._request_lines._lines.get(None)
+
+
+def test_requests_that_wait_have_one_sum_however_many_connections_send_them(pool, monkeypatch):
+    monkeypatch.setattr(request_lines, "MAX_WAITING_BYTES", 5500, raising=False)
+    gate, began = threading.Event(), []
+
+    def wait_at_gate(channel, asked):
+        began.append(asked.opaque)
+        assert gate.wait(120)
+        return echo(channel, asked)
+    with running_server() as server, ExitStack() as stack:
+        server.register_processor(CODE, Processor(wait_at_gate), pool)
+        raws = [stack.enter_context(Raw(server)) for _ in range(12)]
+        frame = json_frame(b"x" * 1000, code=CODE)
+        for raw in raws[:9]:
+            raw.send(frame)
+        wait_until(lambda: len(began) == 4 and pool.queue_size() == 5)
+        for raw in raws[9:]:
+            raw.send(frame * 2)
+            raw.socket.settimeout(60)
+            assert [raw.read().code for _ in range(2)] == [SYSTEM_BUSY] * 2
+        sums = server._request_lines.waiting_bytes
+        assert 5000 < sums.sum <= 5500
+        raws[8].socket.close()
+        gate.set()
+        wait_until(lambda: sums.sum == 0 and pool.queue_size() == 0)
+        raws[-1].send(frame)
+        assert raws[-1].read().code == 0
 
 
 def test_pool_that_is_shut_down_refuses_all(pool):
