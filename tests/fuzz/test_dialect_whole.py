@@ -228,3 +228,11 @@ def test_campaign_reads_as_many_as_it_is_asked_and_ends_in_time(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["dialect", "--inputs", "50", "--seed", "1", "--seconds-max", "-1"])
     with pytest.raises(ValueError):  # nothing was read in no time
         dialect_campaign.main()
+
+
+def test_references_of_a_short_text_copy_little():
+    text = '{"a":[%s1],"b":[%s]}'
+    numbers, reference = "1," * 200, '{"$ref":"$.a"}'
+    assert fastjson.loads(text % (numbers, f"{reference},{reference}"))["b"] == [[1] * 201] * 2
+    with pytest.raises(FastjsonError, match="references to more than the text holds"):
+        fastjson.loads(text % (numbers, ",".join([reference] * 4)))
