@@ -32,7 +32,7 @@ class Fresh:
 
 def environment(home: Path) -> dict[str, str]:
     """What a shell has after a login: nothing of the tests' own environment but where packages come from."""
-    own = {str(ROOT / ".venv" / "bin"), os.path.dirname(os.environ.get("VIRTUAL_ENV", "")) or str(ROOT)}
+    own = {str(ROOT / ".venv" / "bin"), os.path.join(os.environ.get("VIRTUAL_ENV", str(ROOT)), "bin")}
     path = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if part not in own)
     kept = {name: value for name, value in os.environ.items() if name.startswith(_KEPT)}
     return {**kept, "PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "TERM": "xterm", "USER": "reader",

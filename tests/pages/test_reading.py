@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.pages.fresh import environment, fresh
 from tests.pages.output import CHOSEN_PORT, Differs, normal, wrong_with
 from tests.pages.page import COMMANDS, blocks_of, complete_commands, page_of, pages, read
 from tests.pages.shell import Done
 from tests.pages.walk import Scenario, Walk, named
+from tests.support.sources import ROOT
 
 PARTS = "shows parts of programs; docs/examples has whole ones, which tests/test_examples.py runs"
 SPARK = "needs Spark and Java; tests/pipeline runs what it describes"
@@ -213,3 +215,19 @@ def test_pages_of_this_checkout_are_read():
     assert [block.language for block in blocks["README.md"]] == ["indented", "indented", "python", "python"]
     assert sum(block.language in COMMANDS for block in blocks["docs/clusters.md"]) == 4
     assert {block.language for block in blocks["docs/testing.md"]} == {"python", "sh", "java", "go"}
+
+
+@pytest.mark.parametrize("required, outcome", [("0", pytest.skip.Exception), ("1", pytest.fail.Exception)])
+def test_pages_may_not_skip_where_they_are_required(required, outcome, monkeypatch, tmp_path):
+    monkeypatch.setenv("RMQHA_REQUIRE_PAGES", required)
+    monkeypatch.setattr("tests.pages.shell.why_not", lambda: "no namespaces")
+    with pytest.raises(outcome, match="no namespaces"):
+        fresh(tmp_path / "shared")
+
+
+def test_a_readers_environment_has_nothing_of_the_tests(monkeypatch, tmp_path):
+    for name in ("PYTHONPATH", "NAMESRV_ADDR", "PYTHONDONTWRITEBYTECODE", "ROCKETMQ_HOME", "VIRTUAL_ENV"):
+        monkeypatch.setenv(name, "/x")
+    monkeypatch.setenv("PATH", f"{ROOT / '.venv' / 'bin'}:/usr/bin")
+    found = environment(tmp_path)
+    assert "/x" not in found.values() and (found["HOME"], found["PATH"]) == (str(tmp_path), "/usr/bin")
