@@ -310,6 +310,18 @@ class Cluster(RuleBasedStateMachine):
 TestCluster = Cluster.TestCase
 
 
+def test_topic_that_the_broker_deleted_after_it_was_changed_here_stays_as_the_last_change_has_it():
+    cluster = Cluster()
+    cluster.begin()
+    addr, all_but_late = SERVERS[1], (ARRIVES, LATE)
+    for act in (lambda: cluster.update_topic("A", 1, 2, ALL_ARRIVE), lambda: cluster.delete_topic("A"),
+                lambda: cluster.wipe_write_perm(addr), lambda: cluster.change_owner(ALL_ARRIVE),
+                lambda: cluster.send_to_topic("B", all_but_late), lambda: cluster.add_write_perm(addr),
+                cluster.overtaken_comes_late):
+        act()
+        cluster.routes_are_the_originals()
+
+
 class OriginalServer:
     """A name server of the original: it knows no field of ours."""
 

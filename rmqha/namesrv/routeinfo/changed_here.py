@@ -51,11 +51,11 @@ class ChangedHere:
 
     def forget_all_but(self, broker_name: str, topics: Container[str], in_table: Iterable[str]) -> None:
         """The broker has these topics only; what else the table has of it stays as it is."""
-        gone = {topic for topic in in_table if topic not in topics}
+        for topic, _queue_data in self.of(broker_name):
+            if topic not in topics:
+                self.forget_topic(broker_name, topic)
+        gone = {topic for topic in in_table if topic not in topics}  # last: `forget_topic` takes a topic out of it
         if gone:
             self._gone[broker_name] = gone
         else:
             self._gone.pop(broker_name, None)
-        for topic, _queue_data in self.of(broker_name):
-            if topic not in topics:
-                self.forget_topic(broker_name, topic)
