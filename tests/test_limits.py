@@ -67,6 +67,8 @@ def tables() -> str:
          "the connection whose frame began first is closed"),
         ("connections to the replication port that have reported nothing", str(ha_service.MAX_WAITING),
          "the most silent one is closed"),
+        ("those of them whose questions about the log are answered, each by a thread", str(ha_service.MAX_COMPARING),
+         "the most silent one is closed"),
     )]
     return "\n".join(lines) + "\n"
 

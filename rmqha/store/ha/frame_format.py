@@ -31,6 +31,8 @@ class Greeting(Protocol[S_co]):
 
     is_over: bool
     rest: bytes  # what came behind it
+    reads_log: bool  # False: what needs bytes of the log to be answered is left in `rest`
+    waits: bool  # something is
 
     def receive(self, data: bytes | memoryview) -> Iterator[S_co]:
         """The steps that come of `data`."""

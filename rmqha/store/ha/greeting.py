@@ -73,6 +73,8 @@ class MasterGreeting:
     def __init__(self, held_range: Callable[[], Range], crc_of: CrcOf) -> None:
         self.is_over = False
         self.rest = b""  # not taken yet
+        self.reads_log = True
+        self.waits = False
         self._held_range = held_range
         self._crc_of = crc_of
         self._is_asked_for = False
@@ -106,6 +108,9 @@ class MasterGreeting:
         if found is None:
             return None
         said, used = found
+        self.waits = not self.reads_log and (isinstance(said, Question) or isinstance(said, Who) and said.tail_size > 0)
+        if self.waits:
+            return None
         self.rest = self.rest[used:]
         return self._converse(said)
 

@@ -118,7 +118,12 @@ class HAConnection:
         return self.read_socket_service.silence_ms()
 
     def begin_waiting(self) -> bool:
-        """Another thread reads for now, with `hear`, and calls `end_waiting` once. False when it is closing already."""
+        """Another thread reads for now, with `hear`, and calls `end_waiting` once. False when it is closing already.
+
+        It answers nothing that takes reading the log.
+        """
+        if self.frame_format.greeting is not None:
+            self.frame_format.greeting.reads_log = False
         with self._lock:
             if not self._closing:
                 self._threads += 1
@@ -134,6 +139,12 @@ class HAConnection:
     def hear(self) -> bool:
         """Read once, in place of the service that is not started yet; False when the connection has to be closed."""
         return self.read_socket_service.hear()
+
+    @property
+    def asks_for_log(self) -> bool:
+        """Whether the slave has asked what only the connection's own thread answers."""
+        greeting = self.frame_format.greeting
+        return greeting is not None and greeting.waits
 
     def expired(self) -> bool:
         """Whether the slave has been silent for too long, which is logged."""
@@ -295,6 +306,10 @@ class ReadSocketService(ServiceThread):
         # poll, not epoll: no descriptor of its own, so a connection costs exactly one
         with QuickPollSelector() as selector:
             selector.register(self.connection.socket, selectors.EVENT_READ)
+            if self._greeting is not None:
+                self._greeting.reads_log = True
+                if not self._take(b""):  # what has waited for this thread
+                    return
             while not self.stopped:
                 if selector.select(_SELECT_MS / 1000) and not self.hear():
                     return
@@ -330,7 +345,10 @@ class ReadSocketService(ServiceThread):
         if count == 0:
             log.info("read socket[%s] < 0", self.connection.client_addr)
             return False
-        data: bytes | memoryview = self._buffer[:count]
+        return self._take(self._buffer[:count])
+
+    def _take(self, data: bytes | memoryview) -> bool:
+        """Take over what was read; False when the connection has to be closed."""
         try:
             if self._greeting is not None and not (data := self._greet(self._greeting, data)):
                 return not self.connection.closing

@@ -61,6 +61,7 @@ _FORGET_REFUSED_MS = 60_000
 _MAX_REFUSED = 100
 # Differs: 4.9 has two threads for whoever connects
 MAX_WAITING = 128  # connections that have reported nothing yet; of more, those that were silent for longest are closed
+MAX_COMPARING = 16  # those of them whose questions about the log are being answered; likewise
 # accept() with these: the connection is gone already, or this process can't take one now.
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # the listening socket can't be used any more
@@ -389,7 +390,8 @@ class HAService:
 class AcceptSocketService(ServiceThread):
     """Listens to slaves, makes a HAConnection of each, and hears it until its first report is a good one.
 
-    So a peer that says nothing costs no thread, and no more than MAX_WAITING of them cost a descriptor.
+    So a peer that says nothing costs no thread, and no more than MAX_WAITING of them cost a descriptor. One that has
+    its log compared has a thread of its own for that, MAX_COMPARING of them at most: checksums take their time.
     However its thread ends, the port is closed then; `on_failed` is told when nobody had asked it to.
 
     Like 4.9 it knows no identity: a slave that comes back while its half-open connection lives is served twice until
@@ -409,6 +411,7 @@ class AcceptSocketService(ServiceThread):
         self._allowed_peers = AllowedPeers(None)  # set by begin_accept
         self._refused_limit = RateLimit(_ERROR_INTERVAL_MS)
         self._waiting: dict[HAConnection, None] = {}  # have reported nothing yet, the first come first; this thread's
+        self._comparing: list[HAConnection] = []  # have threads, and had reported nothing; this thread's
 
     def begin_accept(self) -> None:
         """Bind and listen on haListenPort of all addresses; port 0 takes a free one. PortError when that can't be."""
@@ -457,10 +460,23 @@ class AcceptSocketService(ServiceThread):
             goes_on = False
         if not goes_on:
             self._close(selector, connection)
-        elif connection.has_reported:
+        elif connection.has_reported or connection.asks_for_log:
             self._leave(selector, connection)
+            if not connection.has_reported:
+                self._make_room_to_compare(connection)
             connection.start()
             connection.end_waiting()
+
+    def _make_room_to_compare(self, connection: HAConnection) -> None:
+        self._comparing = [one for one in self._comparing if not (one.closing or one.has_reported)]
+        if len(self._comparing) == MAX_COMPARING:
+            oldest = max(self._comparing, key=lambda one: one.silence_ms())
+            self._comparing.remove(oldest)
+            if self._refused_limit.allow("comparing"):
+                log.warning("more than %d connections have their logs compared, the most silent is closed: %s, %d ms",
+                            MAX_COMPARING, oldest.client_addr, oldest.silence_ms())
+            oldest.close()
+        self._comparing.append(connection)
 
     def _close(self, selector: selectors.BaseSelector, connection: HAConnection) -> None:
         self._leave(selector, connection)

@@ -10,9 +10,10 @@ import pytest
 
 from rmqha.common.round import Round
 from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.ha import ha_connection, ha_handshake, ha_service
+from rmqha.store.ha import frame_format, ha_connection, ha_handshake, ha_service
 from rmqha.store.ha.ha_connection import HAConnection, WriteSocketService
 from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.log_tail import read_tail
 from tests.store.ha.support import SEGMENT, FakeStore, Peer, open_descriptors, running
 from tests.support.wait import wait_until
 
@@ -490,6 +491,54 @@ def test_connections_that_report_nothing_cost_no_thread_and_the_most_silent_go(m
         master.put(10)
         assert slave.read_data_frame()[0] >= 5000
     wait_until(lambda: not waiting)
+
+
+def questions(end, count):
+    """What a slave says that has its log of `end` bytes compared, and asks `count` questions at once."""
+    question = ha_handshake.encode_question(ha_handshake.Question(0, [ha_handshake.Block(end, 1)]))
+    who = ha_handshake.encode_who_compares(ha_handshake.WhoCompares("c/b/1", 0, end))
+    return ha_handshake.ASK + who + question * count
+
+
+@pytest.mark.parametrize("said", [questions(5000, 100), ha_handshake.ASK + ha_handshake.encode_who(
+    ha_handshake.Who("c/b/1", 5000, 1000, 1))], ids=["blocks", "a tail"])
+def test_comparing_a_log_keeps_no_other_connection_waiting(said, monkeypatch):
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def slow(*arguments):
+        asked.set()
+        assert may_answer.wait(60)
+        return read_tail(*arguments)
+
+    monkeypatch.setattr(frame_format, "read_tail", slow)
+    store = FakeStore(haHousekeepingInterval=60_000)
+    for seed in range(5):
+        store.put(1000, seed)
+    with running(store), Peer.connect(store) as comparing:
+        comparing.send(said)
+        assert asked.wait(60)
+        try:
+            with Peer.connect(store) as slave:
+                slave.report(4000)
+                assert slave.read_data_frame()[0] == 4000
+        finally:
+            may_answer.set()
+
+
+def test_connections_that_compare_have_few_threads_and_the_most_silent_goes(master, monkeypatch):
+    monkeypatch.setattr(ha_service, "MAX_COMPARING", 3)
+    before = set(threading.enumerate())
+    with ExitStack() as stack:
+        peers = [stack.enter_context(Peer.connect(master)) for _ in range(10)]
+        for peer in peers:
+            peer.send(questions(5000, 1))
+            assert peer.read_frame()[0] == ha_handshake.HELLO_OFFSET
+            assert peer.read_frame()[0] == ha_handshake.ANSWER_OFFSET
+            wait_until(lambda: len(set(threading.enumerate()) - before) <= 3)
+        assert all(peer.is_closed() for peer in peers[:7])
+        peers[-1].send(ha_handshake.encode_finding(ha_handshake.Finding(ha_handshake.Verdict.DIVERGED, 0)))
+        assert peers[-1].read_frame()[0] == ha_handshake.VERDICT_OFFSET
+    wait_until(lambda: not master.ha_service.connection_list)
 
 
 def test_connection_that_reports_nothing_expires(master):

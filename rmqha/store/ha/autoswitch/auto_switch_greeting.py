@@ -47,6 +47,7 @@ class MasterEpochGreeting:
     def __init__(self, local_broker_id: int, is_master: Callable[[], bool], log_end: Callable[[], LogEnd]) -> None:
         self.is_over = False  # also after a refusal
         self.rest = b""  # not taken yet
+        self.reads_log = self.waits = False  # nothing here needs bytes of the log
         self._local_broker_id = local_broker_id
         self._is_master = is_master
         self._log_end = log_end
