@@ -58,3 +58,32 @@ def test_only_lost_properties_are_holes(tmp_path, begin, size, torn):
         file.write(bytes(size))
     original, other = broker("java", "master", tmp_path / "master"), broker("rmqha", "slave", tmp_path / "slave")
     assert Power._keeps_holes(original, other, end) is torn
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_logs_are_compared_when_the_last_record_is_written(tmp_path, monkeypatch, is_written):
+    for name in ("master", "slave"):
+        with open_store(tmp_path / name) as store:
+            assert store.put_message(message(body=bytes(range(1, 256)) * 6)).is_ok
+    master, slave = (broker("rmqha", name, tmp_path / name) for name in ("master", "slave"))
+    end = master.log_end()
+    file = next(slave.commit_log.iterdir())
+    whole = next(master.commit_log.iterdir()).read_bytes()
+    file.write_bytes(whole[:end - 500] + bytes(len(whole) - end + 500))
+    if not is_written:
+        monkeypatch.setattr(verdict, "_WRITE_MS", 50)
+        with pytest.raises(verdict.Violation, match=f"B: commit logs differ at offset {end - 500}"):
+            verdict._equal_range(master, slave, end)
+        return
+    compare = store_compare.compare_commit_logs
+    monkeypatch.setattr(store_compare, "compare_commit_logs", lambda *logs: _then(
+        lambda: compare(*logs), lambda: file.write_bytes(whole)))
+    assert verdict._equal_range(master, slave, end) == (0, end)
+
+
+def _then(first, second):
+    """`first`, and `second` after it, whatever comes of it."""
+    try:
+        return first()
+    finally:
+        second()

@@ -9,6 +9,7 @@
 """
 import time
 from collections.abc import Callable
+from typing import cast
 
 from tests.faults.log_copy import LogCopy
 from tests.faults.pair_broker import Broker
@@ -18,6 +19,7 @@ from tests.support.wait import wait_until
 
 _SHOWN = 3
 _SETTLE_MS = 60_000
+_WRITE_MS = 10_000  # for what a slave is about to write
 _JAVA_IS_ASKED_EACH_S = 0.1
 
 
@@ -119,6 +121,23 @@ def end_of(broker: Broker, copy: LogCopy) -> Callable[[], int]:
     return asked
 
 
+def _equal_range(master: Broker, slave: Broker, end: int) -> tuple[int, int]:
+    """The range that both logs hold, which is the same in both once the slave has written all of it: the head of its
+    last record is in the file before the record's last byte, and the end of a log that grows is told by heads."""
+    differs: list[AssertionError] = []
+
+    def compared() -> tuple[int, int] | None:
+        try:
+            return store_compare.compare_commit_logs(master.commit_log, slave.commit_log, end)
+        except AssertionError as failure:
+            differs[:] = [failure]
+            return None
+    try:
+        return cast(tuple[int, int], wait_until(compared, _WRITE_MS))
+    except AssertionError:
+        raise Violation(f"B: {differs[0]}") from differs[0]
+
+
 def check_equal(master: Broker, slave: Broker, copies: dict[str, LogCopy]) -> tuple[int, int]:
     """Invariant B once the slave has caught up with a master that takes nothing meanwhile. The range that both hold."""
     end, its_end = end_of(master, copies["master"])(), end_of(slave, copies["slave"])
@@ -129,10 +148,7 @@ def check_equal(master: Broker, slave: Broker, copies: dict[str, LogCopy]) -> tu
     behind = end_of(slave, copies["slave"])()
     if behind != end:
         raise Violation(f"B: the slave's log ends at {behind}, beyond the master's {end}")
-    try:
-        begin, end = store_compare.compare_commit_logs(master.commit_log, slave.commit_log, end)
-    except AssertionError as failure:
-        raise Violation(f"B: {failure}") from failure
+    begin, end = _equal_range(master, slave, end)
     for broker in (master, slave):
         check_records(broker, copies[broker.base_name], end)
     return begin, end
