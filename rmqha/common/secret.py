@@ -34,7 +34,8 @@ class Secret:
         return hmac.compare_digest(self._text.encode("utf-8", "surrogatepass"),
                                    other._text.encode("utf-8", "surrogatepass"))
 
-    __hash__ = None  # type: ignore[assignment]  # a hash says whether two are the same
+    def __hash__(self) -> int:
+        return 0  # settings that hold one are keys of sets; another hash would say whether two are the same
 
     def __repr__(self) -> str:
         return HIDDEN

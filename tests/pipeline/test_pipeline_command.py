@@ -75,7 +75,7 @@ def test_archive_and_restore_give_the_log_back(run, store, tmp_path):
     assert "nothing new since offset" in run("archive", store, tmp_path / "archive").output
     assert "60 messages and" in (result := run("verify", tmp_path / "archive")).output
     assert result.exit_code == 0 and "the archive is whole" in result.output
-    assert "is no time" in run("restore", tmp_path / "archive", tmp_path / "out", "--until", "soon").output
+    assert "is not a valid time" in run("restore", tmp_path / "archive", tmp_path / "out", "--until", "soon").output
     assert "give OUT, or --topic" in run("restore", tmp_path / "archive").output
     result = run("restore", tmp_path / "archive", tmp_path / "out", "--until", "2100-01-01")
     assert result.exit_code == 0 and "every CRC is as the manifests say" in result.output
