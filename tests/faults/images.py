@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from tests.faults.network import run
+from tests.support.programs import not_installed
 
 _SIZE = 1 << 30  # sparse
 _PAGE = 4096
@@ -26,9 +27,9 @@ _OPTIONS = "loop,commit=6000,noatime"
 @functools.cache
 def why_not() -> str | None:
     """The reason why loop devices can't be had here; None when they can."""
-    missing = [tool for tool in ("mkfs.ext4", "mount", "umount") if shutil.which(tool) is None]
-    if missing:
-        return f"not installed: {', '.join(missing)}"
+    missing = not_installed("mkfs.ext4", "mount", "umount")
+    if missing is not None:
+        return missing
     if os.geteuid() != 0:
         return "needs root to mount loop devices"
     folder = Path(tempfile.mkdtemp(prefix="faults-loop-"))

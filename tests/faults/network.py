@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from tests.support.programs import not_installed
+
 T = TypeVar("T")
 
 MASTER_HA_IP, SLAVE_HA_IP = "10.255.0.1", "10.255.0.2"
@@ -31,9 +33,9 @@ def run(*command: str, check: bool = True) -> str:
 @functools.cache
 def why_not() -> str | None:
     """The reason why there can't be namespaces with a link that can be cut here; None when there can."""
-    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
-    if missing:
-        return f"not installed: {', '.join(missing)}"
+    missing = not_installed(*_TOOLS)
+    if missing is not None:
+        return missing
     if os.geteuid() != 0:
         return "needs root for network namespaces"
     try:

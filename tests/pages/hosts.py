@@ -8,7 +8,6 @@ import contextlib
 import functools
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -20,6 +19,7 @@ import psutil
 
 from tests.pages.fresh import environment
 from tests.support.processes import end_with_parent
+from tests.support.programs import not_installed
 from tests.support.wait import wait_until
 
 _TOOLS = ("ip", "unshare", "nsenter", "chroot", "mount")
@@ -200,9 +200,9 @@ def _run(*command: str) -> str:
 @functools.cache
 def why_not() -> str | None:
     """The reason why there can't be hosts here; None when there can."""
-    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
-    if missing:
-        return f"not installed: {', '.join(missing)}"
+    missing = not_installed(*_TOOLS)
+    if missing is not None:
+        return missing
     try:
         with tempfile.TemporaryDirectory() as folder, Hosts(Path(folder), ["10.0.0.1", "10.0.0.2"]) as hosts:
             wait_until(lambda: _reaches(hosts["10.0.0.1"], "10.0.0.2"), 60_000, "one host reaches the other")

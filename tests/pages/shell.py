@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from tests.support.processes import _die_with_parent
+from tests.support.programs import not_installed
 from tests.support.wait import wait_until
 
 COMMAND_MS, PROMPT_MS = 240_000, 240_000
@@ -32,9 +33,9 @@ _ERRORS = ("Traceback (most recent call last)", '  File "<stdin>", line ')
 @functools.cache
 def why_not() -> str | None:
     """The reason why pages can't be run here; None when they can."""
-    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
-    if missing:
-        return f"not installed: {', '.join(missing)}"
+    missing = not_installed(*_TOOLS)
+    if missing is not None:
+        return missing
     if os.geteuid() != 0:
         return "needs root for namespaces"
     tried = subprocess.run([*_unshare(), "sh", "-c", "ip link set lo up && mount -t tmpfs none /mnt"],

@@ -9,12 +9,13 @@ import fcntl
 import functools
 import hashlib
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.programs import not_installed
 
 VERSION = "4.9.7"
 _PAUSE_S = 5
@@ -45,10 +46,7 @@ _CLASSES = {
 
 def why_unavailable() -> str | None:
     """The reason why the real RocketMQ can't run here, None when it can."""
-    missing = [tool for tool in ("java", "javac") if shutil.which(tool) is None]
-    if not (_cache() / "lib.complete").exists() and shutil.which("mvn") is None:
-        missing.append("mvn")
-    return f"not installed: {', '.join(missing)}" if missing else None
+    return not_installed("java", "javac", *(() if (_cache() / "lib.complete").exists() else ("mvn",)))
 
 
 def namesrv_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:

@@ -7,12 +7,12 @@ sends is told. This process reaches every node whatever is cut. Needs root.
 """
 import functools
 import os
-import shutil
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
 from tests.faults.network import run
+from tests.support.programs import not_installed
 
 _FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
 
@@ -20,9 +20,9 @@ _FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
 @functools.cache
 def why_not() -> str | None:
     """The reason why there can't be namespaces with cuts here; None when there can."""
-    missing = [tool for tool in ("ip", "nsenter", "unshare") if shutil.which(tool) is None]
-    if missing:
-        return f"not installed: {', '.join(missing)}"
+    missing = not_installed("ip", "nsenter", "unshare")
+    if missing is not None:
+        return missing
     if os.geteuid() != 0:
         return "needs root for network namespaces"
     try:
