@@ -1,5 +1,4 @@
 """What a controller knows of the replicas of one broker name: one small JSON document, the unit of each change."""
-
 from __future__ import annotations
 
 import json

@@ -66,7 +66,7 @@ class StreamPlanner:
     def __init__(self, fail_on_data_loss: bool) -> None:
         self._fail_on_data_loss = fail_on_data_loss
         self._warned: dict[object, object] = {}  # queue or topic -> the occurrence that was logged
-        # Where data loss is allowed: what a batch that was planned could not read. The next one begins there.
+        # Where data loss is allowed: the queues of which a planned batch could not read all. The next one begins there.
         self._unread: dict[MessageQueue, tuple[Position, int]] = {}
 
     def plan(self, queues: Queues, known: Mapping[MessageQueue, Position], stop_at: Mapping[MessageQueue, int] | None,
@@ -212,7 +212,7 @@ def _ends(judged: _Judged, seen: Mapping[MessageQueue, Seen], stop_at: Mapping[M
 
 def _positions(queues: Queues, ends: Mapping[MessageQueue, int], seen: Mapping[MessageQueue, Seen],
                same: Mapping[MessageQueue, Position]) -> tuple[dict[MessageQueue, Position], set[MessageQueue]]:
-    """Return (the positions at these offsets with what tells another life of the queue, the queues that are gone).
+    """Return (the positions at these offsets with the evidence of the queue's life, the queues that are gone).
     Those of `same` stay.
     """
     found = {queue: same.get(queue, Position(end)) for queue, end in ends.items()}
@@ -227,7 +227,7 @@ def _positions(queues: Queues, ends: Mapping[MessageQueue, int], seen: Mapping[M
 
 def _others(queues: Queues, known: Mapping[MessageQueue, Position], findings: Mapping[MessageQueue, Finding],
             seen: dict[MessageQueue, Seen], taken: Mapping[MessageQueue, int]) -> set[MessageQueue]:
-    """Return the queues that have another message before the position. What a slave says of one is noted in `seen`."""
+    """Return the queues that have another message before the position. A slave's answer for one is noted in `seen`."""
     wanted = [(queue, each.offset - 1) for queue, each in known.items() if queue in seen and queue not in findings
               and needs_look(each, seen[queue], taken.get(queue, 0) > 0)]
     found = set()

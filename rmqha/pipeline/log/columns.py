@@ -162,7 +162,7 @@ class BlockColumns:
         return ((self._rows["sysFlag"] & message_sys_flag.COMPRESSED_FLAG) != 0) & (self._body_length > 0)
 
     def _inflated(self, first: int) -> tuple[list[bytes | None], int]:
-        """(the packed bodies of the rows from `first` on, inflated; the row behind the last that a batch has room for).
+        """(the packed bodies of the rows from `first` on, inflated; the row after the last that a batch has room for).
         """
         plain: list[bytes | None] = []
         left = BATCH_BODIES

@@ -11,7 +11,7 @@ LONGEST_BODY = MAX_DECOMPRESSED_SIZE  # no client of ours could read a longer on
 LONGEST_TEXT = 32 << 20
 LONGEST_LINE = LONGEST_BODY // 3 * 4 + (1 << 20)
 _SKIPPED_AT_ONCE = 1 << 16
-LONGEST_SKIPPED = 1 << 30  # bytes of a line: what has no end within these is not an input of lines
+LONGEST_SKIPPED = 1 << 30  # bytes of a line; an input without the end of a line within these is not one of lines
 
 
 class LineTooLongError(ValueError):

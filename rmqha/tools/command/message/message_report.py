@@ -58,7 +58,7 @@ def print_msg(
 
 
 def create_body_file(msg: MessageExt, number: int = 0) -> Path:
-    """Write the body into a file named by the message's id; what has the name is replaced. OSError."""
+    """Write the body into a file named by the message's id; a file of that name is replaced. OSError."""
     # Differs: an id comes out of the message's properties; one that is more than a file's name gives way to the
     # offset id
     name = msg.msg_id or ""
