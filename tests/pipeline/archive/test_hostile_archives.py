@@ -121,7 +121,9 @@ def many(text: bytes) -> MemoryFiles:
     return files
 
 
-@pytest.mark.parametrize("text", [b"", b"no gzip", gzip.compress(b"{}")[:-9], gzip.compress(b"x" * 100)[:20] + b"?"])
+@pytest.mark.parametrize("text", [b"", b"no gzip", gzip.compress(b"{}", mtime=0)[:-9],
+                                  gzip.compress(b"x" * 100, mtime=0)[:20] + b"?"],
+                         ids=["empty", "no gzip", "cut within its sum", "wrong within"])
 def test_damaged_files_of_many_manifests_are_told(text):
     with pytest.raises(PipelineError, match="holds no manifests of an archive|is no manifest of an archive"):
         Manifests(many(text)).last()
