@@ -198,19 +198,21 @@ def slow(data: bytes) -> object:
 
 
 def quick(data: bytes) -> object:
+    fastjson.parse("{a:0}")
     if data == b"{a:0}":
         return None
     return sum(number for _ in range(len(data)) for number in range(30))
 
 
-def test_campaign_names_what_costs_most_and_counts_nothing_that_is_fixed():
+def test_campaign_names_what_costs_most_and_counts_nothing_that_is_fixed_or_not_parsed():
     def late(data: bytes) -> object:
         sum(range(100_000))
         return quick(data)
 
     texts = [Text("cheap", "[1]".ljust), Text("costly", "{[[".ljust)]
-    campaign = Campaign(1, {"quick": quick, "late": late, "slow": slow})
-    campaign.run(400, texts=texts, shares={64: 0.9, 250: 0.1})
+    unparsed = {f"unparsed {number}": len for number in range(9)}
+    campaign = Campaign(1, {"quick": quick, "late": late, "slow": slow, **unparsed})
+    campaign.run(1600, texts=texts, shares={64: 0.9, 250: 0.1})
     found = campaign.worst(10)
     assert found and {(one.reader, one.text.name) for one in found} == {("slow", "costly")}
     lines = report(campaign, 10)
