@@ -117,8 +117,8 @@ class Campaign:
             if one.is_read and one.is_parsed:
                 costs.setdefault(one.size, []).append(one.cost)
         together = statistics.median(cost for some in costs.values() for cost in some)
-        return {one.size: statistics.median(costs[one.size]) if len(costs.get(one.size, ())) >= FEW else together
-                for one in self.readings}
+        return {size: statistics.median(costs[size]) if len(costs.get(size, ())) >= FEW else together
+                for size in {one.size for one in self.readings}}
 
     def worst(self, times: float) -> list[Reading]:
         """Those that cost more than `times` the median of their size, in each of some runs; the costliest first."""
