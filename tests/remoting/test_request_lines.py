@@ -109,9 +109,12 @@ def test_requests_that_wait_have_one_sum_however_many_connections_send_them(pool
         server.register_processor(CODE, Processor(wait_at_gate), pool)
         raws = [stack.enter_context(Raw(server)) for _ in range(12)]
         frame = json_frame(b"x" * 1000, code=CODE)
-        for raw in raws[:9]:
+        for raw in raws[:4]:
             raw.send(frame)
-        wait_until(lambda: len(began) == 4 and pool.queue_size() == 5)
+        wait_until(lambda: len(began) == 4)  # until a thread has begun one, it waits, too
+        for raw in raws[4:9]:
+            raw.send(frame)
+        wait_until(lambda: pool.queue_size() == 5)
         for raw in raws[9:]:
             raw.send(frame * 2)
             raw.socket.settimeout(60)

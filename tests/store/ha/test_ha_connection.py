@@ -584,9 +584,8 @@ def test_thread_names_are_javas(master):
     with Peer.connect(master) as peer:
         peer.report(5000)
         peer.read_data_frame()
-        names = {thread.name for thread in threading.enumerate()}
-        assert {"AcceptSocketService", "GroupTransferService", "HAClient", "ReadSocketService",
-                "WriteSocketService"} <= names
+        names = {"AcceptSocketService", "GroupTransferService", "HAClient", "ReadSocketService", "WriteSocketService"}
+        wait_until(lambda: names <= {thread.name for thread in threading.enumerate()})
 
 
 def test_state_of_a_connection_is_visible(master):
