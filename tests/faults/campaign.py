@@ -33,7 +33,7 @@ from tests.faults.quiet import Idle, Probes
 from tests.faults.stops import Stop
 from tests.faults.tails import Tail
 from tests.support import ports
-from tests.support.processes import end_with_parent
+from tests.support.start_as import end_with_parent
 
 _LOWEST_PORT, _HIGHEST_PORT = 23_000, 32_000
 _KINDS = (Kill, AtPoints, Link, Power, Stop, ThroughProxy, Sync, Full, Tail, Liars, Clock, Descriptors, Probes, Idle)

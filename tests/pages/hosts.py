@@ -8,7 +8,6 @@ import contextlib
 import functools
 import os
 import shlex
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,8 +17,8 @@ from types import TracebackType
 import psutil
 
 from tests.pages.fresh import environment
-from tests.support.processes import end_with_parent
 from tests.support.programs import not_installed
+from tests.support.start_as import killed_with_parent
 from tests.support.wait import wait_until
 
 _TOOLS = ("ip", "unshare", "nsenter", "chroot", "mount")
@@ -84,9 +83,10 @@ class Host:
         for own in _OWN:
             (folder / own).mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
-            [*bridge, "unshare", "--net", "--mount", "--pid", "--uts", "--fork", "--kill-child", "sh", "-c", _ROOT,
-             "sh", str(folder), str(shared), self._cable, *(str(path) for place in places.items() for path in place)],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=_dies_with_us)
+            killed_with_parent([
+                *bridge, "unshare", "--net", "--mount", "--pid", "--uts", "--fork", "--kill-child", "sh", "-c", _ROOT,
+                "sh", folder, shared, self._cable, *(path for place in places.items() for path in place)]),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         said = self._process.stdout.readline()
         if said != "ready\n":
             raise OSError(f"no host {address}: {said}{self._process.stdout.read()}")
@@ -137,8 +137,8 @@ class Hosts:
     def __init__(self, folder: Path, addresses: Iterable[str], places: Mapping[Path, Path] | None = None) -> None:
         self._made: list[Host] = []
         unshare = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user", "--mount"]), "--net"]
-        self._bridge = subprocess.Popen([*unshare, "sh", "-c", _BRIDGE], stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, text=True, preexec_fn=_dies_with_us)
+        self._bridge = subprocess.Popen(killed_with_parent([*unshare, "sh", "-c", _BRIDGE]), stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True)
         try:
             said = self._bridge.stdout.readline()
             if said != "ready\n":
@@ -184,10 +184,6 @@ def _namespace(process: int) -> str | None:
         return os.readlink(f"/proc/{process}/ns/pid")
     except OSError:  # ended, or somebody else's
         return None
-
-
-def _dies_with_us() -> None:
-    end_with_parent(signal.SIGKILL)
 
 
 def _run(*command: str) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.processes import _die_with_parent
 from tests.support.programs import not_installed
+from tests.support.start_as import killed_with_parent
 from tests.support.wait import wait_until
 
 COMMAND_MS, PROMPT_MS = 240_000, 240_000
@@ -90,9 +90,9 @@ class Machine:
         self._network = os.open("/proc/self/ns/net", os.O_RDONLY)
         with open(self._commands / "driver.out", "wb") as out:
             self._process = subprocess.Popen(
-                [*_unshare(), "bash", "--noprofile", "--norc", "-c", _DRIVER, "bash", fifo, self.copy, self.clone],
-                env=self._env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with_parent,
-                pass_fds=[self._network])
+                killed_with_parent([*_unshare(), "bash", "--noprofile", "--norc", "-c", _DRIVER, "bash", fifo,
+                                    self.copy, self.clone]),
+                env=self._env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=[self._network])
         return self
 
     def __enter__(self) -> "Machine":

@@ -99,7 +99,8 @@ def test_repair_a_slave(walk_of):
         file.write(b"x")
         file.seek(data.index(b"KEYS", data.index(bodies[7])) + 5)
         file.write(b"x")
-    walk.types("1. Find out", SLAVE, codes={"bin/rmqha check ha": 2}, differs=[QUEUE])
+    scrubbed = Differs(r"2 records of its log are not its master's[^;]*; broker-a's slave 10\.0\.0\.3:10911: ", "")
+    walk.types("1. Find out", SLAVE, codes={"bin/rmqha check ha": 2}, differs=[QUEUE, scrubbed])
     walk.types("2. Stop the slave, and look", SLAVE, codes={"bin/rmqha store repair": 1}, differs=[QUEUE])
     walk.types("3. Repair, and start", SLAVE, again={"bin/rmqha check ha": "OK"})
     assert log.read_bytes()[:len(data)] == data

@@ -16,6 +16,7 @@ from rmqha.pipeline.options import PipelineError
 from rmqha.pipeline.outputs import check_file, check_folder, local_path
 from rmqha.pipeline.spark_errors import first_line, told_by_spark, told_by_task
 from tests.pipeline.test_pipeline_command import run, store  # noqa: F401, fixtures
+from tests.support import start_as
 from tests.support.ports import free_port
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until
@@ -152,10 +153,9 @@ def test_spark_is_not_heard_unless_asked_for(store):
 
 
 def test_an_interrupt_at_the_start_ends_it_and_leaves_no_jvm(tmp_path):
-    process = subprocess.Popen([sys.executable, "-m", "rmqha.launch", "rmqha", "pipeline", "audit", str(tmp_path),
-                                str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "PYTHONPATH": str(ROOT)}, preexec_fn=lambda: signal.signal(
-                                   signal.SIGINT, signal.default_int_handler))
+    words = [sys.executable, "-m", "rmqha.launch", "rmqha", "pipeline", "audit", tmp_path, tmp_path]
+    process = subprocess.Popen(start_as.command(words, ctrl_c=True), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     own, children = psutil.Process(process.pid), []
     wait_until(lambda: children.extend(own.children()) or children, 60_000, "the JVM is started")
     process.send_signal(signal.SIGINT)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support import real_rocketmq
-from tests.support.processes import ServerProcess, _die_with_parent
+from tests.support.processes import ServerProcess
+from tests.support.start_as import killed_with_parent
 
 VERSION = "5.1.4"
 _SOURCES = Path(__file__).resolve().parent / "java" / "src5"
@@ -63,8 +64,8 @@ class AutoSwitchStore:
     def start(self) -> "AutoSwitchStore":
         """Open the store; it has no role yet."""
         with open(self._server.output_file, "ab") as err:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err,
-                                             text=True, start_new_session=True, preexec_fn=_die_with_parent)
+            self._process = subprocess.Popen(killed_with_parent(self._command), stdin=subprocess.PIPE,
+                                             stdout=subprocess.PIPE, stderr=err, text=True, start_new_session=True)
         self.port = int(self._answer())
         return self
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support import real_rocketmq
-from tests.support.processes import _die_with_parent
+from tests.support.start_as import killed_with_parent
 from tests.support.wait import wait_until
 
 _SOURCES = Path(__file__).resolve().parent / "java" / "integration" / "src"
@@ -83,9 +83,9 @@ class IntegrationRunner:
                    f"-Drocketmq.client.logRoot={self._folder}/clientlogs", "-Drocketmq.client.logLevel=WARN",
                    "-cp", f"{classes}:{lib}/*", _MAIN]
         with self._output.open("ab") as output, self._answers.open("ab") as answers:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=answers, stderr=output, text=True,
-                                             encoding="utf-8", cwd=self._folder, start_new_session=True,
-                                             preexec_fn=_die_with_parent)
+            self._process = subprocess.Popen(killed_with_parent(command), stdin=subprocess.PIPE, stdout=answers,
+                                             stderr=output, text=True, encoding="utf-8", cwd=self._folder,
+                                             start_new_session=True)
 
     def _answered(self, begin: int) -> str:
         """Whole lines since byte `begin`."""

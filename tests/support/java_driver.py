@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support import real_rocketmq
-from tests.support.processes import ServerProcess, _die_with_parent
+from tests.support.processes import ServerProcess
+from tests.support.start_as import killed_with_parent
 from tests.support.wait import wait_until
 
 
@@ -114,8 +115,8 @@ class JavaDriver:
         server = self._server
         with open(server.output_file, "ab") as err:
             self._process = subprocess.Popen(
-                server.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True, env=server._env,
-                encoding="utf-8", cwd=server.output_file.parent, start_new_session=True, preexec_fn=_die_with_parent)
+                killed_with_parent(server.command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err,
+                text=True, env=server._env, encoding="utf-8", cwd=server.output_file.parent, start_new_session=True)
         threading.Thread(target=self._read, name="java-driver-reader", daemon=True).start()
         self._jobs[0].result()
         return self

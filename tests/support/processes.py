@@ -1,32 +1,14 @@
 """A server process of a test: started until it says so, killed for certain, its output kept for the failure report."""
-import ctypes
 import os
-import signal
 import subprocess
 from pathlib import Path
 
 import psutil
 
+from tests.support import start_as
 from tests.support.wait import wait_until
 
-_PR_SET_PDEATHSIG = 1
 _TAIL_BYTES = 6000
-
-
-def end_with_parent(number: int) -> None:
-    """From now on this process gets the signal `number` when the thread that made it ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
-
-
-def with_ctrl_c() -> None:
-    """For `preexec_fn`: takes Ctrl-C and the end of a terminal, which shells and nohup may have had ignored."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-
-
-def _die_with_parent() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have had it ignored
-    end_with_parent(signal.SIGKILL)
 
 
 class ServerProcess:
@@ -54,8 +36,8 @@ class ServerProcess:
         with open(self.output_file, "ab") as out:
             begin = out.tell()
             self.process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=self._env,
-                cwd=self._folder, start_new_session=True, preexec_fn=_die_with_parent)
+                start_as.killed_with_parent(self.command), stdin=subprocess.DEVNULL, stdout=out,
+                stderr=subprocess.STDOUT, env=self._env, cwd=self._folder, start_new_session=True)
         return begin
 
     def _is_ready(self, begin: int) -> bool:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rmqha.testing import RemoteRocketMQ
-from tests.support.processes import with_ctrl_c
+from tests.support import start_as
 from tests.support.sources import ROOT
 
 COMMAND = [sys.executable, "-m", "rmqha.testing.server"]
@@ -14,8 +14,8 @@ COMMAND = [sys.executable, "-m", "rmqha.testing.server"]
 
 def start(*arguments, stdin=subprocess.PIPE):
     """The process, and the name server that it names."""
-    process = subprocess.Popen([*COMMAND, *arguments], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True, cwd=ROOT, preexec_fn=with_ctrl_c)
+    process = subprocess.Popen(start_as.command([*COMMAND, *arguments], ctrl_c=True), stdin=stdin,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     line = process.stdout.readline()
     assert line.startswith("NAMESRV_ADDR="), process.communicate()
     return process, RemoteRocketMQ(line.removeprefix("NAMESRV_ADDR=").strip())

@@ -20,7 +20,7 @@ from rmqha.tools.cluster.ports import free_port_block
 from rmqha.tools.cluster.processes import find
 from rmqha.tools.local_cluster import LocalCluster
 from rmqha.tools.quickstart import find_conf
-from tests.support.processes import with_ctrl_c
+from tests.support import start_as
 from tests.support.wait import wait_until
 from tests.tools.cluster.support import command, environment, nodes, rmqha
 
@@ -97,9 +97,8 @@ def test_cluster_goes_on_comes_back_with_its_data_and_is_deleted(home):
 def test_the_end_of_a_terminal_ends_no_server(home):
     leader, terminal = pty.openpty()
     script = f"{' '.join(command('up', '--wait', '--masters', 1, '--slaves', 0))}; sleep 99"
-    shell = subprocess.Popen(["setsid", "--ctty", "sh", "-c", script], stdin=terminal, stdout=terminal,
-                             stderr=terminal, env=environment(home), cwd=home,
-                             preexec_fn=with_ctrl_c)
+    shell = subprocess.Popen(start_as.command(["setsid", "--ctty", "sh", "-c", script], ctrl_c=True), stdin=terminal,
+                             stdout=terminal, stderr=terminal, env=environment(home), cwd=home)
     os.close(terminal)
     seen = b""
     while b"export NAMESRV_ADDR" not in seen:
@@ -108,8 +107,8 @@ def test_the_end_of_a_terminal_ends_no_server(home):
     assert shell.wait(60) == -signal.SIGHUP
     assert {node["state"] for node in nodes(home).values()} == {"running"}
     log = home / "rmqha" / "default" / "logs" / "broker-a" / "broker.log"
-    follower = subprocess.Popen(command("logs", "broker-a", "-f", "--file", "broker"), stdout=subprocess.PIPE,
-                                text=True, env=environment(home), cwd=home, preexec_fn=with_ctrl_c)
+    follower = subprocess.Popen(start_as.command(command("logs", "broker-a", "-f", "--file", "broker"), ctrl_c=True),
+                                stdout=subprocess.PIPE, text=True, env=environment(home), cwd=home)
     assert "boot success" in next(line for line in follower.stdout if "boot" in line)
     with open(log, "a") as opened:
         opened.write("2026-01-01 00:00:00 WARN main - something new\n")

@@ -10,7 +10,7 @@ import pytest
 
 from rmqha.tools.messages import produce, queue_feed
 from rmqha.tools.store.output import counted
-from tests.support.processes import with_ctrl_c
+from tests.support import start_as
 from tests.support.wait import wait_until
 
 yaml = pytest.importorskip("yaml")
@@ -61,8 +61,8 @@ def test_properties_of_nothing_are_refused(line):
 
 def process_of(line, *arguments, **streams):
     """A command in a process of its own, for signals and for input that does not end."""
-    return subprocess.Popen([sys.executable, "-m", "rmqha.tools.rmqha_command", *map(str, arguments), "-n",
-                             line.namesrv], stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=with_ctrl_c,
+    words = [sys.executable, "-m", "rmqha.tools.rmqha_command", *map(str, arguments), "-n", line.namesrv]
+    return subprocess.Popen(start_as.command(words, ctrl_c=True), stdin=subprocess.PIPE, stderr=subprocess.PIPE,
                             **streams)
 
 
@@ -262,9 +262,9 @@ def test_tail_follows_until_it_is_interrupted(line, tmp_path):
     line.ok("produce", "-t", "Tail", "-m", "before")
     out = tmp_path / "out"
     with open(out, "wb") as stream, subprocess.Popen(
-            [sys.executable, "-m", "rmqha.tools.rmqha_command", "tail", "-t", "Tail", "--from", "-1", "-f", "%s\\n",
-             "-n", line.namesrv], stdout=stream, stderr=subprocess.PIPE, env={**os.environ},
-            preexec_fn=with_ctrl_c) as process:
+            start_as.command([sys.executable, "-m", "rmqha.tools.rmqha_command", "tail", "-t", "Tail", "--from", "-1",
+                              "-f", "%s\\n", "-n", line.namesrv], ctrl_c=True),
+            stdout=stream, stderr=subprocess.PIPE, env={**os.environ}) as process:
         try:
             wait_until(lambda: out.read_text() == "before\n", 20_000, "what was there")
             line.ok("produce", "-t", "Tail", "-m", "after")
