@@ -39,7 +39,7 @@ def cannot_answer(path: str) -> int:
 def test_help(path, option):
     if not needs_extra(COMMANDS[path]):
         result = run(path, option)
-        assert result.exit_code == 0 and result.output.startswith("Usage: ")
+        assert result.exit_code == 0 and result.output.startswith("Usage: "), result.output
     assert path == "rmqha" or COMMANDS[path].get_short_help_str(200)
 
 
