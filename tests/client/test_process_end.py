@@ -61,8 +61,12 @@ def started_admin(admin):
     admin.api.get_broker_cluster_info(3000)
     return Started()
 
+class LoopThatNobodyCloses(asyncio.SelectorEventLoop):
+    def __del__(self):  # Python's own fails when its sockets were collected first
+        pass
+
 def in_loop(client):
-    asyncio.new_event_loop().run_until_complete(client.start())
+    LoopThatNobodyCloses().run_until_complete(client.start())
     return Started()
 
 client = eval(MAKE)
