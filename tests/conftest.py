@@ -92,6 +92,21 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
             report.sections.append((f"output of {node.name}", node.tail()))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Iterator[None]:
+    """What a test has logged or failed with may hold half a surrogate pair, which can't be sent to the process that
+    reports: it would end this one."""
+    return _sendable((yield))
+
+
+def _sendable(value: object) -> object:
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_sendable(key): _sendable(each) for key, each in value.items()}
+    return type(value)(map(_sendable, value)) if isinstance(value, (list, tuple)) else value
+
+
 @contextmanager
 def _killed_at_the_end() -> Iterator[list]:
     started: list = []

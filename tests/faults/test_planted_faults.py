@@ -18,8 +18,9 @@ FOUND_BY = {
     "lone_record_in_pieces": ("stop", (NOBODY, ("lone_record_in_pieces",)), "slave"),
     "first_ack_unchecked": ("liars", (("first_ack_unchecked",), NOBODY), "A: "),
 }
-CYCLES = 12  # at most; with the first seed they are found in the first few, nearly always
-SEEDS = (2, 3, 4)  # a lone record may arrive in one piece twelve times
+CYCLES = 12  # at most; with this seed they are found in the first few
+SEED = 2
+MORE_SEEDS = {"lone_record_in_pieces": (3, 4)}  # where a life may not meet the fault: each record came in one piece
 
 
 @pytest.mark.timeout(600)
@@ -30,7 +31,7 @@ def test_planted_fault_is_found(plant, tmp_path):
     reason = campaign.KINDS[kind].why_not()
     if reason:
         pytest.skip(reason)
-    for seed in SEEDS:
+    for seed in (SEED, *MORE_SEEDS.get(plant, ())):
         outcome = campaign.run_life(campaign.Life(kind, ("rmqha", "rmqha"), seed, CYCLES, tmp_path / f"life{seed}",
                                                  plants=plants))
         if outcome.failure:
