@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import schedule
+from tests.support import own_threads, schedule
 
 _SECONDS: Counter[str] = Counter()  # that each test file took
 
@@ -19,7 +19,8 @@ settings.load_profile("patient")
 
 
 def pytest_configure() -> None:
-    """Processes that run tests side by side take their ports from ranges of their own."""
+    """Processes that run tests side by side take their ports from ranges of their own; each notes its threads."""
+    own_threads.note_starts()
     from tests.support import ports
     worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if worker is not None:
@@ -57,6 +58,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         items[:] = schedule.longest_first(items)
     _skip_without_java(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Threads that are started from here on are the test's."""
+    own_threads.begin_test()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

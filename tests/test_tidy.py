@@ -138,6 +138,15 @@ def test_short_waits_are_found():
     assert sorted(found) == [2, 3, 4]
 
 
+def test_tests_count_their_own_threads():
+    """Those of the process are those of earlier tests and of shared servers, too, which start one when they like."""
+    whole_process = {"tests/support/own_threads.py", "tests/client/test_process_end.py", "tests/test_tidy.py"}
+    counts = re.compile(r"\b(active_count|threading\.enumerate)\(")
+    wrong = [f"{path}:{number}" for path in paths("tests") if path not in whole_process
+             for number, line in enumerate(lines(path), 1) if counts.search(line)]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_library_does_not_print():
     wrong = [f"{path}:{node.lineno}" for path, found in nodes().items() for node in found
              if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"

@@ -1,13 +1,13 @@
 """AsyncConsumer at rmqha's own brokers."""
 import asyncio
 import selectors
-import threading
 from collections import Counter
 
 import pytest
 
 from rmqha import ConsumeFromWhere, Message, MessageModel, MessageSelector, MQClientException, Producer
 from rmqha.aio import AsyncConsumer
+from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -260,9 +260,9 @@ def test_wrong_use_is_told_and_leaves_no_thread(servers):
             with pytest.raises(MQClientException, match="maybe started once"):
                 await consumer.start()
         await consumer.close()  # idempotent
-    before = set(threading.enumerate())
+    before = own_threads()
     asyncio.run(scenario())
-    wait_until(lambda: not [thread for thread in set(threading.enumerate()) - before
+    wait_until(lambda: not [thread for thread in own_threads() - before
                             if thread.name.startswith(("ConsumeMessage", "PullMessage", "Rebalance"))])
 
 

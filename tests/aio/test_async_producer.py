@@ -1,6 +1,5 @@
 """AsyncProducer at rmqha's own brokers."""
 import asyncio
-import threading
 
 import pytest
 
@@ -22,6 +21,7 @@ from rmqha import (
 from rmqha.aio import AsyncProducer
 from rmqha.aio.loop_inbox import LoopInbox
 from tests.support.in_process import start_broker
+from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 
 
@@ -83,9 +83,9 @@ def test_without_a_name_server_a_send_fails_and_no_thread_is_left():
             assert producer._permits._value == 1_000
         with pytest.raises(MQClientException, match="maybe started once"):
             await producer.start()
-    before = set(threading.enumerate())
+    before = own_threads()
     asyncio.run(scenario())
-    wait_until(lambda: set(threading.enumerate()) <= before)
+    wait_until(lambda: own_threads() <= before)
 
 
 class Held:

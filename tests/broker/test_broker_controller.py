@@ -1,6 +1,5 @@
 """A broker's life in one process."""
 import socket
-import threading
 
 import pytest
 
@@ -9,6 +8,7 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import bodies, new_controller, running_broker
+from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 
 
@@ -30,13 +30,13 @@ def test_two_brokers_fit_in_one_process(tmp_path):
 
 
 def test_nothing_is_left_running_after_shutdown(tmp_path):
-    before = set(threading.enumerate())
+    before = own_threads()
     with running_broker(tmp_path) as broker:
         broker.send("Topic")
         broker.pull("Topic", 5)
         broker.heartbeat("group", "Topic")
         broker.call(request_code.GET_BROKER_RUNTIME_INFO)
-    wait_until(lambda: set(threading.enumerate()) <= before, 60_000, "all threads ended")
+    wait_until(lambda: own_threads() <= before, 60_000, "all threads ended")
 
 
 def test_shutdown_twice_and_before_start_is_fine(tmp_path):
@@ -46,7 +46,7 @@ def test_shutdown_twice_and_before_start_is_fine(tmp_path):
 
 
 def test_taken_port_is_an_error_and_leaves_nothing(tmp_path):
-    before = set(threading.enumerate())
+    before = own_threads()
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
@@ -55,7 +55,7 @@ def test_taken_port_is_an_error_and_leaves_nothing(tmp_path):
         with pytest.raises(OSError):
             controller.start()
         controller.shutdown()
-    wait_until(lambda: set(threading.enumerate()) <= before, 60_000, "all threads ended")
+    wait_until(lambda: own_threads() <= before, 60_000, "all threads ended")
 
 
 def test_broker_may_be_known_by_a_name(tmp_path):

@@ -19,6 +19,7 @@ from rmqha.common.protocol import response_code
 from rmqha.common.protocol.body.consume_message_directly_result import CMResult
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, MessageModel
 from rmqha.remoting.exception import RemotingException
+from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 
 OK, LATER = ConsumeConcurrentlyStatus.CONSUME_SUCCESS, ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -459,7 +460,7 @@ def test_admins_see_what_a_consumer_does_and_can_make_it_consume_and_go_back(ser
 
 
 def test_clients_leave_no_thread_behind(servers, make_topic):
-    before = set(threading.enumerate())
+    before = own_threads()
     topic = make_topic("Thread")
     with DefaultMQProducer(servers.unique("p"), servers.namesrv) as running:
         running.send(Message(topic, b"x"))
@@ -471,11 +472,11 @@ def test_clients_leave_no_thread_behind(servers, make_topic):
 def _threads_since(before):
     """Threads that were not there before, but for those of the servers' pools."""
     pools_of_servers = ("Pull", "Send", "Query", "Admin", "Heartbeat", "Netty", "RemotingExecutor")
-    return [thread for thread in set(threading.enumerate()) - before if not thread.name.startswith(pools_of_servers)]
+    return [thread for thread in own_threads() - before if not thread.name.startswith(pools_of_servers)]
 
 
 def test_consumer_that_cannot_reach_its_name_server_leaves_no_thread_behind():
-    before = set(threading.enumerate())
+    before = own_threads()
     consumer = DefaultMQPushConsumer("alone", "127.0.0.1:1", lambda messages: OK)
     consumer.subscribe("T")
     with pytest.raises(RemotingException), consumer:

@@ -24,6 +24,7 @@ from rmqha.client.producer.transaction_listener import LocalTransactionState
 from rmqha.common import mix_all
 from rmqha.common.message.message import Message
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 
 
@@ -171,7 +172,7 @@ def test_each_asynchronous_send_is_answered_once_when_the_client_ends(servers):
                                   lambda _messages: ConsumeConcurrentlyStatus.CONSUME_SUCCESS),
 ], ids=["producer", "consumer"])
 def test_interrupt_while_a_client_starts_leaves_no_thread(make, monkeypatch):
-    client, before = make(), set(threading.enumerate())
+    client, before = make(), own_threads()
     real = MQClientInstance.start
 
     def start(factory):
@@ -182,7 +183,7 @@ def test_interrupt_while_a_client_starts_leaves_no_thread(make, monkeypatch):
     try:
         with pytest.raises(KeyboardInterrupt):
             client.start()
-        assert set(threading.enumerate()) - before
+        assert own_threads() - before
     finally:
         client.shutdown()
-    wait_until(lambda: not set(threading.enumerate()) - before, 60_000, "its threads have ended")
+    wait_until(lambda: not own_threads() - before, 60_000, "its threads have ended")

@@ -9,6 +9,7 @@ from rmqha.common import stop_signal
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.stop_signal import StopSignal, interrupted_later
 from rmqha.common.thread_pool import NamedThreadPool
+from tests.support.own_threads import own_threads
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ class _Service(ServiceThread):
 
 @pytest.mark.usefixtures("interruptible")
 def test_interrupt_while_a_thread_starts_leaves_one_that_can_be_ended(monkeypatch):
-    service, pool, before = _Service(), NamedThreadPool("pool_", 1, 10), threading.active_count()
+    service, pool, before = _Service(), NamedThreadPool("pool_", 1, 10), len(own_threads())
     real = threading.Thread.start
 
     def start(thread):
@@ -132,7 +133,7 @@ def test_interrupt_while_a_thread_starts_leaves_one_that_can_be_ended(monkeypatc
         for begin in (service.start, lambda: pool.submit(str)):
             with pytest.raises(KeyboardInterrupt):
                 begin()
-    assert service.is_alive() and threading.active_count() == before + 2
+    assert service.is_alive() and len(own_threads()) == before + 2
     service.shutdown()
     pool.shutdown()
-    assert threading.active_count() == before
+    assert len(own_threads()) == before

@@ -5,6 +5,7 @@ import pytest
 
 from rmqha.common import thread_pool
 from rmqha.common.work_ahead import WorkAhead, usable_cores
+from tests.support.own_threads import own_threads
 
 
 def test_a_machine_has_cores():
@@ -19,7 +20,7 @@ def test_each_call_is_done_once_and_gives_its_own_result(threads):
         assert [each.take() for each in begun] == list(range(200))
         assert begun[7].take() == 7
     assert sorted(done) == list(range(200))
-    assert not any(thread.name.startswith("Ahead_") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("Ahead_") for thread in own_threads())
 
 
 @pytest.mark.parametrize("threads", [0, 1])

@@ -1,6 +1,5 @@
 """A whole name server within the test's process, over sockets."""
 import json
-import threading
 
 import pytest
 
@@ -9,6 +8,7 @@ from rmqha.common.protocol import request_code
 from rmqha.namesrv import namesrv_startup
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.server_config import ServerConfig
+from tests.support.own_threads import own_threads
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 
@@ -57,7 +57,7 @@ def test_requests_are_served_by_javas_threads(new_server):
     controller = new_server()
     with client(controller) as connection:
         assert route_code(connection) == 17
-    names = {thread.name for thread in threading.enumerate()}
+    names = {thread.name for thread in own_threads()}
     assert {"RemotingExecutorThread_1", "NSScheduledThread1"} <= names
 
 
@@ -100,15 +100,15 @@ def test_two_name_servers_live_in_one_process(new_server):
 
 def test_taken_port_is_an_error_and_leaves_no_thread(new_server, tmp_path):
     port = new_server().local_listen_port
-    before = set(threading.enumerate())
+    before = own_threads()
     controller = NamesrvController(NamesrvConfig(kvConfigPath=str(tmp_path / "kv")), ServerConfig(listenPort=port))
     with pytest.raises(OSError):
         namesrv_startup.start(controller)
-    assert not {thread for thread in threading.enumerate() if thread not in before}
+    assert not own_threads() - before
 
 
 def test_shutdown_twice_is_shutdown_once(new_server):
-    before = set(threading.enumerate())
+    before = own_threads()
     controller = new_server()
     with client(controller) as connection:
         route_code(connection)
@@ -116,7 +116,7 @@ def test_shutdown_twice_is_shutdown_once(new_server):
         with pytest.raises((EOFError, OSError)):
             connection.read_frame()
     controller.shutdown()
-    wait_until(lambda: not set(threading.enumerate()) - before, what="all threads ended")
+    wait_until(lambda: not own_threads() - before, what="all threads ended")
 
 
 def test_test_environment_asks_the_product_environment(new_server, monkeypatch):

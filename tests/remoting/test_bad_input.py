@@ -26,6 +26,7 @@ from tests.remoting.support import (
     running_client,
     running_server,
 )
+from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 
 CLOSED = {
@@ -138,11 +139,11 @@ def test_a_thousand_slow_peers_cost_nobody_else(served):
 def test_connects_and_closes_leave_nothing(served):
     server, _ = served
     before = len(os.listdir("/proc/self/fd"))
-    threads = threading.active_count()
+    threads = len(own_threads())
     for _ in range(500):
         socket.create_connection(("127.0.0.1", server.local_listen_port)).close()
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before, 60_000, "descriptors are back")
-    assert threading.active_count() <= threads
+    assert len(own_threads()) <= threads
     assert_unharmed(served)
 
 

@@ -9,6 +9,7 @@ from rmqha.remoting import http_port, metrics_port
 from rmqha.remoting.common.listening import PortError
 from rmqha.remoting.http_port import HttpPort
 from rmqha.remoting.metrics_port import MetricsPort
+from tests.support.own_threads import own_threads
 from tests.support.scrape import http_get
 from tests.support.wait import wait_until
 
@@ -170,9 +171,9 @@ def test_ipv6_address():
 
 
 def test_without_a_port_nothing_is_opened():
-    made, before = MetricsPort("127.0.0.1", None, Subject), threading.active_count()
+    made, before = MetricsPort("127.0.0.1", None, Subject), len(own_threads())
     made.start()
-    assert made.local_port == 0 and not made.is_alive and threading.active_count() == before
+    assert made.local_port == 0 and not made.is_alive and len(own_threads()) == before
     made.shutdown()
 
 

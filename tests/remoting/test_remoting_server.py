@@ -23,6 +23,7 @@ from tests.remoting.support import (
     running_client,
     running_server,
 )
+from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 
 
@@ -311,13 +312,13 @@ def test_shutdown_twice_and_without_a_start():
 
 
 def test_shutdown_closes_connections_and_ends_threads():
-    before = set(threading.enumerate())
+    before = own_threads()
     with running_server(Listener()) as server, Raw(server) as raw:
         raw.send(json_frame())
         raw.read()
         server.shutdown()
         assert raw.is_closed()
-    assert set(threading.enumerate()) <= before
+    assert own_threads() <= before
 
 
 def test_port_that_is_taken_is_an_error(server):

@@ -10,6 +10,7 @@ from rmqha.store import reput_message_service
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.recovery_base import RecoveryBase
 from tests.store.support import FILE_SIZE, bodies, crash, message, new_store, open_store, put, tree, wait_dispatched
+from tests.support.own_threads import own_threads
 
 RECORDS = 60
 
@@ -285,10 +286,8 @@ def test_lock_is_the_one_that_java_takes(tmp_path):
 
 
 def test_nothing_is_left_behind_by_a_store_that_was_closed(tmp_path):
-    import threading
-
     def state():
-        return len(os.listdir("/proc/self/fd")), threading.active_count()
+        return len(os.listdir("/proc/self/fd")), len(own_threads())
 
     write(tmp_path / "warm")
     before = state()

@@ -9,6 +9,7 @@ from rmqha.store import commit_log_recovery, span_dispatcher
 from rmqha.store.bulk import bulk
 from rmqha.store.commit_log_recovery import CommitLogRecovery, DamagedCommitLogError
 from tests.store.support import FILE_SIZE, message, new_store, put, tree, wait_dispatched
+from tests.support.own_threads import own_threads
 
 TOPICS = ("T", "U")
 
@@ -37,7 +38,7 @@ def recovered(written, root, cores, monkeypatch, caplog, change):
     original, look_over = CommitLogRecovery._finish, CommitLogRecovery._look_over_file
 
     def finish(self, files, process_offset, *rest):
-        assert not any(thread.name.startswith("RecoverCommitLogThread_") for thread in threading.enumerate())
+        assert not any(thread.name.startswith("RecoverCommitLogThread_") for thread in own_threads())
         noted.append((process_offset, dict(self._last_queue_offsets)))
         original(self, files, process_offset, *rest)
 

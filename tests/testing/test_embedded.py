@@ -3,7 +3,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -15,6 +14,7 @@ from rmqha.testing import EmbeddedError, EmbeddedRocketMQ, node
 from rmqha.testing.ports import free_broker_port
 from rmqha.testing.temporary_folder import TemporaryFolder
 from rmqha.testing.topology import parse_topology
+from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 from tests.testing.support import bodies, consuming, producing, send
 
@@ -34,14 +34,14 @@ def mq(started):
 
 
 def test_it_takes_little_room_and_leaves_nothing(tmp_path):
-    threads = set(threading.enumerate())
+    threads = own_threads()
     for _ in range(2):
         with EmbeddedRocketMQ(store_dir=tmp_path) as mq:
             assert list(tmp_path.iterdir())
             assert sum(file.stat().st_blocks * 512 for file in tmp_path.rglob("*")) < 200_000
             assert mq.messages("orders") == []
         assert not list(tmp_path.iterdir())
-    wait_until(lambda: set(threading.enumerate()) <= threads, 10_000, "all threads are gone")
+    wait_until(lambda: own_threads() <= threads, 10_000, "all threads are gone")
 
 
 def test_message_comes_back_as_it_was_sent_in_the_order_of_queues_and_offsets(mq):

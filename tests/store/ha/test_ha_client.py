@@ -1,7 +1,6 @@
 """The slave's side, against a master that speaks byte by byte."""
 import gc
 import logging
-import threading
 import time
 import weakref
 
@@ -11,6 +10,7 @@ from rmqha.store.ha import ha_client
 from rmqha.store.ha.ha_client import parse_address
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from tests.store.ha.support import SEGMENT, FakeMaster, FakeStore, open_descriptors, record, running
+from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 
 
@@ -320,7 +320,7 @@ def test_addresses_are_parsed():
 
 
 def test_shutdown_interrupts_every_wait(master):
-    threads, descriptors = threading.active_count(), open_descriptors()
+    threads, descriptors = len(own_threads()), open_descriptors()
     for address in (None, master.address, "192.0.2.1:10912", "127.0.0.1:1"):
         store = FakeStore()
         with running(store):
@@ -328,7 +328,7 @@ def test_shutdown_interrupts_every_wait(master):
             peer = master.accept() if address == master.address else None
         if peer is not None:
             peer.close()
-    wait_until(lambda: threading.active_count() <= threads)
+    wait_until(lambda: len(own_threads()) <= threads)
     wait_until(lambda: open_descriptors() <= descriptors)
 
 

@@ -15,6 +15,7 @@ from rmqha.store.ha.ha_connection import HAConnection, WriteSocketService
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.log_tail import read_tail
 from tests.store.ha.support import SEGMENT, FakeStore, Peer, open_descriptors, running
+from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 
 
@@ -437,7 +438,7 @@ def test_hole_in_the_log_is_refused_after_the_housekeeping_interval():
 
 
 def test_connections_come_and_go_without_a_trace(master):
-    threads, descriptors = threading.active_count(), open_descriptors()
+    threads, descriptors = len(own_threads()), open_descriptors()
     for number in range(10_000):
         sock = socket.socket()
         sock.connect(("127.0.0.1", master.ha_service.ha_listen_port))
@@ -450,7 +451,7 @@ def test_connections_come_and_go_without_a_trace(master):
             with Peer.connect(master) as peer:
                 peer.report(5000)
                 peer.read_data_frame()
-    wait_until(lambda: master.ha_service.connection_list == () and threading.active_count() <= threads
+    wait_until(lambda: master.ha_service.connection_list == () and len(own_threads()) <= threads
                and open_descriptors() <= descriptors, 60_000)
     wait_until(lambda: master.ha_service.connection_count.get() == 0)
     with Peer.connect(master) as peer:  # and the port still serves
@@ -473,8 +474,8 @@ def test_connections_that_report_nothing_cost_no_thread_and_the_most_silent_go(m
         slave.report(5000)
         slave.read_data_frame()
         # the writer is started first, and may have sent before the reader runs
-        wait_until(lambda: {"ReadSocketService", "WriteSocketService"} <= {one.name for one in threading.enumerate()})
-        threads = set(threading.enumerate())
+        wait_until(lambda: {"ReadSocketService", "WriteSocketService"} <= {one.name for one in own_threads()})
+        threads = own_threads()
         peers = []
         for number in range(60):
             peers.append(stack.enter_context(Peer.connect(master)))
@@ -482,7 +483,7 @@ def test_connections_that_report_nothing_cost_no_thread_and_the_most_silent_go(m
             own = "%s:%d" % peers[-1].sock.getsockname()  # who comes, or is heard, later is less silent
             wait_until(lambda own=own: own in heard if said else own in [one.client_addr for one in list(waiting)])
             wait_until(lambda count=number + 1: len(waiting) == min(count, 20))
-        assert set(threading.enumerate()) <= threads
+        assert own_threads() <= threads
         wait_until(lambda: master.ha_service.connection_count.get() == 21)
         assert all(peer.is_closed() for peer in peers[:40])
         if not said:
@@ -527,14 +528,14 @@ def test_comparing_a_log_keeps_no_other_connection_waiting(said, monkeypatch):
 
 def test_connections_that_compare_have_few_threads_and_the_most_silent_goes(master, monkeypatch):
     monkeypatch.setattr(ha_service, "MAX_COMPARING", 3)
-    before = set(threading.enumerate())
+    before = own_threads()
     with ExitStack() as stack:
         peers = [stack.enter_context(Peer.connect(master)) for _ in range(10)]
         for peer in peers:
             peer.send(questions(5000, 1))
             assert peer.read_frame()[0] == ha_handshake.HELLO_OFFSET
             assert peer.read_frame()[0] == ha_handshake.ANSWER_OFFSET
-            wait_until(lambda: len(set(threading.enumerate()) - before) <= 3)
+            wait_until(lambda: len(own_threads() - before) <= 3)
         assert all(peer.is_closed() for peer in peers[:7])
         peers[-1].send(ha_handshake.encode_finding(ha_handshake.Finding(ha_handshake.Verdict.DIVERGED, 0)))
         assert peers[-1].read_frame()[0] == ha_handshake.VERDICT_OFFSET
@@ -549,21 +550,21 @@ def test_connection_that_reports_nothing_expires(master):
 
 
 def test_serving_connections_come_and_go_without_a_trace(master):
-    threads, descriptors = threading.active_count(), open_descriptors()
+    threads, descriptors = len(own_threads()), open_descriptors()
     for number in range(100):
         with Peer.connect(master) as peer:
             peer.report(5000)
             if number % 2:
                 peer.read_data_frame()
     wait_until(lambda: master.ha_service.connection_count.get() == 0)
-    wait_until(lambda: threading.active_count() <= threads)
+    wait_until(lambda: len(own_threads()) <= threads)
     wait_until(lambda: open_descriptors() <= descriptors)
     wait_until(lambda: master.shares == 0)
     wait_until(lambda: master.ha_service.wait_notify_object.waiting_threads == 0)
 
 
 def test_shutdown_closes_connections_and_joins_their_threads():
-    threads, descriptors = threading.active_count(), open_descriptors()
+    threads, descriptors = len(own_threads()), open_descriptors()
     store = FakeStore()
     store.put(1000)
     with running(store):
@@ -572,7 +573,7 @@ def test_shutdown_closes_connections_and_joins_their_threads():
             peer.report(0)
             peer.read_data_frame()
         wait_until(lambda: store.ha_service.connection_count.get() == 5)
-    wait_until(lambda: threading.active_count() <= threads)
+    wait_until(lambda: len(own_threads()) <= threads)
     assert all(peer.is_closed() for peer in peers)
     for peer in peers:
         peer.close()
@@ -585,7 +586,7 @@ def test_thread_names_are_javas(master):
         peer.report(5000)
         peer.read_data_frame()
         names = {"AcceptSocketService", "GroupTransferService", "HAClient", "ReadSocketService", "WriteSocketService"}
-        wait_until(lambda: names <= {thread.name for thread in threading.enumerate()})
+        wait_until(lambda: names <= {thread.name for thread in own_threads()})
 
 
 def test_state_of_a_connection_is_visible(master):

@@ -9,6 +9,7 @@ from rmqha.store.ha import ha_client
 from rmqha.store.ha.rate_limit import RateLimit
 from rmqha.store.put_message_result import PutMessageStatus
 from tests.store.ha.support import BIG_SEGMENT, SEGMENT, FakeStore, follow, running, served
+from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 
 
@@ -161,13 +162,13 @@ def test_services_start_again_after_shutdown():
 
 
 def test_shutdown_without_start_and_twice():
-    before = set(threading.enumerate())
+    before = own_threads()
     store = FakeStore()
     store.ha_service.shutdown()
     with running(store):
         pass
     store.ha_service.shutdown()
-    assert not set(threading.enumerate()) - before
+    assert not own_threads() - before
 
 
 def test_many_putting_threads_and_a_slave_agree():

@@ -1,6 +1,5 @@
 """A master with several slaves: what one of them does changes nothing for the others."""
 import select
-import threading
 
 import pytest
 
@@ -8,6 +7,7 @@ from rmqha.store.ha import ha_connection
 from rmqha.store.ha.group_transfer_service import ANY_SLAVE
 from rmqha.store.ha.ha_connection import WriteSocketService
 from tests.store.ha.support import FakeStore, Peer, running
+from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 
 
@@ -163,11 +163,11 @@ def test_no_slave_follows_when_puts_ask_for_more_than_any_one(monkeypatch, keys)
 
 def test_a_shutdown_does_not_wait_for_what_gathers(monkeypatch):
     busy(monkeypatch, 60_000)
-    before = set(threading.enumerate())
+    before = own_threads()
     store = FakeStore()
     with running(store), Peer.connect(store) as first, Peer.connect(store) as second:
         writers = two_slaves(store, first, second)
         wait_until(lambda: writers.of(second).gathers)
         store.ha_service.shutdown()
-        left = set(threading.enumerate()) - before
+        left = own_threads() - before
         assert not [thread for thread in left if thread.name.endswith("SocketService")]
