@@ -129,7 +129,7 @@ class Bystander:
 
     def __init__(self, server: str, address: str, pid: int, account: tuple[str, str] | None, tls: bool = False):
         self.told = Told(server)
-        self._door, self._tls = server.rpartition(" ")[2], tls and server.startswith("rmqha")
+        self._door, self._tls = server.rpartition(" ")[2], tls and not server.startswith("java ")
         self._address, self._pid, self._account = address, pid, account
         self._is_broker = server.endswith("broker")
         self._stopped = threading.Event()

@@ -3,8 +3,9 @@
 Costly and broken requests go to a name server and a broker over several connections, and to all other doors of a
 cluster (the fast port, a controller, the ports of replication and metrics, a console), while a bystander in another
 process asks and sends every few milliseconds. The verdict is bad when the bystander has waited too long (with --java:
-by more than half a second longer than the one beside 4.9.7, which gets the same inputs), when memory grows with the
-inputs, when threads or descriptors stay, or a server dies. Inputs that were under way during a long wait are sent
+by more than half a second longer than the one beside 4.9.7, which gets the same inputs, or, at a door that 4.9.7 has
+not, than the one beside servers of rmqha that get none), when memory grows with the inputs, when threads or
+descriptors stay, or a server dies. Inputs that were under way during a long wait are sent
 again alone, each; `--only 17,4711` does the same for any.
 """
 import argparse
@@ -51,6 +52,7 @@ SLACK_MIB = 48  # by which memory may grow in the second half of a run
 SPARE = {"descriptors": 8, "threads": 60}  # pools make their threads on demand
 SETTLED_MS = 60_000
 PROBE = 1 << 30
+CALM = "calm"  # the name of servers that get no inputs
 FUZZER = ("fuzzKey", "fuzzSecret")
 CHIEF = ("chiefKey", "chiefSecret")
 STRANGER = "127.0.0.9"  # address of the senders; requests from 127.0.0.1 need no signature
@@ -106,8 +108,8 @@ class Kind:
     """
 
     def __init__(self, kind: str, folder: Path, nodes: list, acl: bool, command: list[str] | None = None,
-                 all_doors: bool = False, tls: bool = False):
-        self.kind = kind
+                 all_doors: bool = False, tls: bool = False, name: str = ""):
+        self.kind, self.name = kind, name or kind
         self.tls = tls and kind == "rmqha"
         namesrv = NamesrvNode(kind, folder / "namesrv")
         nodes.append(namesrv)
@@ -146,9 +148,12 @@ class Kind:
 class Bystanders:
     """A process with a bystander at each server."""
 
-    def __init__(self, kinds: list[Kind]):
-        servers = [f"{kind.kind} {server}={node.address}={node.pid}" for kind in kinds
+    def __init__(self, kinds: list[Kind], calm: Kind | None = None):
+        servers = [f"{kind.name} {server}={node.address}={node.pid}" for kind in kinds
                    for server, node in kind.nodes.items()]
+        if calm is not None:
+            servers += [f"{CALM} {server}={calm.nodes[server].address}={calm.nodes[server].pid}"
+                        for server in _without_java(kinds)]
         account = ["--account", *CHIEF] if kinds[0].acl else []
         if any(kind.tls for kind in kinds):
             account.append("--tls")
@@ -173,7 +178,7 @@ class Sender:
     """One connection to a server; `send` gives what became of an input."""
 
     def __init__(self, kind: Kind, server: str):
-        self.name = f"{kind.kind} {server}"
+        self.name = f"{kind.name} {server}"
         self._server, self._address, self._tls = server, kind.nodes[server].address, kind.tls
         self._is_remoting = server not in bystander.OTHER_PROTOCOLS
         self._client: RawClient | None = None
@@ -279,15 +284,24 @@ class Run:
                 self.sent.append(replace(sent, one=replace(sent.one, data=b"")))  # made again when it is asked for
 
 
+def _without_java(kinds: list[Kind]) -> list[str]:
+    """The doors of rmqha that the original has not, or that are not compared with it in this run."""
+    java = {server for kind in kinds if kind.kind == "java" for server in kind.nodes}
+    return [server for server in dict.fromkeys(door for kind in kinds for door in kind.nodes) if server not in java]
+
+
 def measure(kinds: list[Kind], numbers: range, seed: int, seconds_max: float = float("inf"),
             tell: Callable[[str], object] = lambda text: None, slack_mib: int = SLACK_MIB,
-            more_s: float = MORE_S) -> Report:
-    """Send the inputs beside bystanders, and judge: they may wait `more_s` longer than those of the original."""
+            more_s: float = MORE_S, calm: Kind | None = None) -> Report:
+    """Send the inputs beside bystanders, and judge: they may wait `more_s` longer than those of the original.
+
+    Where the original has no such door, `more_s` longer than at `calm`, which gets no inputs and has the same machine.
+    """
     report = Report()
     run = Run(kinds, seed, tell)
-    bystanders = Bystanders(kinds)
+    bystanders = Bystanders(kinds, calm)
     try:
-        before = {f"{kind.kind} {server}": bystander.sample(node.pid) for kind in kinds
+        before = {f"{kind.name} {server}": bystander.sample(node.pid) for kind in kinds
                   for server, node in kind.nodes.items()}
         rests = _send_in_parts(run, kinds, numbers, seconds_max)
         report.told = bystanders.end()
@@ -301,7 +315,7 @@ def measure(kinds: list[Kind], numbers: range, seed: int, seconds_max: float = f
         report.suspects[server] = _suspects(told, run.sent, limits.get(server, MORE_S))
     for kind in kinds:
         for server, node in kind.nodes.items():
-            name = f"{kind.kind} {server}"
+            name = f"{kind.name} {server}"
             if kind.kind != "java" and not (isinstance(node, Door) and node.node in kind.nodes.values()):
                 report.faults += _growth(name, rests.get(name, []), slack_mib)
                 report.faults += _held(name, node, before[name])
@@ -319,7 +333,7 @@ def _send_in_parts(run: Run, kinds: list[Kind], numbers: range, seconds_max: flo
         for kind in kinds:
             for server, node in kind.nodes.items():
                 if node.is_alive:
-                    rests.setdefault(f"{kind.kind} {server}", []).append(bystander.sample(node.pid).anonymous_bytes)
+                    rests.setdefault(f"{kind.name} {server}", []).append(bystander.sample(node.pid).anonymous_bytes)
     return rests
 
 
@@ -327,8 +341,8 @@ def _limits(report: Report, kinds: list[Kind], more_s: float) -> dict[str, float
     """How long the bystanders of rmqha may wait."""
     limits = {}
     for server in dict.fromkeys(door for kind in kinds for door in kind.nodes):
-        java = report.told.get(f"java {server}")
-        longest = java.longest.own if java is not None and java.longest is not None else 0.0
+        other = report.told.get(f"java {server}") or report.told.get(f"{CALM} {server}")
+        longest = other.longest.own if other is not None and other.longest is not None else 0.0
         limits[f"rmqha {server}"] = longest + more_s
     return {name: limit for name, limit in limits.items() if any(name.startswith(kind.kind) for kind in kinds)}
 
@@ -453,7 +467,12 @@ def main() -> int:
                     sys.stdout.write(send_alone(kinds, server, number, asked.seed) + "\n")
             return 0
         begin = time.monotonic()
-        report = measure(kinds, range(asked.inputs), asked.seed, asked.seconds_max, sys.stderr.write, asked.slack_mib)
+        calm = Kind("rmqha", Path(folder) / CALM, nodes, asked.acl, all_doors=not asked.main_ports, tls=asked.tls,
+                    name=CALM) if asked.java else None
+        if calm is not None:
+            stack.callback(calm.servers.close)
+        report = measure(kinds, range(asked.inputs), asked.seed, asked.seconds_max, sys.stderr.write, asked.slack_mib,
+                         calm=calm)
         sys.stdout.write(f"inputs of seed {asked.seed} in {time.monotonic() - begin:.0f} s\n")
         sys.stdout.writelines(f"{line}\n" for line in told_lines(report))
         for server, suspects in report.suspects.items():
