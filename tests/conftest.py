@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import own_threads, schedule
+from tests.support.wait import wait_until
 
 _SECONDS: Counter[str] = Counter()  # that each test file took
 
@@ -122,6 +123,14 @@ def _killed_at_the_end() -> Iterator[list]:
     finally:
         for node in reversed(started):
             node.kill()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _clients_are_shut_down() -> Iterator[None]:
+    """A client that a file leaves running asks its name server, and starts threads, beside all later tests."""
+    before = own_threads.running_clients()
+    yield
+    wait_until(lambda: own_threads.running_clients() <= before, what="the clients of this file to be shut down")
 
 
 @pytest.fixture

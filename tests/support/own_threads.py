@@ -41,6 +41,11 @@ def own_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if _is_own(thread)}
 
 
+def running_clients() -> set[threading.Thread]:
+    """One thread of each client instance that is not shut down."""
+    return {thread for thread in threading.enumerate() if thread.name == "MQClientFactoryScheduledThread"}
+
+
 def _is_own(thread: threading.Thread) -> bool:
     start = _starts.get(thread)
     return start is not None and start.number > _first and (

@@ -1,6 +1,7 @@
 """Streams whose queues lose messages, vanish or become others: with Spark, at the real RocketMQ and at rmqha."""
 import json
 import shutil
+from contextlib import ExitStack
 
 import pytest
 
@@ -79,13 +80,23 @@ class Query:
 
 
 @pytest.fixture
-def begun(spark, cluster, tmp_path):
+def topic_at():
+    """topic_at(address, name) -> a Topic whose admin is shut down at the end."""
+    with ExitStack() as ends:
+        def make(address, name):
+            topic = Topic(address, name)
+            ends.callback(topic.admin.shutdown)
+            return topic
+        yield make
+
+
+@pytest.fixture
+def begun(spark, cluster, tmp_path, topic_at):
     """A topic with five messages, and a query that has read them."""
-    topic = Topic(cluster, new_topic()).make()
+    topic = topic_at(cluster, new_topic()).make()
     keys, query = topic.send(5, 5), Query(spark, topic, tmp_path)
     assert query.run() == keys
-    yield topic, query
-    topic.admin.shutdown()
+    return topic, query
 
 
 @pytest.mark.parametrize("count, said", [
@@ -135,8 +146,8 @@ def test_a_checkpoint_of_an_earlier_release_goes_on(begun):
     assert query.run(failOnDataLoss="false") == again
 
 
-def test_a_beginning_that_moved_is_noticed(spark, servers, tmp_path):
-    topic = Topic(servers.namesrv, new_topic()).make()
+def test_a_beginning_that_moved_is_noticed(spark, servers, tmp_path, topic_at):
+    topic = topic_at(servers.namesrv, new_topic()).make()
     query = Query(spark, topic, tmp_path)
     assert query.run() == []
     keys = topic.send(20, 20)
@@ -144,27 +155,26 @@ def test_a_beginning_that_moved_is_noticed(spark, servers, tmp_path):
     queue.min_logic_offset = 20 * 6  # as if the log had been cleaned; bytes: six units
     query.fails(f"topic {topic.name}, queue 0 of {topic.broker}: offsets 0 to 6 are gone, the queue begins at 6")
     assert query.run(failOnDataLoss="false") == keys[6:]
-    topic.admin.shutdown()
 
 
-def test_a_broker_that_came_back_with_another_store_is_noticed(spark, tmp_path):
+def test_a_broker_that_came_back_with_another_store_is_noticed(spark, tmp_path, topic_at):
     with running_name_server(tmp_path) as address:
         broker = start_broker("broker-a", address, tmp_path / "broker")
         try:
-            topic = Topic(address, new_topic()).make()
+            topic = topic_at(address, new_topic()).make()
             query = Query(spark, topic, tmp_path)
             topic.send(4, 4)
             assert len(query.run()) == 4
             broker.shutdown()
             query.fails("is not there any more, the stream has come to offset 4: .*or the name server does not know")
             broker = start_broker("broker-a", address, tmp_path / "broker")
-            topic = query.topic = Topic(address, topic.name)
+            topic = query.topic = topic_at(address, topic.name)
             wait_until(topic.is_known, what="the broker to be back")
             assert query.run() == []  # the same store
             broker.shutdown()
             shutil.rmtree(tmp_path / "broker")
             broker = start_broker("broker-a", address, tmp_path / "broker")
-            topic = query.topic = Topic(address, topic.name).make()
+            topic = query.topic = topic_at(address, topic.name).make()
             topic.sent = 10
             again = topic.send(6, 6)
             query.fails(f"has another message at offset 3 than the one stored at .*: {MADE_AGAIN}")
