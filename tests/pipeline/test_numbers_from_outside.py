@@ -200,9 +200,10 @@ def test_consumer_offsets_beyond_their_range_are_an_error_of_the_file(tmp_path, 
 
 @pytest.mark.parametrize("queues", [None, 5, [], {"T": 5}, {"T": {"b": [1]}}, {"T": {"b": {"x": 1}}},
                                     {"T": {"b": {"0": 1 << 63}}}, {"T": {"b": {"0": "1"}}}, {"T": {"b": {DIGITS: 1}}}])
-def test_damaged_checkpoints_are_told(queues, store):
+def test_damaged_checkpoints_are_told(queues, request):
     options = Options({"nameServer": "127.0.0.1:1", "subscribe": "T"}, READ_OPTIONS, "rocketmq")
     reader = ClusterStreamReader(options, table_schema(options))
+    request.addfinalizer(reader.stop)
     good = {"version": 1, "queues": {"T": {"b": {"0": 5}}}}
     for asked in (lambda: reader.latestOffset({"version": 1, "queues": queues}, ReadAllAvailable()),
                   lambda: reader.latestOffset({**good, "last": queues}, ReadAllAvailable()),
