@@ -197,7 +197,7 @@ class Bystander:
             return
         client = self._connected()
         if what == "send":
-            answer = client.send_message(TOPIC, b"bystander")
+            answer = client.send_message_once(TOPIC, b"bystander")
         elif self._is_broker:
             answer = client.request(GET_MAX_OFFSET, topic=TOPIC, queueId=0)
         else:
