@@ -10,9 +10,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import own_threads, schedule
+from tests.support.cpu import Laps
 from tests.support.wait import wait_until
 
 _SECONDS: Counter[str] = Counter()  # that each test file took
+_CPU: Counter[str] = Counter()  # in seconds, likewise; in the process that reports
+_LAPS: list[Laps] = []  # of this process
 
 # A machine that stands still for half a second is no fault of what is tested.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -22,6 +25,7 @@ settings.load_profile("patient")
 def pytest_configure() -> None:
     """Processes that run tests side by side take their ports from ranges of their own; each notes its threads."""
     own_threads.note_starts()
+    _LAPS.append(Laps())
     from tests.support import ports
     worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if worker is not None:
@@ -67,15 +71,33 @@ def pytest_runtest_setup() -> None:
     own_threads.begin_test()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Behind the last test of a file: the CPU that the file took."""
+    try:
+        yield
+    finally:
+        if nextitem is None or nextitem.path != item.path:
+            item.user_properties.append(("cpu", _LAPS[-1].lap()))
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add up what the files take."""
-    _SECONDS[schedule.path_of(report.nodeid)] += report.duration
+    path = schedule.path_of(report.nodeid)
+    _SECONDS[path] += report.duration
+    if report.when == "teardown":
+        _CPU[path] += dict(report.user_properties).get("cpu", 0.0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The CPU of all."""
+    terminalreporter.write_line(f"CPU of the tests and of what they started: {_CPU.total():.0f} s")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """With RMQHA_NOTE_DURATIONS=1 the next run knows what took long in this one."""
     if os.environ.get("RMQHA_NOTE_DURATIONS") == "1" and not hasattr(session.config, "workerinput"):
-        schedule.write(_SECONDS)
+        schedule.write(_SECONDS, _CPU)
 
 
 def _skip_without_java(items: list[pytest.Item]) -> None:

@@ -3,7 +3,7 @@
 A long file that begins late leaves all processes but one idle at the end: the longest come first.
 """
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -21,13 +21,15 @@ STARTING = {"nodes", "module_nodes", "client_broker", "java_driver", "spark", "f
 def noted() -> dict[str, float]:
     """Test file, relative to the root -> the seconds it took."""
     rows = (line.split() for line in FILE.read_text("utf-8").splitlines() if not line.startswith("#"))
-    return {path: float(seconds) for seconds, path in rows}
+    return {path: float(seconds) for seconds, _cpu, path in rows}
 
 
-def write(seconds: dict[str, float]) -> None:
+def write(seconds: Mapping[str, float], cpu: Mapping[str, float]) -> None:
     """Note what the files of a whole run took, the longest first."""
-    rows = [f"{took:5.0f} {path}\n" for path, took in Counter(seconds).most_common() if took >= LEAST_S]
-    head = "# seconds, test file; `RMQHA_NOTE_DURATIONS=1 bin/test` writes it again\n"
+    noted = [(path, took) for path, took in Counter(seconds).most_common() if took >= LEAST_S]
+    rows = [f"{took:5.0f} {cpu[path]:5.0f} {path}\n" for path, took in noted]
+    head = (f"# seconds, CPU in seconds, test file; `RMQHA_NOTE_DURATIONS=1 bin/test` writes it again\n"
+            f"# all files, the short ones too: {sum(seconds.values()):.0f} s, CPU {sum(cpu.values()):.0f} s\n")
     FILE.write_text(head + "".join(rows), "utf-8")
 
 

@@ -1,4 +1,5 @@
 """The order of the test files, and what is quick."""
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -35,5 +36,6 @@ def test_what_starts_nothing_and_is_short_is_quick(some_noted, path, fixtures, m
 
 def test_what_is_noted_is_read_again(monkeypatch, tmp_path):
     monkeypatch.setattr(schedule, "FILE", tmp_path / "durations.txt")
-    schedule.write({"tests/a.py": 5.2, "tests/b.py": schedule.LEAST_S - 0.1, "tests/c.py": 70.0})
+    seconds = {"tests/a.py": 5.2, "tests/b.py": schedule.LEAST_S - 0.1, "tests/c.py": 70.0}
+    schedule.write(seconds, Counter({"tests/c.py": 9}))
     assert list(schedule.noted.__wrapped__().items()) == [("tests/c.py", 70.0), ("tests/a.py", 5.0)]
