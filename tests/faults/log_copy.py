@@ -80,6 +80,8 @@ class LogCopy:
                 break
             if magic != store_compare.MESSAGE_MAGIC or at + total > len(data):
                 break
+            if limit is not None and start + at + total > limit:
+                break  # a slave's: the rest is on its way
             try:
                 self._take(store_compare.record_at(data, at, start))
             except (AssertionError, struct.error, UnicodeDecodeError) as failure:

@@ -65,6 +65,21 @@ def test_a_body_that_is_not_that_of_its_crc_ends_the_reading(store):
     assert "has another body than its CRC is of" in copy.flaw
 
 
+def test_a_record_of_which_a_slave_has_a_part_is_no_flaw_and_is_read_when_it_is_whole(store):
+    copy, end = LogCopy(folder_of(store)), store.get_max_phy_offset()
+    copy.read()
+    (_, _, _, third, _), = copy.places["m2"]
+    data = log_of(store).read_bytes()[third:end]
+    for size in (8, len(data) // 2, len(data) - 1):
+        copy.forget()
+        write(log_of(store), third + size, bytes(len(data) - size))
+        copy.read(third + size)
+        assert (copy.count, copy.end, copy.flaw) == (2, third, "")
+        write(log_of(store), third, data)
+        copy.read(end)
+        assert (copy.count, copy.end, copy.flaw) == (3, end, "")
+
+
 def test_a_last_record_that_has_changed_makes_it_read_all(store):
     copy = LogCopy(folder_of(store))
     copy.read()

@@ -52,8 +52,8 @@ def segments(folder: Path) -> dict[int, Path]:
 def walk(folder: Path, end: int | None = None, begin: int = 0) -> Iterator[Record]:
     """Every record from the first file to the real end of the log; AssertionError where a file is missing.
 
-    `end`: where the broker says that its log ends. The original leaves what lies behind it as it was. `begin`: where
-    the first record lies that is asked for.
+    `end`: where the broker says that its log ends. The original leaves what lies behind it as it was, and a slave's log
+    may end within a record, the rest of which is on its way. `begin`: where the first record lies that is asked for.
     """
     expected = None
     for start, file in segments(folder).items():
@@ -72,6 +72,8 @@ def walk(folder: Path, end: int | None = None, begin: int = 0) -> Iterator[Recor
                 at = len(data)
             elif magic != MESSAGE_MAGIC or at + total > len(data):
                 break
+            elif end is not None and start + at + total > end:
+                return
             else:
                 yield _parse(data, at, start)
                 at += total

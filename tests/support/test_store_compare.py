@@ -111,3 +111,15 @@ def test_lost_unit_and_lost_queue_are_named(stores):
     (other / "consumequeue/T/1").rename(other / "consumequeue/T/2")
     with pytest.raises(AssertionError, match="queues"):
         store_compare.compare_consume_queues(one, other)
+
+
+def test_a_record_of_which_a_slave_has_a_part_is_not_read(tmp_path):
+    log = write_store(tmp_path / "slave") / "commitlog"
+    records = list(store_compare.walk(log))
+    part = records[3]
+    file = log / f"{0:020d}"
+    data = bytearray(file.read_bytes())
+    for size in range(8, part.size):
+        end = part.offset + size
+        file.write_bytes(bytes(data[:end]).ljust(FILE_SIZE, b"\0"))
+        assert list(store_compare.walk(log, end)) == records[:3]
