@@ -208,7 +208,7 @@ class Cluster:
         with RawClient(self.master.address) as client:
             for topic, queues in TOPICS.items():
                 client.create_topic(topic, queues)
-            wait_until(lambda: client.send_message("Bytes0", b"first").code == 0, BOOT_MS, "an acknowledgement")
+            wait_until(lambda: client.send_message_once("Bytes0", b"first").code == 0, BOOT_MS, "an acknowledgement")
         self.wait_for_slaves()
 
     def wait_for_slaves(self) -> tuple[int, dict[str, str]]:

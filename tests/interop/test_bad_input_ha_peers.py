@@ -43,7 +43,7 @@ def master(make_broker):
 
 def status_of_a_send(master: BrokerNode) -> int:
     with RawClient(master.address) as client:
-        return client.send_message("Sync", b"is anybody there").code
+        return client.send_message_once("Sync", b"is anybody there").code
 
 
 def assert_nothing_is_acknowledged(master: BrokerNode) -> None:

@@ -79,7 +79,7 @@ class Replicas:
             for broker in brokers:
                 try:
                     with RawClient(broker.address, 2) as client:
-                        if client.send_message(TOPIC, b"first", 0, properties=f"index\x01{index}\x02").code == 0:
+                        if client.send_message_once(TOPIC, b"first", 0, properties=f"index\x01{index}\x02").code == 0:
                             return broker, time.monotonic() - begin
                 except (OSError, EOFError):
                     continue
