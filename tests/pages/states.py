@@ -88,9 +88,13 @@ class State:
         self.walk.tool(at, f"bin/rmqha consume -t {TOPIC} -g {GROUP} --count {count}")
 
     def wait_until_in_sync(self, at: str = SLAVE, replicas: int = 1) -> None:
-        """Wait until the master's slaves have all, as `ha status` shows."""
+        """Wait until the master's slaves have all messages, as `ha status` shows, and the one at SLAVE the topic, which
+        a slave asks for 3 s after its start, and each 10 s."""
         self.walk.until(at, f"NAMESRV_ADDR={NAMESRV_ADDR} bin/rmqha ha status",
                         r"TRANSFER +[\d,]+ +0 B .*yes(?s:.*TRANSFER +[\d,]+ +0 B .*yes){%d}" % (replicas - 1))
+        topics = self.walk.hosts[SLAVE].path(f"{STORE}/config/topics.json")
+        wait_until(lambda: topics.exists() and f'"{TOPIC}"' in topics.read_text("utf-8"), LIMIT_MS,
+                   f"the topic {TOPIC} in {topics}")
 
     def stop(self, at: str, what: str = "", number: int = signal.SIGTERM) -> None:
         """Stop the servers of a host whose command line has a word, and wait until they have ended."""
