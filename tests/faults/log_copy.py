@@ -73,15 +73,15 @@ class LogCopy:
     def _read_file(self, data: bytes, limit: int | None) -> None:
         """The rest of a file, from `end` on; its records, and the blank that closes it."""
         at, start, last, blank = 0, self.end, -1, -1
-        while at + _HEAD.size <= len(data) and (limit is None or self.end < limit):
+        # the rest of a slave's last record may be on its way
+        known = len(data) if limit is None else min(len(data), limit - start)
+        while at + _HEAD.size <= known:
             total, magic = _HEAD.unpack_from(data, at)
             if magic == store_compare.BLANK_MAGIC:
                 blank, self.end = at, start + len(data)
                 break
-            if magic != store_compare.MESSAGE_MAGIC or at + total > len(data):
+            if magic != store_compare.MESSAGE_MAGIC or at + total > known:
                 break
-            if limit is not None and start + at + total > limit:
-                break  # a slave's: the rest is on its way
             try:
                 self._take(store_compare.record_at(data, at, start))
             except (AssertionError, struct.error, UnicodeDecodeError) as failure:

@@ -70,7 +70,7 @@ def test_a_record_of_which_a_slave_has_a_part_is_no_flaw_and_is_read_when_it_is_
     copy.read()
     (_, _, _, third, _), = copy.places["m2"]
     data = log_of(store).read_bytes()[third:end]
-    for size in (8, len(data) // 2, len(data) - 1):
+    for size in (1, 7, 8, len(data) // 2, len(data) - 1):
         copy.forget()
         write(log_of(store), third + size, bytes(len(data) - size))
         copy.read(third + size)

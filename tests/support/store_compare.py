@@ -63,17 +63,14 @@ def walk(folder: Path, end: int | None = None, begin: int = 0) -> Iterator[Recor
             expected = start + file.stat().st_size
             continue
         data = file.read_bytes()
+        known = len(data) if end is None else min(len(data), end - start)
         at = max(begin - start, 0)
-        while at + 8 <= len(data):
+        while at + 8 <= known:
             total, magic = struct.unpack_from(">II", data, at)
-            if end is not None and start + at >= end:
-                return
             if magic == BLANK_MAGIC:
                 at = len(data)
-            elif magic != MESSAGE_MAGIC or at + total > len(data):
+            elif magic != MESSAGE_MAGIC or at + total > known:
                 break
-            elif end is not None and start + at + total > end:
-                return
             else:
                 yield _parse(data, at, start)
                 at += total
