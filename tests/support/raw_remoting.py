@@ -141,7 +141,7 @@ class RawClient:
 
     def send_message(self, topic: str, body: bytes, queue_id: int = 0, **changes: object) -> Answer:
         """SEND_MESSAGE (10), sent again for as long as the broker is too busy to store anything, as producers do.
-        `send_message_once` is for asking which broker takes messages.
+        `send_message_once` is for those who ask which broker takes messages, or that it takes them at once.
 
         A Java broker is: with no free write buffer, behind a page cache that keeps it waiting for 1 s, or when the
         request has waited for 200 ms.

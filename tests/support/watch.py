@@ -46,7 +46,7 @@ class GoodClient:
     def check(self) -> None:
         """Send one message; it gets the next queue offset and is read back."""
         body = f"good {self.sent}".encode()
-        answer = self._client.send_message(self._topic, body)
+        answer = self._client.send_message_once(self._topic, body)
         assert answer.code in (0, 10, 11, 12), answer  # stored: SEND_OK or one of the time-out states
         assert int(answer.fields["queueOffset"]) == self.sent, answer
         wait_until(lambda: self._client.max_offset(self._topic, 0) == self.sent + 1, what="the message is dispatched")
