@@ -46,6 +46,7 @@ DEFAULT_CHARSET = "UTF-8"
 MASTER_ID = 0
 # rmqha's: in the remark of SERVICE_NOT_AVAILABLE while a controller decides who is the master
 SOON_OVER = "this is automatic and soon over"
+TOO_FEW_IN_SYNC = "in-sync replicas not enough"  # of 5.1.4 too: nothing was stored
 RETRY_GROUP_TOPIC_PREFIX = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX = "%DLQ%"
 REPLY_TOPIC_POSTFIX = "REPLY_TOPIC"

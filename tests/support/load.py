@@ -3,6 +3,10 @@ import itertools
 import threading
 from collections.abc import Callable
 
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.producer.send_result import SendStatus
+from rmqha.common.message.message import Message
+from rmqha.tools.dialect.errors import CLIENT_ERRORS
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 
@@ -55,6 +59,21 @@ class Load:
         return self.acknowledged
 
 
+def send_until_stored(producer: DefaultMQProducer, message: Message, timeout_ms: int = 90_000) -> None:
+    """Send until it is acknowledged, as a caller of a producer does while another broker becomes the master."""
+    def is_stored() -> bool:
+        try:
+            return producer.send(message, 10_000).send_status is SendStatus.SEND_OK
+        except CLIENT_ERRORS as error:
+            refusals.append(str(error))
+            return False
+    refusals: list[str] = []
+    try:
+        wait_until(is_stored, timeout_ms, "a message is acknowledged")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; last refusals: {refusals[-3:]}") from None
+
+
 def raw_sender(address: str, topic: str, queues: int, body: bytes) -> Callable[[], Callable]:
     """Senders over bare connections; message `index` goes to queue `index % queues`."""
     def make() -> Callable[[int], Acknowledged | None]:
@@ -69,9 +88,6 @@ def raw_sender(address: str, topic: str, queues: int, body: bytes) -> Callable[[
 
 def rmqha_sender(namesrv: str, topic: str, body: bytes) -> tuple[Callable[[], Callable], Callable[[], None]]:
     """Senders over one producer of rmqha's own client, and how to shut it down."""
-    from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-    from rmqha.client.producer.send_result import SendStatus
-    from rmqha.common.message.message import Message
     producer = DefaultMQProducer("crash-producer", namesrv)
     producer.retry_times_when_send_failed = 0
     producer.send_msg_timeout = 60_000

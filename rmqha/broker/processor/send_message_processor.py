@@ -265,7 +265,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
     def _refuse(self, status: PutMessageStatus, response: RemotingCommand) -> None:
         response.code = response_code.SYSTEM_ERROR
         if status is PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
-            response.remark = "in-sync replicas not enough"
+            response.remark = mix_all.TOO_FEW_IN_SYNC
         elif status is PutMessageStatus.TOPIC_NOT_EXIST:
             response.code = response_code.TOPIC_NOT_EXIST
             response.remark = "the topic was deleted" + faq_url.suggest_todo(faq_url.APPLY_TOPIC_URL)

@@ -33,15 +33,23 @@ def has_slaves_only(route: TopicRouteData | None) -> bool:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the broker did not take the message because it is gone, or not the master."""
+    """Whether the broker did not take the message: it is gone, not the master, or too few replicas follow it."""
     return isinstance(error, RemotingConnectException | RemotingSendRequestException) \
-        or isinstance(error, MQBrokerException) and error.response_code == response_code.SERVICE_NOT_AVAILABLE
+        or isinstance(error, MQBrokerException) and (
+            error.response_code == response_code.SERVICE_NOT_AVAILABLE or _has_too_few_replicas(error))
 
 
 def is_soon_over(error: Exception) -> bool:
-    """Whether the broker, which lives, expects to take the message within moments, or another one to do so."""
-    return isinstance(error, MQBrokerException) and is_refusal(error) \
-        and mix_all.SOON_OVER in (error.error_message or "")
+    """Whether the broker, which lives, may take the message within moments, or another one may.
+
+    A new master refuses until a slave of the old one has connected to it.
+    """
+    return isinstance(error, MQBrokerException) and is_refusal(error) and (
+        mix_all.SOON_OVER in (error.error_message or "") or _has_too_few_replicas(error))
+
+
+def _has_too_few_replicas(error: MQBrokerException) -> bool:
+    return error.response_code == response_code.SYSTEM_ERROR and error.error_message == mix_all.TOO_FEW_IN_SYNC
 
 
 def makes_route_doubtful(error: Exception) -> bool:
@@ -52,7 +60,8 @@ def makes_route_doubtful(error: Exception) -> bool:
 class MasterSearch:
     """Asks for the route for one send.
 
-    Differs: a client of 4.9 goes by the route that it knows until it asks again, up to 30 s later.
+    Differs: a client of 4.9 goes by the route that it knows until it asks again, up to 30 s later, and uses up its
+    tries at once at a new master that has no slave in sync yet.
     """
 
     def __init__(self, factory: MQClientInstance, topic: str, deadline_ns: int) -> None:
