@@ -11,14 +11,14 @@ import hashlib
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.programs import not_installed
 
 VERSION = "4.9.7"
-_PAUSE_S = 5
+_PAUSES_S = (5, 10, 20, 40, 60)
 _HERE = Path(__file__).resolve().parent / "java"
 _HEAP = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 # Otherwise each makes an RSA key when it starts: five seconds of a core
@@ -109,7 +109,7 @@ def _fetched(folder: Path, pom: Path, **versions: str) -> Path:
     if not (folder / "lib.complete").exists():
         _run(["mvn", "-q", "-B", "-U", "-f", str(pom), "dependency:copy-dependencies",
               f"-DoutputDirectory={folder / 'lib'}",
-              *(f"-Drocketmq.{key.replace('_', '.')}={version}" for key, version in versions.items())], times=4)
+              *(f"-Drocketmq.{key.replace('_', '.')}={version}" for key, version in versions.items())], _PAUSES_S)
         (folder / "lib.complete").touch()
     return folder / "lib"
 
@@ -189,12 +189,11 @@ def compiled(lib: Path, sources: list[Path]) -> Path:
     return classes
 
 
-def _run(command: list[str], times: int = 1) -> None:
-    """`times`: tries, for what asks a registry, which may fail now and then."""
-    while True:
-        times -= 1
+def _run(command: list[str], pauses_s: Sequence[float] = ()) -> None:
+    """`pauses_s`: before each further try of what asks a registry, whose name may not be found for a minute."""
+    for pause_s in (0, *pauses_s):
+        time.sleep(pause_s)
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode == 0 or times < 1:
-            break
-        time.sleep(_PAUSE_S)
-    assert done.returncode == 0, f"{' '.join(command)}: code {done.returncode}\n{done.stdout}{done.stderr}"
+        if done.returncode == 0:
+            return
+    raise AssertionError(f"{' '.join(command)}: code {done.returncode}\n{done.stdout}{done.stderr}")
