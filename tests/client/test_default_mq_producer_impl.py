@@ -348,7 +348,7 @@ def test_broker_without_slaves_is_not_waited_for(make_producer):
 
 
 SOON_OVER = MQBrokerException(response_code.SERVICE_NOT_AVAILABLE, f"no lease; {put_guard.AUTOMATIC}")
-TOO_FEW = MQBrokerException(response_code.SYSTEM_ERROR, "in-sync replicas not enough")  # bytes of 5.1.4's answer
+TOO_FEW = MQBrokerException(response_code.SYSTEM_ERROR, "in-sync replicas not enough")  # as 5.1.4 says it
 
 
 @pytest.mark.parametrize("refusal", [SOON_OVER, TOO_FEW])

@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from rmqha.common import mix_all
 from tests.support import real_rocketmq_5
 from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
 from tests.support.java_mqadmin import JavaMqadmin
@@ -114,6 +115,12 @@ def test_brokers_of_java_fail_over_come_back_and_obey_mqadmin(controller, replic
     assert {each["brokerAddress"] for each in wait_in_sync(controller, 2)["inSyncReplicas"]} == {
         first.address, third.address}
     assert state(controller)["notInSyncReplicas"] == []
+
+    third.kill()
+    with RawClient(first.address) as client:
+        refused = wait_until(lambda: (answer := client.send_message_once(TOPIC, b"alone")).code == 1 and answer,
+                             WAIT_MS, "a master without its slaves refuses")
+    assert refused.remark == mix_all.TOO_FEW_IN_SYNC, "our producers know it by that"
 
 
 @pytest.mark.parametrize("first", ["java5", "rmqha"])
