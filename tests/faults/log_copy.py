@@ -119,45 +119,56 @@ class LogCopy:
     def log_end(self) -> int:
         """Where the log ends now: behind the last record, or the blank that closes a file. Sizes and magics are looked
         at, and nothing is kept."""
-        files = store_compare.segments(self.folder)
-        begin = self.end if self.count and self._is_as_it_was(files) else min(files, default=0)
-        return self._end_from(begin)
+        return self._end_from(self._known())[1]
 
     def followed_end(self) -> Callable[[], int]:
-        """The same, to be called again and again while the log only grows."""
-        end = self.log_end()
+        """The same, to be called again and again while the log only grows.
+
+        The last record is looked at again each time: a head that lies in two lines of the processor's cache may be seen
+        with half of its size, as the lines are written one after the other.
+        """
+        last = self._known()
 
         def now() -> int:
-            nonlocal end
-            end = self._end_from(end)
+            nonlocal last
+            last, end = self._end_from(last)
             return end
         return now
 
-    def _end_from(self, end: int) -> int:
-        """The same, when a record or a file ends at `end`."""
+    def _known(self) -> int:
+        """How far the log is read, if it still is what it was."""
+        files = store_compare.segments(self.folder)
+        return self.end if self.count and self._is_as_it_was(files) else min(files, default=0)
+
+    def _end_from(self, last: int) -> tuple[int, int]:
+        """Where the last record begins, and where the log ends, when a record or a file begins at `last`."""
         size = self._file_size = self._file_size or next((f.stat().st_size for f in self.folder.glob("[0-9]*")), 0)
+        end = last
         while size:
             start = end - end % size
             try:
-                found = start + _end_in_file(self.folder / f"{start:020d}", end - start, size)
+                in_file, found = _end_in_file(self.folder / f"{start:020d}", end - start, size)
             except FileNotFoundError:
-                return end
-            if found == end or found < start + size:
-                return found
-            end = found
-        return end
+                break
+            if found != end - start:
+                last, end = start + in_file, start + found
+            if found < size:
+                break
+        return last, end
 
 
-def _end_in_file(file: Path, at: int, size: int) -> int:
+def _end_in_file(file: Path, at: int, size: int) -> tuple[int, int]:
+    """The same of a file, from the record at `at` on."""
+    last = at
     descriptor = os.open(file, os.O_RDONLY)
     try:
         while len(head := os.pread(descriptor, _HEAD.size, at)) == _HEAD.size:
             total, magic = _HEAD.unpack(head)
             if magic == store_compare.BLANK_MAGIC:
-                return size
+                return at, size
             if magic != store_compare.MESSAGE_MAGIC or total <= 0 or at + total > size:
-                return at
-            at += total
-        return at
+                break
+            last, at = at, at + total
+        return last, at
     finally:
         os.close(descriptor)

@@ -54,6 +54,25 @@ def test_a_log_that_grows_is_read_on(store):
     assert ends() == store.get_max_phy_offset()
 
 
+def test_a_size_that_is_seen_half_written_is_looked_at_again(store):
+    """Its bytes may lie in two lines of the cache: a record of 29,046 bytes (0x7176) was seen with 118 (0x76)."""
+    copy = LogCopy(folder_of(store))
+    copy.read()
+    begin = copy.end
+    for name in ("long", "next"):
+        assert store.put_message(message(body=bytes(900), KEYS=name)).is_ok
+    end = store.get_max_phy_offset()
+    whole = log_of(store).read_bytes()[begin:end]
+    size = int.from_bytes(whole[:4], "big")
+    assert size & 0xFF00 and size & 0xFF
+    ends = copy.followed_end()
+    for seen, behind in (  # of the two records: nothing, a torn head, and so on
+            (bytes(end - begin), begin), (bytes(3) + whole[3:8], begin + (size & 0xFF)), (whole[:size], begin + size),
+            (whole[:size] + bytes(3) + whole[size + 3:size + 8], begin + size + (size & 0xFF)), (whole, end)):
+        write(log_of(store), begin, seen.ljust(end - begin, b"\0"))
+        assert ends() == behind
+
+
 def test_a_body_that_is_not_that_of_its_crc_ends_the_reading(store):
     copy = LogCopy(folder_of(store))
     copy.read()
