@@ -9,6 +9,7 @@ import click
 from rmqha import __version__
 from rmqha.common.extras import how_to_install
 
+HELP_OPTIONS = ["-h", "--help"]
 _VERSION = click.version_option(__version__, prog_name="rmqha")
 
 
@@ -17,7 +18,11 @@ class _MissingExtraError(click.ClickException):
 
 
 def with_version(command: click.Command) -> click.Command:
-    """`--version` for a command and all below it, as their root has it."""
+    """`--version` and `-h` for a command and all below it, as their root has them.
+
+    A command keeps the help option that it made first: run by itself, without a root, it would be one without `-h`.
+    """
+    command.context_settings.setdefault("help_option_names", HELP_OPTIONS)
     if not any("--version" in option.opts for option in command.params):
         _VERSION(command)
     if isinstance(command, click.Group):

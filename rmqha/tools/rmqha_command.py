@@ -9,7 +9,7 @@ import click
 from rmqha import __version__
 from rmqha.common.interrupts import Interruptible, exit_code
 from rmqha.tools.dialect import exit_codes
-from rmqha.tools.lazy_group import LazyCommand, LazyGroup, with_version
+from rmqha.tools.lazy_group import HELP_OPTIONS, LazyCommand, LazyGroup, with_version
 
 log = logging.getLogger("RocketmqTools")
 
@@ -92,7 +92,7 @@ class RootGroup(click.Group):
             raise answer from error
 
 
-@click.group("rmqha", cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("rmqha", cls=RootGroup, context_settings={"help_option_names": HELP_OPTIONS})
 @click.version_option(__version__, prog_name="rmqha")
 def rmqha() -> None:
     """Tools for RocketMQ: messages, stores, replication, clusters.

@@ -44,6 +44,12 @@ def test_help(path, option):
 
 
 @pytest.mark.parametrize("path", LEAVES)
+def test_a_command_without_its_root_has_the_same_help(path):
+    alone = CliRunner().invoke(COMMANDS[path], ["-h"], prog_name=path, env={"COLUMNS": "100"})
+    assert alone.exit_code == 0 and alone.output == run(path, "-h").output
+
+
+@pytest.mark.parametrize("path", LEAVES)
 def test_version(path):
     result = run(path, "--version")
     assert result.exit_code == 0 and result.output.startswith("rmqha, version ")
