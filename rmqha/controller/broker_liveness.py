@@ -155,6 +155,12 @@ class BrokerLiveness:
             info = self._heard.get(identity)
             return None if info is None or self._is_silent(info) else info
 
+    def is_of_rocketmq(self, channel: object) -> bool:
+        """Whether a broker is heard over this connection that takes no leases: one of RocketMQ's own."""
+        with self._lock:
+            heard = (self._heard.get(identity) for identity in self._of_channel.get(channel, ()))
+            return any(info is not None and not info.takes_leases for info in heard)
+
     def is_alive(self, identity: BrokerIdentity) -> bool:
         """Whether its last heartbeat is not older than its time-out, and its connection stands."""
         return self.get(identity) is not None

@@ -50,9 +50,11 @@ log = logging.getLogger("RocketmqController")
 
 _ELECTION_THREADS = 4
 _AT_ONCE_MS = 1
-# Differs: slaves of RocketMQ are told when the new master has changed its role, and so much later, 5.1.4's controller
-# tells all at once: they ask a name server where to follow the new master; who asks before that one has registered
-# follows the old one, or nobody until its next registration (30 s)
+# Differs: when an old master of RocketMQ lives, the new one is told once the old one has changed its role; slaves of
+# RocketMQ are told once the new one has, and so much later. 5.1.4's controller tells all at once: they ask a name
+# server where to follow the new master; who asks while the old one is still registered as the master follows that one
+# for good, and who asks before the new one has registered follows nobody until its next registration (30 s). Until
+# then they don't hear of the new one when they ask this controller, either, as each does every 5 s
 _SLAVES_OF_ROCKETMQ_MS = 300
 
 
@@ -77,6 +79,7 @@ class ControllerManager:
         self._notify_service = NotifyService(self._client)
         self.controller = Controller(controller_config, self._new_store(), self.liveness, ControllerCounts(),
                                      self._notify_service.hand_over)
+        self._untold: set[str] = set()  # broker names whose slaves of RocketMQ are told later; single set operations
         self.controller.on_new_master, self.controller.on_due = self._on_new_master, self._look_in
         self._executor = NamedThreadPool("ControllerRequestExecutorThread_", controller_config.controllerThreadPoolNums,
                                          controller_config.controllerRequestThreadPoolQueueCapacity)
@@ -232,6 +235,10 @@ class ControllerManager:
         else:
             self._scheduled_service.schedule(lambda: self._look_at(broker_name), delay_ms)
 
+    def is_to_wait(self, channel: Channel, broker_name: str | None) -> bool:
+        """Whether the broker that asks over this connection is told of the new master in a moment, and not yet."""
+        return broker_name in self._untold and self.liveness.is_of_rocketmq(channel)
+
     def _on_new_master(self, decision: Decision) -> None:
         """Tell the replicas that live.
 
@@ -242,13 +249,17 @@ class ControllerManager:
             return
         assert isinstance(header, ElectMasterResponseHeader) and isinstance(body, ElectMasterResponseBody)
         assert decided.master_id is not None
+        old_master: dict[int, str] = {}
         at_once: dict[int, str] = {}
         later: dict[int, str] = {}
         for id_, replica in decided.replicas.items():
             info = self.liveness.get((decided.cluster_name, decided.broker_name, id_))
-            if info is not None:
-                is_told_address = id_ == decided.master_id or (info.takes_leases and header.masterHaAddress is not None)
-                (at_once if is_told_address else later)[id_] = replica.address
+            if info is None:
+                continue
+            if id_ == decided.master_id or (info.takes_leases and header.masterHaAddress is not None):
+                at_once[id_] = replica.address
+            else:
+                (old_master if id_ == decision.old_master_id else later)[id_] = replica.address
         change = RoleChange(
             NotifyBrokerRoleChangedRequestHeader(
                 masterAddress=header.masterAddress, masterBrokerId=decided.master_id,
@@ -256,9 +267,21 @@ class ControllerManager:
                 masterHaAddress=header.masterHaAddress),
             SyncStateSet(body.syncStateSet, decided.sync_state_set_epoch))
 
+        (self._untold.add if later else self._untold.discard)(decided.broker_name)
+
         def tell_the_others() -> None:
-            self._scheduled_service.schedule(lambda: self._notify_service.notify(later, change), _SLAVES_OF_ROCKETMQ_MS)
-        self._notify_service.notify(at_once, change, tell_the_others if later else None)
+            self._untold.discard(decided.broker_name)
+            self._notify_service.notify(later, change)
+
+        def tell_the_others_soon() -> None:
+            self._scheduled_service.schedule(tell_the_others, _SLAVES_OF_ROCKETMQ_MS)
+
+        def tell_new_master() -> None:
+            self._notify_service.notify(at_once, change, decided.master_id, tell_the_others_soon if later else None)
+        if old_master:
+            self._notify_service.notify(old_master, change, decision.old_master_id, tell_new_master)
+        else:
+            tell_new_master()
 
 
 def _refuse(key: str, problem: str) -> None:

@@ -97,9 +97,12 @@ class ControllerRequestProcessor:
         """CONTROLLER_ELECT_MASTER."""
         return _response(self._controller.elect_master(request.decode_command_custom_header(ElectMasterRequestHeader)))
 
-    def handle_controller_get_replica_info(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def handle_controller_get_replica_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """CONTROLLER_GET_REPLICA_INFO."""
         header = request.decode_command_custom_header(GetReplicaInfoRequestHeader)
+        if self._manager.is_to_wait(channel, header.brokerName):
+            return RemotingCommand.create_response_command(
+                response_code.CONTROLLER_MASTER_NOT_AVAILABLE, f"the new master of {header.brokerName} is being told")
         return _response(self._controller.get_replica_info(header.brokerName))
 
     def handle_controller_get_metadata_info(self, _channel: Channel, _request: RemotingCommand) -> RemotingCommand:

@@ -1,7 +1,7 @@
 """Brokers are told who their master is, and an old master is asked to give way.
 
     Controller --an election--> ControllerManager_NotifyService_<n>, one task a broker --> the broker's port
-    slaves that have to ask where the new master is are told when that one has answered
+    slaves that have to ask where the new master is are told when the old one and that one have answered
 """
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("RocketmqController")
 _THREADS = 8
 _QUEUE = 10_000
 _NOTIFY_TIMEOUT_MS = 3_000
-_CHANGE_TIMEOUT_MS = 2_000  # for the new master to say that it is
+_CHANGE_TIMEOUT_MS = 2_000  # for a broker that is waited for to change its role
 HANDOVER_MS = 1_000  # how long a master may wait for its successor to hold all
 _HANDOVER_TIMEOUT_MS = HANDOVER_MS + 500
 
@@ -54,38 +54,39 @@ class NotifyService:
         """End the threads."""
         self._pool.shutdown()
 
-    def notify(self, addresses: Mapping[int, str], change: RoleChange,
-               on_changed: Callable[[], None] | None = None) -> None:
-        """Tell these brokers, the new master first.
+    def notify(self, addresses: Mapping[int, str], change: RoleChange, awaited: int | None = None,
+               on_answered: Callable[[], None] | None = None) -> None:
+        """Tell these brokers, `awaited` first.
 
-        `on_changed` is called when the new master has changed its role, or does not say so for a while, or is not told.
+        `on_answered` is called when that one has changed its role, or does not say so for a while, or is not told.
         """
-        master, header = change.header.masterBrokerId, change.header
-        if on_changed is not None and master not in addresses:
-            on_changed()
-        for id_, address in sorted(addresses.items(), key=lambda item: item[0] != master):
-            self._latest[address] = header.masterEpoch
+        if on_answered is not None and awaited not in addresses:
+            on_answered()
+        for id_, address in sorted(addresses.items(), key=lambda item: item[0] != awaited):
+            self._latest[address] = change.header.masterEpoch
             try:
-                self._pool.submit(self._tell, address, change, on_changed if id_ == master else None)
+                self._pool.submit(self._tell, address, change, on_answered if id_ == awaited else None)
             except RejectedExecutionError as failure:
                 log.error("Failed to notify broker %s (%d) that role changed: %s", address, id_, failure)
+                if id_ == awaited and on_answered is not None:
+                    on_answered()
 
-    def _tell(self, address: str, change: RoleChange, on_changed: Callable[[], None] | None) -> None:
+    def _tell(self, address: str, change: RoleChange, on_answered: Callable[[], None] | None) -> None:
         if self._latest.get(address, 0) > change.header.masterEpoch:
             return  # another change has followed while this one waited
         log.info("Try notify broker %s that role changed, RoleChangeNotifyEntry:%s", address, change)
         request = RemotingCommand.create_request_command(request_code.NOTIFY_BROKER_ROLE_CHANGED, change.header)
         request.body = remoting_serializable.encode(change.sync_state_set)
         try:
-            if on_changed is None:
+            if on_answered is None:
                 self._client.invoke_oneway(address, request, _NOTIFY_TIMEOUT_MS)
             else:
                 self._client.invoke_sync(address, request, _CHANGE_TIMEOUT_MS)
         except RemotingException as failure:
             log.error("Failed to notify broker %s that role changed: %s", address, failure)
         finally:
-            if on_changed is not None:
-                on_changed()
+            if on_answered is not None:
+                on_answered()
 
     def hand_over(self, address: str, successor: int) -> str | None:
         """Ask the master at an address to give its lease up once its successor holds all; why it did not, or None."""

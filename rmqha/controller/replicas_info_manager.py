@@ -76,6 +76,7 @@ class Decision:
     body: Body | None = None
     writes: bool = False
     replica_set: ReplicaSet | None = None  # what is written; None then: the name is forgotten
+    old_master_id: int | None = None  # whom an elected master follows upon
 
 
 def alter_sync_state_set(current: ReplicaSet | None, request: AlterSyncStateSetRequestHeader, wanted: SyncStateSet,
@@ -183,7 +184,8 @@ def _new_master(current: ReplicaSet, elected: int, heard: Heard) -> Decision:
         syncStateSetEpoch=decided.sync_state_set_epoch, masterHaAddress=heard.ha_address(elected))
     group = BrokerMemberGroup(current.cluster_name, current.broker_name,
                               {id_: each.address for id_, each in current.replicas.items()})
-    return Decision(header=header, body=ElectMasterResponseBody(group, [elected]), writes=True, replica_set=decided)
+    return Decision(header=header, body=ElectMasterResponseBody(group, [elected]), writes=True, replica_set=decided,
+                    old_master_id=current.master_id)
 
 
 def _why_nobody(current: ReplicaSet, request: ElectMasterRequestHeader, heard: Heard, unclean: bool) -> str:

@@ -206,6 +206,29 @@ def test_slaves_of_rocketmq_are_told_when_the_new_master_has_changed(world, monk
     assert three.wait_notified(2)["masterBrokerId"] == "2"
 
 
+def test_old_master_of_rocketmq_is_told_before_the_new_one(world, monkeypatch):
+    """While it is registered as the master, slaves of RocketMQ that look for one follow it, and stay there."""
+    monkeypatch.setattr(notify_service, "_CHANGE_TIMEOUT_MS", LONG_MS)
+    master, two, three = (world.broker(id_, takes_leases=False) for id_ in (1, 2, 3))
+    master.elect()
+    master.alter([1, 2, 3], 1)
+    for each in (master, two, three):
+        each.wait_notified(1)
+    master.may_change.clear()
+    two.may_change.clear()
+    assert two.elect(designate=True).code == code.SUCCESS
+    wait_until(lambda: len(master.notified) == 2)
+    assert (len(two.notified), len(three.notified)) == (1, 1)
+    refused = three.info()
+    assert refused.code == code.CONTROLLER_MASTER_NOT_AVAILABLE
+    assert refused.remark == f"the new master of {NAME} is being told"
+    master.may_change.set()
+    wait_until(lambda: len(two.notified) == 2)
+    assert len(three.notified) == 1 and three.info().code == code.CONTROLLER_MASTER_NOT_AVAILABLE
+    two.may_change.set()
+    assert three.wait_notified(2)["masterBrokerId"] == "2" == three.info().fields["masterBrokerId"]
+
+
 def test_slaves_of_rocketmq_are_told_of_a_master_that_does_not_answer(world, monkeypatch):
     monkeypatch.setattr(notify_service, "_CHANGE_TIMEOUT_MS", 100)
     master, two, three = world.broker(1), world.broker(2), world.broker(3, takes_leases=False)
