@@ -1,5 +1,9 @@
-"""Streams whose queues lose messages, vanish or become others: with Spark, at the real RocketMQ and at rmqha."""
+"""Streams whose queues lose messages, vanish or become others, at the real RocketMQ and at rmqha.
+
+A reader is called as Spark calls it; what Spark itself makes of that is seen once, and where its own files are changed.
+"""
 import json
+import pickle
 import shutil
 from contextlib import ExitStack
 
@@ -8,6 +12,9 @@ import pytest
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
 from rmqha.common.topic_config import TopicConfig
+from rmqha.pipeline.cluster.cluster_source import READ_OPTIONS, ClusterStreamReader
+from rmqha.pipeline.options import Options
+from rmqha.pipeline.table import table_schema
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from tests.client.conftest import servers  # noqa: F401, a fixture
 from tests.pipeline.cluster.test_cluster import FORMAT, cluster, new_topic, real, wait_readable  # noqa: F401, fixtures
@@ -54,11 +61,59 @@ class Topic:
 
 
 class Query:
-    """A query that reads what is there and ends, time and again, with one checkpoint."""
+    """A query that reads what is there and ends, time and again, with one checkpoint; in a new process each time."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.taken: list[str] = []
+        self.offset: str | None = None  # to which all is read
+        self.planned: str | None = None  # noted before it is read: another process reads it again
+
+    def run(self, **options: str) -> list[str]:
+        """The keys of the messages that are new."""
+        given = Options({"nameServer": self.topic.address, "subscribe": self.topic.name, "startingOffsets": "earliest",
+                         **options}, READ_OPTIONS, FORMAT)
+        reader = ClusterStreamReader(given, table_schema(given))
+        self.taken = []
+        try:
+            if self.offset is None:
+                self.offset = json.dumps(reader.initialOffset())
+            reader.prepareForTriggerAvailableNow()
+            while self._plan(reader):
+                self._read(reader)
+        finally:
+            reader.stop()
+        return self.taken
+
+    def _plan(self, reader: ClusterStreamReader) -> bool:
+        if self.planned is None:
+            end = json.dumps(reader.latestOffset(json.loads(self.offset), reader.getDefaultReadLimit()))
+            self.planned = end if end != self.offset else None
+        return self.planned is not None
+
+    def _read(self, reader: ClusterStreamReader) -> None:
+        rows = []
+        for part in reader.partitions(json.loads(self.offset), json.loads(self.planned)):
+            for batch in pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(part))):
+                rows += zip(batch.column("queueOffset").to_pylist(), batch.column("keys").to_pylist())
+        self.taken += [key for _, key in sorted(rows)]
+        reader.commit(json.loads(self.planned))
+        self.offset, self.planned = self.planned, None
+
+    def fails(self, said: str) -> None:
+        """A strict run ends with an error, and so does another."""
+        for _ in range(2):
+            with pytest.raises(Exception, match=said):
+                self.run()
+            assert self.taken == []
+
+
+class SparkQuery(Query):
+    """The same with Spark, whose checkpoint is in a folder."""
 
     def __init__(self, spark, topic: Topic, folder) -> None:
-        self.spark, self.topic, self.folder = spark, topic, folder
-        self.taken: list[str] = []
+        super().__init__(topic)
+        self.spark, self.folder = spark, folder
 
     def run(self, **options: str) -> list[str]:
         """The keys of the messages that are new."""
@@ -70,13 +125,6 @@ class Query:
             .option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True))
         run_to_end(writer.start)
         return self.taken
-
-    def fails(self, said: str) -> None:
-        """A strict run ends with an error, and so does another."""
-        for _ in range(2):
-            with pytest.raises(Exception, match=said):
-                self.run()
-            assert self.taken == []
 
 
 @pytest.fixture
@@ -90,13 +138,23 @@ def topic_at():
         yield make
 
 
-@pytest.fixture
-def begun(spark, cluster, tmp_path, topic_at):
+def begin(topic: Topic, query: Query) -> tuple[Topic, Query]:
     """A topic with five messages, and a query that has read them."""
-    topic = topic_at(cluster, new_topic()).make()
-    keys, query = topic.send(5, 5), Query(spark, topic, tmp_path)
+    keys = topic.make().send(5, 5)
     assert query.run() == keys
     return topic, query
+
+
+@pytest.fixture
+def begun(cluster, topic_at):
+    topic = topic_at(cluster, new_topic())
+    return begin(topic, Query(topic))
+
+
+@pytest.fixture
+def begun_with_spark(spark, servers, tmp_path, topic_at):
+    topic = topic_at(servers.namesrv, new_topic())
+    return begin(topic, SparkQuery(spark, topic, tmp_path))
 
 
 @pytest.mark.parametrize("count, said", [
@@ -105,7 +163,14 @@ def begun(spark, cluster, tmp_path, topic_at):
     (2, "ends at offset 2, the stream has come to 5"),
 ])
 def test_a_topic_that_was_made_again_is_noticed(begun, count, said):
-    topic, query = begun
+    assert_noticed_when_made_again(*begun, count, said)
+
+
+def test_spark_shows_what_the_reader_says(begun_with_spark):
+    assert_noticed_when_made_again(*begun_with_spark, 2, "ends at offset 2, the stream has come to 5")
+
+
+def assert_noticed_when_made_again(topic: Topic, query: Query, count: int, said: str) -> None:
     topic.delete()
     topic.make()
     again = topic.send(count, count)
@@ -127,8 +192,8 @@ def test_a_topic_that_vanished_is_noticed_and_read_when_it_is_back(begun):
     assert query.run() == []
 
 
-def test_a_checkpoint_of_an_earlier_release_goes_on(begun):
-    topic, query = begun
+def test_a_checkpoint_of_an_earlier_release_goes_on(begun_with_spark):
+    topic, query = begun_with_spark
     for folder in ("offsets", "commits"):
         assert (query.folder / "checkpoint" / folder / "0").exists()
     last = max((query.folder / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
@@ -146,9 +211,9 @@ def test_a_checkpoint_of_an_earlier_release_goes_on(begun):
     assert query.run(failOnDataLoss="false") == again
 
 
-def test_a_beginning_that_moved_is_noticed(spark, servers, tmp_path, topic_at):
+def test_a_beginning_that_moved_is_noticed(servers, topic_at):
     topic = topic_at(servers.namesrv, new_topic()).make()
-    query = Query(spark, topic, tmp_path)
+    query = Query(topic)
     assert query.run() == []
     keys = topic.send(20, 20)
     queue = servers.brokers[topic.broker].message_store.consume_queue_table[topic.name][0]
@@ -157,12 +222,12 @@ def test_a_beginning_that_moved_is_noticed(spark, servers, tmp_path, topic_at):
     assert query.run(failOnDataLoss="false") == keys[6:]
 
 
-def test_a_broker_that_came_back_with_another_store_is_noticed(spark, tmp_path, topic_at):
+def test_a_broker_that_came_back_with_another_store_is_noticed(tmp_path, topic_at):
     with running_name_server(tmp_path) as address:
         broker = start_broker("broker-a", address, tmp_path / "broker")
         try:
             topic = topic_at(address, new_topic()).make()
-            query = Query(spark, topic, tmp_path)
+            query = Query(topic)
             topic.send(4, 4)
             assert len(query.run()) == 4
             broker.shutdown()
