@@ -156,7 +156,7 @@ class BrokerLiveness:
             return None if info is None or self._is_silent(info) else info
 
     def is_of_rocketmq(self, channel: object) -> bool:
-        """Whether a broker is heard over this connection that takes no leases: one of RocketMQ's own."""
+        """Whether heartbeats of a broker without leases, one of RocketMQ's own, arrive over this connection."""
         with self._lock:
             heard = (self._heard.get(identity) for identity in self._of_channel.get(channel, ()))
             return any(info is not None and not info.takes_leases for info in heard)

@@ -30,7 +30,7 @@ from rmqha.controller.controller import Controller
 from rmqha.controller.controller_request_processor import ControllerRequestProcessor
 from rmqha.controller.heartbeat_processor import HeartbeatProcessor
 from rmqha.controller.metrics.controller_counts import ControllerCounts
-from rmqha.controller.notify_service import NotifyService, RoleChange
+from rmqha.controller.notify_service import Audience, NotifyService, RoleChange
 from rmqha.controller.replicas_info_manager import Decision
 from rmqha.controller.store.controller_store import ControllerStore
 from rmqha.controller.store.local_store import LocalStore
@@ -50,12 +50,6 @@ log = logging.getLogger("RocketmqController")
 
 _ELECTION_THREADS = 4
 _AT_ONCE_MS = 1
-# Differs: when an old master of RocketMQ lives, the new one is told once the old one has changed its role; slaves of
-# RocketMQ are told once the new one has, and so much later. 5.1.4's controller tells all at once: they ask a name
-# server where to follow the new master; who asks while the old one is still registered as the master follows that one
-# for good, and who asks before the new one has registered follows nobody until its next registration (30 s). Until
-# then they don't hear of the new one when they ask this controller, either, as each does every 5 s
-_SLAVES_OF_ROCKETMQ_MS = 300
 
 
 class ControllerManager:
@@ -76,10 +70,10 @@ class ControllerManager:
         self.liveness = BrokerLiveness(controller_config.maxLeaseMillis)
         self.remoting_server = RemotingServer(server_config, BrokerHousekeepingService(self))
         self._client = RemotingClient(client_config or ClientConfig(useTLS=use_tls()))
-        self._notify_service = NotifyService(self._client)
+        self._scheduled_service = ScheduledService("ControllerScheduledThread")
+        self._notify_service = NotifyService(self._client, self._scheduled_service)
         self.controller = Controller(controller_config, self._new_store(), self.liveness, ControllerCounts(),
                                      self._notify_service.hand_over)
-        self._untold: set[str] = set()  # broker names whose slaves of RocketMQ are told later; single set operations
         self.controller.on_new_master, self.controller.on_due = self._on_new_master, self._look_in
         self._executor = NamedThreadPool("ControllerRequestExecutorThread_", controller_config.controllerThreadPoolNums,
                                          controller_config.controllerRequestThreadPoolQueueCapacity)
@@ -87,7 +81,6 @@ class ControllerManager:
         self._heartbeats = HeartbeatProcessor(self)
         self.watch = BrokerLivenessWatch(self.liveness, lambda: controller_config.scanNotActiveBrokerInterval,
                                          self._on_silent)
-        self._scheduled_service = ScheduledService("ControllerScheduledThread")
         self._certificate_watch = CertificateWatch((self.remoting_server,))
         self.metrics_port = MetricsPort(controller_config.metricsHost, controller_config.metricsPort or None,
                                         self._metrics)
@@ -209,7 +202,7 @@ class ControllerManager:
             address = decided.address(master)
             if info is None or not info.takes_leases or master is None or address is None:
                 continue
-            self._notify_service.notify({master: address}, RoleChange(
+            self._notify_service.notify([address], RoleChange(
                 NotifyBrokerRoleChangedRequestHeader(
                     masterAddress=address, masterBrokerId=master, masterEpoch=decided.master_epoch,
                     syncStateSetEpoch=decided.sync_state_set_epoch, masterHaAddress=info.ha_address),
@@ -236,11 +229,11 @@ class ControllerManager:
             self._scheduled_service.schedule(lambda: self._look_at(broker_name), delay_ms)
 
     def is_to_wait(self, channel: Channel, broker_name: str | None) -> bool:
-        """Whether the broker that asks over this connection is told of the new master in a moment, and not yet."""
-        return broker_name in self._untold and self.liveness.is_of_rocketmq(channel)
+        """Whether the broker that polls over this connection will be notified of a new master in a moment."""
+        return self._notify_service.has_slaves_to_notify(broker_name) and self.liveness.is_of_rocketmq(channel)
 
     def _on_new_master(self, decision: Decision) -> None:
-        """Tell the replicas that live.
+        """Notify the replicas that are alive.
 
         Java: org.apache.rocketmq.controller.ControllerManager#notifyBrokerRoleChanged (5.1.4)
         """
@@ -249,39 +242,27 @@ class ControllerManager:
             return
         assert isinstance(header, ElectMasterResponseHeader) and isinstance(body, ElectMasterResponseBody)
         assert decided.master_id is not None
-        old_master: dict[int, str] = {}
-        at_once: dict[int, str] = {}
-        later: dict[int, str] = {}
+        old_master, new_master, at_once, later = None, None, [], []
         for id_, replica in decided.replicas.items():
             info = self.liveness.get((decided.cluster_name, decided.broker_name, id_))
             if info is None:
                 continue
-            if id_ == decided.master_id or (info.takes_leases and header.masterHaAddress is not None):
-                at_once[id_] = replica.address
+            if id_ == decided.master_id:
+                new_master = replica.address
+            elif info.takes_leases and header.masterHaAddress is not None:
+                at_once.append(replica.address)
+            elif id_ == decision.old_master_id:
+                old_master = replica.address
             else:
-                (old_master if id_ == decision.old_master_id else later)[id_] = replica.address
+                later.append(replica.address)
         change = RoleChange(
             NotifyBrokerRoleChangedRequestHeader(
                 masterAddress=header.masterAddress, masterBrokerId=decided.master_id,
                 masterEpoch=decided.master_epoch, syncStateSetEpoch=decided.sync_state_set_epoch,
                 masterHaAddress=header.masterHaAddress),
             SyncStateSet(body.syncStateSet, decided.sync_state_set_epoch))
-
-        (self._untold.add if later else self._untold.discard)(decided.broker_name)
-
-        def tell_the_others() -> None:
-            self._untold.discard(decided.broker_name)
-            self._notify_service.notify(later, change)
-
-        def tell_the_others_soon() -> None:
-            self._scheduled_service.schedule(tell_the_others, _SLAVES_OF_ROCKETMQ_MS)
-
-        def tell_new_master() -> None:
-            self._notify_service.notify(at_once, change, decided.master_id, tell_the_others_soon if later else None)
-        if old_master:
-            self._notify_service.notify(old_master, change, decision.old_master_id, tell_new_master)
-        else:
-            tell_new_master()
+        self._notify_service.notify_in_turn(
+            decided.broker_name, Audience(old_master, new_master, tuple(at_once), tuple(later)), change)
 
 
 def _refuse(key: str, problem: str) -> None:

@@ -102,7 +102,8 @@ class ControllerRequestProcessor:
         header = request.decode_command_custom_header(GetReplicaInfoRequestHeader)
         if self._manager.is_to_wait(channel, header.brokerName):
             return RemotingCommand.create_response_command(
-                response_code.CONTROLLER_MASTER_NOT_AVAILABLE, f"the new master of {header.brokerName} is being told")
+                response_code.CONTROLLER_MASTER_NOT_AVAILABLE,
+                f"the brokers of {header.brokerName} are being notified of a new master")
         return _response(self._controller.get_replica_info(header.brokerName))
 
     def handle_controller_get_metadata_info(self, _channel: Channel, _request: RemotingCommand) -> RemotingCommand:

@@ -1,17 +1,20 @@
-"""Brokers are told who their master is, and an old master is asked to give way.
+"""Notifies brokers of a new master, and asks an old one to hand over.
 
     Controller --an election--> ControllerManager_NotifyService_<n>, one task a broker --> the broker's port
-    slaves that have to ask where the new master is are told when the old one and that one have answered
+        the old master, if it is of RocketMQ and alive
+    --> the new master, and the replicas that need not ask where it is
+    --> slaves of RocketMQ, after ControllerScheduledThread has waited for a moment
 """
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.body.controller_bodies import SyncStateSet
 from rmqha.common.protocol.header.role_headers import HandoverMasterRequestHeader, NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable
@@ -23,7 +26,13 @@ log = logging.getLogger("RocketmqController")
 _THREADS = 8
 _QUEUE = 10_000
 _NOTIFY_TIMEOUT_MS = 3_000
-_CHANGE_TIMEOUT_MS = 2_000  # for a broker that is waited for to change its role
+_CHANGE_TIMEOUT_MS = 2_000  # for a master, old or new, to answer that its role has changed
+# Differs: an old master of RocketMQ that is alive is notified before the new master, and slaves of RocketMQ 300 ms
+# after the new master has changed its role; until then the controller refuses their polls, one every 5 s. 5.1.4's
+# controller notifies all brokers at once, and they ask a name server for the new master's HA address: a slave that asks
+# while the old master is still registered as the master follows that one permanently, and a slave that asks before the
+# new one is registered follows no broker until its own next registration (30 s)
+_SLAVES_OF_ROCKETMQ_MS = 300
 HANDOVER_MS = 1_000  # how long a master may wait for its successor to hold all
 _HANDOVER_TIMEOUT_MS = HANDOVER_MS + 500
 
@@ -39,54 +48,96 @@ class RoleChange:
     sync_state_set: SyncStateSet
 
 
+@dataclass(frozen=True)
+class Audience:
+    """The addresses of the replicas that are alive, by when they are notified of a new master."""
+
+    old_master: str | None  # only one of RocketMQ
+    new_master: str | None
+    at_once: tuple[str, ...]  # replicas that learn the new master's HA address from the notification
+    later: tuple[str, ...]  # slaves of RocketMQ, which ask a name server for it
+
+
 class NotifyService:
-    """Tells brokers of role changes, each once: who misses it hears it with the answer to its next heartbeat.
+    """Notifies brokers of role changes, once each: a broker that misses one learns it from its next heartbeat's answer.
 
     Java: org.apache.rocketmq.controller.ControllerManager$NotifyService (5.1.4)
     """
 
-    def __init__(self, client: RemotingClient) -> None:
-        self._client = client
+    def __init__(self, client: RemotingClient, scheduled_service: ScheduledService) -> None:
+        self._client, self._scheduled_service = client, scheduled_service
         self._pool = NamedThreadPool("ControllerManager_NotifyService_", _THREADS, _QUEUE)
-        self._latest: dict[str, int] = {}  # the epoch of the last change for an address; single dict operations
+        # Epochs; single dict operations
+        self._latest: dict[str, int] = {}  # of the newest change for an address
+        self._pending: dict[str, int] = {}  # of the change that slaves of RocketMQ are yet to learn, by broker name
 
     def shutdown(self) -> None:
         """End the threads."""
         self._pool.shutdown()
 
-    def notify(self, addresses: Mapping[int, str], change: RoleChange, awaited: int | None = None,
-               on_answered: Callable[[], None] | None = None) -> None:
-        """Tell these brokers, `awaited` first.
+    def notify(self, addresses: Iterable[str], change: RoleChange) -> None:
+        """Notify these brokers, without waiting for them."""
+        for address in addresses:
+            self._submit(address, change, None)
 
-        `on_answered` is called when that one has changed its role, or does not say so for a while, or is not told.
-        """
-        if on_answered is not None and awaited not in addresses:
-            on_answered()
-        for id_, address in sorted(addresses.items(), key=lambda item: item[0] != awaited):
-            self._latest[address] = change.header.masterEpoch
-            try:
-                self._pool.submit(self._tell, address, change, on_answered if id_ == awaited else None)
-            except RejectedExecutionError as failure:
-                log.error("Failed to notify broker %s (%d) that role changed: %s", address, id_, failure)
-                if id_ == awaited and on_answered is not None:
-                    on_answered()
+    def notify_in_turn(self, broker_name: str, audience: Audience, change: RoleChange) -> None:
+        """Notify the replicas of a broker name of their new master, each group once the one before it may follow."""
+        if audience.later:
+            self._pending[broker_name] = change.header.masterEpoch
+        else:
+            self._pending.pop(broker_name, None)
 
-    def _tell(self, address: str, change: RoleChange, on_answered: Callable[[], None] | None) -> None:
+        def notify_slaves() -> None:
+            if self._pending.get(broker_name) == change.header.masterEpoch:  # else a newer change replaces this one
+                self._pending.pop(broker_name, None)
+                self.notify(audience.later, change)
+
+        def notify_new_master() -> None:
+            if audience.later:
+                self._await_change(audience.new_master, change, lambda: self._scheduled_service.schedule(
+                    notify_slaves, _SLAVES_OF_ROCKETMQ_MS))
+            elif audience.new_master is not None:
+                self._submit(audience.new_master, change, None)
+            self.notify(audience.at_once, change)
+
+        self._await_change(audience.old_master, change, notify_new_master)
+
+    def has_slaves_to_notify(self, broker_name: str | None) -> bool:
+        """Whether slaves of RocketMQ with this broker name will be notified of a new master in a moment."""
+        return broker_name in self._pending
+
+    def _await_change(self, address: str | None, change: RoleChange, then: Callable[[], object]) -> None:
+        """Notify this broker, and call `then` once it has changed its role, does not answer, or can't be notified."""
+        if address is None:
+            then()
+        else:
+            self._submit(address, change, then)
+
+    def _submit(self, address: str, change: RoleChange, then: Callable[[], object] | None) -> None:
+        self._latest[address] = change.header.masterEpoch
+        try:
+            self._pool.submit(self._send, address, change, then)
+        except RejectedExecutionError as failure:
+            log.error("Failed to notify broker %s that role changed: %s", address, failure)
+            if then is not None:
+                then()
+
+    def _send(self, address: str, change: RoleChange, then: Callable[[], object] | None) -> None:
         if self._latest.get(address, 0) > change.header.masterEpoch:
-            return  # another change has followed while this one waited
+            return  # a newer change for this broker is under way, and so is what follows that
         log.info("Try notify broker %s that role changed, RoleChangeNotifyEntry:%s", address, change)
         request = RemotingCommand.create_request_command(request_code.NOTIFY_BROKER_ROLE_CHANGED, change.header)
         request.body = remoting_serializable.encode(change.sync_state_set)
         try:
-            if on_answered is None:
+            if then is None:
                 self._client.invoke_oneway(address, request, _NOTIFY_TIMEOUT_MS)
             else:
                 self._client.invoke_sync(address, request, _CHANGE_TIMEOUT_MS)
         except RemotingException as failure:
             log.error("Failed to notify broker %s that role changed: %s", address, failure)
         finally:
-            if on_answered is not None:
-                on_answered()
+            if then is not None:
+                then()
 
     def hand_over(self, address: str, successor: int) -> str | None:
         """Ask the master at an address to give its lease up once its successor holds all; why it did not, or None."""

@@ -221,7 +221,7 @@ def test_old_master_of_rocketmq_is_told_before_the_new_one(world, monkeypatch):
     assert (len(two.notified), len(three.notified)) == (1, 1)
     refused = three.info()
     assert refused.code == code.CONTROLLER_MASTER_NOT_AVAILABLE
-    assert refused.remark == f"the new master of {NAME} is being told"
+    assert refused.remark == f"the brokers of {NAME} are being notified of a new master"
     master.may_change.set()
     wait_until(lambda: len(two.notified) == 2)
     assert len(three.notified) == 1 and three.info().code == code.CONTROLLER_MASTER_NOT_AVAILABLE
