@@ -17,17 +17,17 @@ class _MissingExtraError(click.ClickException):
     exit_code = 2
 
 
-def with_version(command: click.Command) -> click.Command:
+def with_root_options(command: click.Command) -> click.Command:
     """`--version` and `-h` for a command and all below it, as their root has them.
 
-    A command keeps the help option that it made first: run by itself, without a root, it would be one without `-h`.
+    click keeps the help option that a command made first: for one run without a root it would be `--help` alone.
     """
     command.context_settings.setdefault("help_option_names", HELP_OPTIONS)
     if not any("--version" in option.opts for option in command.params):
         _VERSION(command)
     if isinstance(command, click.Group):
         for inner in command.commands.values():
-            with_version(inner)
+            with_root_options(inner)
     return command
 
 
@@ -62,9 +62,9 @@ class _Lazy:
         """The real command."""
         module, _, attribute = self._target.partition(":")
         if self.extra is None:
-            return with_version(getattr(importlib.import_module(module), attribute))
+            return with_root_options(getattr(importlib.import_module(module), attribute))
         with extra_needed(str(self.name), self.extra):
-            return with_version(getattr(importlib.import_module(module), attribute))
+            return with_root_options(getattr(importlib.import_module(module), attribute))
 
 
 class LazyCommand(_Lazy, click.Command):

@@ -35,6 +35,7 @@ from rmqha.remoting.exception import RemotingException
 from rmqha.tools import cluster_table
 from rmqha.tools.cluster.node import ClusterError
 from rmqha.tools.cluster.ports import free_port_block
+from rmqha.tools.lazy_group import HELP_OPTIONS
 from rmqha.tools.local_cluster import LocalCluster, Server
 
 log = logging.getLogger("RocketmqTools")
@@ -298,7 +299,7 @@ def logging_to(file: Path) -> Iterator[None]:
         handler.close()
 
 
-@click.command("quickstart", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("quickstart", context_settings={"help_option_names": HELP_OPTIONS})
 @click.option("--messages", default=1_000, show_default=True, type=click.IntRange(1, 1_000_000),
               help="How many messages to send.")
 @click.option("--keep", is_flag=True, help="Keep the folder with configs, stores and logs.")

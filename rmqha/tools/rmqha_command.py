@@ -9,7 +9,7 @@ import click
 from rmqha import __version__
 from rmqha.common.interrupts import Interruptible, exit_code
 from rmqha.tools.dialect import exit_codes
-from rmqha.tools.lazy_group import HELP_OPTIONS, LazyCommand, LazyGroup, with_version
+from rmqha.tools.lazy_group import HELP_OPTIONS, LazyCommand, LazyGroup, with_root_options
 
 log = logging.getLogger("RocketmqTools")
 
@@ -103,7 +103,7 @@ def rmqha() -> None:
 
 
 for _command in GROUPS:
-    rmqha.add_command(_command if isinstance(_command, (LazyCommand, LazyGroup)) else with_version(_command))
+    rmqha.add_command(_command if isinstance(_command, (LazyCommand, LazyGroup)) else with_root_options(_command))
 
 
 def main() -> None:
