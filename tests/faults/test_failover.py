@@ -53,7 +53,7 @@ def test_nothing_acknowledged_is_lost_when_another_becomes_the_master(name, outc
         pytest.skip(reason)
     outcome = outcomes[name]
     assert not outcome.failure
-    assert outcome.cycles == cycles and outcome.acknowledged >= 50
+    assert outcome.cycles == cycles and outcome.acknowledged >= 100
 
 
 @pytest.mark.timeout(300)

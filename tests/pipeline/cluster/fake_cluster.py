@@ -1,19 +1,18 @@
 """A cluster of topics with one queue each, in memory, and a stream of it that is driven as Spark drives one."""
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from rmqha.client.consumer.pull_result import PullResult, PullStatus
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_queue import MessageQueue
 from rmqha.pipeline.cluster.cluster_queues import EARLIEST, Bounds
-from rmqha.pipeline.cluster.cluster_source import READ_OPTIONS, ClusterStreamReader
 from rmqha.pipeline.cluster.queue_lives import Look, Mark, Seen
 from rmqha.pipeline.cluster.queue_offsets import QueueOffsets, set_offset
 from rmqha.pipeline.options import Options, PipelineError
-from rmqha.pipeline.table import table_schema
+from tests.pipeline.cluster.driven_query import DrivenQuery
 
 BROKER = "b"
 
@@ -150,46 +149,31 @@ class FakeCluster:
         return PullResult(PullStatus.FOUND, offset + len(found), life.first, life.end, found)
 
 
-class DrivenQuery:
-    """A query of a FakeCluster; its offset stays, as JSON in a checkpoint does."""
+def limit_of(most: int | None) -> ReadLimit:
+    """A batch of so many messages at most; None: of all."""
+    return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+
+class FakeQuery(DrivenQuery):
+    """A query of a FakeCluster."""
 
     def __init__(self, cluster: FakeCluster, **options: str) -> None:
         self.cluster = cluster
-        self.offset: str | None = None
-        self.given = {"nameServer": "127.0.0.1:1", "subscribe": ",".join(cluster.queues), **options}
-        self.pending: tuple[str, str] | None = None  # a batch that was planned and not committed
-        self.restart()
+        super().__init__(nameServer="127.0.0.1:1", subscribe=",".join(cluster.queues), **options)
 
     def restart(self, **options: str) -> None:
-        """Go on in a new process, with other options."""
-        self.given |= options
-        given = Options(self.given, READ_OPTIONS, "rocketmq")
-        self.reader = ClusterStreamReader(given, table_schema(given))
-        self.reader._queues, self.cluster.options = self.cluster, given
+        """Continue in a new process, with other options."""
+        super().restart(**options)
+        self.reader._queues, self.cluster.options = self.cluster, self.reader.options
 
-    def plan(self, most: int | None = None) -> tuple[str, str] | None:
-        """Plan the next batch, unless one is there: (begin, end), or nothing is new."""
-        if self.pending is None:
-            if self.offset is None:
-                self.offset = json.dumps(self.reader.initialOffset())
-            limit = ReadAllAvailable() if most is None else ReadMaxRows(most)
-            end = json.dumps(self.reader.latestOffset(json.loads(self.offset), limit))
-            self.pending = None if end == self.offset else (self.offset, end)
-        return self.pending
-
-    def read(self) -> list[MessageExt]:
-        """The messages of the batch that was planned, which is committed then."""
-        if self.pending is None:
-            return []
-        begin, end = self.pending
-        rows = [message for part in self.reader.partitions(json.loads(begin), json.loads(end))
-                for span in part.spans for message in self.reader._messages(self.cluster, span)]
-        self.offset, self.pending = end, None
-        return rows
+    def rows(self, partitions: Sequence[InputPartition]) -> list[MessageExt]:
+        """The messages."""
+        return [message for part in partitions for span in part.spans
+                for message in self.reader._messages(self.cluster, span)]
 
     def batch(self, most: int | None = None) -> list[MessageExt]:
         """The messages of the next batch."""
-        self.plan(most)
+        self.plan(limit_of(most))
         return self.read()
 
     def keys(self) -> list[str | None]:

@@ -10,7 +10,7 @@ from rmqha.common.message.message import Message
 from rmqha.pipeline.stream_lag import lag_of
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from tests.client.conftest import servers  # noqa: F401, a fixture
-from tests.pipeline.cluster.fake_cluster import DrivenQuery, FakeCluster
+from tests.pipeline.cluster.fake_cluster import FakeCluster, FakeQuery
 from tests.pipeline.queries import run_to_end, run_until
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
@@ -238,7 +238,7 @@ def test_a_queue_that_is_new_is_read_from_its_start_within_the_limit():
     cluster = FakeCluster("A", "B")
     cluster.send("A", 5)
     cluster.send("B", 70)
-    query = DrivenQuery(cluster)
+    query = FakeQuery(cluster)
     query.offset = json.dumps({"version": 1, "queues": {"A": {"b": {"0": 5}}}})
     query.reader.prepareForTriggerAvailableNow()
     cluster.send("B", 1)

@@ -3,7 +3,6 @@
 A reader is called as Spark calls it; what Spark itself makes of that is seen once, and where its own files are changed.
 """
 import json
-import pickle
 import shutil
 from contextlib import ExitStack
 
@@ -12,11 +11,9 @@ import pytest
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
 from rmqha.common.topic_config import TopicConfig
-from rmqha.pipeline.cluster.cluster_source import READ_OPTIONS, ClusterStreamReader
-from rmqha.pipeline.options import Options
-from rmqha.pipeline.table import table_schema
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from tests.client.conftest import servers  # noqa: F401, a fixture
+from tests.pipeline.cluster.driven_query import DrivenQuery
 from tests.pipeline.cluster.test_cluster import FORMAT, cluster, new_topic, real, wait_readable  # noqa: F401, fixtures
 from tests.pipeline.queries import run_to_end
 from tests.support.in_process import running_name_server, start_broker
@@ -60,45 +57,29 @@ class Topic:
         wait_until(lambda: not self.is_known(), what="the topic to be forgotten")
 
 
-class Query:
+class Query(DrivenQuery):
     """A query that reads what is there and ends, time and again, with one checkpoint; in a new process each time."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.taken: list[str] = []
-        self.offset: str | None = None  # to which all is read
-        self.planned: str | None = None  # noted before it is read: another process reads it again
+        super().__init__(**self.options_of())
+
+    def options_of(self, **more: str) -> dict[str, str]:
+        """Where it reads, and `more`."""
+        return {"nameServer": self.topic.address, "subscribe": self.topic.name, "startingOffsets": "earliest", **more}
 
     def run(self, **options: str) -> list[str]:
         """The keys of the messages that are new."""
-        given = Options({"nameServer": self.topic.address, "subscribe": self.topic.name, "startingOffsets": "earliest",
-                         **options}, READ_OPTIONS, FORMAT)
-        reader = ClusterStreamReader(given, table_schema(given))
-        self.taken = []
+        self.taken, self.given = [], self.options_of(**options)
+        self.restart()
         try:
-            if self.offset is None:
-                self.offset = json.dumps(reader.initialOffset())
-            reader.prepareForTriggerAvailableNow()
-            while self._plan(reader):
-                self._read(reader)
+            self.reader.prepareForTriggerAvailableNow()
+            while self.plan():
+                self.taken += [key for _, key in sorted(self.read())]
         finally:
-            reader.stop()
+            self.reader.stop()
         return self.taken
-
-    def _plan(self, reader: ClusterStreamReader) -> bool:
-        if self.planned is None:
-            end = json.dumps(reader.latestOffset(json.loads(self.offset), reader.getDefaultReadLimit()))
-            self.planned = end if end != self.offset else None
-        return self.planned is not None
-
-    def _read(self, reader: ClusterStreamReader) -> None:
-        rows = []
-        for part in reader.partitions(json.loads(self.offset), json.loads(self.planned)):
-            for batch in pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(part))):
-                rows += zip(batch.column("queueOffset").to_pylist(), batch.column("keys").to_pylist())
-        self.taken += [key for _, key in sorted(rows)]
-        reader.commit(json.loads(self.planned))
-        self.offset, self.planned = self.planned, None
 
     def fails(self, said: str) -> None:
         """A strict run ends with an error, and so does another."""
@@ -117,8 +98,7 @@ class SparkQuery(Query):
 
     def run(self, **options: str) -> list[str]:
         """The keys of the messages that are new."""
-        stream = self.spark.readStream.format(FORMAT).options(
-            nameServer=self.topic.address, subscribe=self.topic.name, startingOffsets="earliest", **options).load()
+        stream = self.spark.readStream.format(FORMAT).options(**self.options_of(**options)).load()
         self.taken = []
         writer = (stream.writeStream.foreachBatch(lambda batch, _: self.taken.extend(
             row.keys for row in batch.select("keys").orderBy("queueOffset").collect()))

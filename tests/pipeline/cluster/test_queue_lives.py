@@ -10,7 +10,7 @@ from rmqha.pipeline.cluster import cluster_source, stream_planner
 from rmqha.pipeline.cluster.queue_lives import Mark, Position, decode, encode
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.pipeline.table import table_schema
-from tests.pipeline.cluster.fake_cluster import BROKER, DrivenQuery, FakeCluster, Life
+from tests.pipeline.cluster.fake_cluster import BROKER, FakeCluster, FakeQuery, Life, limit_of
 
 TOPICS = ("A", "B", "C")
 
@@ -88,13 +88,13 @@ def happen(cluster: FakeCluster, rand: random.Random) -> None:
         cluster.exchange_store(rand.choice((0, 2, 8)))
 
 
-def begun(rand: random.Random, **options: str) -> tuple[FakeCluster, DrivenQuery]:
+def begun(rand: random.Random, **options: str) -> tuple[FakeCluster, FakeQuery]:
     cluster = FakeCluster(*TOPICS)
     for topic in TOPICS:
         cluster.send(topic, rand.randint(0, 5))
         if rand.random() < 0.3:
             cluster.move(topic, 9)
-    return cluster, DrivenQuery(cluster, startingOffsets="earliest", **options)
+    return cluster, FakeQuery(cluster, startingOffsets="earliest", **options)
 
 
 def keys_by_topic(rows: list[MessageExt]) -> dict[str, list[str | None]]:
@@ -147,7 +147,7 @@ def test_what_happens_while_a_batch_is_made_loses_no_message(strict):
         try:
             for step in range(rand.randint(1, 5 if strict else 12)):
                 most = rand.choice((None, None, 1, 3))
-                query.plan(most)
+                query.plan(limit_of(most))
                 if rand.random() < 0.3:
                     happen(cluster, rand)
                 if rand.random() < 0.3:
@@ -173,11 +173,11 @@ def test_what_happens_while_a_batch_is_made_loses_no_message(strict):
     assert ended_well > 60 and (failures > 60 or not strict)
 
 
-def query_of(count: int = 5, **options: str) -> tuple[FakeCluster, DrivenQuery]:
+def query_of(count: int = 5, **options: str) -> tuple[FakeCluster, FakeQuery]:
     """A topic with some messages that a query has read."""
     cluster = FakeCluster("A")
     cluster.send("A", count)
-    query = DrivenQuery(cluster, startingOffsets="earliest", **options)
+    query = FakeQuery(cluster, startingOffsets="earliest", **options)
     assert len(query.batch()) == count
     return cluster, query
 
@@ -276,7 +276,7 @@ def test_a_queue_without_a_message_to_know_it_by_is_known_by_its_beginning(count
     cluster = FakeCluster("A")
     cluster.send("A", 5)
     cluster.move("A", 5)
-    query = DrivenQuery(cluster)
+    query = FakeQuery(cluster)
     assert query.batch() == []
     cluster.make("A", count)
     with pytest.raises(PipelineError, match="ends at offset|begins at offset 0, it began at 5 when"):
@@ -316,9 +316,9 @@ def test_offsets_beyond_the_end_are_refused_unless_loss_is_allowed():
     cluster.send("A", 3)
     begin = json.dumps({"A": {BROKER: {"0": 4}}})
     with pytest.raises(PipelineError, match="startingOffsets=4 is beyond the end of topic A, queue 0 of b, which is 3"):
-        DrivenQuery(cluster, startingOffsets=begin).batch()
-    assert len(DrivenQuery(cluster, startingOffsets=begin, failOnDataLoss="false").batch()) == 3
-    assert DrivenQuery(cluster, startingOffsets=begin.replace("4", "3")).batch() == []
+        FakeQuery(cluster, startingOffsets=begin).batch()
+    assert len(FakeQuery(cluster, startingOffsets=begin, failOnDataLoss="false").batch()) == 3
+    assert FakeQuery(cluster, startingOffsets=begin.replace("4", "3")).batch() == []
 
 
 @pytest.mark.parametrize("thing, strict", [
