@@ -19,9 +19,9 @@ from tests.faults import ledger
 from tests.fuzz.native_twins import TARGETS, feed
 from tests.support.sources import ROOT
 
+WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-cast-function-type")
 FLAGS = ("-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fPIC",
-         "-shared", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers",
-         "-Wno-cast-function-type")
+         "-shared", *WARNINGS)
 OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:allocator_may_return_null=1",
            "UBSAN_OPTIONS": "print_stacktrace=1", "PYTHONMALLOC": "malloc"}
 
