@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import own_threads, schedule
+from tests.support import own_threads, rewritten, schedule, selection, tiers
 from tests.support.cpu import Laps
 from tests.support.wait import wait_until
 
@@ -18,18 +18,26 @@ _CPU: Counter[str] = Counter()  # in seconds, likewise; in the process that repo
 _LAPS: list[Laps] = []  # of this process
 
 # A machine that stands still for half a second is no fault of what is tested.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+settings.register_profile("new draws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same draws", parent=settings.get_profile("new draws"), derandomize=True, database=None)
 
 
-def pytest_configure() -> None:
-    """Processes that run tests side by side take their ports from ranges of their own; each notes its threads."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the tier. Processes that run tests side by side take their ports from ranges of their own; each notes its
+    threads."""
+    named = config.args_source is pytest.Config.ArgsSource.ARGS or bool(config.option.keyword or config.option.markexpr)
+    tiers.choose(names_tests=named)
+    settings.load_profile(tiers.pick("same draws", long="new draws"))
     own_threads.note_starts()
     _LAPS.append(Laps())
     from tests.support import ports
     worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    if worker is not None:
-        ports.use_part(int(worker.removeprefix("gw")), count)
+    ports.claim()
+    ports.use_part(int(worker.removeprefix("gw")) if worker else 0, count)
+    if getattr(config.option, "numprocesses", None) and not worker and not named:
+        files = selection.test_files(config.rootpath)
+        rewritten.rewrite(config.rootpath, [file for file in files if not _is_left_out(file, config)],
+                          os.cpu_count() or 1)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -47,22 +55,33 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`-m quick` does not even read the files that are noted as long."""
-    if config.option.markexpr != "quick" or not collection_path.is_relative_to(config.rootpath):
+    """A file of which no test will run is not even loaded."""
+    if not collection_path.name.startswith("test_") or not collection_path.is_file():
         return None
-    return collection_path.relative_to(config.rootpath).as_posix() in schedule.noted() or None
+    return _is_left_out(collection_path, config) or None
+
+
+def _is_left_out(file: Path, config: pytest.Config) -> bool:
+    return (tiers.runs_none_of(file, file.relative_to(config.rootpath).as_posix())
+            or selection.is_left_out(config.option.keyword, file, config.rootpath))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the quick tests, and put the longest files first when processes run them side by side."""
-    for item in items:
-        marks = {mark.name for mark in item.iter_markers()}
-        if schedule.is_quick(schedule.path_of(item.nodeid), getattr(item, "fixturenames", ()), marks):
-            item.add_marker("quick")
-    if hasattr(config, "workerinput"):
+    """Leave the tests of other tiers out, and put the longest files first when processes run them side by side."""
+    left_out = [item for item in items if not tiers.runs(_tier_of(item))]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if tiers.runs(_tier_of(item))]
+    if seed := os.environ.get("RMQHA_TEST_SHUFFLE"):
+        items[:] = schedule.shuffled(items, seed)
+    elif hasattr(config, "workerinput"):
         items[:] = schedule.longest_first(items)
     _skip_without_java(items)
+
+
+def _tier_of(item: pytest.Item) -> str:
+    return tiers.tier_of(schedule.path_of(item.nodeid), item.iter_markers(), getattr(item, "fixturenames", ()))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -182,8 +201,8 @@ def make_namesrv(nodes: list, tmp_path: Path) -> Callable:
     """make_namesrv(kind) -> a running NamesrvNode."""
     from tests.support.nodes import NamesrvNode
 
-    def make(kind: str, name: str = "namesrv"):
-        node = NamesrvNode(kind, tmp_path / name, name)
+    def make(kind: str, name: str = "namesrv", shared_jvm: bool = True):
+        node = NamesrvNode(kind, tmp_path / name, name, shared_jvm)
         nodes.append(node)
         return node.start()
     return make

@@ -8,6 +8,9 @@ import sys
 import pytest
 
 from tests.support.sources import ROOT
+from tests.support.tiers import in_all
+
+pytestmark = in_all
 
 
 def complaints(tool: str, *arguments: str) -> str:

@@ -9,6 +9,9 @@ import pytest
 
 from tests.support import schedule
 from tests.support.sources import ROOT
+from tests.support.tiers import in_all
+
+pytestmark = in_all
 
 LATER = ("-p", "tests.support.other_day")
 PLANTED = '''

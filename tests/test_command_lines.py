@@ -26,7 +26,7 @@ CONTROLLER = ["controllerDLegerPeers=n0-127.0.0.1:9878", "controllerDLegerSelfId
 def printed(module, arguments):
     """The keys that -p prints of a server; as a process, since it sets up logging."""
     done = subprocess.run([sys.executable, "-m", module.__name__, "-p", *arguments], capture_output=True, text=True,
-                          timeout=300)
+                          timeout=600)
     assert done.returncode == 0, done.stderr
     return {line.rpartition(" - ")[2] for line in done.stdout.splitlines()}
 

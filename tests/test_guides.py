@@ -102,8 +102,8 @@ def test_a_wrong_command_is_found(words, reason):
 
 def test_shell_snippets_are_read_as_a_shell_does():
     page = "```bash\nbin/mqnamesrv & ns=$!\nsleep 8  # a while\nkill -9 $ns\n```\n" \
-           "   ```bash\n   bin/test quick &\n   until bin/a b; do sleep 1; done\n   ```\n"
-    assert command_lines(page) == [["bin/mqnamesrv"], ["sleep", "8"], ["kill", "-9", "$ns"], ["bin/test", "quick"],
+           "   ```bash\n   bin/test all &\n   until bin/a b; do sleep 1; done\n   ```\n"
+    assert command_lines(page) == [["bin/mqnamesrv"], ["sleep", "8"], ["kill", "-9", "$ns"], ["bin/test", "all"],
                                    ["bin/a", "b"], ["sleep", "1"]]
 
 

@@ -13,8 +13,11 @@ import urllib.request
 import pytest
 
 from tests.support.ports import free_port
+from tests.support.tiers import in_all
 from tests.support.wait import wait_until
 from tests.test_package import Installed, sdist, wheel  # noqa: F401, fixtures
+
+pytestmark = in_all
 
 EXTRAS = "metrics,tui,console"
 
@@ -35,7 +38,7 @@ class Newcomer(Installed):
     def rmqha(self, *arguments, stdin="", expected=0):
         with self.step(f"rmqha {arguments[0]}"):
             done = subprocess.run([self.bin / "rmqha", *map(str, arguments)], env=self.env, cwd=self.home, text=True,
-                                  capture_output=True, timeout=120, input=stdin)
+                                  capture_output=True, timeout=600, input=stdin)
         assert done.returncode == expected, done.stdout + done.stderr
         assert "Traceback" not in done.stdout + done.stderr
         return done.stdout
@@ -45,7 +48,7 @@ class Newcomer(Installed):
 def newcomer(wheel, tmp_path):
     installed = Newcomer(tmp_path)
     with installed.step("python -m venv"):
-        subprocess.run([sys.executable, "-m", "venv", installed.folder / "venv"], check=True, timeout=120)
+        subprocess.run([sys.executable, "-m", "venv", installed.folder / "venv"], check=True, timeout=600)
     with installed.step(f"pip install wheel[{EXTRAS}]"):
         done = installed.run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
                              f"{wheel}[{EXTRAS}]")
@@ -55,7 +58,7 @@ def newcomer(wheel, tmp_path):
 
 
 def get(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=600) as answer:
         return answer.read().decode()
 
 
@@ -69,7 +72,7 @@ def console(newcomer, namesrv):
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-            assert process.wait(30) == 0, process.stdout.read()
+            assert process.wait(240) == 0, process.stdout.read()
 
 
 def overview(url):

@@ -15,8 +15,8 @@ def _starter(may_start, may_end):
     born = []
 
     def body():
-        may_start.wait(60)
-        born.append(_started(lambda: may_end.wait(60), "child"))
+        may_start.wait(240)
+        born.append(_started(lambda: may_end.wait(240), "child"))
     return _started(body, "parent"), born
 
 
@@ -25,10 +25,10 @@ def test_threads_of_the_test_and_theirs_are_its_own():
     parent, born = _starter(may_start, may_end)
     assert own_threads() == {parent}
     may_start.set()
-    parent.join(60)
+    parent.join(240)
     assert own_threads() == set(born) and len(born) == 1  # though who has started it is gone
     may_end.set()
-    born[0].join(60)
+    born[0].join(240)
     assert not own_threads()
 
 
@@ -37,7 +37,7 @@ def test_threads_of_an_earlier_test_and_theirs_are_not():
     parent, born = _starter(may_start, may_end)
     begin_test()
     may_start.set()
-    parent.join(60)
+    parent.join(240)
     assert born[0].is_alive() and not own_threads()
     may_end.set()
-    born[0].join(60)
+    born[0].join(240)

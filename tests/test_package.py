@@ -16,7 +16,10 @@ from rmqha import __version__, launch
 from tests.support.ports import free_broker_port, free_port
 from tests.support.processes import ServerProcess
 from tests.support.sources import ROOT
+from tests.support.tiers import in_all
 from tests.support.wait import wait_until
+
+pytestmark = in_all
 
 FOLDERS = ("bin", "conf", "docs", "tests", "rmqha", ".ci")
 MADE = (".so", ".pyd", ".pyc")
@@ -40,7 +43,7 @@ def build(folder, hook, out):
     out.mkdir(exist_ok=True)
     code = f"import sys, build_backend; print(build_backend.{hook}(sys.argv[1]))"
     done = subprocess.run([sys.executable, "-c", code, str(out)], cwd=folder, capture_output=True, text=True,
-                          timeout=200, env={**os.environ, "PYTHONPATH": str(folder / "rmqha" / "native")})
+                          timeout=600, env={**os.environ, "PYTHONPATH": str(folder / "rmqha" / "native")})
     assert done.returncode == 0, done.stderr[-2000:]
     return out / done.stdout.splitlines()[-1]
 
@@ -83,7 +86,7 @@ class Installed:
 
     def run(self, program, *arguments):
         return subprocess.run([self.bin / program, *map(str, arguments)], env=self.env, cwd=self.home, text=True,
-                              capture_output=True, timeout=120, stdin=subprocess.DEVNULL)
+                              capture_output=True, timeout=600, stdin=subprocess.DEVNULL)
 
     @property
     def site_packages(self):
@@ -94,7 +97,7 @@ class Installed:
 def installed(wheel, tmp_path_factory):
     """The wheel with the extra `acl`; what it needs comes from the package index."""
     installed = Installed(tmp_path_factory.mktemp("installed"))
-    subprocess.run([sys.executable, "-m", "venv", installed.folder / "venv"], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", installed.folder / "venv"], check=True, timeout=600)
     done = installed.run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{wheel}[acl]")
     assert done.returncode == 0, done.stderr
     return installed
@@ -164,7 +167,7 @@ def test_servers_run_with_the_users_conf_and_leave_site_packages_alone(installed
         assert "AclException" in installed.run("mqadmin", *create).stderr
         (conf / "tools.yml").write_text(TOOLS)
         assert "success" in installed.run("mqadmin", *create).stdout
-        wait_until(lambda: "SEND_OK" in installed.run("mqadmin", *asked).stdout, 20_000, "a message to be taken")
+        wait_until(lambda: "SEND_OK" in installed.run("mqadmin", *asked).stdout, 60_000, "a message to be taken")
         assert broker.stop() == 0 and namesrv.stop() == 0
     finally:
         broker.kill()

@@ -73,7 +73,7 @@ def test_nothing_that_a_server_writes_has_a_secret(tmp_path, kind):
     pytest.importorskip("prometheus_client")
     server = Server(kind, tmp_path)
     printed = [subprocess.run([*server.command, option], env={**os.environ, **server.environment}, check=True,
-                              capture_output=True, timeout=300)
+                              capture_output=True, timeout=600)
                for option in ("-p", *(["-m"] if kind == "broker" else []))]
     for each in printed:
         assert_none_is_in(each.stdout + each.stderr, "what -p prints")

@@ -14,7 +14,7 @@ def test_it_ends_with_the_thread_that_started_it():
     thread.start()
     thread.join()
     with made[0] as process:
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(240) == -signal.SIGKILL
 
 
 def test_interrupts_are_taken_where_they_were_ignored():

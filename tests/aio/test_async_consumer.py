@@ -7,6 +7,7 @@ import pytest
 
 from rmqha import ConsumeFromWhere, Message, MessageModel, MessageSelector, MQClientException, Producer
 from rmqha.aio import AsyncConsumer
+from tests.aio.support import at_least, turns, until
 from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 
@@ -98,7 +99,7 @@ def test_acknowledgement_when_the_loop_comes_back(servers, filled):
             message = await anext(messages)
             assert not message.is_settled
             waiting = asyncio.ensure_future(anext(messages))
-            await asyncio.sleep(0.01)
+            await turns()
             assert message.is_settled and not message.ack() and not message.nack()
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -159,8 +160,7 @@ def test_what_belongs_to_another_consumer_by_now_is_neither_given_nor_acknowledg
         topic, group = filled(*"abcd"), servers.unique("aio")
         async with consumer_of(servers, group, topic, auto_ack=False) as consumer:
             message = await consumer.receive()
-            while len(consumer._ready) < 3:
-                await asyncio.sleep(0.01)
+            await until(lambda: len(consumer._ready) >= 3)
             impl = consumer.consumer.default_mq_push_consumer_impl
             for process_queue in list(impl.rebalance_impl.process_queue_table.values()):
                 process_queue.dropped = True  # as by a rebalance
@@ -178,7 +178,7 @@ def test_several_loops_share_a_consumer_and_stop_ends_them(servers, filled):
             async def work() -> str:
                 async for message in consumer:
                     seen.append(message.tags)
-                    await asyncio.sleep(0.01)
+                    await turns()
                     if len(seen) == 8:
                         consumer.stop()
                 return "ended"
@@ -234,9 +234,9 @@ def test_nothing_polls_while_nothing_comes(servers, filled):
         async with consumer_of(servers, servers.unique("aio"), filled("a")) as consumer:
             await some(consumer, 1)
             waiting = asyncio.ensure_future(consumer.receive())
-            await asyncio.sleep(0.1)
+            await at_least(0.1)
             before = Counting.rounds
-            await asyncio.sleep(0.5)
+            await at_least(0.5)
             assert Counting.rounds - before <= 2  # the sleep itself
             waiting.cancel()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Counting())) as runner:
@@ -270,8 +270,7 @@ def test_a_start_that_is_cancelled_is_ended(servers):
     async def scenario():
         consumer = consumer_of(servers, servers.unique("aio"), servers.unique("AioIn"))
         starting = asyncio.ensure_future(consumer.start())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await turns(2)
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting

@@ -20,6 +20,7 @@ from rmqha import (
 )
 from rmqha.aio import AsyncProducer
 from rmqha.aio.loop_inbox import LoopInbox
+from tests.aio.support import turns, until
 from tests.support.in_process import start_broker
 from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
@@ -96,8 +97,7 @@ class Held:
         producer.producer.send_async = lambda _msg, callback, _timeout_ms, _queue: self.callbacks.append(callback)
 
     async def wait_for(self, count: int) -> None:
-        while len(self.callbacks) < count:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(self.callbacks) >= count, f"{count} sends")
 
     def answer(self, number: int) -> None:
         self.callbacks[number].on_success(SendResult(SendStatus.SEND_OK, f"id-{number}", MessageQueue("T", "b", 0), 0))
@@ -110,12 +110,12 @@ def test_back_pressure_and_cancellation(servers):
             asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
             sends = [asyncio.ensure_future(producer.send(Message("T", b"x"))) for _ in range(3)]
             await held.wait_for(2)
-            await asyncio.sleep(0.05)
+            await turns()
             assert len(held.callbacks) == 2  # the third waits for a permit
             sends[0].cancel()
             with pytest.raises(asyncio.CancelledError):
                 await sends[0]
-            await asyncio.sleep(0.05)
+            await turns()
             assert len(held.callbacks) == 2  # a cancelled send is in flight still
             held.answer(0)
             await held.wait_for(3)
@@ -140,7 +140,7 @@ def test_leaving_waits_for_the_answers(servers):
             send = asyncio.ensure_future(producer.send(Message("T", b"x")))
             await held.wait_for(1)
             closing = asyncio.ensure_future(producer.close())
-            await asyncio.sleep(0.05)
+            await turns()
             assert not closing.done() and not send.done()
             with pytest.raises(MQClientException, match="service state not OK"):
                 await producer.send(Message("T", b"too late"))
@@ -200,12 +200,10 @@ def test_the_inbox_wakes_the_loop_once_for_what_came_together():
         inbox = LoopInbox(loop, taken.append)
         for number in range(5):
             inbox.put(number)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await turns(2)
         assert taken == [0, 1, 2, 3, 4] and len(wakes) == 1
         inbox.put(5)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await turns(2)
         assert taken[-1] == 5 and len(wakes) == 2
         return inbox
     inbox = asyncio.run(scenario())

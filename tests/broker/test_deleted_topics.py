@@ -94,7 +94,7 @@ def test_held_pulls_are_told_at_once_that_the_topic_is_gone(broker):
     wait_until(lambda: all(held.is_waiting(TOPIC, queue_id) for queue_id in range(3)), 60_000, "held pulls")
     delete(broker)
     for pull in pulls:
-        pull.join(20)
+        pull.join(240)
     assert [answer.code for answer in answers] == [response_code.TOPIC_NOT_EXIST] * 3
 
 

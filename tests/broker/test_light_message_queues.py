@@ -88,7 +88,7 @@ def test_held_pull_of_a_light_queue_is_woken_by_its_message(broker):
     wait_until(lambda: broker.controller.pull_request_hold_service.is_waiting(A, 0), 60_000)
     send(broker, b"to B alone", B)
     send(broker, b"2", A, B)
-    puller.join(60)
+    puller.join(240)
     assert bodies(answers[0]) == [b"2"]
 
 

@@ -1,7 +1,6 @@
 """Each request code asked with hundreds of new names: nothing of them stays, or only so much as is said here."""
 import json
 import logging
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -18,7 +17,10 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 from tests.interop.request_code_cases import BROKER_CODES, CLIENT, GROUP, ONLINE, PRODUCERS, TOPIC, Code, Field
 from tests.support.kept import names_kept, own_objects
+from tests.support.tiers import in_all
 from tests.support.wait import wait_until
+
+pytestmark = in_all
 
 NAMES = 150  # new ones for each code
 LIMIT = 40  # of what is made by the way
@@ -118,11 +120,11 @@ def flood(broker, codes: list[Code], names: range) -> None:
 
 def left_objects(broker, before: Counter[type]) -> bool:
     """Whether there are many more objects of ours, even when the connection's end must have been noticed."""
-    for _ in range(20):
-        if all(count < KEPT_OBJECTS for count in (own_objects(broker) - before).values()):
-            return False
-        time.sleep(0.5)
-    return True
+    try:
+        wait_until(lambda: all(count < KEPT_OBJECTS for count in (own_objects(broker) - before).values()), 60_000)
+    except AssertionError:
+        return True
+    return False
 
 
 def left_objects_again(broker, code: Code, names: range) -> bool:

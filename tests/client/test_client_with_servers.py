@@ -171,7 +171,7 @@ def test_listener_that_raises_counts_as_later(servers, producer, make_topic):
 
     producer.send(Message(topic, b"x"))
     with consuming(servers, servers.unique("g"), topic, listener) as consumer:
-        assert done.wait(60)
+        assert done.wait(240)
         store = consumer.default_mq_push_consumer_impl.offset_store
         wait_until(lambda: 1 in store.clone_offset_table(topic).values(), 60_000, "sent back counts as done here")
 
@@ -246,7 +246,7 @@ def test_full_cache_holds_the_pull_loop_and_nothing_is_lost(servers, producer, m
     topic, go, seen = make_topic("Full"), threading.Event(), []
 
     def listener(messages):
-        go.wait(60)
+        go.wait(240)
         seen.extend(messages)
         return OK
 
@@ -376,7 +376,7 @@ def test_blocking_pull_is_answered_by_the_message_that_comes(servers, producer, 
         thread.start()
         wait_until(lambda: servers.brokers[queue.brokerName].pull_request_hold_service.pull_request_table)
         producer.send(Message(topic, b"second"), queue=queue)
-        thread.join(60)
+        thread.join(240)
     assert [msg.body for msg in answers[0].msg_found_list] == [b"second"]
 
 

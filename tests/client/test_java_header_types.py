@@ -7,7 +7,7 @@ from rmqha.remoting.rpc_hook import RPCHook
 from tests.support.java_driver import JavaDriver
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.java
 
 
 class Kinds(RPCHook):

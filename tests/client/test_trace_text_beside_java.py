@@ -19,7 +19,7 @@ from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.message.message_type import MessageType
 from rmqha.common.protocol import namespace_util
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.java
 
 _TEXTS = [None, "", "a", "Topic-1", "größe ß", "k1 k2  k3", " ", "trailing ", "世界", "null"]
 

@@ -14,15 +14,15 @@ def test_collector_rests_until_the_last_has_ended():
     def other():
         with no_garbage_collection:
             inside.set()
-            may_end.wait(10)
+            may_end.wait(240)
 
     thread = threading.Thread(target=other)
     with no_garbage_collection:
         thread.start()
-        assert inside.wait(10)
+        assert inside.wait(240)
     assert not gc.isenabled()
     may_end.set()
-    thread.join(10)
+    thread.join(240)
     assert gc.isenabled()
 
 

@@ -63,7 +63,7 @@ def test_what_is_not_json_has_one_kind_of_error(name):
     (DEEP, "brackets are nested too deeply"), ("[NaN]", "NaN is not a value of JSON"),
     ("[-Infinity]", "-Infinity is not a value of JSON"), ("[1e400]", "1e400 is beyond the range of numbers"),
     ("1" * 4301, "a number of 4301 digits"), ("-" + "1" * 21, "a number of 21 digits"),
-    (b"[1,\xff]", "not UTF-8 at byte 3"), ("[1,]", "line 1 column 4"), (b"\xef\xbb\xbf[]", "BOM")])
+    (b"[1,\xff]", "not UTF-8 at byte 3"), ("[1,}", "line 1 column 4"), (b"\xef\xbb\xbf[]", "BOM")])
 def test_the_error_says_what_is_wrong(text, reason):
     with pytest.raises(JsonTextError) as caught:
         parse_json(text, "x")

@@ -124,7 +124,7 @@ def test_a_pipe_a_link_and_a_terminal_get_the_text(tmp_path):
     reader = threading.Thread(target=lambda: came.append((tmp_path / "pipe").read_text()))
     reader.start()
     mix_all.string2file_not_safe("text", str(tmp_path / "pipe"))
-    reader.join(60)
+    reader.join(240)
     assert came == ["text"] and stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     main, terminal = os.openpty()
     mix_all.string2file_not_safe("text", os.ttyname(terminal))

@@ -13,11 +13,11 @@ def test_each_thread_is_shown_innermost_call_first():
 
     def waits_for_its_end():
         begun.set()
-        over.wait(60)
+        over.wait(240)
     thread = threading.Thread(target=waits_for_its_end, name="the-waiting-one")
     thread.start()
     try:
-        assert begun.wait(60)
+        assert begun.wait(240)
         calls = [line for line in thread_stacks().splitlines() if line.startswith("the-waiting-one")]
     finally:
         over.set()

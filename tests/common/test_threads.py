@@ -173,7 +173,7 @@ def test_task_that_wants_the_thread_to_end_does_not_get_it(error):
         pool.submit(task)
     done = threading.Event()
     pool.submit(done.set)
-    assert done.wait(20) and len(set(seen)) == 2
+    assert done.wait(240) and len(set(seen)) == 2
     pool.shutdown()
 
 
@@ -190,7 +190,7 @@ def test_pool_that_gets_no_thread_rejects(monkeypatch):
     assert pool.queue_size() == 0
     done = threading.Event()
     pool.submit(done.set)
-    assert done.wait(20)
+    assert done.wait(240)
     pool.shutdown()
 
 
@@ -239,11 +239,11 @@ def test_task_does_not_wait_for_the_one_before_it_while_there_are_threads_to_be_
     came, results = threading.Event(), []
     pool = NamedThreadPool("P_", 2)
     pool.submit(came.set)
-    assert came.wait(60)
+    assert came.wait(240)
     wait_until(lambda: pool._idle == 1)
     second_ran = threading.Event()
     with pool._not_empty:  # the idle thread is told of the first, and has not come for it yet
-        pool.submit(lambda: results.append(second_ran.wait(60)))
+        pool.submit(lambda: results.append(second_ran.wait(240)))
         pool.submit(second_ran.set)
     pool.shutdown(120_000)
     assert results == [True] and len(pool._threads) == 2
@@ -269,7 +269,7 @@ def test_full_pool_rejects_and_survives_a_failing_task(caplog):
         raise ValueError("broken task")
 
     pool.submit(hold)
-    assert started.wait(60)
+    assert started.wait(240)
     pool.submit(done.append, 1)
     with pytest.raises(RejectedExecutionError):
         pool.submit(done.append, 2)

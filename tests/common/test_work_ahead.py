@@ -37,13 +37,13 @@ def test_the_end_waits_for_what_was_begun_and_leaves_the_rest():
 
     def first():
         begun.set()
-        assert go_on.wait(60)
+        assert go_on.wait(240)
         done.append(1)
 
     with WorkAhead("Ahead_", 1) as work:
         work.begin(first)
         rest = work.begin(lambda: done.append(2))
-        assert begun.wait(60)
+        assert begun.wait(240)
         threading.Timer(0.05, go_on.set).start()
     assert done == [1]
     rest.take()

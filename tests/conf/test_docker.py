@@ -58,7 +58,7 @@ def test_wheel_of_the_image_has_all_templates(tmp_path):
     code = "import build_backend; print(*sorted(build_backend._templates()))"
 
     def templates(folder):
-        done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=100,
+        done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=600,
                               check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "rmqha" / "native")})
         return done.stdout.split()
 
@@ -134,7 +134,7 @@ def test_each_line_of_the_config_files_is_explained():
 
 def run(script, *arguments, **environment):
     path = f"{ROOT / 'bin'}{os.pathsep}{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(["sh", str(DOCKER / script), *arguments], capture_output=True, text=True, timeout=60,
+    return subprocess.run(["sh", str(DOCKER / script), *arguments], capture_output=True, text=True, timeout=600,
                           env={**os.environ, "PATH": path, **environment})
 
 

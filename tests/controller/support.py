@@ -59,7 +59,7 @@ class FakeBroker:
             self.may_change.wait()
         return RemotingCommand.create_response_command(0 if is_notice else self.hand_over_code, None)
 
-    def wait_notified(self, epoch: int, timeout_s: float = 10) -> dict[str, str]:
+    def wait_notified(self, epoch: int, timeout_s: float = 60) -> dict[str, str]:
         """The fields of the notice of this epoch."""
         def fields() -> dict[str, str] | None:
             return next((each.ext_fields for each in self.notified

@@ -19,7 +19,7 @@ METADATA, BROKER_CLUSTER_INFO = 1005, 106
 def run(tmp_path):
     def call(*arguments):
         env = {**os.environ, "HOME": str(tmp_path)}
-        return subprocess.run([LAUNCHER, *arguments], env=env, capture_output=True, text=True, timeout=110)
+        return subprocess.run([LAUNCHER, *arguments], env=env, capture_output=True, text=True, timeout=600)
     return call
 
 
@@ -68,7 +68,7 @@ def test_controller_boots_logs_and_ends_on_sigterm(conf, tmp_path):
             assert client.request(METADATA).fields["isLeader"] == "true"
         assert "unknown key elephant" in server.output() and f"port {port} is open on all addresses" in server.output()
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(30) == 0
+        assert server.process.wait(240) == 0
         log = (tmp_path / "logs" / "rocketmqlogs" / "controller.log").read_text()
         assert "controllerDLegerGroup=group1" in log and "shutdown hook done" in log
     finally:
@@ -90,6 +90,6 @@ def test_name_server_has_a_controller(tmp_path):
             assert client.request(BROKER_CLUSTER_INFO).code == 0
         assert "unknown key" not in node.output()
         node.process.send_signal(signal.SIGTERM)
-        assert node.process.wait(30) == 0
+        assert node.process.wait(240) == 0
     finally:
         node.kill()

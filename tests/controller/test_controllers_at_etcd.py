@@ -12,6 +12,8 @@ from tests.support.ports import free_port
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.etcd
+
 NAME = {"clusterName": "c", "brokerName": "b"}
 
 

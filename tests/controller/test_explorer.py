@@ -1,6 +1,4 @@
 """All ways through a model of replicas and controllers, within bounds; each fault that is planted is found."""
-import os
-import time
 
 import pytest
 
@@ -11,18 +9,28 @@ from tests.controller.explorer.planted import LOGS, PLANTED
 from tests.controller.explorer.rules import Rules, Stored, replica_set
 from tests.controller.explorer.search import exhaust, walk
 from tests.controller.explorer.spaces import LONG_SPACES, SPACES, WALKS
-from tests.support.kinds import long_test
+from tests.support import tiers
 
-_LONG = os.environ.get("RMQHA_LONG_TESTS") == "1"
-_WALK_S = 120 if _LONG else 3
+_WALKS = tiers.pick(1, all=10, long=400)  # of ten ways each
+# What takes more than a second each.
+SLOW = {"a leader", "a new leader, the master is killed", "a new leader, a master that was started just now",
+        "connections", "silence",
+        "a broker takes leases of whoever says that it leads", "a controller that no longer leads writes",
+        "a new leader does not wait until the one before has stopped"}
 # Planted faults that are met behind many states.
 LATE = {"a controller answers who follows another one, and does not ask whether it leads",
         "a broker follows who answers what was asked before it followed another",
         "a refusal because another is the master counts as news of the set"}
 
 
+def _of(name, *value):
+    tier = (tiers.in_long,) if name in LATE else (tiers.in_all,) if name in SLOW else ()
+    return pytest.param(*value or (name,), marks=tier, id=name)
+
+
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", SPACES | LONG_SPACES if _LONG else SPACES)
+@pytest.mark.parametrize("name", [*(_of(name) for name in SPACES), *(pytest.param(name, marks=tiers.in_long)
+                                                                      for name in LONG_SPACES)])
 def test_nothing_goes_wrong_in_any_state_within_the_bounds(name):
     found = exhaust(Model(Rules(), (SPACES | LONG_SPACES)[name]))
     print(f"{name}: {found}")
@@ -39,18 +47,13 @@ def test_spaces_have_failovers_and_every_kind_of_event():
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", WALKS)
 def test_nothing_goes_wrong_on_long_walks(name):
-    begin, seed, found = time.monotonic(), 1, None
-    while time.monotonic() < begin + _WALK_S:
+    for seed in range(1, _WALKS + 1):
         found = walk(Model(Rules(), WALKS[name]), seed, 10, 400)
         assert found.violation is None, "\n".join((f"seed {seed}", *found.trace))
-        seed += 1
-    print(f"{name}: {seed - 1} times ten walks of 400 steps")
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("planted", [
-    pytest.param(planted, marks=long_test if planted.what in LATE else ()) for planted in PLANTED],
-    ids=[planted.what for planted in PLANTED])
+@pytest.mark.parametrize("planted", [_of(planted.what, planted) for planted in PLANTED])
 def test_planted_fault_is_found(planted):
     found = exhaust(Model(planted.rules(), planted.bounds), max_states=200_000)
     assert found.violation, f"{planted.what}: {found}"
@@ -58,8 +61,9 @@ def test_planted_fault_is_found(planted):
     assert 1 < len(found.trace) < 25 and found.trace[-1].strip() == found.violation
 
 
-def test_late_ones_are_planted():
-    assert LATE < {planted.what for planted in PLANTED}
+def test_late_and_slow_ones_are_there():
+    planted = {planted.what for planted in PLANTED}
+    assert LATE < planted and SLOW < planted | set(SPACES)
 
 
 def test_trace_is_one_that_people_read():

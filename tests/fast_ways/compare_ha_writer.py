@@ -65,7 +65,7 @@ class _Follower(threading.Thread):
         """End the connection."""
         with contextlib.suppress(OSError):
             self._peer.sock.shutdown(socket.SHUT_RDWR)
-        self.join(60)
+        self.join(240)
         self._peer.close()
 
 

@@ -35,7 +35,6 @@ from tests.faults.tails import Tail
 from tests.support import ports
 from tests.support.start_as import end_with_parent
 
-_LOWEST_PORT, _HIGHEST_PORT = 23_000, 32_000
 _KINDS = (Kill, AtPoints, Link, Power, Stop, ThroughProxy, Sync, Full, Tail, Liars, Clock, Descriptors, Probes, Idle)
 KINDS: dict[str, type[Fault]] = {kind.name: kind for kind in _KINDS}
 
@@ -113,7 +112,7 @@ def _run_in_worker(run_one, life):
         os._exit(1)
 
 
-def begin_worker(numbers, jobs: int) -> None:
+def begin_worker(numbers, jobs: int, within: tuple[int, int]) -> None:
     """In a worker that begins: its network or its ports. If it is told to end, or its campaign is gone, it takes down
     what it has put up."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -121,8 +120,8 @@ def begin_worker(numbers, jobs: int) -> None:
     number = numbers.get()
     if network.isolate():
         return
-    width = (_HIGHEST_PORT - _LOWEST_PORT) // jobs
-    ports.use_range(_LOWEST_PORT + number * width, _LOWEST_PORT + (number + 1) * width)
+    ports.use_range(*within)
+    ports.use_part(number, jobs)
 
 
 def lives_of(kinds: list[str], brokers: tuple[str, str], seed: int, cycles: int | None, until: float, folder: Path):
@@ -151,7 +150,7 @@ def run(lives, jobs: int, until: float, run_one=run_life) -> list:
     for number in range(jobs):
         numbers.put(number)
     outcomes = []
-    with ProcessPoolExecutor(jobs, context, begin_worker, (numbers, jobs)) as pool:
+    with ProcessPoolExecutor(jobs, context, begin_worker, (numbers, jobs, ports.own_range())) as pool:
         running = {pool.submit(_run_in_worker, run_one, life) for life in itertools.islice(lives, jobs)}
         while running:
             done = next(as_completed(running))

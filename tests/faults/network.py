@@ -25,7 +25,7 @@ _CLONE_NEWNET = 0x40000000
 
 def run(*command: str, check: bool = True) -> str:
     """Run a command; what it printed. AssertionError with its output when it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert not check or done.returncode == 0, f"{' '.join(command)}: {done.returncode} {done.stdout}{done.stderr}"
     return done.stdout
 

@@ -68,7 +68,7 @@ class Commits:
         """End the thread."""
         self._stopped.set()
         self._go.set()
-        self._thread.join(60)
+        self._thread.join(240)
         assert not self._thread.is_alive(), "commits hang"
 
     def _run(self) -> None:

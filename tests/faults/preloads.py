@@ -17,6 +17,6 @@ def compiled(name: str, folder: Path) -> Path:
     """Compile `name`.c of this package into `folder`; the library."""
     library = folder / f"{name}.so"
     done = subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(_HERE / f"{name}.c"), "-ldl"],
-                          capture_output=True, text=True, timeout=60, check=False)
+                          capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return library

@@ -106,7 +106,7 @@ class Senders:
         self._stopped.set()
         self._go.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(240)
             assert not thread.is_alive(), f"{thread.name} hangs"
         self._journal.close()
 

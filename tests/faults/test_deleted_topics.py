@@ -1,10 +1,11 @@
 """A few rounds of a topic that is deleted and made again; the long form is deleted_topics.py itself."""
-import pytest
 
 from tests.faults.deleted_topics import DeletedTopics
+from tests.support.tiers import in_all
+
+pytestmark = in_all
 
 
-@pytest.mark.timeout(300)
 def test_topic_made_again_has_all_that_it_acknowledged_on_master_and_slave(tmp_path):
     with DeletedTopics(tmp_path, seed=5) as life:
         for number in range(1, 4):

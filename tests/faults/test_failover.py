@@ -8,19 +8,21 @@ from tests.faults.failover import campaign
 from tests.faults.failover.__main__ import why_not
 from tests.faults.failover.cluster import Plan
 from tests.faults.failover.lives import KINDS, Life, Outcome, run_life
+from tests.support import tiers
 
 LOCAL, ETCD = Plan(), Plan(store="etcd")
 JAVA, MIXED = Plan("java", brokers="java"), Plan("java", brokers="mixed")
 OURS_WITH_JAVA = Plan("rmqha", brokers="mixed")
 # name -> kind, plan, cycles
 LIVES = {
-    "kill": ("kill", LOCAL, 3), "hang": ("hang", LOCAL, 1), "switch": ("switch", LOCAL, 2),
+    "kill": ("kill", LOCAL, tiers.pick(1, all=3)), "hang": ("hang", LOCAL, 1), "switch": ("switch", LOCAL, 2),
     "mixed": ("mixed", LOCAL, 3),
-    "partition": ("partition", Plan(partitions=True, clocks=True), 1), "kill with etcd": ("kill", ETCD, 3),
+    "partition": ("partition", Plan(partitions=True, clocks=True), 1), "kill with etcd": ("kill", ETCD, 2),
     "partition with etcd": ("partition", Plan(store="etcd", partitions=True), 1),
     "kill of Java's": ("kill", JAVA, 1), "kill of both under Java's": ("kill", MIXED, 2),
     "kill of both under ours": ("kill", OURS_WITH_JAVA, 2),
 }
+_OF_ETCD = {name for name, (_, plan, _) in LIVES.items() if plan.store == "etcd"}
 _OF_JAVA = {name for name, (_, plan, _) in LIVES.items() if "java" in (plan.controller, plan.brokers)
             or plan.brokers == "mixed"}
 SEED = 5
@@ -44,8 +46,9 @@ def outcomes(request, tmp_path_factory) -> dict[str, Outcome]:
 
 
 @pytest.mark.timeout(900)  # the first one waits for all
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.java if name in _OF_JAVA else ())
-                                  for name in LIVES])
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.java if name in _OF_JAVA else pytest.mark.etcd if name in _OF_ETCD else
+                 () if name == "kill" else tiers.in_all) for name in LIVES])
 def test_nothing_acknowledged_is_lost_when_another_becomes_the_master(name, outcomes):
     kind, plan, cycles = LIVES[name]
     reason = why_not(kind, plan)
@@ -56,7 +59,7 @@ def test_nothing_acknowledged_is_lost_when_another_becomes_the_master(name, outc
     assert outcome.cycles == cycles and outcome.acknowledged >= 100
 
 
-@pytest.mark.timeout(300)
+@tiers.in_all
 @pytest.mark.parametrize("plants", [("ack_before_replica", "slow_slave"), ("ack_before_write",)])
 def test_a_planted_fault_is_found(plants, tmp_path):
     outcome = run_life(Life("kill", Plan(plants=plants), SEED, 12, tmp_path / "life"))

@@ -1,6 +1,6 @@
 """kill -9 at each named point: what was acknowledged is there, and the store is whole; see tests.faults.
 
-RMQHA_FAULT_SEEDS=20 tries more seeds than 2; `python -m tests.faults` does so with a table.
+RMQHA_FAULT_SEEDS=20 tries more seeds; `python -m tests.faults` does so with a table.
 """
 import os
 import queue
@@ -10,8 +10,9 @@ import pytest
 
 from tests.faults.harness import Nursery, Outcome, Rounds
 from tests.faults.points import AGAIN, LOAD, POINTS, RECOVERY, SHUTDOWN, START, Trap
+from tests.support import tiers
 
-SEEDS = range(1, int(os.environ.get("RMQHA_FAULT_SEEDS", "2")) + 1)
+SEEDS = range(1, int(os.environ.get("RMQHA_FAULT_SEEDS", tiers.pick(1, long=2))) + 1)
 JOBS = 4  # the processes mostly wait
 
 
@@ -38,6 +39,7 @@ def outcomes(request, tmp_path_factory) -> dict[tuple[str, int], Future]:
         nursery.close()
 
 
+@tiers.in_all
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("point_name", POINTS)
 def test_nothing_acknowledged_is_lost_and_all_is_whole_after_a_kill(point_name, seed, outcomes):

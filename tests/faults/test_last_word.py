@@ -13,7 +13,6 @@ from tests.faults.verdict import Violation, check_queues
 from tests.support import store_compare
 
 
-@pytest.mark.timeout(300)
 def test_what_is_not_what_was_sent_is_found(tmp_path):
     broker = Broker("rmqha", tmp_path / "one", "one", **SMALL)
     try:

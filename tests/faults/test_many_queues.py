@@ -2,9 +2,11 @@
 import pytest
 
 from tests.faults.many_queues import ManyQueues
+from tests.support.tiers import in_all
+
+pytestmark = in_all
 
 
-@pytest.mark.timeout(300)
 def test_acknowledged_messages_of_all_queues_are_there_behind_kills(tmp_path):
     with ManyQueues(tmp_path, 50, 4, seed=3) as life:
         for _ in range(2):

@@ -4,7 +4,9 @@ import pytest
 
 from tests.faults import campaign
 from tests.faults.planted import PLANTS
-from tests.support.kinds import long_test
+from tests.support.tiers import in_all, in_long
+
+pytestmark = in_all
 
 NOBODY: tuple[str, ...] = ()
 # plant -> (kind of fault, plants of master and slave, what the verdict says)
@@ -23,8 +25,7 @@ SEED = 2
 MORE_SEEDS = {"lone_record_in_pieces": (3, 4)}  # where a life may not meet the fault: each record came in one piece
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("plant", [plant if plant != "offsets_not_loaded" else pytest.param(plant, marks=long_test)
+@pytest.mark.parametrize("plant", [plant if plant != "offsets_not_loaded" else pytest.param(plant, marks=in_long)
                                    for plant in FOUND_BY])  # that one wants a broker that has lived for a while
 def test_planted_fault_is_found(plant, tmp_path):
     kind, plants, verdict = FOUND_BY[plant]

@@ -1,14 +1,14 @@
 """Kills of a stream of the format rocketmq-commitlog; the long form is `python -m tests.faults.streams`."""
-import os
 
 import pytest
 
 from tests.pipeline.conftest import why_unavailable
+from tests.support.tiers import in_long
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
-@pytest.mark.skipif(os.environ.get("RMQHA_LONG_TESTS") != "1", reason="RMQHA_LONG_TESTS=1: each kill takes 10 s")
+@in_long  # each kill takes 10 s
 @pytest.mark.skipif(bool(why_unavailable()), reason=str(why_unavailable()))
 def test_a_stream_that_is_killed_again_and_again_gives_each_message_once(tmp_path):
     from tests.faults.streams import run

@@ -39,7 +39,7 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.processes import ServerProcess
 from tests.support.raw_remoting import RawClient
 from tests.support.sources import ROOT
-from tests.support.wait import wait_until
+from tests.support.wait import at_least, wait_until
 
 CONNECTIONS = 3  # to each server of each kind
 ANSWER_S = 300.0
@@ -329,7 +329,7 @@ def _send_in_parts(run: Run, kinds: list[Kind], numbers: range, seconds_max: flo
     rests: dict[str, list[int]] = {}
     for part in range(PARTS):
         run.send_all(numbers[part * len(numbers) // PARTS:(part + 1) * len(numbers) // PARTS], seconds_max / PARTS)
-        time.sleep(REST_S)
+        at_least(REST_S)
         for kind in kinds:
             for server, node in kind.nodes.items():
                 if node.is_alive:
@@ -413,7 +413,7 @@ def send_alone(kinds: list[Kind], server: str, number: int, seed: int) -> str:
             sent = sender.send(one)
             sender.close()
             parts.append((kind.kind, sent))
-        time.sleep(AFTER_S)
+        at_least(AFTER_S)
         told = bystanders.end()
     finally:
         bystanders.kill()

@@ -9,6 +9,7 @@ from rmqha.common.metrics.pages import Pages
 from rmqha.remoting.protocol.fastjson_parser import FrozenObject
 from rmqha.remoting.remoting_abstract import RemotingAbstract
 from rmqha.store.ha.ha_connection import HAConnection
+from tests.support.wait import at_least
 
 SLEEP_S = 3.0
 COMMAS = 300  # of a body, below which the planted decoder shows no harm
@@ -28,7 +29,7 @@ def _before_each_request(do) -> None:
 
 def _sleep_at_an_odd_number(command) -> None:
     if "1000000" in (command.ext_fields or {}).values():
-        time.sleep(SLEEP_S)
+        at_least(SLEEP_S)
 
 
 def _read_in_quadratic_time(command) -> None:
@@ -51,7 +52,7 @@ def _sleep_where_slaves_are_heard() -> None:
     original = HAConnection.hear
 
     def planted(self):
-        time.sleep(SLEEP_S)
+        at_least(SLEEP_S)
         return original(self)
     HAConnection.hear = planted
 
@@ -60,7 +61,7 @@ def _sleep_where_pages_are_made() -> None:
     original = Pages.page
 
     def planted(self, path):
-        time.sleep(SLEEP_S)
+        at_least(SLEEP_S)
         return original(self, path)
     Pages.page = planted
 

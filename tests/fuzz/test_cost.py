@@ -8,7 +8,7 @@ from tests.fuzz.cost import MIB, Kind, growth, measure, send_alone
 from tests.fuzz.cost_inputs import CostInputs
 from tests.fuzz.frames import MAX_FRAME, Call, framed
 from tests.interop.request_code_cases import BROKER, BROKER_CODES, NAMESRV_CODES, cases_of
-from tests.support.kinds import long_test
+from tests.support.tiers import in_all, in_long
 
 SEED = 7
 INPUTS = 300
@@ -31,7 +31,7 @@ def kind_of(nodes, tmp_path):
         kind.servers.close()
 
 
-@pytest.mark.timeout(300)
+@in_all
 @pytest.mark.parametrize("acl", [False, True], ids=["open", "acl"])
 def test_costly_requests_make_nobody_wait_and_leave_nothing(kind_of, acl):
     report = measure([kind_of("none", acl)], range(INPUTS), SEED, slack_mib=128, more_s=PATIENCE_S)
@@ -41,9 +41,9 @@ def test_costly_requests_make_nobody_wait_and_leave_nothing(kind_of, acl):
         assert report.outcomes[f"rmqha {what}"] > 2, report.outcomes
 
 
-@pytest.mark.timeout(300)
+@in_all
 @pytest.mark.parametrize("fault, is_guilty", [
-    pytest.param("sleep", lambda one: b"1000000" in one.data, marks=long_test),
+    pytest.param("sleep", lambda one: b"1000000" in one.data, marks=in_long),
     pytest.param("quadratic", lambda one: one.data.count(b",") > 10_000)], ids=["sleep", "quadratic"])
 def test_planted_slow_path_is_found_and_its_input_named(kind_of, fault, is_guilty):
     kind = kind_of(fault)
@@ -56,11 +56,11 @@ def test_planted_slow_path_is_found_and_its_input_named(kind_of, fault, is_guilt
     assert float(alone.rpartition("waited ")[2].split()[0]) > 0.5, alone
 
 
-@pytest.mark.timeout(300)
+@in_all
 @pytest.mark.parametrize("fault, found", [
     pytest.param("leak", "the rmqha broker grows"),
-    pytest.param("threads", "the rmqha broker holds", marks=long_test),
-    pytest.param("descriptors", "the rmqha broker holds", marks=long_test)])
+    pytest.param("threads", "the rmqha broker holds", marks=in_long),
+    pytest.param("descriptors", "the rmqha broker holds", marks=in_long)])
 def test_planted_leak_is_found(kind_of, monkeypatch, fault, found):
     monkeypatch.setattr("tests.fuzz.cost.SETTLED_MS", 1000)
     report = measure([kind_of(fault)], range(INPUTS), SEED)

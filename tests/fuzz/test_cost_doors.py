@@ -7,7 +7,7 @@ from tests.fuzz.cost import Kind, measure
 from tests.fuzz.cost_doors import CONSOLE, CONTROLLER, FAST, HA, METRICS, inputs_at
 from tests.fuzz.cost_inputs import MIB
 from tests.interop.request_code_cases import BROKER, NAMESRV
-from tests.support.kinds import long_test
+from tests.support.tiers import in_all, in_long
 
 SEED = 7
 PATIENCE_S = 1.5  # as in test_cost
@@ -29,9 +29,9 @@ def kind_of(nodes, tmp_path):
         kind.servers.close()
 
 
-@pytest.mark.timeout(300)
+@in_all
 @pytest.mark.parametrize("how", [
-    {"tls": True, "acl": True}, pytest.param({}, marks=long_test)], ids=["TLS and access control", "open"])
+    {"tls": True, "acl": True}, pytest.param({}, marks=in_long)], ids=["TLS and access control", "open"])
 def test_every_door_is_asked_by_strangers_and_bystanders_and_makes_nobody_wait(kind_of, how):
     report = measure([kind_of("none", **how)], range(220), SEED, slack_mib=128, more_s=PATIENCE_S)
     assert not report.faults, "\n".join(report.faults)
@@ -41,8 +41,7 @@ def test_every_door_is_asked_by_strangers_and_bystanders_and_makes_nobody_wait(k
         assert sum(count for name, count in report.outcomes.items() if name.startswith(f"rmqha {door}: ")) >= 15, door
 
 
-@long_test
-@pytest.mark.timeout(300)
+@in_long
 @pytest.mark.parametrize("fault, door", [("ha", HA), ("metrics", METRICS)])
 def test_planted_slow_path_of_a_door_is_found(kind_of, fault, door):
     report = measure([kind_of(fault)], range(60), SEED)

@@ -17,6 +17,7 @@ from tests.fuzz.dialect import ALL, FEW, Text
 from tests.fuzz.dialect_campaign import Campaign, report
 from tests.fuzz.dialect_readers import BODIES, READERS, all_readers, header_classes, places
 from tests.support.sources import ROOT
+from tests.support.tiers import in_all
 
 READERS_SOURCES = [fastjson_parser, fastjson]
 SERVERS = ("broker/processor", "broker/client", "namesrv", "controller", "acl")
@@ -76,6 +77,7 @@ def drawn():
     return lines, errors, states
 
 
+@in_all
 def test_every_line_of_the_parser_is_reached(drawn):
     lines, _, _ = drawn
     elsewhere = {"brief", "__len__"}  # of errors of the readers behind the parser
@@ -97,6 +99,7 @@ def messages_of(module: types.ModuleType) -> list[str]:
     return found
 
 
+@in_all
 @pytest.mark.parametrize("module", READERS_SOURCES, ids=lambda module: module.__name__.rpartition(".")[2])
 def test_every_refusal_is_met(drawn, module):
     _, errors, _ = drawn
@@ -105,6 +108,7 @@ def test_every_refusal_is_met(drawn, module):
     assert [text for text in messages if not any(text in error for error in errors)] == []
 
 
+@in_all
 def test_every_token_comes_wherever_one_may_come(drawn):
     _, _, states = drawn
     tokens = [*((1, token) for token in "{}[],:"), *((kind, "") for kind in range(2, 7))]

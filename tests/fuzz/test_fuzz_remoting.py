@@ -12,7 +12,6 @@ HEADER = {"code": 105, "language": "JAVA", "version": 409, "flag": 0, "extFields
 CALLS = [Call(HEADER, b"x")]
 
 
-@pytest.mark.timeout(300)
 def test_broken_requests_leave_name_server_and_broker_well(nodes, tmp_path):
     servers = stocked("rmqha", tmp_path, nodes)
     found = fuzz(servers, INPUTS, SEED, 64 * MIB)

@@ -19,7 +19,7 @@ def client_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         if kind not in started:
             folder = tmp_path_factory.mktemp(f"client-{kind}")
             namesrv = NamesrvNode("rmqha", folder / "namesrv")
-            broker = BrokerNode(kind, folder / "broker", namesrv.address, traceTopicEnable="true",
+            broker = BrokerNode(kind, folder / "broker", namesrv.address, shared_jvm=True, traceTopicEnable="true",
                                 messageDelayLevel="1s 1s 1s 1s 1s", mappedFileSizeCommitLog=8 << 20,
                                 queryMessageThreadPoolNums=1, queryThreadPoolQueueCapacity=1)
             nodes.extend([namesrv, broker])

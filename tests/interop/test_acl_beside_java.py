@@ -28,7 +28,7 @@ from tests.support.mqadmin import rmqha_tool
 from tests.support.signed_client import SignedClient
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.java
 
 KINDS = ("java", "rmqha")
 ACCOUNTS_FILE = """\

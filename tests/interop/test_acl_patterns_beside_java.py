@@ -12,7 +12,7 @@ from tests.acl.acl_documents import generated as generated_documents
 from tests.acl.address_patterns import ADDRESSES, KNOWN, generated
 
 REFUSED = ("a text is expected, not a", "an empty element", "true or false is expected")
-pytestmark = [pytest.mark.java, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.java
 
 
 def ours(pattern):

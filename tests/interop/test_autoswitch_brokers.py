@@ -1,5 +1,4 @@
 """Broker processes whose roles change: kill -9 of the master under load, promotion, the old master comes back."""
-import pytest
 from click.testing import CliRunner
 
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
@@ -34,7 +33,6 @@ def promote(namesrv: str, broker: BrokerNode) -> None:
     assert result.exit_code == 0, result.output
 
 
-@pytest.mark.timeout(280)
 def test_no_acknowledged_message_is_lost_when_the_master_is_killed_and_another_promoted(make_namesrv, make_broker):
     namesrv = make_namesrv("rmqha").address
     one = make_broker("rmqha", namesrv, "one", brokerRole="SYNC_MASTER", **KEYS)

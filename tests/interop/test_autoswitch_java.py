@@ -21,7 +21,7 @@ from tests.support.auto_switch_replica import (
 from tests.support.auto_switch_store import VERSION
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.java
 
 # Every message needs both replicas; the Java master's set is given, as its controller would.
 SAFE = {"allAckInSyncStateSet": True, "minInSyncReplicas": 2, "slaveTimeout": 1000}

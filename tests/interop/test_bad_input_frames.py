@@ -130,7 +130,6 @@ def test_unknown_code_gets_code_3_from_the_broker(servers):
         assert answer.code == 3 and "9999" in answer.remark, answer
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("port", ["namesrv", "broker"])
 def test_a_thousand_slow_senders_cost_nobody_else(servers, port):
     """Each holds a connection with a few bytes of a frame; others are served meanwhile; all is given back after."""

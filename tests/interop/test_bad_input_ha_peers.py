@@ -255,7 +255,6 @@ class Deceived:
         return None
 
 
-@pytest.mark.timeout(240)
 def test_lying_master_is_left_and_never_acknowledged(make_broker, log_bytes):
     """All lies side by side, as a slave waits a while before it comes back."""
     deceived = [Deceived(what, make_broker, log_bytes) for what in LIES]

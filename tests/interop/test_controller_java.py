@@ -11,7 +11,7 @@ from tests.support.nodes import BrokerNode
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.java
 
 BROKER, TOPIC, CLUSTER = "broker-a", "UnderController", "InteropCluster"
 WAIT_MS = 60_000
@@ -59,17 +59,15 @@ def master_of(brokers: list[BrokerNode], controller: ControllerNode) -> BrokerNo
 
 
 def first_acknowledgement_s(brokers: list[BrokerNode], begin: float) -> float:
-    """Ask all each 20 ms until one acknowledges; how long behind `begin`."""
-    while time.monotonic() - begin < 30:
-        for broker in brokers:
-            try:
-                with RawClient(broker.address, 2) as client:
-                    if client.send_message_once(TOPIC, b"first").code == 0:
-                        return time.monotonic() - begin
-            except (OSError, EOFError):
-                continue
-        time.sleep(0.02)
-    raise AssertionError("nobody acknowledges")
+    """Ask all until one acknowledges; how long behind `begin`."""
+    def acknowledges(broker: BrokerNode) -> bool:
+        try:
+            with RawClient(broker.address, 2) as client:
+                return client.send_message_once(TOPIC, b"first").code == 0
+        except (OSError, EOFError):
+            return False
+    wait_until(lambda: any(map(acknowledges, brokers)), what="one acknowledges")
+    return time.monotonic() - begin
 
 
 def test_brokers_of_java_fail_over_come_back_and_obey_mqadmin(controller, replicas, tmp_path):

@@ -13,14 +13,14 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
 from tests.support import cpp_client
-from tests.support.kinds import long_test
 from tests.support.nodes import BrokerNode
+from tests.support.tiers import in_long
 from tests.support.wait import wait_until
 
 _REASON = cpp_client.why_unavailable()
-pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(_REASON is not None, reason=str(_REASON))]
+pytestmark = [pytest.mark.skipif(_REASON is not None, reason=str(_REASON))]
 
-KINDS = [pytest.param("rmqha", id="rmqha"), pytest.param("java", id="java", marks=[pytest.mark.java, long_test])]
+KINDS = [pytest.param("rmqha", id="rmqha"), pytest.param("java", id="java", marks=[pytest.mark.java, in_long])]
 
 
 class Cluster:

@@ -8,7 +8,7 @@ from tests.support import store_compare
 from tests.support.java_driver import Workload, assert_all_read
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.java
 
 TOPIC = "MadeAgain"
 COUNT = 200
@@ -17,7 +17,8 @@ COUNT = 200
 def test_java_follows_and_takes_over_a_store_with_a_deleted_topic(make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv("java").address
     master = make_broker("rmqha", namesrv, "master", brokerRole="ASYNC_MASTER")
-    slave = make_broker("java", namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address)
+    slave = make_broker("java", namesrv, "slave", shared_jvm=True, brokerRole="SLAVE", brokerId=1,
+                        haMasterAddress=master.ha_address)
     master.wait_for_slave()
     old, new = Workload(TOPIC, COUNT, [100]), Workload(TOPIC, COUNT, [200], first=COUNT)
     java_driver.create_topic(namesrv, master.address, TOPIC)
@@ -30,8 +31,8 @@ def test_java_follows_and_takes_over_a_store_with_a_deleted_topic(make_namesrv, 
 
     # the slave reads a table of topics that has one more key
     java_driver.create_topic(namesrv, master.address, "Later")
-    wait_until(lambda: "Later" in table(slave, "topics.json", "topicConfigTable"), 90_000, "the slave's topics")
-    wait_until(lambda: store_compare.log_end(slave.commit_log) == store_compare.log_end(master.commit_log), 30_000,
+    wait_until(lambda: "Later" in table(slave, "topics.json", "topicConfigTable"), 60_000, "the slave's topics")
+    wait_until(lambda: store_compare.log_end(slave.commit_log) == store_compare.log_end(master.commit_log), 60_000,
                "the slave's log")
 
     master.stop()

@@ -11,7 +11,7 @@ from tests.support.java_driver import JavaDriver, Workload
 from tests.support.real_rocketmq_5 import VERSION
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.java
 
 TOPIC = "Five"
 COUNT = 6_000
@@ -30,7 +30,8 @@ def jars_of_5():
 def test_slave_holds_and_acknowledges_what_the_master_wrote(master_kind, slave_kind, keys, make_namesrv, make_broker,
                                                             java_driver: JavaDriver):
     namesrv = make_namesrv("rmqha").address
-    master = make_broker(master_kind, namesrv, "master", brokerRole="SYNC_MASTER", slaveTimeout=10_000, **keys)
+    master = make_broker(master_kind, namesrv, "master", shared_jvm=True, brokerRole="SYNC_MASTER",
+                         slaveTimeout=10_000, **keys)
     # a slave of 5.1.4 loses haMasterAddress before its client exists; the name server tells it the address
     slave = make_broker(slave_kind, namesrv, "slave", brokerRole="SLAVE", brokerId=1,
                         haHandshakeEnable="true" if slave_kind == "rmqha" else None)

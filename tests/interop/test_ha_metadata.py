@@ -6,11 +6,11 @@ import pytest
 
 from tests.interop.test_replication_directions import wait_until_equal
 from tests.support.java_driver import JavaDriver, Workload
-from tests.support.kinds import long_test
 from tests.support.nodes import BrokerNode
+from tests.support.tiers import in_long
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.java
 
 TOPIC, GROUP = "Copied", "copied-group"
 COUNT = 200
@@ -30,7 +30,7 @@ def offsets(broker: BrokerNode) -> dict:
     return table(broker, "consumerOffset.json", "offsetTable").get(f"{TOPIC}@{GROUP}", {})
 
 
-@long_test
+@in_long
 def test_slave_copies_a_java_masters_tables_and_offsets_never_go_back(make_namesrv, make_broker,
                                                                       java_driver: JavaDriver):
     namesrv = make_namesrv("rmqha").address
@@ -64,5 +64,5 @@ def test_slave_copies_a_java_masters_tables_and_offsets_never_go_back(make_names
         (master.store / "config" / file).unlink(missing_ok=True)
     master.start()  # knows nothing of the group any more
     java_driver.create_topic(namesrv, master.address, "Later")
-    wait_until(lambda: "Later" in table(slave, "topics.json", "topicConfigTable"), 90_000, "a topic made since")
+    wait_until(lambda: "Later" in table(slave, "topics.json", "topicConfigTable"), 60_000, "a topic made since")
     assert offsets(slave) == known

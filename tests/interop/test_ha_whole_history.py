@@ -4,11 +4,11 @@ import pytest
 from tests.support import store_compare
 from tests.support.bodies import small_sizes
 from tests.support.java_driver import JavaDriver, Workload, assert_all_read
-from tests.support.kinds import long_test
 from tests.support.nodes import MIB, BrokerNode
+from tests.support.tiers import in_long
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.java
 
 TOPIC = "History"
 COUNT = 9_000
@@ -43,7 +43,7 @@ def holds_the_same(master: BrokerNode, slave: BrokerNode, first: int) -> None:
 
 
 def test_new_slave_holds_the_whole_log_of_a_java_master(filled, make_broker, java_driver):
-    namesrv, master, load = filled("java")
+    namesrv, master, load = filled("java", shared_jvm=True)
     # the question for a handshake, a report of -1, means nothing to a Java master
     slave = make_broker("rmqha", namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address,
                         haSyncFromFirstFile="true", haHandshakeEnable="true")
@@ -60,7 +60,7 @@ def test_new_slave_holds_the_whole_log_of_a_java_master(filled, make_broker, jav
     assert_all_read(java_driver.pull(namesrv, both, broker_id=1), both)
 
 
-@long_test
+@in_long
 def test_new_slave_of_a_java_master_whose_first_files_are_gone_begins_where_it_begins(filled, make_broker):
     namesrv, master, _load = filled("java")
     master.kill()
@@ -72,7 +72,7 @@ def test_new_slave_of_a_java_master_whose_first_files_are_gone_begins_where_it_b
     holds_the_same(master, slave, 2 * MIB)
 
 
-@long_test
+@in_long
 def test_new_java_slave_holds_the_whole_log_of_a_master_that_gives_it(filled, make_broker):
     namesrv, master, _load = filled("rmqha", haSyncFromFirstFile="true")
     slave = make_broker("java", namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address)

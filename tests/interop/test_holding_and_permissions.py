@@ -31,7 +31,7 @@ from tests.support.nodes import BrokerNode
 from tests.support.raw_remoting import RawClient, frame, header
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.java
 
 KINDS = ("java", "rmqha")
 TOPIC, ORDERED = "Held", "HeldOrdered"

@@ -43,11 +43,10 @@ def check_admin(driver: JavaDriver, namesrv: str, broker: BrokerNode, group: str
     wait_until(lambda: "Diff Total: 0" in progress(), 60_000, "consumerProgress without a backlog")
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("namesrv_kind, broker_kind", pairs(("rmqha", "rmqha")))
 def test_ten_thousand_messages_go_through_once_each(namesrv_kind, broker_kind, make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv(namesrv_kind).address
-    broker = make_broker(broker_kind, namesrv, mappedFileSizeCommitLog=4 * MIB)
+    broker = make_broker(broker_kind, namesrv, shared_jvm=True, mappedFileSizeCommitLog=4 * MIB)
     java_driver.create_topic(namesrv, broker.address, TOPIC, QUEUES)
     load = Workload(TOPIC, COUNT, mixed_sizes(COUNT, seed=1))
     live = java_driver.start_consume(namesrv, load, "live-group")
@@ -66,7 +65,7 @@ def test_ten_thousand_messages_go_through_once_each(namesrv_kind, broker_kind, m
 @pytest.mark.parametrize("namesrv_kind, broker_kind", pairs(("java", "rmqha"), ("rmqha", "java")))
 def test_each_server_works_beside_the_real_other_one(namesrv_kind, broker_kind, make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv(namesrv_kind).address
-    broker = make_broker(broker_kind, namesrv)
+    broker = make_broker(broker_kind, namesrv, shared_jvm=True)
     wait_until(lambda: broker.address in java_driver.admin("clusterList", "-n", namesrv), 60_000, "it is registered")
     load = Workload("AutoTopic", 500, small_sizes(500, seed=2))  # a topic that nobody made: the broker makes it
     sent = java_driver.produce(namesrv, load)
@@ -77,7 +76,7 @@ def test_each_server_works_beside_the_real_other_one(namesrv_kind, broker_kind, 
 @pytest.mark.parametrize("namesrv_kind, broker_kind", pairs(("rmqha", "rmqha")))
 def test_batched_and_delayed_messages_arrive(namesrv_kind, broker_kind, make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv(namesrv_kind).address
-    broker = make_broker(broker_kind, namesrv)
+    broker = make_broker(broker_kind, namesrv, shared_jvm=True)
     for topic in ("Batched", "Compressed", "Delayed"):
         java_driver.create_topic(namesrv, broker.address, topic)
     for topic, size, options in (("Batched", 300, {"batch": 32}), ("Compressed", 20_000, {"compressOver": 4096}),

@@ -150,13 +150,14 @@ def write_phases(driver, broker: BrokerNode, kind: str) -> list[dict]:
 def javas(module_nodes: list, tmp_path_factory, java_driver) -> dict[str, tuple[Path, dict]]:
     """Stores that Java wrote: name -> (folder, messages that can be found in it); 'stopped' and 'killed'."""
     folder = tmp_path_factory.mktemp("javas")
-    namesrv = NamesrvNode("java", folder / "namesrv")
-    broker = BrokerNode("java", folder / "broker", namesrv.address, **SIZES, **TRANSACTIONS)
+    namesrv = NamesrvNode("java", folder / "namesrv", shared_jvm=True)
+    broker = BrokerNode("java", folder / "broker", namesrv.address, shared_jvm=True, **SIZES, **TRANSACTIONS)
     module_nodes += [namesrv, broker]
     namesrv.start()
     sent = write_phases(java_driver, broker, "java")
     shutil.copytree(broker.store, folder / "stopped")
     stores = {"stopped": (folder / "stopped", visible(sent))}
+    broker.shared_jvm = False  # it is killed
     at_host(broker, "java", HOSTS[0])
     more = descriptions(50_000, transactions=False, delays=(), count=60)
     send(java_driver, broker, more)
@@ -264,7 +265,7 @@ def test_every_key_of_javas_store_is_found(javas, name, tmp_path):
 
 def test_java_finds_and_reads_everything_in_rmqhas_store(make_namesrv, make_broker, java_driver, tmp_path):
     namesrv = make_namesrv("rmqha").address
-    broker = make_broker("rmqha", namesrv, start=False, **SIZES, **TRANSACTIONS)
+    broker = make_broker("rmqha", namesrv, start=False, shared_jvm=True, **SIZES, **TRANSACTIONS)
     sent = write_phases(java_driver, broker, "rmqha")
     expected = visible(sent)
     check_kinds(broker.store)

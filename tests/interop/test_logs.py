@@ -16,7 +16,7 @@ from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.java
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "logback.json").read_text("utf-8"))
 

@@ -32,7 +32,7 @@ from tests.support.mqadmin import Case, Cluster, rmqha_tool
 from tests.support.processes import ServerProcess
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.java
 
 JAVA, RMQHA = mqadmin.LETTERS
 KINDS = ("java", "rmqha")
@@ -51,10 +51,10 @@ def clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> It
         started = {}
         for kind in KINDS:
             folder = tmp_path_factory.mktemp(kind)
-            namesrv = NamesrvNode(kind, folder / "namesrv")
+            namesrv = NamesrvNode(kind, folder / "namesrv", shared_jvm=True)
             module_nodes.append(namesrv)
             namesrv.start()
-            broker = BrokerNode(kind, folder / "broker", namesrv.address)
+            broker = BrokerNode(kind, folder / "broker", namesrv.address, shared_jvm=True)
             module_nodes.append(broker)
             broker.start()
             started[kind] = Cluster(kind, namesrv, broker, folder)
@@ -77,7 +77,7 @@ def wide_cluster(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -
     for broker in brokers:
         broker.start()
     cluster = Cluster("rmqha", namesrv, brokers[0], folder, tuple(brokers[1:]))
-    wait_until(lambda: rmqha_tool(["clusterList", "-n", namesrv.address]).count("InteropCluster") == 3, 30_000,
+    wait_until(lambda: rmqha_tool(["clusterList", "-n", namesrv.address]).count("InteropCluster") == 3, 60_000,
                "three brokers in the list")
     with ExitStack() as running:
         act(cluster, running)
@@ -127,7 +127,7 @@ def act(cluster: Cluster, running: ExitStack) -> None:
         rmqha_tool(["updateTopic", "-n", cluster.namesrv.address, "-c", mqadmin.CLUSTER, "-t", topic,
                     "-r", str(queues), "-w", str(queues)])
         wait_until(lambda topic=topic: '"perm":6' in rmqha_tool(
-            ["topicRoute", "-n", cluster.namesrv.address, "-t", topic]), 30_000, f"a route of {topic}")
+            ["topicRoute", "-n", cluster.namesrv.address, "-t", topic]), 60_000, f"a route of {topic}")
     with DefaultMQProducer("makers", cluster.namesrv.address) as producer:
         for number in range(MESSAGES):
             queue = MessageQueue("Orders", mqadmin.BROKER_NAME, number % QUEUES)
@@ -151,12 +151,12 @@ def read_all(cluster: Cluster, group: str) -> DefaultMQPushConsumer:
     consumer.consume_from_where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     consumer.subscribe("Orders", "*")
     consumer.start()
-    wait_until(lambda: len(seen) == MESSAGES, 30_000, f"all messages read by {group}")
+    wait_until(lambda: len(seen) == MESSAGES, 60_000, f"all messages read by {group}")
 
     def told() -> bool:  # the client counts a message as consumed some time after the listener has seen it
         consumer.default_mq_push_consumer_impl.persist_consumer_offset()
         return "Diff Total: 0" in rmqha_tool(["consumerProgress", "-n", cluster.namesrv.address, "-g", group])
-    wait_until(told, 30_000, f"offsets of {group} at the broker")
+    wait_until(told, 60_000, f"offsets of {group} at the broker")
     return consumer
 
 

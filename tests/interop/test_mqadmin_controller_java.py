@@ -17,7 +17,7 @@ from tests.support.mqadmin import rmqha_tool
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.java
 
 CLUSTER, NAME = "InteropCluster", "broker-a"
 _WAIT_MS = 90_000
@@ -31,7 +31,7 @@ class Stage:
     def __init__(self, kind: str, folder: Path, nodes: list) -> None:
         self.namesrv = NamesrvNode("rmqha", folder / "namesrv")
         self.controller = ControllerNode("java" if kind == "java5" else kind, folder / "controller")
-        self.brokers = [BrokerNode(kind, folder / name, self.namesrv.address, name, **broker_keys(
+        self.brokers = [BrokerNode(kind, folder / name, self.namesrv.address, name, name == "one", **broker_keys(
             folder / name / "store", [self.controller.address], minInSyncReplicas=1)) for name in ("one", "two")]
         for node in (self.namesrv, self.controller):
             nodes.append(node)

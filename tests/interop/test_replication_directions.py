@@ -55,12 +55,11 @@ def send_over_a_slave_kill(driver: JavaDriver, namesrv: str, load: Workload, sla
     return statuses
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("role", ["SYNC_MASTER", "ASYNC_MASTER"])
 @pytest.mark.parametrize("master_kind, slave_kind", pairs(("java", "rmqha"), ("rmqha", "java"), ("rmqha", "rmqha")))
 def test_slave_holds_what_the_master_wrote(master_kind, slave_kind, role, make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv(master_kind).address
-    master = make_broker(master_kind, namesrv, "master", brokerRole=role, slaveTimeout=10_000)
+    master = make_broker(master_kind, namesrv, "master", shared_jvm=True, brokerRole=role, slaveTimeout=10_000)
     known = master.ha_address if role == "ASYNC_MASTER" else None  # else the name server's answer tells it
     slave = make_broker(slave_kind, namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=known)
     master.wait_for_slave()

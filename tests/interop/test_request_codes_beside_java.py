@@ -16,9 +16,9 @@ from tests.interop.request_code_cases import BROKER, all_cases
 from tests.interop.request_code_compare import Outcome, Servers, call_all
 from tests.interop.request_code_questions import GROUP, TOPIC, Asked, java_consumer, rmqha_consumer
 from tests.interop.request_code_table import KNOWN, Row, render
-from tests.support.kinds import long_test
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.sources import ROOT
+from tests.support.tiers import in_long
 from tests.support.wait import wait_until
 
 PAGE = ROOT / "docs" / "reference" / "request-codes.md"
@@ -157,7 +157,7 @@ def test_consumers_consume_what_they_are_told_to(asked):
     wait_until(lambda: asked["rmqha"].consumed() == 11, 60_000, "consumed once more")
 
 
-@long_test
+@in_long
 def test_consumers_go_back(asked):
     """222 to the broker, 220 from there to the consumers; Java's takes ten seconds before it goes on."""
     before = asked["rmqha"].consumed()

@@ -10,7 +10,7 @@ from rmqha.remoting.remoting_client import RemotingClient
 from tests.support import store_compare
 from tests.support.nodes import BrokerNode, NamesrvNode
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.java
 
 KINDS = ("java", "rmqha")
 TOPIC, REPLY_TOPIC = "Requests", "InteropCluster_REPLY_TOPIC"
@@ -23,7 +23,7 @@ def brokers(module_nodes, tmp_path_factory, java_driver):
     for kind in KINDS:
         folder = tmp_path_factory.mktemp(kind)
         namesrv = NamesrvNode("rmqha", folder / "namesrv")
-        broker = started[kind] = BrokerNode(kind, folder / "broker", namesrv.address)
+        broker = started[kind] = BrokerNode(kind, folder / "broker", namesrv.address, shared_jvm=True)
         module_nodes.extend([namesrv, broker])
         namesrv.start()
         broker.start()

@@ -1,6 +1,6 @@
 """RocketMQ's own integration tests, as published, with the official client, on two masters and a name server of rmqha.
 
-A fast part of them; RMQHA_LONG_TESTS=1 runs all. A test that passes although its sends failed counts as failed.
+A fast part of them; `bin/test long` runs all. A test that passes although its sends failed counts as failed.
 """
 import os
 import zipfile
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import real_rocketmq
+from tests.support import real_rocketmq, tiers
 from tests.support.integration_runner import IntegrationRunner, Outcome, Servers
-from tests.support.kinds import long_test
 from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support.tiers import in_long
 from tests.support.wait import wait_until
 
 LIMIT_S, LONG_LIMIT_S = 120, 300  # for a class; a test of it that fails has waited for its messages
@@ -75,7 +75,7 @@ LEFT_OUT = {"base.dledger.DLedgerProduceAndConsumeIT", "client.consumer.broadcas
 # What the original's own base class sets; the rest is as it comes.
 SETTINGS = {"enablePropertyFilter": "true", "mappedFileSizeCommitLog": 100 << 20, "mappedFileSizeConsumeQueue": None,
             "maxIndexNum": 1000, "maxHashSlotNum": 4000}
-CONSUME_MS = 120_000 if os.environ.get("RMQHA_LONG_TESTS") == "1" else 60_000
+CONSUME_MS = tiers.pick(60_000, long=120_000)
 READ_ONLY = 4
 
 
@@ -137,7 +137,7 @@ def test_class_of_the_original_passes(name: str, runner, masters):
     assert "pass" in {outcome.result for outcome in check(name, runner, masters, LIMIT_S)}
 
 
-@long_test
+@in_long
 @pytest.mark.timeout(LONG_LIMIT_S + 60)
 @pytest.mark.parametrize("name", LONG)
 def test_class_of_the_original_that_takes_long_passes(name: str, runner, masters):

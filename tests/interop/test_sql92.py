@@ -13,7 +13,7 @@ from rmqha.remoting.remoting_client import RemotingClient
 from tests.filter.expressions import EXPRESSIONS
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.java
 
 TOPIC = "SqlTopic"
 KINDS = ("java", "rmqha")
@@ -36,8 +36,9 @@ def brokers(module_nodes, tmp_path_factory, java_driver):
         namesrv = NamesrvNode("rmqha", folder / "namesrv")
         module_nodes.append(namesrv)
         namesrv.start()
-        started[kind] = BrokerNode(kind, folder / "broker", namesrv.address, enablePropertyFilter="true",
-                                   enableConsumeQueueExt="true", enableCalcFilterBitMap="true")
+        started[kind] = BrokerNode(kind, folder / "broker", namesrv.address, shared_jvm=True,
+                                   enablePropertyFilter="true", enableConsumeQueueExt="true",
+                                   enableCalcFilterBitMap="true")
         module_nodes.append(started[kind])
         started[kind].start()
         java_driver.create_topic(namesrv.address, started[kind].address, TOPIC, 2)

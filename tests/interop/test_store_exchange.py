@@ -16,7 +16,7 @@ MORE = 400
 @pytest.mark.parametrize("writer, reader", pairs(("rmqha", "java"), ("java", "rmqha")))
 def test_store_goes_on_in_the_other_broker(writer, reader, ending, make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv(reader).address
-    broker = make_broker(writer, namesrv)
+    broker = make_broker(writer, namesrv, shared_jvm=ending == "stopped")
     java_driver.create_topic(namesrv, broker.address, TOPIC, QUEUES)
     load = Workload(TOPIC, COUNT + MORE, small_sizes(COUNT + MORE, seed=4))
     first = java_driver.produce(namesrv, load.part(0, COUNT))

@@ -15,7 +15,7 @@ from tests.support.nodes import BrokerNode
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.java
 
 KINDS = ("java", "rmqha")
 COUNT = 400
@@ -47,7 +47,7 @@ def properties(index: int) -> str:
 
 def new_broker(nodes: list, kind: str, folder: Path) -> BrokerNode:
     """A broker of `kind` whose commit log lies in three folders, one of which is only read."""
-    node = BrokerNode(kind, folder, None, kind, **KEYS)
+    node = BrokerNode(kind, folder, None, kind, shared_jvm=True, **KEYS)
     paths = [node.store / f"log{number}" for number in (1, 2, 3)]
     node.properties["storePathCommitLog"] = ",".join(map(str, paths))
     node.properties["readOnlyCommitLogStorePaths"] = paths[1]

@@ -125,7 +125,7 @@ def test_mqadmin_asks_over_tls(cluster, kind):
                cluster.namesrvs[kind].address]
 
     def listed() -> str:
-        return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False).stdout
 
     wait_until(lambda: all(name in listed() for name in BROKER_OF.values()), WAIT_MS, f"both brokers, by {kind}")
 

@@ -4,7 +4,6 @@ A producer sends all the time. Whatever it got SEND_OK for is there in the end. 
 what the page says; what brokers have written into them stays.
 """
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from tests.support.mqadmin import rmqha_tool
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.java
 
 PAGE, NAME, TOPIC = "how-to/automatic-failover.md", "broker-a", "Orders"
 WAIT_MS = 90_000
@@ -55,8 +54,8 @@ class Sending:
                 if result.send_status is SendStatus.SEND_OK:
                     self.acknowledged.append(str(number))
             except CLIENT_ERRORS:
-                time.sleep(0.1)
-            time.sleep(0.01)
+                self._stop.wait(0.1)
+            self._stop.wait(0.01)
 
     def goes_on(self) -> None:
         """Until more is acknowledged."""

@@ -14,17 +14,17 @@ from rmqha.common.compression.compression_type import CompressionType
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
-from tests.support.kinds import long_test
 from tests.support.nodes import BrokerNode
+from tests.support.tiers import in_long
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.java
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SPACE = "MQ_INST_1_shop"
 
 
-@pytest.fixture(scope="module", params=["rmqha", pytest.param("java", marks=long_test)])
+@pytest.fixture(scope="module", params=["rmqha", pytest.param("java", marks=in_long)])
 def broker(request, client_broker, java_driver):
     """A broker with the trace topic, and topics for each test."""
     broker = client_broker(request.param)
@@ -55,7 +55,7 @@ def receive(broker: BrokerNode, topic: str, group: str, until: int, fail_first: 
     consumer.consume_from_where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     consumer.subscribe(topic, "*")
     with consumer:
-        wait_until(lambda: len(seen) >= until, 80_000, f"{until} messages of {topic}")
+        wait_until(lambda: len(seen) >= until, 60_000, f"{until} messages of {topic}")
         wait_for_traces(consumer)
     return seen
 

@@ -22,7 +22,7 @@ from rmqha.remoting.remoting_client import RemotingClient
 from tests.support import store_compare
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.java
 
 TOPIC, GROUP = "TransTopic", "trans-group"
 COMMIT, ROLLBACK, UNKNOWN = (flags.TRANSACTION_COMMIT_TYPE, flags.TRANSACTION_ROLLBACK_TYPE,
@@ -127,7 +127,7 @@ def test_outcomes_get_the_same_answers_and_leave_the_same_log(make_namesrv, make
     seen = {}
     for kind in ("java", "rmqha"):
         broker = make_broker(kind, make_namesrv("rmqha", f"{kind}-namesrv").address, f"{kind}-broker",
-                             transactionCheckInterval=3_600_000)
+                             shared_jvm=True, transactionCheckInterval=3_600_000)
         with Producer(broker.address) as producer:
             halves = [producer.send_half(number) for number in range(8)]
             answers = [
@@ -154,7 +154,7 @@ def test_outcomes_get_the_same_answers_and_leave_the_same_log(make_namesrv, make
 
 def test_checks_ask_the_same_and_leave_the_same_log(make_namesrv, make_broker):
     namesrv, seen = make_namesrv("rmqha").address, {}
-    brokers = {kind: make_broker(kind, namesrv, kind, brokerName=kind, transactionCheckInterval=1000,
+    brokers = {kind: make_broker(kind, namesrv, kind, shared_jvm=True, brokerName=kind, transactionCheckInterval=1000,
                                  transactionTimeOut=5000, transactionCheckMax=2) for kind in ("java", "rmqha")}
     with Producer(brokers["java"].address) as java_producer, Producer(brokers["rmqha"].address) as rmqha_producer:
         producers = {"java": java_producer, "rmqha": rmqha_producer}

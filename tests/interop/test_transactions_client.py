@@ -21,7 +21,7 @@ from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.java
 
 LONG_MS = 60_000
 DONE = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -32,7 +32,7 @@ def real(module_nodes, tmp_path_factory):
     """A real broker that checks transactions each second."""
     folder = tmp_path_factory.mktemp("real")
     namesrv = NamesrvNode("rmqha", folder / "namesrv")
-    broker = BrokerNode("java", folder / "broker", namesrv.address, enablePropertyFilter="true",
+    broker = BrokerNode("java", folder / "broker", namesrv.address, shared_jvm=True, enablePropertyFilter="true",
                         transactionCheckInterval=1000, transactionTimeOut=1000)
     module_nodes += [namesrv, broker]
     namesrv.start()

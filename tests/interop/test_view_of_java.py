@@ -15,8 +15,8 @@ pytestmark = pytest.mark.java
 
 @pytest.mark.parametrize("slave_kind", ["java", "rmqha"])
 def test_a_master_of_java_and_its_slave_are_seen(real_namesrv, make_broker, slave_kind):
-    master = make_broker("java", real_namesrv.address, "master")
-    slave = make_broker(slave_kind, real_namesrv.address, "slave", brokerId=1, brokerRole="SLAVE",
+    master = make_broker("java", real_namesrv.address, "master", shared_jvm=True)
+    slave = make_broker(slave_kind, real_namesrv.address, "slave", shared_jvm=True, brokerId=1, brokerRole="SLAVE",
                         haMasterAddress=master.ha_address)
     names = real_namesrv.address
     with DefaultMQProducer("makers", names) as producer, Collector(names, 5_000) as collector:

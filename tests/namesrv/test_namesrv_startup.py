@@ -1,5 +1,6 @@
 """mqnamesrv as a process: options, exit codes, config files."""
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ LAUNCHER = str(ROOT / "bin" / "mqnamesrv")
 def run(tmp_path):
     def call(*arguments):
         env = {**os.environ, "HOME": str(tmp_path)}
-        return subprocess.run([LAUNCHER, *arguments], env=env, capture_output=True, text=True, timeout=110)
+        return subprocess.run([LAUNCHER, *arguments], env=env, capture_output=True, text=True, timeout=600)
     return call
 
 
@@ -37,8 +38,8 @@ def conf(tmp_path):
 def test_help_names_rocketmqs_options(run):
     result = run("-h")
     assert result.returncode == 0
-    for option in ("-c <arg>, --configFile", "-n <arg>, --namesrvAddr", "-p, --printConfigItem"):
-        assert option in result.stdout
+    for option in ("-c( <arg>)?, --configFile <arg>", "-n( <arg>)?, --namesrvAddr <arg>", "-p, --printConfigItem"):
+        assert re.search(option, result.stdout)  # Python 3.13 names the value once
 
 
 def test_wrong_option_exits_with_1(run):
@@ -90,7 +91,7 @@ def test_server_boots_logs_and_ends_on_sigterm(conf, tmp_path):
         with RawClient(f"127.0.0.1:{port}") as connection:
             assert connection.request(101, namespace="n", key="k").fields == {"value": "v"}
         server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(60) == 0
+        assert server.process.wait(240) == 0
     finally:
         server.kill()
 

@@ -28,7 +28,7 @@ def ensure_venv(tmp_path):
     python.chmod(0o755)
 
     def run():
-        subprocess.run([tmp_path / "bin" / "ensure-venv", "test"], check=True, capture_output=True, timeout=60)
+        subprocess.run([tmp_path / "bin" / "ensure-venv", "test"], check=True, capture_output=True, timeout=600)
         return (tmp_path / "calls").read_text("utf-8").split("\n").count("pip")
     return run
 
@@ -88,7 +88,7 @@ def start_program(clone, name, *arguments):
 @pytest.mark.parametrize("name", launch.PROGRAMS)
 def test_program_of_a_fresh_clone_makes_the_venv_once(fresh_clone, name):
     for begins in ("making .venv with Python 3.11.0", ""):
-        out, err = (program := start_program(fresh_clone, name, "-c", "a b")).communicate(timeout=60)
+        out, err = (program := start_program(fresh_clone, name, "-c", "a b")).communicate(timeout=600)
         assert (program.returncode, out) == (0, f"{fresh_clone}: {name} -c a b\n")
         assert err.startswith(begins) and bool(err) == bool(begins)
     assert (fresh_clone / "calls").read_text() == "pip\n"
@@ -96,19 +96,19 @@ def test_program_of_a_fresh_clone_makes_the_venv_once(fresh_clone, name):
 
 def test_programs_that_start_side_by_side_wait_for_the_one_that_makes_the_venv(fresh_clone):
     programs = [start_program(fresh_clone, name) for name in ("mqnamesrv", "mqbroker", "mqbroker")]
-    assert [program.communicate(timeout=60)[0] for program in programs] == [
+    assert [program.communicate(timeout=600)[0] for program in programs] == [
         f"{fresh_clone}: {name}\n" for name in ("mqnamesrv", "mqbroker", "mqbroker")]
     assert (fresh_clone / "calls").read_text() == "pip\n"
 
 
 def test_program_without_an_index_or_a_python_says_so_and_fails(fresh_clone):
     (fresh_clone / "offline").touch()
-    out, err = (program := start_program(fresh_clone, "mqbroker")).communicate(timeout=60)
+    out, err = (program := start_program(fresh_clone, "mqbroker")).communicate(timeout=600)
     assert (program.returncode, out) == (1, "") and "needs a package index" in err.splitlines()[-1]
     (fresh_clone / "offline").unlink()  # the next one installs again
-    assert start_program(fresh_clone, "mqbroker").communicate(timeout=60)[0] == f"{fresh_clone}: mqbroker\n"
+    assert start_program(fresh_clone, "mqbroker").communicate(timeout=600)[0] == f"{fresh_clone}: mqbroker\n"
     shutil.rmtree(fresh_clone / ".venv")
     (fresh_clone / "python").write_text("#!/bin/sh\nexit 1\n")
-    out, err = (program := start_program(fresh_clone, "mqbroker")).communicate(timeout=60)
+    out, err = (program := start_program(fresh_clone, "mqbroker")).communicate(timeout=600)
     assert (program.returncode, out) == (1, "") and err.startswith("rmqha needs Python 3.11 or later")
     assert len(err.splitlines()) == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.sources import ROOT
+from tests.support.tiers import in_all
 
 NATIVE = Path("rmqha", "native")
 EXTENSIONS = sorted(source.stem for source in (ROOT / NATIVE).glob("*.c"))
@@ -38,7 +39,7 @@ def build(checkout, hook, compiler=None):
         environment["CC"] = compiler
     (checkout / "out").mkdir(exist_ok=True)
     done = subprocess.run([sys.executable, "-c", f"import build_backend; print(build_backend.{hook}('out'))"],
-                          cwd=checkout, env=environment, capture_output=True, text=True, timeout=100, check=False)
+                          cwd=checkout, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return checkout / "out" / done.stdout.splitlines()[-1]
 
@@ -58,12 +59,14 @@ def test_extensions_are_those_that_there_are():
     assert EXTENSIONS == ["_bulk", "_express_send", "_message_rows", "_properties"]
 
 
+@in_all
 def test_wheel_without_a_compiler_has_the_twins_alone(checkout):
     files = names(build(checkout, "build_wheel", "/bin/false"))
     assert "rmqha/py.typed" in files  # who uses rmqha has its types
     assert "rmqha/native/__init__.py" in files and not compiled(files)
 
 
+@in_all
 @needs_compiler
 def test_wheel_has_the_extensions_and_the_headers(checkout):
     files = names(build(checkout, "build_wheel"))
@@ -71,6 +74,7 @@ def test_wheel_has_the_extensions_and_the_headers(checkout):
     assert sorted(Path(file).name for file in files if file.endswith(".h")) == HEADERS
 
 
+@in_all
 @needs_compiler
 def test_another_source_needs_no_other_change(checkout):
     source = (checkout / NATIVE / "_message_rows.c").read_text("utf-8")
@@ -78,6 +82,7 @@ def test_another_source_needs_no_other_change(checkout):
     assert compiled(names(build(checkout, "build_wheel"))) == sorted([*EXTENSIONS, "_another"])
 
 
+@in_all
 @needs_compiler
 def test_editable_install_puts_extensions_beside_their_sources(checkout):
     build(checkout, "build_editable")
@@ -86,6 +91,7 @@ def test_editable_install_puts_extensions_beside_their_sources(checkout):
     assert left <= {"setup.cfg", "pyproject.toml", "README.md", "rmqha", "rmqha.egg-info", "build", "out"}
 
 
+@in_all
 def test_editable_install_without_a_compiler_works(checkout):
     build(checkout, "build_editable", "/bin/false")
     assert not compiled((checkout / "rmqha").rglob("*"))
@@ -96,10 +102,11 @@ def imported_from(site_folder, *path):
     code = ("import site, sys; site.addsitedir(sys.argv[1]); sys.path[:0] = sys.argv[2:]; import rmqha, rmqha.native; "
             "print(rmqha.__file__, rmqha.native.__file__)")
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, site_folder, *path], capture_output=True, text=True,
-                          timeout=100, check=False)
+                          timeout=600, check=False)
     return done.stdout.split() or done.stderr.splitlines()[-1]
 
 
+@in_all
 def test_script_beside_a_folder_of_that_name_imports_the_editable_install(checkout, tmp_path):
     installed, beside = tmp_path / "site-packages", tmp_path / "beside"
     with zipfile.ZipFile(build(checkout, "build_editable", "/bin/false")) as wheel:
@@ -118,6 +125,7 @@ def test_script_beside_a_folder_of_that_name_imports_the_editable_install(checko
     assert imported_from(installed, beside) != found  # what the hook is for
 
 
+@in_all
 def test_source_distribution_has_what_it_is_built_from(checkout):
     shutil.unpack_archive(build(checkout, "build_sdist"), checkout / "unpacked")
     unpacked = next((checkout / "unpacked").iterdir()) / NATIVE

@@ -81,7 +81,7 @@ def test_extension_that_does_not_load_is_told(tmp_path, file, told):
         (native / file).write_bytes(b"no library")
     script = "from rmqha.native import kernels; print(kernels.__file__); print(kernels.told())"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
-                          capture_output=True, text=True, timeout=60, check=True)
+                          capture_output=True, text=True, timeout=600, check=True)
     where, said = done.stdout.splitlines()
     assert where == str(native / "kernels.py")
     parts = said.split("; ")

@@ -60,7 +60,7 @@ def walk_of(fresh: Fresh, make_hosts: Callable[..., Hosts], tmp_path: Path) -> I
     with contextlib.ExitStack() as made:
         def walk(guide: str, *addresses: str, own_clone: Path | None = None) -> Guided:
             if own_clone is not None:
-                subprocess.run(["cp", "-a", fresh.folder, own_clone], check=True, timeout=300)
+                subprocess.run(["cp", "-a", fresh.folder, own_clone], check=True, timeout=600)
                 made.callback(shutil.rmtree, own_clone)
             where = make_hosts(*addresses, places={fresh.folder: own_clone} if own_clone else None)
             return made.enter_context(Guided(f"docs/how-to/{guide}.md", where, fresh.folder))

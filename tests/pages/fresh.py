@@ -70,7 +70,7 @@ def _make(shared: Path, made: Path, failed: Path) -> None:
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir()
     cloned = subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], text=True,
-                            capture_output=True, check=False, timeout=300)
+                            capture_output=True, check=False, timeout=600)
     if cloned.returncode:
         give_up(f"this is not a checkout that git can clone: {cloned.stderr}")
     _take_along_what_is_not_committed(clone)
@@ -87,7 +87,7 @@ def _make(shared: Path, made: Path, failed: Path) -> None:
 
 
 def _git(*words: str) -> list[str]:
-    done = subprocess.run(["git", *words, "-z"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(["git", *words, "-z"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
     return [name for name in done.stdout.split("\0") if name]
 
 

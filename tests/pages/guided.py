@@ -72,7 +72,7 @@ class Terminal:
     def close(self) -> None:
         """End it."""
         self._process.kill()
-        self._process.wait(60)
+        self._process.wait(240)
         for stream in (self._process.stdin, self._process.stdout):
             stream.close()
 

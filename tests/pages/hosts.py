@@ -65,7 +65,7 @@ exec chroot /mnt /bin/bash -c 'echo ready; while :; do sleep 1000 & wait; done'
 
 def _ended(process: subprocess.Popen) -> None:
     process.kill()
-    process.wait(60)
+    process.wait(240)
     for stream in (process.stdout, process.stdin):
         if stream is not None:
             stream.close()
@@ -187,7 +187,7 @@ def _namespace(process: int) -> str | None:
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         raise OSError(f"{shlex.join(command)}: {done.returncode} {done.stdout}{done.stderr}")
     return done.stdout
@@ -210,5 +210,5 @@ def why_not() -> str | None:
 def _reaches(host: Host, address: str) -> bool:
     """Whether a connection is refused, rather than lost."""
     done = subprocess.run([*host.inside(), "bash", "-c", f"exec 3<>/dev/tcp/{address}/1"], capture_output=True,
-                          text=True, timeout=100, check=False)
+                          text=True, timeout=600, check=False)
     return "refused" in done.stderr

@@ -105,7 +105,7 @@ def _is_complete(command: str) -> bool:
     """Whether a shell would run it, rather than wait for another line."""
     if command.rstrip("\n").endswith("\\"):
         return False
-    checked = subprocess.run(["bash", "-n"], input=command, text=True, capture_output=True, check=False, timeout=60)
+    checked = subprocess.run(["bash", "-n"], input=command, text=True, capture_output=True, check=False, timeout=600)
     if _LEFT_OUT.search(checked.stderr):
         return False
     if checked.returncode and "unexpected end of file" not in checked.stderr and "unexpected EOF" not in checked.stderr:

@@ -39,7 +39,7 @@ def why_not() -> str | None:
     if os.geteuid() != 0:
         return "needs root for namespaces"
     tried = subprocess.run([*_unshare(), "sh", "-c", "ip link set lo up && mount -t tmpfs none /mnt"],
-                           capture_output=True, text=True, check=False, timeout=60)
+                           capture_output=True, text=True, check=False, timeout=600)
     return f"namespaces do not work here: {tried.stderr}" if tried.returncode else None
 
 
@@ -82,8 +82,8 @@ class Machine:
         whole, linked = [], []  # what lies in linked ones is replaced, never written to
         for path in self.clone.iterdir():
             (linked if path.name in (".git", ".venv") else whole).append(path)
-        subprocess.run(["cp", "-a", *whole, self.copy], check=True, timeout=300)
-        subprocess.run(["cp", "-al", *linked, self.copy], check=True, timeout=300)
+        subprocess.run(["cp", "-a", *whole, self.copy], check=True, timeout=600)
+        subprocess.run(["cp", "-al", *linked, self.copy], check=True, timeout=600)
         fifo = self._commands / "names"
         os.mkfifo(fifo)
         self._names = os.open(fifo, os.O_RDWR)
@@ -181,7 +181,7 @@ class Machine:
         if self._process is not None:
             inside = [] if self._has_ended() else psutil.Process(self._process.pid).children(recursive=True)
             self._process.kill()
-            self._process.wait(60)
+            self._process.wait(240)
             psutil.wait_procs(inside, 60)
             self._process = None
             os.close(self._names)

@@ -7,11 +7,12 @@ from rmqha.common.java_properties import load
 from tests.pages.guided import OFFSET, SCRUBBING, SIZE
 from tests.pages.states import MASTER, MASTER_FILE, NAMESRV, SLAVE, SLAVE_FILE, THIRD, TOPIC, State
 from tests.support.guide import Section, keys_to_remove, keys_to_set, remove_keys, set_lines
+from tests.support.tiers import in_all
 
 PAGE = "how-to/automatic-failover.md"
 LAPTOP, THIRD_FILE = "10.0.0.9", "/etc/rocketmq/broker-a-c.properties"
 IN_SYNC = r"\n +{} +\d +yes +yes "  # a replica of whom the controller has heard, and which is in sync
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [in_all, pytest.mark.timeout(1200)]
 
 
 class Boxes(State):

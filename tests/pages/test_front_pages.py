@@ -7,8 +7,9 @@ import pytest
 from tests.pages.output import Differs
 from tests.pages.own_servers import start, stop
 from tests.pages.walk import Scenario, Walk, named
+from tests.support.tiers import in_all
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [in_all, pytest.mark.timeout(1800)]
 
 CONTAINERS = "needs Docker"
 SYSTEMD = "needs systemd as process 1, and installs for the whole host"
@@ -38,7 +39,7 @@ def test_readme(machine):
         assert [line.split()[-1] for line in done.output.splitlines()] == ["body", "hello"], done.output
 
     walk = Walk("README.md", machine, Scenario(
-        exempt={"bin/test quick": "it runs a part of the tests among which this one is"},
+        exempt={"bin/test": "it runs a part of the tests among which this one is"},
         after={"bin/rmqha consume -n 127.0.0.1:9876 -t Greetings": greeted},
         blocks={"from rmqha import Message, Producer": run_as_test}))
     for block in walk.page.blocks:

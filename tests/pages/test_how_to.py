@@ -10,8 +10,9 @@ from tests.pages import page
 from tests.pages.guided import OFFSET, SCRUBBING, SIZE
 from tests.pages.output import Differs
 from tests.pages.states import MASTER, MASTER_FILE, NAMESRV, NAMESRV_ADDR, SLAVE, SLAVE_FILE, STORE, TOPIC, State
+from tests.support.tiers import in_all
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [in_all, pytest.mark.timeout(900)]
 
 QUEUE = Differs(r"queue [01], queue offset", "queue <one>, queue offset")  # with which one a producer begins
 STAMP = Differs(r"\d{20}\.\d{17}", "<offset and time>")
@@ -126,7 +127,7 @@ def something_to_pull(folder, clone, name):
     """Give a clone an origin which is one commit ahead."""
     def git(where, *words):
         who = ("-c", "user.name=reader", "-c", "user.email=reader@example.org")
-        subprocess.run(["git", "-C", where, *who, *words], check=True, timeout=300, capture_output=True)
+        subprocess.run(["git", "-C", where, *who, *words], check=True, timeout=600, capture_output=True)
     git(clone, "checkout", "-q", "-B", "main")
     git(folder, "clone", "-q", clone, folder / "origin")
     (folder / "origin" / name).write_text("newer\n")

@@ -3,8 +3,9 @@ import pytest
 
 from tests.pages.own_servers import start, stop
 from tests.pages.walk import Scenario, Walk
+from tests.support.tiers import in_all
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [in_all, pytest.mark.timeout(1800)]
 
 
 def test_install(machine):

@@ -5,8 +5,9 @@ import pytest
 
 from tests.pages.output import CHOSEN_PORT, Differs, wrong_with
 from tests.pages.walk import Scenario, Walk
+from tests.support.tiers import in_all
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [in_all, pytest.mark.timeout(1200)]
 
 
 def test_quickstart(machine, fresh):

@@ -25,7 +25,7 @@ def why_unavailable() -> str | None:
     java = shutil.which("java")
     if java is None:
         return "java is not on PATH; Spark needs 17 or later"
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=600).stderr
     version = said.partition('version "')[2].partition(".")[0]
     new_enough = version.isdecimal() and int(version) >= 17
     return None if new_enough else f"Spark needs Java 17 or later, there is {said[:40]!r}"
@@ -71,6 +71,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
     """A session at local[2]; the formats are found without being registered."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(FOLDER.parents[1]), path)))  # for its daemons
     from pyspark.sql import SparkSession
     folder = tmp_path_factory.mktemp("spark")
     session = (SparkSession.builder.master("local[2]").appName("rmqha-tests").config("spark.ui.enabled", "false")
@@ -82,7 +84,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
                # a machine with much else to do must not fail a test
                .config("spark.python.authenticate.socketTimeout", "300s").config("spark.network.timeout", "600s")
                .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+               .config("spark.python.daemon.module", "tests.pipeline.warm_daemon")
                .config("spark.sql.codegen.wholeStage", "false").getOrCreate())
+    if path is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = path
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

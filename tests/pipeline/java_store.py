@@ -94,8 +94,8 @@ def write(folder: Path, messages: int, driver: JavaDriver, nodes: list, *, at_on
     state = written(folder) if (folder / "written.json").exists() else Written(messages)
     assert not state.sending and state.messages == messages, f"{folder} can't be gone on with: {state}"
     (folder / "got").mkdir(parents=True, exist_ok=True)
-    namesrv = NamesrvNode("java", folder / "namesrv")
-    broker = BrokerNode("java", folder / "broker", namesrv.address, **state.broker_keys)
+    namesrv = NamesrvNode("java", folder / "namesrv", shared_jvm=True)
+    broker = BrokerNode("java", folder / "broker", namesrv.address, shared_jvm=True, **state.broker_keys)
     nodes += [namesrv, broker]
     namesrv.start()
     broker.start()

@@ -1,6 +1,5 @@
 """rmqha need not be installed on the machines of a cluster: a zip (--py-files), slower, or a packed environment."""
 import json
-import os
 import subprocess
 import sys
 import sysconfig
@@ -14,8 +13,9 @@ import pytest
 from tests.store import support
 from tests.support.sources import ROOT
 from tests.support.spark_cluster import UNSET, SparkCluster
+from tests.support.tiers import in_long
 
-pytestmark = pytest.mark.skipif(os.environ.get("RMQHA_LONG_TESTS") != "1", reason="RMQHA_LONG_TESTS=1 runs it")
+pytestmark = in_long
 COUNT = 300
 
 

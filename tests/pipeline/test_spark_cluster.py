@@ -3,7 +3,6 @@
 PYSPARK_PYTHON is set by nobody but the session itself; a Connect server has its own.
 """
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from tests.client.conftest import servers  # noqa: F401, a fixture
 from tests.store import support
 from tests.support.sources import ROOT
 from tests.support.spark_cluster import UNSET, ConnectServer, SparkCluster, why_no_connect
+from tests.support.tiers import in_long
 
 COUNT = 400
 _TIMEOUT_S = 600
@@ -62,7 +62,7 @@ def check_all_jobs(master: str, stores: tuple[Path, Path], out: Path, name_serve
     return found
 
 
-@pytest.mark.skipif(os.environ.get("RMQHA_LONG_TESTS") != "1", reason="RMQHA_LONG_TESTS=1 runs it")
+@in_long
 def test_every_job_at_a_master_with_two_workers(cluster, stores, servers, tmp_path):
     found = check_all_jobs(cluster.master, stores, tmp_path, servers.namesrv)
     assert len(found["workers"]) == 2  # both had tasks

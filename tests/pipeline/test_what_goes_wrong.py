@@ -34,7 +34,7 @@ def outside(*arguments, code: str | None = None, **env) -> subprocess.CompletedP
     how = ["-c", code] if code else ["-m", "rmqha.tools.rmqha_command"]
     kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "NAMESRV_ADDR")}
     return subprocess.run([sys.executable, *how, "pipeline", *map(str, arguments)], capture_output=True, text=True,
-                          timeout=300, env={**kept, "PYTHONPATH": str(ROOT), **env})
+                          timeout=600, env={**kept, "PYTHONPATH": str(ROOT), **env})
 
 
 def one_line(done: subprocess.CompletedProcess) -> str:
@@ -159,7 +159,7 @@ def test_an_interrupt_at_the_start_ends_it_and_leaves_no_jvm(tmp_path):
     own, children = psutil.Process(process.pid), []
     wait_until(lambda: children.extend(own.children()) or children, 60_000, "the JVM is started")
     process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=60)  # a JVM that lives would hold the pipes
+    out, said = process.communicate(timeout=600)  # a JVM that lives would hold the pipes
     assert (process.returncode, out, said) == (130, "", "interrupted\n")
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
 

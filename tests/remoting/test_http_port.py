@@ -31,7 +31,7 @@ def _broken(path: str) -> Page:
 
 
 def _says(port: HttpPort, sent: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port.local_port), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", port.local_port), timeout=600) as sock:
         sock.sendall(sent)
         answer = b""
         while piece := sock.recv(4096):
@@ -75,7 +75,7 @@ def test_connections_that_say_nothing_hold_nobody_up(port, monkeypatch):
 def test_more_connections_than_it_has_room_for_are_closed(port, monkeypatch, caplog):
     monkeypatch.setattr(http_port._Handler, "timeout", 20)
     room = http_port._ASKING
-    held = [socket.create_connection(("127.0.0.1", port.local_port), timeout=20) for _ in range(room + 5)]
+    held = [socket.create_connection(("127.0.0.1", port.local_port), timeout=600) for _ in range(room + 5)]
     wait_until(lambda: caplog.text.count("too many connections at a time") >= 5)
     for sock in held:
         sock.close()
@@ -92,7 +92,7 @@ class _SlowPage:
     def __call__(self, path: str) -> Page:
         if path != "/healthz":
             self.asked += 1
-            assert self.gate.wait(120)
+            assert self.gate.wait(240)
         return Page(200, "text/plain", [b"ok"])
 
 
@@ -103,9 +103,9 @@ def test_health_is_answered_beside_any_number_of_slow_peers():
     held = []
     try:
         for _ in range(http_port._THREADS + http_port._WAITING + 4):
-            held.append(socket.create_connection(("127.0.0.1", port.local_port), timeout=60))
+            held.append(socket.create_connection(("127.0.0.1", port.local_port), timeout=600))
             held[-1].sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        held += [socket.create_connection(("127.0.0.1", port.local_port), timeout=60) for _ in range(24)]
+        held += [socket.create_connection(("127.0.0.1", port.local_port), timeout=600) for _ in range(24)]
         held[-1].sendall(b"GET /healthz HTTP/1.0\r\nslow: ")
         wait_until(lambda: page.asked == http_port._THREADS, 60_000)
         for _ in range(3):
@@ -123,7 +123,7 @@ def test_health_is_answered_beside_any_number_of_slow_peers():
     [b"GET /x HTTP/1.0\r\n\r\n"], [b"GET /x HTTP/1.0\n", b"\n"], [b"GET /x HT", b"TP/1.0\r", b"\n", b"\r", b"\n"],
     [b"GET /x HTTP/1.0\r\n", b"a: b\r\n\r\n"], [b"HEAD /x HTTP/1.1\r\n", b"a: b\n", b"\n"], [b"GET /x\r\n"]])
 def test_a_request_may_come_in_pieces(port, pieces):
-    with socket.create_connection(("127.0.0.1", port.local_port), timeout=60) as sock:
+    with socket.create_connection(("127.0.0.1", port.local_port), timeout=600) as sock:
         for piece in pieces:
             sock.sendall(piece)
         answer = b""
@@ -135,7 +135,7 @@ def test_a_request_may_come_in_pieces(port, pieces):
 def test_shutdown_ends_open_connections_at_once_and_frees_the_port(port, monkeypatch):
     monkeypatch.setattr(http_port._Handler, "timeout", 600)
     monkeypatch.setattr(http_port, "MAX_CONNECTION_S", 600)
-    with socket.create_connection(("127.0.0.1", port.local_port), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", port.local_port), timeout=600) as sock:
         wait_until(lambda: port._open)
         port.shutdown()
         port.shutdown()
@@ -164,7 +164,7 @@ def test_ipv6_address():
         made.start()
     except PortError:
         pytest.skip("no IPv6 loopback")
-    with socket.create_connection(("::1", made.local_port), timeout=20) as sock:
+    with socket.create_connection(("::1", made.local_port), timeout=600) as sock:
         sock.sendall(b"GET /x HTTP/1.0\r\n\r\n")
         assert b"200" in sock.recv(1000)
     made.shutdown()

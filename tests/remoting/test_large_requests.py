@@ -49,7 +49,7 @@ class Gate(Processor):
 
     def wait(self, channel, command):
         self.begun.set()
-        assert self.opened.wait(60)
+        assert self.opened.wait(240)
         self.served.append((channel.remote_address[1], command.opaque))
         return RemotingCommand.create_response_command(0, None)
 
@@ -118,7 +118,7 @@ def test_others_are_served_while_a_large_one_is(server, client):
     server.register_processor(HEART_BEAT, gate)
     with Raw(server) as other:
         other.send(frame_of(HEART_BEAT, 1, b"x" * 20_000))
-        assert gate.begun.wait(60)
+        assert gate.begun.wait(240)
         assert client.invoke_sync(address(server), request(ECHO, b"x"), WAIT_MS).body == b"x"
         gate.opened.set()
         assert other.read().opaque == 1
@@ -130,7 +130,7 @@ def test_one_is_served_at_a_time_and_connections_take_turns(server):
     large = b"x" * 20_000
     with Raw(server) as first, Raw(server) as many, Raw(server) as one:
         first.send(frame_of(HEART_BEAT, 0, large))
-        assert gate.begun.wait(60)
+        assert gate.begun.wait(240)
         many.send(b"".join(frame_of(HEART_BEAT, opaque, large) for opaque in range(1, 5)))
         wait_until(lambda: server.large_requests.waiting() == 4, WAIT_MS, "four wait")
         one.send(frame_of(HEART_BEAT, 9, large))
@@ -147,7 +147,7 @@ def test_connection_with_too_many_waiting_is_told_that_the_system_is_busy(server
     large = b"x" * 20_000
     with Raw(server) as peer:
         peer.send(frame_of(HEART_BEAT, 0, large))
-        assert gate.begun.wait(60)
+        assert gate.begun.wait(240)
         peer.send(b"".join(frame_of(HEART_BEAT, opaque, large) for opaque in range(1, 7)))
         for opaque in (5, 6):
             answer = peer.read()
@@ -164,7 +164,7 @@ def test_all_connections_together_have_a_limit_of_bytes(server, monkeypatch):
     server.register_processor(HEART_BEAT, gate)
     with Raw(server) as first, Raw(server) as second, Raw(server) as third:
         first.send(frame_of(HEART_BEAT, 0, b"x" * 20_000))
-        assert gate.begun.wait(60)
+        assert gate.begun.wait(240)
         first.send(frame_of(HEART_BEAT, 1, b"x" * 20_000))
         second.send(frame_of(HEART_BEAT, 2, b"x" * 20_000))
         wait_until(lambda: server.large_requests.waiting() == 2, WAIT_MS, "two wait")

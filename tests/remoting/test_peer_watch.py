@@ -4,12 +4,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
 from rmqha.remoting.peer_watch import PeerWatch
-from tests.support.wait import wait_until
+from tests.support.wait import stays, wait_until
 
 _LISTENER = """
 import socket
@@ -52,8 +51,7 @@ def test_a_killed_process_is_told_at_once(watched):
     process.kill()
     wait_until(lambda: told == [address])
     process.wait()
-    time.sleep(0.5)
-    assert told == [address], "once"
+    stays(lambda: told == [address], 500, "it is told once")
 
 
 def test_one_that_hangs_is_not_told(watched):
@@ -61,8 +59,7 @@ def test_one_that_hangs_is_not_told(watched):
     _address, told = watched(address)
     assert process.stdout.readline() == "accepted\n"
     os.kill(process.pid, signal.SIGSTOP)
-    time.sleep(0.6)
-    assert told == []
+    stays(lambda: told == [], 600)
     process.kill()
     wait_until(lambda: told == [address])
     process.wait()
@@ -81,8 +78,7 @@ def test_a_connection_that_ends_alone_is_made_again(watched):
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "no address", "host.invalid:1", "127.0.0.1:99999", "[::1]:1"])
 def test_where_nobody_was_nobody_has_gone(watched, address):
     _address, told = watched(address)
-    time.sleep(0.3)
-    assert told == []
+    stays(lambda: told == [], 300)
 
 
 def test_another_address_takes_the_place_of_the_first(watched):

@@ -303,7 +303,7 @@ def test_shutdown_ends_the_calls_under_way(server):
         thread.start()
         wait_until(lambda: client.response_table, 60_000, "the call is under way")
         client.shutdown()
-        thread.join(60)
+        thread.join(240)
         assert errors
 
 

@@ -124,7 +124,7 @@ def test_failing_reject_is_code_1(server, client):
 
 def test_full_executor_is_busy(server):
     pool, gate = NamedThreadPool("Pool_", 1, 1), threading.Event()
-    processor = Processor(lambda channel, asked: gate.wait(60) and echo(channel, asked))
+    processor = Processor(lambda channel, asked: gate.wait(240) and echo(channel, asked))
     server.register_processor(7, processor, pool)
     with Raw(server) as raw:
         raw.send(json_frame(code=7, opaque=1))

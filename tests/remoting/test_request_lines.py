@@ -59,7 +59,7 @@ def test_one_connection_leaves_threads_and_places_to_the_others(pool):
 
     def wait_at_gate(channel, asked):
         began.append(asked.opaque)
-        assert gate.wait(120)
+        assert gate.wait(240)
         return echo(channel, asked)
     with running_server() as server, Raw(server) as raw, Raw(server) as bystander:
         server.register_processor(CODE, Processor(wait_at_gate), pool)
@@ -81,7 +81,7 @@ def test_no_request_of_a_closed_connection_is_begun(pool):
 
     def wait_at_gate(channel, asked):
         began.append(asked.opaque)
-        assert gate.wait(120)
+        assert gate.wait(240)
         return echo(channel, asked)
     with running_server() as server:
         server.register_processor(CODE, Processor(wait_at_gate), pool)
@@ -103,7 +103,7 @@ def test_requests_that_wait_have_one_sum_however_many_connections_send_them(pool
 
     def wait_at_gate(channel, asked):
         began.append(asked.opaque)
-        assert gate.wait(120)
+        assert gate.wait(240)
         return echo(channel, asked)
     with running_server() as server, ExitStack() as stack:
         server.register_processor(CODE, Processor(wait_at_gate), pool)

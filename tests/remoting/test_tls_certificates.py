@@ -16,7 +16,7 @@ from tests.support.certificates import OLD_SCHEME, Authority, Identity, encrypte
 from tests.support.wait import wait_until
 
 CALL_MS = 20_000
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 
 
 @pytest.fixture(scope="module")

@@ -176,5 +176,5 @@ def test_servers_end_with_code_2_and_say_why(server, option, message, tmp_path, 
     config = tmp_path / "server.properties"
     config.write_text(f"listenPort=0\nstorePathRootDir={tmp_path}/store\n" if server == "broker" else "listenPort=0\n")
     done = subprocess.run([sys.executable, "-m", STARTUPS[server], "-c", str(config)], capture_output=True, text=True,
-                          timeout=60, check=False)
+                          timeout=600, check=False)
     assert (done.returncode, message in done.stderr) == (2, True), done.stderr

@@ -34,7 +34,7 @@ class Disk:
 
     def __call__(self, fd):
         self.calls += "/commitlog/" in os.readlink(f"/proc/self/fd/{fd}")
-        self.ready.wait(60)
+        self.ready.wait(240)
         if self.error is not None:
             raise self.error
         self.real(fd)
@@ -314,7 +314,7 @@ def test_flush_beside_one_that_fails_is_no_success(tmp_path, disk):
         disk.ready.clear()
         disk.calls = 0
         store.async_put_message(message())
-        wait_until(lambda: disk.calls == 1, 20_000, "the service flushes")
+        wait_until(lambda: disk.calls == 1, 60_000, "the service flushes")
         flushed: list[bool] = []
         beside = threading.Thread(target=lambda: flushed.append(store.flush_up_to(store.get_max_phy_offset())))
         beside.start()
@@ -322,7 +322,7 @@ def test_flush_beside_one_that_fails_is_no_success(tmp_path, disk):
             wait_until(lambda: disk.calls == 2, 200)
         disk.error = OSError(errno.EIO, "told once")
         disk.ready.set()
-        beside.join(60)
+        beside.join(240)
         assert flushed == [False] and disk.calls == 1
         disk.error = None  # the checkpoint's own page at the end
 

@@ -27,7 +27,7 @@ class Gate:
 
     def __call__(self, *args, **kwargs):
         self.reached.set()
-        assert self.opened.wait(60)
+        assert self.opened.wait(240)
         return self._real(*args, **kwargs)
 
 
@@ -40,7 +40,7 @@ def thread(target):
     try:
         yield results
     finally:
-        runner.join(60)
+        runner.join(240)
         assert not runner.is_alive(), "it hangs"
 
 
@@ -70,7 +70,7 @@ def test_put_that_was_checked_before_a_shutdown_is_refused_behind_it(tmp_path, m
     put(store, message(body=b"first"))
     gate = Gate(monkeypatch, store.commit_log.message_ext_encoder, "encode")
     with thread(lambda: store.put_message(message(body=b"late"))) as results:
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(240)
         store.shutdown()
         assert store.shut_down_normal
         gate.opened.set()
@@ -84,10 +84,10 @@ def test_put_that_was_checked_before_a_shutdown_is_refused_while_it_flushes(tmp_
     put(store, message(body=b"first"))
     gate = Gate(monkeypatch, store.commit_log.message_ext_encoder, "encode")
     with thread(lambda: store.put_message(message(body=b"late"))) as results:
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(240)
         end = Gate(monkeypatch, store.reput_message_service, "shutdown")  # the flush thread is at its end then
         with thread(store.shutdown):
-            assert end.reached.wait(60)
+            assert end.reached.wait(240)
             gate.opened.set()
             wait_until(lambda: results)
             end.opened.set()
@@ -100,7 +100,7 @@ def test_row_that_was_checked_before_a_shutdown_is_refused_behind_it(tmp_path, m
     put(store, message(body=b"first"))
     gate = Gate(monkeypatch, store.commit_log, "put_rows")
     with thread(lambda: _put_row(store)) as results:
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(240)
         store.shutdown()
         gate.opened.set()
     assert results == [None]  # whoever puts it singly gets the reason
@@ -113,7 +113,7 @@ def test_put_that_is_in_the_log_before_a_shutdown_is_acknowledged_and_there(tmp_
     put(store, message(body=b"first"))
     gate = Gate(monkeypatch, store.commit_log, "when_safe")
     with thread(lambda: store.put_message(message(body=b"late"))) as results:
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(240)
         store.shutdown()
         gate.opened.set()
     assert [result.put_message_status for result in results] == [PutMessageStatus.PUT_OK]
@@ -126,7 +126,7 @@ def test_put_behind_a_flush_that_failed_at_the_end_is_not_acknowledged(tmp_path,
     put(store, message(body=b"first"))
     gate = Gate(monkeypatch, store.commit_log, "when_safe")
     with thread(lambda: store.put_message(message(body=b"late"))) as results:
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(240)
         store.running_flags.make_flush_error()
         store.shutdown()
         gate.opened.set()
@@ -144,7 +144,7 @@ def test_replicated_put_in_a_shutdown_is_answered(tmp_path, monkeypatch):
         master.ha_service.put_request(request)  # waits for a slave when the shutdown comes
         gate = Gate(monkeypatch, master.commit_log, "submit_replica_request")
         with thread(lambda: master.put_message(message(body=b"late"))) as results:
-            assert gate.reached.wait(60)
+            assert gate.reached.wait(240)
             master.shutdown()
             gate.opened.set()
         assert request.get(0) is PutMessageStatus.FLUSH_SLAVE_TIMEOUT

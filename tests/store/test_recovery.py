@@ -281,8 +281,8 @@ def test_lock_is_the_one_that_java_takes(tmp_path):
     import sys
     command = [sys.executable, "-c", script, str(tmp_path / "lock")]
     with open_store(tmp_path):
-        assert subprocess.run(command, check=False, timeout=30).returncode == 7
-    assert subprocess.run(command, check=False, timeout=30).returncode == 0
+        assert subprocess.run(command, check=False, timeout=600).returncode == 7
+    assert subprocess.run(command, check=False, timeout=600).returncode == 0
 
 
 def test_nothing_is_left_behind_by_a_store_that_was_closed(tmp_path):

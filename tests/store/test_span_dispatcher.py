@@ -120,7 +120,7 @@ def test_far_behind_another_thread_scans_what_comes_next(tmp_path, monkeypatch):
     def waiting_begin(*args):
         ahead = begin(*args)
         if threading.current_thread().name == "ReputMessageService":
-            assert scanned.wait(10)  # else who takes the result may come first, and scan itself
+            assert scanned.wait(240)  # else who takes the result may come first, and scan itself
         return ahead
 
     forget(tmp_path)

@@ -100,7 +100,7 @@ class RmqhaReplica:
         """End the load."""
         self._loading.clear()
         for sender in self._senders:
-            sender.join(60)
+            sender.join(240)
             assert not sender.is_alive(), "a sender hangs"
 
     def acked(self) -> set[int]:

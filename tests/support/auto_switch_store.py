@@ -96,7 +96,7 @@ class AutoSwitchStore:
         """Close the store well."""
         if self._process is not None:
             self._process.stdin.close()
-            assert self._process.wait(60) == 0, self.tail()
+            assert self._process.wait(240) == 0, self.tail()
             self._process.stdout.close()
             self._process = None
 
@@ -104,7 +104,7 @@ class AutoSwitchStore:
         """SIGKILL."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(60)
+            self._process.wait(240)
             self._process.stdin.close()
             self._process.stdout.close()
             self._process = None

@@ -31,6 +31,6 @@ class Browser:
              "--disable-background-networking", "--disable-component-update", "--disable-sync",
              f"--user-data-dir={self._folder}", "--enable-logging=stderr", "--window-size=1280,900",
              "--virtual-time-budget=4000", *arguments, address],
-            capture_output=True, text=True, timeout=90, check=True)
+            capture_output=True, text=True, timeout=600, check=True)
         self.complaints += [line for line in done.stderr.splitlines() if "CONSOLE" in line]
         return done.stdout

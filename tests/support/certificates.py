@@ -54,6 +54,6 @@ def encrypted(key: Path, password: str, scheme: tuple[str, ...] = ()) -> Path:
 
 def openssl(*arguments: object) -> str:
     """Run it; what it printed. AssertionError with its errors when it fails."""
-    done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, f"openssl {' '.join(map(str, arguments))}: {done.stderr}"
     return done.stdout

@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ _LIMIT_S = 120
 def in_forked_process(work: Callable[[], Any]) -> Any:
     """What `work` gives in a process that is forked from this one; it has to be JSON. AssertionError when it hangs."""
     read_end, write_end = os.pipe()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a process with threads, which it is about
+        pid = os.fork()
     if pid == 0:
         _run_and_exit(work, write_end)
     os.close(write_end)

@@ -69,7 +69,7 @@ class IntegrationRunner:
         """Kill the JVM: clients that a test left open keep it alive."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(30)
+            self._process.wait(240)
             self._process.stdin.close()
 
     def tail(self) -> str:

@@ -130,10 +130,10 @@ class JavaDriver:
         """End the JVM."""
         self._process.stdin.close()
         try:
-            self._process.wait(30)
+            self._process.wait(240)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(30)
+            self._process.wait(240)
 
     def _read(self) -> None:
         for line in self._process.stdout:

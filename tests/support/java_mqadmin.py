@@ -32,7 +32,7 @@ class JavaMqadmin:
     def run(self, *args: str) -> subprocess.CompletedProcess:
         """Its end: code, stdout, stderr."""
         for _ in range(_ATTEMPTS):
-            done = subprocess.run([*self.command, *args], capture_output=True, text=True, timeout=120, check=False,
+            done = subprocess.run([*self.command, *args], capture_output=True, text=True, timeout=600, check=False,
                                   env=self.env)
             if _TIMED_OUT not in done.stdout + done.stderr:
                 break

@@ -1,15 +1,10 @@
 """Which kinds of server an interop test mixes.
 
-RMQHA_LONG_TESTS=1 runs those that take long. RMQHA_PROVE_HARNESS=1 adds the real one on both sides: if the harness and
-the tests are right, those pass too.
+RMQHA_PROVE_HARNESS=1 adds the real one on both sides: if the harness and the tests are right, those pass too.
 """
 import os
 
 import pytest
-
-# For tests that wait for minutes' timers of the real servers.
-long_test = pytest.mark.skipif(os.environ.get("RMQHA_LONG_TESTS") != "1",
-                               reason="takes long; RMQHA_LONG_TESTS=1 runs it")
 
 PROVE_HARNESS = os.environ.get("RMQHA_PROVE_HARNESS") == "1"
 

@@ -54,7 +54,7 @@ class Load:
         """End the threads; index -> place of each acknowledged message."""
         self._stopped.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(240)
             assert not thread.is_alive(), f"{thread.name} hangs in its client"
         return self.acknowledged
 

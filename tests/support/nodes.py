@@ -39,7 +39,7 @@ def write_properties(path: Path, properties: dict[str, object]) -> Path:
 class NamesrvNode(ServerProcess):
     """A name server of the kind asked for, on a free port, with its files in `folder`."""
 
-    def __init__(self, kind: str, folder: Path, name: str = "namesrv"):
+    def __init__(self, kind: str, folder: Path, name: str = "namesrv", shared_jvm: bool = False):
         self.kind = kind
         self.port = ports.free_port()
         self.address = f"127.0.0.1:{self.port}"
@@ -49,7 +49,7 @@ class NamesrvNode(ServerProcess):
             "configStorePath": folder / f"{name}.properties",
         })
         command, env = _KINDS[kind].namesrv_command(self.config_file, folder)
-        super().__init__(f"{kind}-{name}", command, folder, "boot success", env)
+        super().__init__(f"{kind}-{name}", command, folder, "boot success", env, shared_jvm=shared_jvm)
 
 
 class BrokerNode(ServerProcess):
@@ -58,7 +58,8 @@ class BrokerNode(ServerProcess):
     `properties` go over the defaults (None removes one); `kind` may be changed while it is down (`become`).
     """
 
-    def __init__(self, kind: str, folder: Path, namesrv: str | None, name: str = "broker", **properties: object):
+    def __init__(self, kind: str, folder: Path, namesrv: str | None, name: str = "broker",
+                 shared_jvm: bool = False, **properties: object):
         self.port = ports.free_broker_port()
         self.address = f"127.0.0.1:{self.port}"
         self.ha_port = self.port + 1
@@ -77,6 +78,7 @@ class BrokerNode(ServerProcess):
         }
         self.config_file = folder / f"{name}.properties"
         self.empty_files = 0  # of the original that were taken away before starts
+        self.shared_jvm = shared_jvm
         self.become(kind)
 
     def launch(self) -> int:
@@ -96,7 +98,8 @@ class BrokerNode(ServerProcess):
         if not keep_file:
             write_properties(self.config_file, self.properties)
         command, env = _KINDS[kind].broker_command(self.config_file, self.folder)
-        super().__init__(f"{kind}-{self.base_name}", command, self.folder, "boot success", env)
+        super().__init__(f"{kind}-{self.base_name}", command, self.folder, "boot success", env,
+                         shared_jvm=self.shared_jvm)
         return self
 
     @property

@@ -1,21 +1,56 @@
-"""Free ports below the ephemeral range: one for a name server, a block of three for a broker."""
+"""Free ports below the ephemeral range: one for a name server, a block of three for a broker.
+
+A port that nobody listens at yet may have been promised to another process. So runs of tests on one machine take their
+ports from parts of the range, and so do the processes of a run.
+"""
+import os
 import random
 import socket
 
-_LOWEST, _HIGHEST = 23_000, 32_000  # Linux gives outgoing connections ports from 32768 on
+_LOWEST, _HIGHEST = 12_000, 32_000  # Linux gives outgoing connections ports from 32768 on
+_RUNS = 4  # side by side; more share a part
+_VARIABLE = "RMQHA_TEST_PORTS"  # which part this run has, for its processes
 _taken: set[int] = set()  # by this test process; a port is not given twice
 _range = [_LOWEST, _HIGHEST]  # of this test process
+_claim: list[socket.socket] = []  # what others see; it goes with this process
+
+
+def claim() -> None:
+    """Take a part of the range that no other run on this machine has, for this process and what it starts."""
+    if _VARIABLE not in os.environ:
+        os.environ[_VARIABLE] = str(next(filter(_is_claimed, range(_RUNS)), random.randrange(_RUNS)))
+    size = (_HIGHEST - _LOWEST) // _RUNS
+    _range[0] = _LOWEST + int(os.environ[_VARIABLE]) * size
+    _range[1] = _range[0] + size
+
+
+def _is_claimed(part: int) -> bool:
+    """Whether this process has it now."""
+    mark = socket.socket(socket.AF_UNIX)
+    try:
+        mark.bind(f"\0rmqha-test-ports-{part}")
+    except OSError:
+        mark.close()
+        return False
+    _claim.append(mark)
+    return True
+
+
+def own_range() -> tuple[int, int]:
+    """What this process takes its ports from, for `use_range` in one that it starts."""
+    return _range[0], _range[1]
 
 
 def use_range(lowest: int, highest: int) -> None:
-    """From now on this process takes its ports from here: for processes that run side by side."""
+    """From now on this process takes its ports from here."""
     _range[:] = lowest, highest
 
 
 def use_part(number: int, count: int) -> None:
-    """From now on this process takes its ports from part `number`, from 0 on, of `count` equal parts of the range."""
-    size = (_HIGHEST - _LOWEST) // count
-    use_range(_LOWEST + number * size, _LOWEST + (number + 1) * size)
+    """From now on this process takes its ports from part `number`, from 0 on, of `count` equal parts of its range."""
+    size = (_range[1] - _range[0]) // count
+    _range[0] += number * size
+    _range[1] = _range[0] + size
 
 
 def _is_free(port: int) -> bool:

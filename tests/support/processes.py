@@ -5,21 +5,27 @@ from pathlib import Path
 
 import psutil
 
-from tests.support import start_as
+from tests.support import java_host, start_as, warm
 from tests.support.wait import wait_until
 
 _TAIL_BYTES = 6000
 
 
 class ServerProcess:
-    """One command that can be started again and again; stdout and stderr are appended to `<folder>/<name>.out`."""
+    """One command that can be started again and again; stdout and stderr are appended to `<folder>/<name>.out`.
 
-    def __init__(self, name: str, command: list[str], folder: Path, ready: str, env: dict[str, str] | None = None):
+    A server of ours is forked from a warm process, see `warm`. A test of how it starts sets `warm_start` to False. A
+    server of the real RocketMQ may share a JVM with others if it is not killed for effect, see `java_host`.
+    """
+
+    def __init__(self, name: str, command: list[str], folder: Path, ready: str, env: dict[str, str] | None = None,
+                 warm_start: bool = True, shared_jvm: bool = False):
+        self.warm_start, self.shared_jvm = warm_start, shared_jvm
         self.name = name
         self.command = command
         self.ready = ready
         self.output_file = folder / f"{name}.out"
-        self.process: subprocess.Popen | None = None
+        self.process: subprocess.Popen | warm.WarmProcess | java_host.HostedServer | None = None
         self._env = {**os.environ, **(env or {})}
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -33,14 +39,24 @@ class ServerProcess:
     def launch(self) -> int:
         """Start without waiting; the position in the output file where this run's output begins."""
         assert not self.is_alive, f"{self.name} runs already"
+        if isinstance(self.process, java_host.HostedServer):
+            self.process.wait_ended()
         with open(self.output_file, "ab") as out:
             begin = out.tell()
+            if self.shared_jvm and java_host.can_host(self.command, self._env):
+                self.process = java_host.start(self.command, self._env)
+                return begin
+            if self.warm_start and warm.can_be_warm(self.command, self._env):
+                self.process = warm.start(self.command, self._env, self._folder, out.fileno(), out.fileno())
+                return begin
             self.process = subprocess.Popen(
                 start_as.killed_with_parent(self.command), stdin=subprocess.DEVNULL, stdout=out,
                 stderr=subprocess.STDOUT, env=self._env, cwd=self._folder, start_new_session=True)
         return begin
 
     def _is_ready(self, begin: int) -> bool:
+        if isinstance(self.process, java_host.HostedServer):
+            return self.process.has_started()
         text = self.output(begin)
         if self.ready in text:
             return True
@@ -68,15 +84,17 @@ class ServerProcess:
 
     def tail(self) -> str:
         """The last few kilobytes of its output."""
+        if isinstance(self.process, java_host.HostedServer):
+            return self.process.tail()
         return self.output()[-_TAIL_BYTES:]
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
         if self.is_alive:
             self.process.kill()
-            self.process.wait(60)
+            self.process.wait(240)
 
-    def stop(self, timeout_s: float = 60) -> int | None:
+    def stop(self, timeout_s: float = 240) -> int | None:
         """SIGTERM, wait; SIGKILL and AssertionError when it does not end in time. Returns the exit code."""
         if not self.is_alive:
             return self.process.returncode if self.process else None

@@ -10,12 +10,12 @@ import functools
 import hashlib
 import os
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.programs import not_installed
+from tests.support.wait import at_least
 
 VERSION = "4.9.7"
 _PAUSES_S = (5, 10, 20, 40, 60)
@@ -37,9 +37,10 @@ _LOGBACK = """<configuration>
   <root level="${RMQHA_JAVA_LOG_LEVEL:-OFF}"><appender-ref ref="STDOUT"/></root>
 </configuration>
 """
+NAMESRV, BROKER = "org.apache.rocketmq.namesrv.NamesrvStartup", "org.apache.rocketmq.broker.BrokerStartup"
 _CLASSES = {
-    "namesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",
-    "broker": "org.apache.rocketmq.broker.BrokerStartup",
+    "namesrv": NAMESRV,
+    "broker": BROKER,
     "driver": "org.rmqha.driver.Driver",
 }
 
@@ -74,8 +75,25 @@ def _command(what: str, folder: Path) -> list[str]:
     return ["java", *options, *_OPENS, *flags, "-cp", f"{lib}/*:{classes}", _CLASSES[what]]
 
 
+def host_command(version: str, folder: Path, main: str) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a JVM with many servers of this version (java/host)."""
+    lib = jars() if version == VERSION else jars_of(version)
+    classes = compiled(lib, sorted((_HERE / "host").rglob("*.java")))
+    logback = folder / "logback.xml"
+    _write_once(logback, _LOGBACK)
+    jars()  # they bring the files of `home`
+    return ["java", *_HEAP, "-Xmx1g", *tls_options(), *_OPENS, f"-Duser.home={folder}",
+            f"-Drmq.logback.configurationFile={logback}", f"-Drocketmq.client.logRoot={folder}/clientlogs",
+            "-Drocketmq.client.logLevel=WARN", "-cp", f"{lib}/*:{classes}", main], _env()
+
+
+def home() -> str:
+    """$ROCKETMQ_HOME of servers that need no files of their own there."""
+    return str(_cache() / "home")
+
+
 def _env() -> dict[str, str]:
-    return {"ROCKETMQ_HOME": str(_cache() / "home")}
+    return {"ROCKETMQ_HOME": home()}
 
 
 def _cache() -> Path:
@@ -192,7 +210,7 @@ def compiled(lib: Path, sources: list[Path]) -> Path:
 def _run(command: list[str], pauses_s: Sequence[float] = ()) -> None:
     """`pauses_s`: before each further try of what asks a registry, whose name may not be found for a minute."""
     for pause_s in (0, *pauses_s):
-        time.sleep(pause_s)
+        at_least(pause_s)
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode == 0:
             return

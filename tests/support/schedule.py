@@ -1,9 +1,10 @@
-"""Which test files run first, and which ones are quick: by durations.txt, which a whole run writes again.
+"""Which test files run first: by durations.txt, which a whole run writes again, or as a seed draws.
 
 A long file that begins late leaves all processes but one idle at the end: the longest come first.
 """
+import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -13,8 +14,6 @@ FILE = Path(__file__).with_name("durations.txt")
 LEAST_S = 4  # files below it are not noted
 # Folders whose files one process runs: each process that runs one of them would start Spark.
 TOGETHER = ("tests/pipeline",)
-# Fixtures that start a server, a JVM or Spark.
-STARTING = {"nodes", "module_nodes", "client_broker", "java_driver", "spark", "fresh", "make_hosts"}
 
 
 @cache
@@ -51,6 +50,10 @@ def path_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
-def is_quick(path: str, fixtures: Iterable[str], marks: Iterable[str]) -> bool:
-    """Whether a test starts no server, JVM or Spark, and its file is not noted as long."""
-    return path not in noted() and unit(path) == path and not STARTING.intersection(fixtures) and "java" not in marks
+
+def shuffled(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
+    """Units in the order that a seed draws, and the tests of each in such an order."""
+    def drawn(text: str) -> float:
+        return random.Random(f"{seed} {text}").random()
+    return sorted(items, key=lambda item: (drawn(unit(path_of(item.nodeid))), unit(path_of(item.nodeid)),
+                                           drawn(item.nodeid)))

@@ -12,7 +12,7 @@ from rmqha.remoting.metrics_port import MetricsPort
 
 def http_get(port: int, path: str, method: str = "GET") -> tuple[int, bytes, dict[str, str]]:
     """Status, body and headers."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     try:
         connection.request(method, path)
         answer = connection.getresponse()

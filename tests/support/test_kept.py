@@ -8,6 +8,9 @@ import pytest
 from rmqha.common import mix_all
 from rmqha.common.message.message_queue import MessageQueue
 from tests.support.kept import names_kept, own_objects
+from tests.support.tiers import in_all
+
+pytestmark = in_all
 
 
 class Slotted:

@@ -1,4 +1,5 @@
-"""The order of the test files, and what is quick."""
+"""The order of the test files."""
+import itertools
 from collections import Counter
 from types import SimpleNamespace
 
@@ -26,12 +27,17 @@ def test_the_longest_unit_comes_first_and_stays_in_order(some_noted):
     assert ordered == [*names[4:], *names[1:3], names[0], names[3]]
 
 
-@pytest.mark.parametrize("path, fixtures, marks, quick", [
-    ("tests/a.py", ["tmp_path"], ["timeout"], True), ("tests/b.py", [], [], False),
-    ("tests/pipeline/z.py", [], [], False), ("tests/a.py", ["make_broker", "nodes"], [], False),
-    ("tests/a.py", [], ["java"], False)])
-def test_what_starts_nothing_and_is_short_is_quick(some_noted, path, fixtures, marks, quick):
-    assert schedule.is_quick(path, fixtures, marks) is quick
+def test_a_seed_draws_an_order_of_units_and_of_the_tests_in_each(some_noted):
+    items = [SimpleNamespace(nodeid=f"tests/{file}.py::{name}") for file in ("a", "b", "pipeline/x", "pipeline/y")
+             for name in ("one", "two", "three")]
+    orders = [[item.nodeid for item in schedule.shuffled(items[::step], seed)]
+              for seed in map(str, range(40)) for step in (1, -1)]
+    assert orders[::2] == orders[1::2], "the order of the collection is no part of it"
+    for order in orders:
+        units = [schedule.unit(schedule.path_of(name)) for name in order]
+        assert sorted(order) == sorted(item.nodeid for item in items)
+        assert [unit for unit, _ in itertools.groupby(units)] == list(dict.fromkeys(units)), "units stay together"
+    assert len({tuple(order) for order in orders}) > 30
 
 
 def test_what_is_noted_is_read_again(monkeypatch, tmp_path):

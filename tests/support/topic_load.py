@@ -10,7 +10,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from tests.support.raw_remoting import RawClient, frame
-from tests.support.wait import wait_until
+from tests.support.wait import at_least, wait_until
 
 SEND_MESSAGE_V2 = 310
 SEND_OK = 0
@@ -94,7 +94,7 @@ class TopicLoad:
                 if client is not None:
                     client.socket.close()
                 client = None
-                time.sleep(_AWAY_S)
+                at_least(_AWAY_S)
         self._busy[sender] = False
         if client is not None:
             client.socket.close()

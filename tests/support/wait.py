@@ -9,7 +9,7 @@ _TICKS_S = os.sysconf("SC_CLK_TCK")
 _STOLEN = 8  # its place in the line of /proc/stat
 
 
-def wait_until(predicate: Callable[[], object], timeout_ms: int = 60_000, what: str = "") -> object:
+def wait_until(predicate: Callable[[], object], timeout_ms: int = 240_000, what: str = "") -> object:
     """Poll `predicate` until it is true and return its value; AssertionError after `timeout_ms`.
 
     A machine whose cores are given to others now and then has longer: four times what it had to do without.
@@ -23,6 +23,25 @@ def wait_until(predicate: Callable[[], object], timeout_ms: int = 60_000, what: 
         if spent_s > timeout_ms / 1000 and spent_s > timeout_ms / 1000 + 4 * (_stolen_s() - stolen_s):
             raise AssertionError(f"not within {timeout_ms} ms: {what or predicate}")
         time.sleep(_STEP_S)
+
+
+def stays(fact: Callable[[], object], for_ms: int, what: str = "") -> None:
+    """Look at `fact` for so long: AssertionError as soon as it is false. For what must not happen; a machine that is
+    busy looks less often, and finds no fault where there is none.
+    """
+    end = time.monotonic() + for_ms / 1000
+    while True:
+        is_last = time.monotonic() >= end
+        assert fact(), f"it did not stay: {what or fact}"
+        if is_last:
+            return
+        time.sleep(_STEP_S)
+
+
+def at_least(seconds: float) -> None:
+    """Let time pass that what is tested counts itself: a time-out of a server's that has to run out, a clock in
+    milliseconds that has to go on. That more passes may not matter to the test."""
+    time.sleep(seconds)
 
 
 def _stolen_s() -> float:

@@ -13,6 +13,7 @@ import pytest
 
 from rmqha.testing import EmbeddedRocketMQ
 from tests.support.sources import ROOT
+from tests.support.tiers import in_all
 from tests.support.wait import wait_until
 
 SAMPLE = ROOT / "docs" / "examples" / "testing"
@@ -25,7 +26,7 @@ def run_pytest(folder: Path, *arguments: str, **environment: str) -> subprocess.
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "NAMESRV_ADDR"))}
     env |= {"PYTHONPATH": str(ROOT), **environment}
     return subprocess.run([sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", *arguments], cwd=folder,
-                          env=env, capture_output=True, text=True, timeout=120, check=False)
+                          env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture
@@ -51,11 +52,13 @@ def sample(tmp_path):
     return Path(shutil.copytree(SAMPLE, tmp_path / "sample", ignore=shutil.ignore_patterns("__pycache__", ".*")))
 
 
+@in_all
 def test_sample_project_has_30_tests(sample):
     done = run_pytest(sample, "-q")
     assert outcome(done) == "30 passed", done.stdout
 
 
+@in_all
 def test_sample_project_runs_in_two_workers_that_share_nothing(sample):
     done = run_pytest(sample, "-q", "-n", "2")
     assert outcome(done) == "30 passed", done.stdout
@@ -74,6 +77,7 @@ def test_plugin_imports_nothing_of_a_server_before_a_fixture_is_used(project):
     assert outcome(done) == "1 passed", done.stdout
 
 
+@in_all
 def test_options_come_from_the_factory_else_the_command_line_else_the_ini_file(project):
     folder = project("""
         from rmqha.testing import factories
@@ -123,6 +127,7 @@ def test_each_test_finds_a_clean_cluster_and_the_same_address(project):
     assert outcome(done) == "4 passed", done.stdout
 
 
+@in_all
 def test_process_ends_with_the_tests_even_when_they_are_killed(project, tmp_path):
     pid_file = tmp_path / "pids"
     folder = project(f"""
@@ -137,9 +142,10 @@ def test_process_ends_with_the_tests_even_when_they_are_killed(project, tmp_path
     for killed in ("", "yes"):
         done = run_pytest(folder, "-q", KILLED=killed)
         assert done.returncode == (-9 if killed else 0), done.stdout
-        wait_until(lambda: not psutil.pid_exists(int(pid_file.read_text())), 20_000, "its end")
+        wait_until(lambda: not psutil.pid_exists(int(pid_file.read_text())), 60_000, "its end")
 
 
+@in_all
 def test_process_has_the_port_that_the_options_name(project):
     from tests.support.ports import free_port
     port = free_port()
@@ -166,6 +172,7 @@ def test_somebody_elses_server_is_taken_from_wherever_its_address_is(project):
             assert outcome(done) == "1 passed", done.stdout
 
 
+@in_all
 def test_what_is_wrong_is_a_line_that_says_why_and_no_traceback(project):
     folder = project("""
         import pytest
@@ -209,6 +216,7 @@ def test_examples_of_the_page_run(tmp_path):
     assert len(blocks) == 4 and outcome(done) == "7 passed", done.stdout
 
 
+@in_all
 def test_fixtures_and_options_are_told_by_help(project):
     folder = project("")
     fixtures = run_pytest(folder, "--fixtures").stdout

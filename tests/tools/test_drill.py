@@ -9,6 +9,7 @@ from rmqha.tools import drill
 from rmqha.tools.drill import Drill, Sent, write_conf
 from rmqha.tools.local_cluster import ClusterError, LocalCluster
 from rmqha.tools.rmqha_command import rmqha
+from tests.support.tiers import in_all
 
 
 def test_a_slave_is_promoted_under_load_and_nothing_is_lost():
@@ -20,6 +21,7 @@ def test_a_slave_is_promoted_under_load_and_nothing_is_lost():
     assert told["secondsToRejoin"] > 0
 
 
+@in_all
 @pytest.mark.parametrize("mode", ["auto", "switch"])
 def test_a_controller_acts_by_itself_and_nothing_is_lost(mode):
     result = CliRunner().invoke(rmqha, ["drill", "failover", "--mode", mode, "--seconds", "0.5", "-o", "json"])

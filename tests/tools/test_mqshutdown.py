@@ -92,7 +92,7 @@ def test_server_is_found_and_ends_cleanly(tmp_path, capsys):
         found = {process.pid: process for process in mqshutdown.running("mqnamesrv", "rmqha.namesrv.namesrv_startup")}
         assert server.pid in found
         assert mqshutdown.stop("mqnamesrv", [found[server.pid]]) == 0
-        assert server.process.wait(30) == 0
+        assert server.process.wait(240) == 0
     finally:
         server.kill()
     assert capsys.readouterr().out == (f"The mqnamesrv({server.pid}) is running...\n"

@@ -19,7 +19,7 @@ from tests.support.sources import ROOT
 def run(tmp_path, *arguments):
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     return subprocess.run([sys.executable, "-m", "rmqha.tools.quickstart", *arguments], env=environment, text=True,
-                          capture_output=True, timeout=110, cwd=tmp_path)
+                          capture_output=True, timeout=600, cwd=tmp_path)
 
 
 def servers_below(folder):
@@ -101,5 +101,5 @@ def test_sigterm_in_the_middle_leaves_nothing(tmp_path):
             process.terminate()
             break
     process.stdout.read()
-    assert process.wait(60) == 143
+    assert process.wait(240) == 143
     assert list(tmp_path.iterdir()) == [] and servers_below(tmp_path) == []

@@ -20,7 +20,7 @@ from tests.support import ports
 from tests.support.in_process import running_name_server
 from tests.support.wait import wait_until
 
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 NAME = "broker-a"
 KEYS = {"enableControllerMode": True, "allAckInSyncStateSet": True, "minInSyncReplicas": 2, "slaveTimeout": 3000,
         "brokerId": -1, "brokerRole": BrokerRole.SLAVE}

@@ -17,7 +17,7 @@ from tests.broker.support import new_controller, running_broker
 from tests.support.in_process import running_name_server
 from tests.support.ports import free_port
 from tests.support.scrape import Scrape, http_get, metrics_port
-from tests.support.wait import wait_until
+from tests.support.wait import at_least, wait_until
 
 TOPIC, GROUP = "Orders", "billing"
 
@@ -41,7 +41,7 @@ def busy(tmp_path_factory):
         assert broker.pull(TOPIC, 0, group=GROUP, queue_id=0).code == response_code.SUCCESS
         broker.controller.consumer_offset_manager.commit_offset("me", GROUP, TOPIC, 0, 10)
         broker.controller.consumer_offset_manager.commit_offset("me", GROUP, TOPIC, 1, 4)
-        time.sleep(0.02)  # the oldest message gets an age
+        at_least(0.02)  # the oldest message gets an age
         sample(broker)
         with metrics_port(BrokerMetrics(broker.controller)) as port:
             yield broker, port

@@ -1,5 +1,4 @@
 """What master and slave tell of each other."""
-import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -9,7 +8,7 @@ from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import running_broker
 from tests.support.raw_slaves import RawSlave
 from tests.support.scrape import Scrape, http_get, metrics_port
-from tests.support.wait import wait_until
+from tests.support.wait import at_least, wait_until
 from tests.tools.conftest import cluster  # noqa: F401, a fixture
 
 
@@ -41,7 +40,7 @@ def test_lag_is_what_a_slave_has_not_acknowledged(master):
         for _ in range(3):
             master.send("T", b"x" * 100)
         end = master.store.get_max_phy_offset()
-        time.sleep(0.05)
+        at_least(0.05)
         scrape = Scrape(port)
         assert scrape.value("rmqha_replication_lag_bytes") == end == scrape.value("rmqha_log_end_offset") > 300
         assert scrape.value("rocketmq_broker_commitlog_diff", broker="broker-a") == end

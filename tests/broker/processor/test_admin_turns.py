@@ -22,7 +22,7 @@ def crowd():
 
     def serve():
         inside.append(1)
-        gate.wait(60)
+        gate.wait(240)
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 
     def begin(turns, code, count):
@@ -34,7 +34,7 @@ def crowd():
     def end():
         gate.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(240)
     yield begin, end
     end()
 
@@ -73,7 +73,7 @@ def test_consumers_are_served_while_all_admin_threads_are_taken(broker):
         answer = broker.call(request_code.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader("T", 0, 0))
         assert answer.code == response_code.SUCCESS
     for asker in askers:
-        asker.join(60)
+        asker.join(240)
 
 
 def test_question_to_many_silent_consumers_ends(broker, monkeypatch):

@@ -285,7 +285,7 @@ class Waiting:
         self.done.set()
 
     def get(self):
-        assert self.done.wait(60)
+        assert self.done.wait(240)
         return self.response
 
 

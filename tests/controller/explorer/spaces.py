@@ -22,7 +22,7 @@ SPACES = {
     "a new leader, a switch": FOLLOWED._replace(switches=1, beats=3),
     "a kill of the master": LEASES._replace(kills=1, beats=2, looks=2),
 }
-# Minutes, for RMQHA_LONG_TESTS=1.
+# Minutes, for the tier `long`.
 LONG_SPACES = {
     "two elections, a slave that leaves": LOGS._replace(elections=2, unlinks=1, asks=1, looks=2),
     "one that joins and leaves, asks without an answer": LOGS._replace(in_sync=2, unlinks=1, asks=2, timeouts=1),

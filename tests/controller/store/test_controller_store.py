@@ -25,7 +25,7 @@ def etcd(tmp_path_factory, module_nodes):
     return node.start()
 
 
-@pytest.fixture(params=["local", "etcd"])
+@pytest.fixture(params=["local", pytest.param("etcd", marks=pytest.mark.etcd)])
 def open_store(request, tmp_path):
     """Opens a store, the same one each time."""
     opened: list[ControllerStore] = []

@@ -1,7 +1,6 @@
 """Which member of etcd is asked, and how long it is waited for."""
 import json
 import threading
-import time
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -9,6 +8,7 @@ import pytest
 
 from rmqha.controller.store.etcd_client import EtcdClient, EtcdSettings, EtcdUnavailableError, range_of
 from tests.support import ports
+from tests.support.wait import at_least
 
 pytest.importorskip("etcd3gw", reason="needs the extra `etcd`")
 
@@ -27,7 +27,7 @@ class Member:
             def do_POST(self):
                 member.asked += 1
                 self.rfile.read(int(self.headers["Content-Length"]))
-                time.sleep(delay_s)
+                at_least(delay_s)
                 body = json.dumps({"header": {"revision": str(revision)}}).encode()
                 try:
                     self.send_response(200)

@@ -12,12 +12,13 @@ from rmqha.controller.replica_set import ReplicaSet
 from rmqha.controller.store import etcd_leadership, etcd_store
 from rmqha.controller.store.controller_store import NotLeaderError, StoreConflictError, StoreFailedError
 from rmqha.controller.store.etcd_store import EtcdStore
+from tests.support import tiers
 from tests.support.fake_etcd import FakeEtcd, FakeEtcdClient
 
 LEASE_S = 3
 MS = 1_000_000
 NAMES = ("broker-a", "broker-b")
-STEPS, SEEDS = 400, 60
+STEPS, SEEDS = 400, tiers.pick(12, all=30, long=200)
 
 
 class Controller:
@@ -250,5 +251,5 @@ def test_planted_faults_are_found(fault, monkeypatch):
     owner, name, planted = PLANTED[fault]
     monkeypatch.setattr(owner, name, planted)
     with pytest.raises((AssertionError, NotLeaderError)):
-        for seed in range(SEEDS):
+        for seed in range(200):
             World(seed).run(STEPS)

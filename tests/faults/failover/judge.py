@@ -154,7 +154,7 @@ class Judge:
             if answer.code != 0:
                 raise Violation(f"A: queue {queue} can't be read at {self._read[queue]}: {answer}")
             return answer
-        answer = wait_until(pulled, 10_000, f"queue {queue} is read at {self._read[queue]}")
+        answer = wait_until(pulled, 60_000, f"queue {queue} is read at {self._read[queue]}")
         for record in store_compare.records_in(answer.body):
             place, known = place_of(record), self.records.get(record.physical_offset)
             if place[1:3] != (queue, self._read[queue]) or (

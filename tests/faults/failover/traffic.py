@@ -288,12 +288,12 @@ class Traffic:
     def pause(self) -> None:
         """Send no more, and wait until no producer waits for an answer."""
         self.is_going = False
-        wait_until(lambda: not any(producer.is_busy for producer in self._producers), 30_000, "the producers rest")
+        wait_until(lambda: not any(producer.is_busy for producer in self._producers), 60_000, "the producers rest")
 
     def close(self) -> None:
         """End."""
         self._stopped.set()
-        self._thread.join(30)
+        self._thread.join(240)
         assert not self._thread.is_alive(), "the traffic's thread hangs"
         self._journal.close()
 

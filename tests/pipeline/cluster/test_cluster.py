@@ -22,10 +22,10 @@ FORMAT = "rocketmq"
 def real(module_nodes, tmp_path_factory) -> str:
     """The address of a real name server with one real broker."""
     folder = tmp_path_factory.mktemp("real")
-    namesrv = NamesrvNode("java", folder / "namesrv", "namesrv")
+    namesrv = NamesrvNode("java", folder / "namesrv", shared_jvm=True)
     module_nodes.append(namesrv)
     namesrv.start()
-    broker = BrokerNode("java", folder / "broker", namesrv.address, "broker")
+    broker = BrokerNode("java", folder / "broker", namesrv.address, shared_jvm=True)
     module_nodes.append(broker)
     broker.start()
     return namesrv.address

@@ -20,8 +20,7 @@ from rmqha.pipeline.log.log_files import find_logs
 from tests.bench.made_store import make_commit_log
 from tests.pipeline.log.driven_stream import DrivenStream
 from tests.store import support
-
-LONG = os.environ.get("RMQHA_LONG_TESTS") == "1"
+from tests.support.tiers import in_long
 
 
 def made(folder: Path, count: int, body: int = 100, segment: int = 16384) -> Path:
@@ -203,8 +202,7 @@ def test_few_messages_wait_for_more(tmp_path):
     assert stream.rows(stream.offset, stream.offset) == [] and stream.batch() == []
 
 
-@pytest.mark.parametrize("size", [64 << 20, pytest.param(1 << 30, marks=pytest.mark.skipif(
-    not LONG, reason="RMQHA_LONG_TESTS=1: a GiB is written"))])
+@pytest.mark.parametrize("size", [64 << 20, pytest.param(1 << 30, marks=in_long)])
 def test_a_hole_at_record_100_takes_little_memory(tmp_path, size):
     """The memory of a process like the one in which Spark runs the reader of a stream. A length leads to the end."""
     root = made(tmp_path / "a", size // 10240, 10_000, size)
@@ -226,7 +224,7 @@ while (after := reader.latestOffset(offset, reader.getDefaultReadLimit())) != of
     reader.partitions(offset, after)
     offset, rows = after, rows + 1
 print(rows, before, most())"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300,
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=600,
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     batches, before, most = map(int, done.stdout.split())
     assert batches == -(-(size // 10240) // 150)

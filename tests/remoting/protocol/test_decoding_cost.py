@@ -11,6 +11,7 @@ from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
 from rmqha.remoting.protocol import fastjson, remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.language_code import LanguageCode
+from tests.support import tiers
 from tests.support.cost import assert_linear
 
 P = 2**61 - 1  # Python hashes integers modulo this
@@ -82,13 +83,14 @@ GROWING = {
     "one long name": (None, lambda n: "{" + "a" * n * 10 + ":" + "b" * n * 10 + "}"),
 }
 REF = '{"$ref":"$.a"}'
+SIZE, SIZE_OF_KEYS = tiers.pick(100, long=300), tiers.pick(500, long=1500)
 
 
 @pytest.mark.parametrize("name", GROWING)
 def test_decoding_is_linear_in_bytes(name):
     cls, make = GROWING[name]
     read = fastjson.loads if cls is None else lambda data: remoting_serializable.from_json(cls, data)
-    assert_linear(lambda n: make(n).encode(), read, 1500 if "keys" in name else 300)
+    assert_linear(lambda n: make(n).encode(), read, SIZE_OF_KEYS if "keys" in name else SIZE)
 
 
 def random_text(draw, n):
@@ -109,7 +111,7 @@ def random_text(draw, n):
     return f'{{"a":{text},"b":[{joined([REF] * (n if draw.random() < 0.3 else 1))}]}}'
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(tiers.pick(4, all=8, long=24)))
 def test_text_of_random_shape_is_read_in_linear_time(seed):
     cls = random.Random(seed).choice((None, HeartbeatData, dict[str, list[str]], dict[str, dict[int, str]]))
     read = fastjson.loads if cls is None else lambda data: remoting_serializable.from_json(cls, data)

@@ -269,7 +269,7 @@ def test_slave_that_is_killed_within_a_big_write_cuts_it_off_and_goes_on(start, 
         try:
             peer, _report = serve(master, stream_of(log))
             with peer:
-                assert slave.wait(60) == -signal.SIGKILL
+                assert slave.wait(240) == -signal.SIGKILL
         finally:
             slave.kill()
             slave.wait()
@@ -302,7 +302,7 @@ def be_killed(root: str, address: str, nth: int, half: int) -> None:
     assert store.load()
     store.update_ha_master_address(address)
     store.start()
-    threading.Event().wait(60)
+    threading.Event().wait(240)
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def test_every_request_of_many_threads_is_answered_once(service):
     for offset in range(0, count * 4 + 10, 10):
         acknowledge(service, offset)
     for thread in threads:
-        thread.join(60)
+        thread.join(240)
     wait_until(lambda: service.waiting_requests() == 0 and len(answers) >= count * 4 - 3)
     assert set(answers) == {PutMessageStatus.PUT_OK}
     assert service._by_deadline == []

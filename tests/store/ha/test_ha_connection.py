@@ -3,7 +3,6 @@ import errno
 import logging
 import socket
 import threading
-import time
 from contextlib import ExitStack
 
 import pytest
@@ -16,7 +15,7 @@ from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.log_tail import read_tail
 from tests.store.ha.support import SEGMENT, FakeStore, Peer, open_descriptors, running
 from tests.support.own_threads import own_threads
-from tests.support.wait import wait_until
+from tests.support.wait import at_least, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +101,7 @@ def test_slow_slave_gets_every_byte_in_order():
         store.put(100_000, seed)
     with running(store), Peer.connect(store) as peer:
         peer.report(1)
-        time.sleep(0.2)  # lets the writer run into the full socket
+        at_least(0.2)  # lets the writer run into the full socket
         at, log = 1, []
         while at < store.get_max_phy_offset():
             offset, body = peer.read_data_frame()
@@ -130,7 +129,7 @@ def test_what_putting_threads_could_not_send_is_sent_by_the_writer():
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(240)
         writer = store.ha_service.connection_list[0].write_socket_service
         wait_until(lambda: writer.next_transfer_from_where < store.get_max_phy_offset())
         at, log = 1, []
@@ -180,7 +179,7 @@ def test_put_on_an_asynchronous_master_sends_nothing_itself(monkeypatch):
 def test_put_beside_a_writer_that_has_not_begun_or_has_ended_leaves_the_sending_to_it(monkeypatch):
     begin = threading.Event()
     transfer = WriteSocketService._transfer_until_end
-    monkeypatch.setattr(WriteSocketService, "_transfer_until_end", lambda self: begin.wait(60) and transfer(self))
+    monkeypatch.setattr(WriteSocketService, "_transfer_until_end", lambda self: begin.wait(240) and transfer(self))
     store = FakeStore()
     with running(store), Peer.connect(store) as peer:
         store.put(100)
@@ -202,12 +201,12 @@ def test_put_beside_a_writer_that_has_not_begun_or_has_ended_leaves_the_sending_
 
 def test_bytes_that_a_put_names_are_sent_as_they_are_when_the_slave_lacks_nothing_else(monkeypatch):
     idle, go_on, looks = threading.Event(), threading.Event(), []
-    monkeypatch.setattr(WriteSocketService, "_gather", lambda self: idle.set() or go_on.wait(60))
+    monkeypatch.setattr(WriteSocketService, "_gather", lambda self: idle.set() or go_on.wait(240))
     store = FakeStore()
     look = store.get_commit_log_data
     with running(store), Peer.connect(store) as peer:
         peer.report(0)
-        assert idle.wait(60)  # from here on only this thread sends
+        assert idle.wait(240)  # from here on only this thread sends
         monkeypatch.setattr(store, "get_commit_log_data", lambda offset: looks.append(offset) or look(offset))
         monkeypatch.setattr(store.ha_service, "on_appended", lambda: None)
         store.put(100)
@@ -332,7 +331,7 @@ def test_bytes_that_never_make_a_report_do_not_keep_a_connection(master):
         thread.start()
         assert peer.is_closed()
         stop.set()
-        thread.join(60)
+        thread.join(240)
     assert len(dripped) < 7
 
 
@@ -508,7 +507,7 @@ def test_comparing_a_log_keeps_no_other_connection_waiting(said, monkeypatch):
 
     def slow(*arguments):
         asked.set()
-        assert may_answer.wait(60)
+        assert may_answer.wait(240)
         return read_tail(*arguments)
 
     monkeypatch.setattr(frame_format, "read_tail", slow)
@@ -517,7 +516,7 @@ def test_comparing_a_log_keeps_no_other_connection_waiting(said, monkeypatch):
         store.put(1000, seed)
     with running(store), Peer.connect(store) as comparing:
         comparing.send(said)
-        assert asked.wait(60)
+        assert asked.wait(240)
         try:
             with Peer.connect(store) as slave:
                 slave.report(4000)

@@ -100,7 +100,7 @@ def test_synchronous_master_answers_ok_with_a_slave_and_not_available_without(st
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(240)
     assert statuses == [PutMessageStatus.PUT_OK] * 200
     assert master.slave_fall_behind_much() == 0
     wait_for_same_logs(master, slave)

@@ -13,6 +13,7 @@ from rmqha.store.ha import scrub_service
 from rmqha.store.ha.log_of_master import CantAsk
 from rmqha.store.ha.log_tail import read_tail
 from tests.store.ha.test_replication_of_real_stores import log_of, make_store, put
+from tests.support.tiers import in_all
 from tests.support.wait import wait_until
 
 SEGMENT = 256 * 1024
@@ -171,6 +172,7 @@ def test_a_master_that_does_not_answer_is_asked_again(pair):
     wait_until(lambda: scrub.position == master.get_max_phy_offset() and not scrub.last_error)
 
 
+@in_all
 def test_a_log_is_not_streamed_for_a_few_bytes(pair, monkeypatch):
     master, slave = pair
     scrub, config = slave.ha_service.scrub, slave.message_store_config

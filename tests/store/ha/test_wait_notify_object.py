@@ -2,7 +2,7 @@ import threading
 import time
 
 from rmqha.store.ha.wait_notify_object import WaitNotifyObject
-from tests.support.wait import wait_until
+from tests.support.wait import at_least, wait_until
 
 
 def waiters(notify: WaitNotifyObject, count: int, interval_ms: int, rounds: int = 2):
@@ -26,7 +26,7 @@ def test_all_waiters_wake():
     wait_until(lambda: notify._asleep == 5)
     notify.wakeup_all()
     for thread in threads:
-        thread.join(60)
+        thread.join(900)
     assert len(waited) == 5 and notify.waiting_threads == 0
 
 
@@ -34,7 +34,7 @@ def test_waiting_ends_at_the_interval():
     notify = WaitNotifyObject()
     began = time.monotonic()
     threads, waited = waiters(notify, 1, 50)
-    threads[0].join(60)
+    threads[0].join(900)
     assert waited[0] - began > 0.04
 
 
@@ -44,8 +44,8 @@ def test_a_wakeup_while_the_waiter_works_is_not_lost():
     notify.wakeup_all()
     notify.wakeup_all()
     began = time.monotonic()
-    notify.all_wait_for_running(60_000)
-    assert time.monotonic() - began < 50
+    notify.all_wait_for_running(600_000)
+    assert time.monotonic() - began < 300
     began = time.monotonic()
     notify.all_wait_for_running(30)
     assert time.monotonic() - began > 0.02
@@ -60,8 +60,8 @@ def test_no_wakeup_is_lost_between_two_threads():
         while seen < rounds:
             if produced[0] == seen:
                 before = time.monotonic()
-                notify.all_wait_for_running(60_000)
-                assert time.monotonic() - before < 50, "a wake-up was lost"
+                notify.all_wait_for_running(600_000)
+                assert time.monotonic() - before < 300, "a wake-up was lost"
             seen = produced[0]
             consumed.append(seen)
 
@@ -71,6 +71,6 @@ def test_no_wakeup_is_lost_between_two_threads():
         produced[0] = number
         notify.wakeup_all()
         if number % 7 == 0:
-            time.sleep(0)
-    thread.join(60)
+            at_least(0)
+    thread.join(900)
     assert consumed[-1] == rounds

@@ -456,7 +456,7 @@ def test_shutdown_waits_for_a_put_as_long_as_the_put_may_take_and_counts_it(tmp_
     wait_long(lambda: not store.schedule_message_service.is_started, what="the shutdown has begun")
     assert progress(store) == 0
     slow.release(1)
-    shutdown.join(60)
+    shutdown.join(240)
     assert not shutdown.is_alive()
     assert json.loads((tmp_path / "store/config/delayOffset.json").read_text().replace("1:", '"1":')) == {
         "offsetTable": {"1": 1}}

@@ -34,7 +34,7 @@ NAME, CLUSTER = "broker-a", "InteropCluster"
 _STORED = (0, 10, 11, 12)  # SUCCESS, and not yet on a disk or a slave
 _CODES = {0: "OK", 1: "WARNING", 2: "CRITICAL", 3: "UNKNOWN"}
 _JUDGED = ("replication", "roles", "offsets", "ports", "nameserver", "config")  # not this host's disk and clock
-_SETTLE_MS = 30_000
+_SETTLE_MS = 60_000
 _IN_BODY = 120  # bytes from a record's begin
 
 
@@ -121,7 +121,7 @@ class Stage:
             yield
         finally:
             stop.set()
-            thread.join(60)
+            thread.join(240)
 
     def end_of(self, node: BrokerNode) -> int:
         """The end of a broker's log; -1 when it gives no answer."""
@@ -208,7 +208,7 @@ class Stage:
             yield
         finally:
             process.kill()
-            process.wait(60)
+            process.wait(240)
 
     def row(self, until: str = "", options: tuple[str, ...] = ()) -> Row:
         """What is said, once `until` is among it, or soon after if that never is, and then twice the same."""

@@ -1,7 +1,7 @@
 """The truth table in the document: complete, never OK for what is broken, and what running brokers make of it."""
 import pytest
 
-from tests.support.kinds import long_test
+from tests.support.tiers import in_long
 from tests.tools.check.truth_table import CASES, DOCUMENT, PAIRS, make, read_table
 
 _GOOD = ("healthy", "one of two name servers", "a receiver beside a healthy slave", "two slaves of one id")
@@ -38,13 +38,11 @@ def differing(table, pair, tmp_path, words):
             if row.cell() != table[title][PAIRS.index(pair)]}
 
 
-@pytest.mark.timeout(400)
 def test_running_brokers_make_the_rows(table, tmp_path):
     assert differing(table, "rmqha-rmqha", tmp_path, QUICK) == {}
 
 
 @pytest.mark.java
-@long_test
-@pytest.mark.timeout(600)
+@in_long
 def test_running_brokers_of_49_make_the_rows(table, tmp_path):
     assert differing(table, "java-java", tmp_path, QUICK_JAVA) == {}

@@ -11,13 +11,13 @@ import os
 import re
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.ports import free_ha_port, free_port
 from tests.support.sources import ROOT
+from tests.support.wait import at_least
 from tests.tools.check.stage import Row, Stage
 
 PAIRS = ("rmqha-rmqha", "rmqha-java", "java-rmqha", "java-java")
@@ -65,7 +65,7 @@ def _empty(stage: Stage) -> Iterator[Row]:
     slave = stage.slave()
     stage.master.wait_for_slave()
     stage.listed(0, 1)
-    time.sleep(2)  # for the first heartbeats
+    at_least(2)  # for the first heartbeats
     yield stage.row()
     stage.forget(slave)
 

@@ -1,4 +1,4 @@
-"""The commands as people run them, in processes of their own."""
+"""The commands as people run them, in processes of their own, which are forked from a warm one."""
 import json
 import os
 import subprocess
@@ -8,6 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from rmqha.tools.rmqha_command import rmqha as rmqha_command
+from tests.support import warm
 from tests.support.sources import ROOT
 
 
@@ -24,8 +25,7 @@ def command(*arguments: object) -> list[str]:
 
 def rmqha(home: Path, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run `rmqha ...`; AssertionError when its exit code is another than `code`."""
-    result = subprocess.run(command(*arguments), env=environment(home), text=True, capture_output=True, timeout=110,
-                            cwd=home)
+    result = warm.run(command(*arguments), environment(home), home, 600)
     assert result.returncode == code, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     return result

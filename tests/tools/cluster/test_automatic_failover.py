@@ -8,6 +8,7 @@ from rmqha.common.message.message import Message
 from rmqha.tools.cluster.cluster_folder import load
 from rmqha.tools.cluster.processes import find
 from tests.support.load import send_until_stored
+from tests.support.tiers import in_all
 from tests.support.wait import wait_until
 from tests.tools.cluster.support import nodes, rmqha
 
@@ -79,7 +80,7 @@ def test_a_controller_replaces_a_master_and_the_tools_show_it(home):
     refused = rmqha(home, "ha", "switch", slave, "--timeout", 0, code=2).stderr  # nobody answers there
     assert "can't be reached" in refused
     wait_until(lambda: "no other replica may become the master" in rmqha(
-        home, "check", "controller", "-a", controller, "-b", "broker-a", code=1).stdout, 30_000, "a warning")
+        home, "check", "controller", "-a", controller, "-b", "broker-a", code=1).stdout, 60_000, "a warning")
     rmqha(home, "up", "--wait")
     assert roles(home)["broker-a-s"] == ("SLAVE", "running")
     text = rmqha(home, "down").stdout
@@ -89,12 +90,13 @@ def test_a_controller_replaces_a_master_and_the_tools_show_it(home):
     rmqha(home, "down", "--purge")
 
 
+@in_all
 def test_what_nobody_leads_is_critical(home):
     rmqha(home, "up", "--wait", "--masters", 1, "--slaves", 0, "--auto-failover")
     layout = load(home / "rmqha" / "default")
     find(layout.controllers[0]).kill()
     address = layout.namesrv.address
-    wait_until(lambda: find(layout.controllers[0]) is None, 10_000, "it is gone")
+    wait_until(lambda: find(layout.controllers[0]) is None, 60_000, "it is gone")
     said = rmqha(home, "check", "controller", "-a", layout.controllers[0].address, "-n", address, code=2).stdout
     assert said.startswith("CONTROLLER CRITICAL - no controller answers")
     assert "no controller answers" in rmqha(home, "check", "ha", "-n", address, code=2).stdout

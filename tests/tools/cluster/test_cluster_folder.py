@@ -207,7 +207,7 @@ def test_environment_is_printed_for_a_shell_whatever_the_folder_is_called(tmp_pa
     # the second idiom was on the pages once; it exported the first variable alone
     for how in ('eval "$1"', 'eval "export $1"', 'set -a; eval "$1"; set +a'):
         script = how + '; sh -c \'echo "$NAMESRV_ADDR $RMQHA_DIR"\''
-        result = subprocess.run(["sh", "-c", script, "sh", printed], capture_output=True, text=True, timeout=60)
+        result = subprocess.run(["sh", "-c", script, "sh", printed], capture_output=True, text=True, timeout=600)
         assert (result.stdout, result.stderr) == (f"{found.namesrv.address} {folder}\n", ""), how
 
 

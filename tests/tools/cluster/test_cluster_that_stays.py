@@ -104,7 +104,7 @@ def test_the_end_of_a_terminal_ends_no_server(home):
     while b"export NAMESRV_ADDR" not in seen:
         seen += os.read(leader, 4096)
     os.close(leader)  # the terminal is gone: its session gets SIGHUP
-    assert shell.wait(60) == -signal.SIGHUP
+    assert shell.wait(240) == -signal.SIGHUP
     assert {node["state"] for node in nodes(home).values()} == {"running"}
     log = home / "rmqha" / "default" / "logs" / "broker-a" / "broker.log"
     follower = subprocess.Popen(start_as.command(command("logs", "broker-a", "-f", "--file", "broker"), ctrl_c=True),
@@ -114,7 +114,7 @@ def test_the_end_of_a_terminal_ends_no_server(home):
         opened.write("2026-01-01 00:00:00 WARN main - something new\n")
     assert next(line for line in follower.stdout if "something" in line).endswith("WARN main - something new\n")
     follower.send_signal(signal.SIGINT)
-    assert follower.wait(60) == 0
+    assert follower.wait(240) == 0
     told = rmqha(home, "logs", "--level", "warn", "--lines", 1).stdout
     assert told.startswith(("broker-a |", "namesrv  |"))
     assert "no server 'broker-z'; there are namesrv, broker-a" in rmqha(home, "logs", "broker-z", code=1).stderr

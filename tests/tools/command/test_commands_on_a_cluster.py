@@ -277,7 +277,7 @@ def test_monitoring_ends_when_the_user_interrupts_it(asked, tmp_path):
             code, group = request_code.GET_CONSUMER_CONNECTION_LIST, "__MONITOR_CONSUMER"
             wait_until(lambda: client.request(code, consumerGroup=group).code == 0, 60_000, "the monitor at work")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=600)
     finally:
         process.kill()
     assert (process.returncode, errors) == (130, "")

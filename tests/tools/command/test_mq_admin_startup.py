@@ -116,12 +116,12 @@ def test_a_missing_option_is_named(capsys):
 def test_the_program_writes_its_logs_into_files_and_ends_with_a_reader_that_goes_away(tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "ROCKETMQ_LOG_DIR": str(tmp_path)}
     done = subprocess.run([ROOT / "bin" / "mqadmin", "topicList", "-n", "127.0.0.1:1"], capture_output=True, text=True,
-                          timeout=60, check=True, env=env)
+                          timeout=600, check=True, env=env)
     assert done.stdout == "" and done.stderr.startswith("org.apache.rocketmq.tools.command.SubCommandException: ")
     assert len(done.stderr.splitlines()) == 2
     assert {file.name for file in tmp_path.glob("*.log")} == {"tools.log", "tools_default.log"}
     done = subprocess.run(f"{sys.executable} -m rmqha.tools.command.mq_admin_startup | true", shell=True, text=True,
-                          capture_output=True, timeout=60, check=True, env=env, cwd=ROOT)
+                          capture_output=True, timeout=600, check=True, env=env, cwd=ROOT)
     assert done.stderr == ""
 
 

@@ -42,7 +42,7 @@ def console(orders):
         yield re.search(r"http://127\.0\.0\.1:\d+", told).group()
     finally:
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(240) == 0
 
 
 class ConsoleBrowser(Browser):
@@ -105,7 +105,7 @@ def test_elsewhere_than_on_loopback_the_token_is_printed_and_needed(orders):
         assert "it only shows" in told
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(240)
 
 
 @pytest.mark.parametrize(("arguments", "wanted"), [
@@ -131,4 +131,4 @@ def test_without_the_extra_it_says_what_to_install(run, monkeypatch):
 def test_a_signal_ends_it_without_a_word_even_at_once(orders, number):
     process, _told = start(orders.namesrv)
     process.send_signal(number)
-    assert process.wait(20) == 0 and process.stdout.read() == ""
+    assert process.wait(240) == 0 and process.stdout.read() == ""

@@ -14,7 +14,7 @@ WAIT_MS = 60_000
 TOPIC = "Deep"
 KEPT = {"fileReservedTime": 720, "cleanFileForciblyEnable": "false", "diskMaxUsedSpaceRatio": 95,
         "haScrubEnable": "false"}  # a key of rmqha; what is flipped here is for these tests alone to find
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.java
 
 
 def send(namesrv, count, seed=0):

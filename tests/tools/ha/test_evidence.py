@@ -141,7 +141,7 @@ def test_broker_that_stands_still_holds_up_nobody_elses_answer():
 
         def config(self, address):
             if address == SLAVE.address:
-                released.wait(60)
+                released.wait(240)
             return super().config(address)
     look = ask_all(Standing(master=java_master(5000), slave=java_slave(5000)), [MASTER, SLAVE])
     released.set()

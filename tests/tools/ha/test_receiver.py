@@ -43,7 +43,7 @@ class Following:
 
     def join(self):
         """Wait for its end."""
-        self._thread.join(60)
+        self._thread.join(240)
         assert not self._thread.is_alive()
         return self.result
 

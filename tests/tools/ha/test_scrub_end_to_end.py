@@ -12,6 +12,7 @@ from rmqha.tools.ha.broker_admin import BrokerAdmin
 from tests.support.in_process import running_name_server
 from tests.support.ports import free_ha_port
 from tests.support.scrape import Scrape, metrics_port
+from tests.support.tiers import in_all
 from tests.support.wait import wait_until
 from tests.tools.conftest import Cluster, broker_at
 
@@ -124,6 +125,7 @@ def test_bit_that_goes_bad_on_a_slave_is_seen_everywhere_until_it_is_good_again(
     assert findings(run, scrubbing) == []
 
 
+@in_all
 def test_slave_is_repaired_and_says_so_as_soon_as_it_follows_again(tmp_path, run):
     with ExitStack() as stack:
         namesrv = stack.enter_context(running_name_server(tmp_path))
@@ -159,6 +161,7 @@ def test_bit_that_goes_bad_on_the_master_is_not_taken_for_the_slaves(scrubbing, 
         assert severity == "ERROR" and "the master's copy" in what and "make this slave the master" in todo
 
 
+@in_all
 def test_record_that_is_damaged_at_the_master_is_neither_stored_nor_a_reason_to_set_the_slave_up_again(tmp_path, run):
     with ExitStack() as stack:
         namesrv = stack.enter_context(running_name_server(tmp_path))

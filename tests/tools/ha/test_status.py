@@ -89,7 +89,6 @@ def test_watch_is_for_a_terminal(cluster, run):
 
 
 @pytest.mark.java
-@pytest.mark.timeout(240)
 def test_lag_of_a_stopped_slave_of_a_49_master(make_namesrv, make_broker, java_driver, run):
     namesrv = make_namesrv("rmqha").address
     # a busy machine is no reason to refuse sends
@@ -122,7 +121,6 @@ def test_lag_of_a_stopped_slave_of_a_49_master(make_namesrv, make_broker, java_d
 
 
 @pytest.mark.java
-@pytest.mark.timeout(120)
 def test_master_of_49_that_has_just_started_tells_of_itself(make_namesrv, make_broker):
     master = make_broker("java", make_namesrv("rmqha").address, "master")
     with BrokerAdmin(timeout_ms=30_000) as admin:  # in its first second it answers with an exception

@@ -312,7 +312,7 @@ def test_an_export_is_written_to_what_the_name_leads_to(line, source, tmp_path):
     reader = threading.Thread(target=lambda: came.extend((tmp_path / "pipe").read_text("utf-8").splitlines()[1:]))
     reader.start()
     line.ok("export", "-t", source, "--force", tmp_path / "pipe")
-    reader.join(60)
+    reader.join(240)
     assert came == whole and stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     (tmp_path / "link").symlink_to("file")
     assert line.run("export", "-t", source, tmp_path / "link").exit_code == 2
@@ -327,7 +327,7 @@ def test_an_export_to_the_output_of_a_process(line, source, tmp_path):
     with open(tmp_path / "log", "a") as log:
         print("before", file=log, flush=True)
         subprocess.run([sys.executable, "-m", "rmqha.tools.rmqha_command", "export", "-t", source, "--force",
-                        str(tmp_path / "stdout"), "-n", line.namesrv], stdout=log, check=True, timeout=120)
+                        str(tmp_path / "stdout"), "-n", line.namesrv], stdout=log, check=True, timeout=600)
     rows = (tmp_path / "log").read_text("utf-8").splitlines()
     assert (tmp_path / "stdout").is_symlink() and rows[0] == "before" and len(rows) == 96
     assert json.loads(rows[-1]) == {"end": True, "messages": 93}

@@ -72,7 +72,7 @@ def test_a_count_ends_without_another_line(line, kind, rows):
         try:
             process.stdin.write(rows)
             process.stdin.flush()
-            assert process.wait(120) == (kind == "json"), "while the input is open"
+            assert process.wait(240) == (kind == "json"), "while the input is open"
         finally:
             process.kill()
 
@@ -87,7 +87,7 @@ def test_an_interrupt_says_how_many_were_sent(line, number):
             process.stdin.flush()
             wait_until(lambda: len(bodies(line, topic)) == 3, 120_000, "both are sent")
             process.send_signal(number)
-            assert process.wait(120) == 128 + number
+            assert process.wait(240) == 128 + number
             told = process.stderr.read().decode()
         finally:
             process.kill()
@@ -113,7 +113,7 @@ def test_what_a_group_has_printed_is_committed_however_it_ends(line, command, nu
                 if round_ < 3:
                     line.ok("produce", "-t", topic, "-m", "x", "--count", 4)
             process.send_signal(number)
-            assert process.wait(120) == 128 + number
+            assert process.wait(240) == 128 + number
         finally:
             process.kill()
     assert committed(line, f"G{topic}", topic) == 12
@@ -192,19 +192,27 @@ def test_the_consumers_of_a_group_share_its_queues(line, tmp_path):
     line.ok("produce", "-t", "Share", "-m", "first")
     line.ok("consume", "-t", "Share", "-g", "Shared", "--count", 1)
     command = [sys.executable, "-m", "rmqha.tools.rmqha_command", "consume", "-t", "Share", "-g", "Shared", "--timeout",
-               "4", "-f", "%s\\n", "-n", line.namesrv]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+               "600", "-f", "%s\\n", "-n", line.namesrv]
+    outputs = [tmp_path / "one", tmp_path / "other"]
+    both = []
+    for output in outputs:
+        with open(output, "wb") as stream:
+            both.append(subprocess.Popen(start_as.command(command, ctrl_c=True), stdout=stream))
+    sent = []
+
+    def has_each_some() -> bool:
+        sent.append(line.ok("produce", "-t", "Share", "-m", "x", "--count", 8))
+        return all(output.read_text() for output in outputs)
     try:
-        group = line.broker.controller.consumer_manager.get_consumer_group_info
-        wait_until(lambda: group("Shared") is not None and len(group("Shared").get_all_client_id()) == 2, 20_000,
-                   "both are there")
-        time.sleep(2)  # each takes its share
-        line.ok("produce", "-t", "Share", "-m", "x", "--count", 40)
-        shares = [process.communicate(timeout=30)[0].count("x") for process in both]
+        wait_until(has_each_some, what="each takes its share")
+        wait_until(lambda: sum(output.read_text().count("x") for output in outputs) >= 8 * len(sent), what="all of it")
+        for process in both:
+            process.send_signal(signal.SIGTERM)
+            process.wait(240)
     finally:
         for process in both:
             process.kill()
-    assert sum(shares) == 40 and min(shares) > 0
+    assert bodies(line, "Share", "-g", "Shared") == [], "who ends has committed what it gave"
 
 
 def test_filters(line):
@@ -247,7 +255,7 @@ def test_delay_and_rate(line):
     begin = time.monotonic()
     line.ok("produce", "-t", "Delay", "--delay", 1, "-m", "later", "--count", 3, "--rate", 10)
     assert time.monotonic() - begin >= 0.2
-    assert len(line.ok("consume", "-t", "Delay", "--timeout", 5, "--count", 3, "-f", "%s\\n").stdout.split()) == 3
+    assert len(line.ok("consume", "-t", "Delay", "--timeout", 120, "--count", 3, "-f", "%s\\n").stdout.split()) == 3
     assert time.monotonic() - begin >= 1
 
 
@@ -255,7 +263,9 @@ def test_waiting_ends_when_nothing_comes(line):
     line.ok("produce", "-t", "Wait", "-m", "x")
     begin = time.monotonic()
     assert bodies(line, "Wait", "--from", "latest", "--timeout", 0.5) == []
-    assert 0.5 <= time.monotonic() - begin < 10, "no long poll is waited for"
+    assert time.monotonic() - begin >= 0.5
+    held = line.broker.controller.pull_request_hold_service
+    wait_until(lambda: not any(held.is_waiting("Wait", queue) for queue in range(16)), what="the end of the polls")
 
 
 def test_tail_follows_until_it_is_interrupted(line, tmp_path):
@@ -266,11 +276,11 @@ def test_tail_follows_until_it_is_interrupted(line, tmp_path):
                               "-f", "%s\\n", "-n", line.namesrv], ctrl_c=True),
             stdout=stream, stderr=subprocess.PIPE, env={**os.environ}) as process:
         try:
-            wait_until(lambda: out.read_text() == "before\n", 20_000, "what was there")
+            wait_until(lambda: out.read_text() == "before\n", 60_000, "what was there")
             line.ok("produce", "-t", "Tail", "-m", "after")
-            wait_until(lambda: out.read_text() == "before\nafter\n", 20_000, "what came")
+            wait_until(lambda: out.read_text() == "before\nafter\n", 60_000, "what came")
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 130 and process.stderr.read() == b"interrupted\n"
+            assert process.wait(240) == 130 and process.stderr.read() == b"interrupted\n"
         finally:
             process.kill()
 

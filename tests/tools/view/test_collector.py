@@ -1,5 +1,4 @@
 """A collector beside real servers that go and come."""
-import time
 from contextlib import ExitStack
 
 import pytest
@@ -14,7 +13,7 @@ from rmqha.tools.view.poller import ViewPoller
 from tests.broker.support import running_broker
 from tests.support import ports
 from tests.support.in_process import running_name_server
-from tests.support.wait import wait_until
+from tests.support.wait import at_least, stays, wait_until
 
 TIMEOUT_MS = 3_000
 
@@ -115,11 +114,10 @@ def test_a_poller_shows_what_is_new_until_it_is_paused(cluster):
             assert poller.wakeup() is None
             wait_until(lambda: poller.wakeup() or poller.latest is not first)
             poller.paused = True
-            time.sleep(0.1)
+            at_least(0.1)
             still = poller.latest
             poller.wakeup()
-            time.sleep(0.3)
-            assert poller.latest is still
+            stays(lambda: poller.latest is still, 300)
         finally:
             poller.shutdown()
     assert history.line("log", cluster.master.address)

@@ -326,7 +326,6 @@ def test_counters_are_those_of_single_sends(pair):
 
 
 @pytest.mark.java
-@pytest.mark.timeout(120)
 def test_javas_sends_are_taken(tmp_path, java_driver):
     with running_name_server(tmp_path / "n") as namesrv, running_broker(tmp_path / "b", namesrv) as broker:
         wire = Wire(broker)

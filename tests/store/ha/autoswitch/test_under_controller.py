@@ -1,5 +1,4 @@
 """Stores whose master a controller elects: what they acknowledge, and when."""
-import time
 
 import pytest
 
@@ -9,7 +8,7 @@ from rmqha.store.put_message_result import PutMessageStatus
 from tests.store.ha.autoswitch.support import WAIT_MS, DecidingController, MasterPeer, SlavePeer, open_replica
 from tests.store.ha.support import FakeMaster
 from tests.store.support import bodies, crash, message, put, wait_dispatched
-from tests.support.wait import wait_until
+from tests.support.wait import at_least, wait_until
 
 KEYS = {"controlled": True, "allAckInSyncStateSet": True}
 NOT_AVAILABLE = PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -221,7 +220,7 @@ def test_a_replica_follows_the_new_master_at_once(tmp_path, controller, monkeypa
         assert old.put_message(message(body=b"before")).is_ok
         old.ha_service.shutdown()
         assert third.ha_service.change_to_slave(address(new), 2)
-        time.sleep(0.3)  # it is refused meanwhile
+        at_least(0.3)  # it is refused meanwhile
         assert controller.elect(new, 2)
         wait_until(lambda: new.put_message(message(body=b"behind")).is_ok, WAIT_MS, "acknowledged")
         for store in (new, third):
