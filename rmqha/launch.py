@@ -24,8 +24,9 @@ def run(program: str) -> int:
     leave_when_interrupted()
     from importlib import import_module
 
-    code: int | None = import_module(PROGRAMS[program]).main()
-    return code or 0
+    from rmqha.common.closed_pipe import run_while_read
+
+    return run_while_read(import_module(PROGRAMS[program]).main)
 
 
 def mqnamesrv() -> int:

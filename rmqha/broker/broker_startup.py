@@ -11,6 +11,7 @@ from rmqha.acl.common import acl_yaml
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.common import log_setup, mix_all, sd_notify, server_util
 from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.closed_pipe import run_while_read
 from rmqha.common.config_file import ConfigError, load_config_file, refuse, take_words
 from rmqha.common.config_value import NamesrvAddresses, parse_property
 from rmqha.common.log_style import LogStyle
@@ -233,4 +234,4 @@ def _set_up_logging(broker_config: BrokerConfig, server_config: ServerConfig, lo
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_while_read(main))

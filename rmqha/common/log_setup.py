@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from typing import Any, BinaryIO
 
+from rmqha.common.closed_pipe import ConsoleHandler
 from rmqha.common.log_style import FULL, JavaLevelFormatter, LogLevel, LogStyle
 
 LOG_DIR_ENV = "ROCKETMQ_LOG_DIR"
@@ -188,7 +189,7 @@ def set_level(level: LogLevel) -> None:
 
 def setup_console_logging() -> None:
     """Let the console loggers, which print the config items, write to the standard output."""
-    handler = _formatted(logging.StreamHandler(sys.stdout), JavaLevelFormatter())
+    handler = _formatted(ConsoleHandler(sys.stdout), JavaLevelFormatter())
     for name in CONSOLE_LOGGERS:
         _attach(name, handler)
 

@@ -8,6 +8,7 @@ import threading
 import click
 
 from rmqha.common import foreground, log_setup, mix_all, sd_notify, server_util
+from rmqha.common.closed_pipe import run_while_read
 from rmqha.common.config_file import ConfigError, load_config_file, refuse, take_words
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.controller_config_checks import check_controller
@@ -108,4 +109,4 @@ def start(manager: ControllerManager) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_while_read(main))

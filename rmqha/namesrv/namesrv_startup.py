@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqha.common import foreground, log_setup, mix_all, sd_notify, server_util
+from rmqha.common.closed_pipe import run_while_read
 from rmqha.common.config_file import (
     ConfigError,
     load_config_file,
@@ -149,4 +150,4 @@ def start(controller: NamesrvController) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_while_read(main))

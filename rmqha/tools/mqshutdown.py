@@ -8,6 +8,7 @@ import click
 import psutil
 
 from rmqha import __version__
+from rmqha.common.closed_pipe import discard_output, run_while_read
 from rmqha.tools.cluster.processes import ends
 
 USAGE = "Useage: mqshutdown broker | namesrv | controller"
@@ -72,7 +73,7 @@ def stop(program: str, processes: Iterable[psutil.Process], wait_s: float | None
     asked = []
     for process in processes:
         found = True
-        click.echo(f"The {program}({process.pid}) is running...")
+        _say(f"The {program}({process.pid}) is running...")
         try:
             process.terminate()
         except psutil.NoSuchProcess:
@@ -81,7 +82,7 @@ def stop(program: str, processes: Iterable[psutil.Process], wait_s: float | None
             click.echo(f"{program}({process.pid}) belongs to somebody else, and runs on", err=True)
             code = EXIT_NOT_STOPPED
         else:
-            click.echo(f"Send shutdown request to {program}({process.pid}) OK")
+            _say(f"Send shutdown request to {program}({process.pid}) OK")
             asked.append(process)
     if not found:
         click.echo(f"No {program} running.")
@@ -89,11 +90,19 @@ def stop(program: str, processes: Iterable[psutil.Process], wait_s: float | None
     return code if wait_s is None or _have_ended(program, asked, wait_s) else EXIT_NOT_STOPPED
 
 
+def _say(text: str) -> None:
+    """All servers are stopped, also where nobody reads who they are."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        discard_output()
+
+
 def _have_ended(program: str, processes: Iterable[psutil.Process], wait_s: float) -> bool:
     deadline, all_ended = time.monotonic() + wait_s, True
     for process in processes:
         if ends(process, deadline):
-            click.echo(f"{program}({process.pid}) has ended")
+            _say(f"{program}({process.pid}) has ended")
         else:
             click.echo(f"{program}({process.pid}) still runs after {wait_s:g} s: wait longer with --wait=SECONDS, or "
                        "see its log", err=True)
@@ -102,4 +111,4 @@ def _have_ended(program: str, processes: Iterable[psutil.Process], wait_s: float
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_while_read(main))

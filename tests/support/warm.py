@@ -92,6 +92,7 @@ class WarmProcess:
                 poller.register(self._pipe, select.POLLIN)
                 if poller.poll(None if timeout is None else timeout * 1000):
                     said = self._pipe.recv(64)
+                    self._pipe.recv(64)  # its end: the process is reaped
                     self.returncode = int(said) if said else -signal.SIGKILL  # the warm process was ended, and all
                     self._pipe.close()
             return self.returncode
@@ -200,7 +201,7 @@ def _tell_ends(pipes: dict[int, socket.socket]) -> None:
         status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         with pipes.pop(ended.si_pid) as pipe:
             _say(pipe, status)
-        os.waitpid(ended.si_pid, 0)
+            os.waitpid(ended.si_pid, 0)
 
 
 def _say(pipe: socket.socket, number: int) -> None:

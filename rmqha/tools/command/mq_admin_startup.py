@@ -4,6 +4,7 @@ import sys
 
 from rmqha import __version__
 from rmqha.common import home, log_setup, mix_all
+from rmqha.common.closed_pipe import run_while_read
 from rmqha.common.interrupts import Interruptible, exit_code
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.command import commons_cli
@@ -149,7 +150,6 @@ SUB_COMMANDS: tuple[type[SubCommand], ...] = (
 )
 TEXT, JSON = "text", "json"
 _HELP = ("help", "-h", "--help")
-_BROKEN_PIPE = 141  # as a shell tells of a process that SIGPIPE ended
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -163,9 +163,6 @@ def main(argv: list[str] | None = None) -> int:
         with Interruptible():
             log_setup.setup_tools_logging()
             return main0(sys.argv[1:] if argv is None else argv)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
-        return _BROKEN_PIPE
     except KeyboardInterrupt as interrupt:  # the way to end clusterRT, clusterList -i and startMonitoring
         return exit_code(interrupt)
 
@@ -252,4 +249,4 @@ def get_acl_rpc_hook() -> RPCHook | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_while_read(main))
