@@ -53,7 +53,7 @@ def test_wait_is_read_wherever_it_stands(arguments, wait_s, monkeypatch):
 @pytest.fixture
 def stubborn():
     """A process that ends only when its standard input does."""
-    code = ("import signal, sys; signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True)); "
+    code = ("import os, signal, sys; signal.signal(signal.SIGTERM, lambda *_: os.write(1, b'asked\\n')); "
             "print('ready', flush=True); sys.stdin.read()")
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as process:
