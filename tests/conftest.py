@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import own_threads, rewritten, schedule, selection, tiers
+from tests.support import own_threads, patience, rewritten, schedule, selection, tiers
 from tests.support.cpu import Laps
 from tests.support.wait import wait_until
 
@@ -85,8 +85,9 @@ def _tier_of(item: pytest.Item) -> str:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """Threads that are started from here on are the test's."""
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Threads that are started from here on are the test's. Its requests wait for a busy machine."""
+    patience.be_patient(item.get_closest_marker("own_timeouts") is None)
     own_threads.begin_test()
 
 

@@ -8,13 +8,15 @@ import pytest
 
 from rmqha import __version__, launch
 from rmqha.common.interrupts import INTERRUPTED, Interruptible, Terminated, exit_code, leave_when_interrupted
+from tests.support import start_as
 from tests.support.sources import ROOT
 
 
 def start(tmp_path, *arguments, **options):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "NAMESRV_ADDR": "127.0.0.1:1"}
-    return subprocess.Popen([sys.executable, *arguments], env=env, cwd=tmp_path, text=True, stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    return subprocess.Popen(
+        start_as.command([sys.executable, *arguments], ctrl_c=True), env=env, cwd=tmp_path, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
 
 @pytest.mark.parametrize("program", launch.PROGRAMS)

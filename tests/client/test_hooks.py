@@ -171,6 +171,7 @@ def test_a_scheduled_function_pulls_each_queue_of_the_share(servers):
     assert len(set(calls)) == 4
 
 
+@pytest.mark.own_timeouts
 def test_asynchronous_sends_beyond_the_permits_are_refused(servers):
     errors, results = [], []
     with DefaultMQProducer(servers.unique("pressed"), servers.namesrv) as producer:

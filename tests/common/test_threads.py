@@ -9,7 +9,7 @@ from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
 from rmqha.common.waker import Waker
-from tests.support.wait import wait_until
+from tests.support.wait import at_least, wait_until
 
 
 class CountingService(ServiceThread):
@@ -213,9 +213,12 @@ def test_failing_scheduled_task_stays_scheduled():
 
 def test_scheduled_tasks_run_in_order_of_their_time():
     scheduler = ScheduledService("order")
-    seen = []
+    seen, both_are_due = [], threading.Event()
+    scheduler.schedule(both_are_due.wait, 0)
     scheduler.schedule(lambda: seen.append("late"), 30)
     scheduler.schedule(lambda: seen.append("early"), 1)
+    at_least(0.03)
+    both_are_due.set()
     wait_until(lambda: len(seen) == 2)
     scheduler.shutdown()
     assert seen == ["early", "late"]

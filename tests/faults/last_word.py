@@ -17,12 +17,13 @@ from tests.faults.pair_broker import Broker
 from tests.faults.senders import TOPICS, Acknowledged
 from tests.faults.verdict import Violation
 from tests.support import store_compare
-from tests.support.raw_remoting import RawClient, frame, header
+from tests.support.raw_remoting import Answer, RawClient, frame, header
+from tests.support.wait import wait_until
 
 _VIEW_MESSAGE_BY_ID = 33
 _AT_A_TIME = 16
 _TIMEOUT_S = 60
-_SUCCESS = 0
+_SUCCESS, _TOPIC_NOT_EXIST = 0, 17
 
 
 def place_of(record: store_compare.Record) -> tuple[str, Place]:
@@ -67,7 +68,10 @@ def check_by_queue(address: str, who: str, copy: LogCopy, topics: Sequence[str] 
 
 
 def _pulled(client: RawClient, who: str, topic: str, queue_id: int, index: int) -> list[store_compare.Record]:
-    answer = client.pull(topic, queue_id, index, 64)
+    def known() -> Answer | None:
+        answer = client.pull(topic, queue_id, index, 64)
+        return None if answer.code == _TOPIC_NOT_EXIST else answer
+    answer = wait_until(known, what=f"the {who} to know the topic {topic}, of which its master tells it every 10 s")
     records = list(_records(answer.body)) if answer.code == _SUCCESS else []
     if not records:
         raise Violation(f"A: {topic}/{queue_id} can't be read from the {who} at {index}: {answer}")

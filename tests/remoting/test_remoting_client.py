@@ -90,6 +90,7 @@ def test_failing_callback_harms_nobody(server, client):
     assert client.invoke_sync(address(server), request(), 30_000).code == 0
 
 
+@pytest.mark.own_timeouts
 def test_silence_is_a_timeout_and_closes_the_connection(server, client):
     client.invoke_sync(address(server), request(), 30_000)
     begin = time.monotonic()

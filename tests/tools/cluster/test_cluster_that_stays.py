@@ -135,6 +135,7 @@ def test_server_that_can_not_start_is_told_with_the_end_of_its_log(home):
     assert "broker-a" in error and "flushDiskType" in error
 
 
+@pytest.mark.own_timeouts
 def test_server_that_is_stuck_is_waited_for_and_killed_at_last(home):
     rmqha(home, "up", "--masters", 1, "--slaves", 0, "--wait")
     stuck = psutil.Process(pids(home)["broker-a"])
