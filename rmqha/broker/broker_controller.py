@@ -167,7 +167,7 @@ class BrokerController:
         self.registered_master: tuple[str, str] | None = None
         self._special_services_lock = threading.Lock()
         self._slave_sync_generation = 0  # a synchronisation of an older generation no longer runs
-        self._is_outer_api_started = False  # written by start()
+        self._outer_api_started = threading.Event()  # set by start(), and by shutdown()
         self._shutdown_lock = threading.Lock()
         self._is_shutdown = False  # guarded by _shutdown_lock
         self.is_started = False  # written by start()
@@ -261,7 +261,12 @@ class BrokerController:
     @property
     def is_outer_api_started(self) -> bool:
         """Whether other brokers may be asked."""
-        return self._is_outer_api_started and not self._is_shutdown
+        return self._outer_api_started.is_set() and not self._is_shutdown
+
+    def wait_outer_api_started(self, timeout_s: float) -> bool:
+        """Whether other brokers may be asked, within this time: the store's services start before that."""
+        self._outer_api_started.wait(timeout_s)
+        return self.is_outer_api_started
 
     def _initialize_role(self) -> None:
         client = self.message_store.ha_service.ha_client
@@ -356,7 +361,7 @@ class BrokerController:
         self.fast_remoting_server.start()
         self.certificate_watch.start()
         self.broker_outer_api.start()
-        self._is_outer_api_started = True
+        self._outer_api_started.set()
         self.pull_request_hold_service.start()
         self.client_housekeeping_service.start()
         self.handle_slave_synchronize(self.message_store_config.brokerRole)
@@ -376,6 +381,8 @@ class BrokerController:
             if self._is_shutdown:
                 return
             self._is_shutdown = True
+        was_outer_api_started = self._outer_api_started.is_set()
+        self._outer_api_started.set()
         self._leave_controllers()
         self.metrics_port.shutdown()
         self.broker_stats_manager.shutdown()
@@ -392,7 +399,7 @@ class BrokerController:
         if self.message_store is not None:
             self.message_store.shutdown()
         self._scheduler.shutdown()
-        if self._is_outer_api_started and self.replicas_manager is None:
+        if was_outer_api_started and self.replicas_manager is None:
             self._unregister_broker_all()
         self.send_message_executor.shutdown()
         self.pull_message_executor.shutdown()
@@ -411,7 +418,7 @@ class BrokerController:
         if self.replicas_manager is None:
             return
         with self._register_lock:
-            if self._is_outer_api_started and self._may_register:
+            if self._outer_api_started.is_set() and self._may_register:
                 self._unregister_broker_all()
             self.is_isolated = True
         self.replicas_manager.shutdown()

@@ -24,6 +24,7 @@ log = logging.getLogger("RocketmqBroker")
 HANDSHAKE_FIELD = "haHandshake"  # the highest version that the HA port speaks; 0: haHandshakeEnable=false
 HA_PORT_FIELD = "haListenPort"
 HA_ADDRESS_FIELD = "haServerAddr"  # host:port
+_START_S = 5.0  # that the broker has, after its HA client has connected
 _HA_PORT_DISTANCE = 1  # from the main port, always
 
 
@@ -42,7 +43,7 @@ def ask_main_port(broker_controller: BrokerController, ha_address: str) -> Maste
     It is asked at the address that the name server gives for the master, and at the one that belongs to the HA port.
     """
     place = parse_address(ha_address)
-    if place is None or not broker_controller.is_outer_api_started:
+    if place is None or not broker_controller.wait_outer_api_started(_START_S):
         return None
     host, ha_port = place
     candidates = [_main_address(host, ha_port)]
