@@ -4,8 +4,10 @@ It prints `NAMESRV_ADDR=host:port` when it is ready, and ends, with all that it 
 the process that started it), or on SIGTERM, SIGHUP or Ctrl-C; with --forever, as in a container, on these alone.
 """
 import os
+import select
 import signal
 import sys
+import time
 from types import FrameType
 from typing import NoReturn
 
@@ -18,6 +20,8 @@ from rmqha.testing.errors import EmbeddedError
 
 READY = "NAMESRV_ADDR="
 _EXIT_BAD = 2
+# A signal that comes just before a wait begins has its effect at the end of the wait: signal.pause() has none.
+_LOOK_S = 1.0
 
 
 @click.command()
@@ -38,12 +42,18 @@ def main(topology: str, sync: bool, host: str, port: int, store_dir: str | None,
                                    config=config_of(config))
         with cluster as mq:
             click.echo(f"{READY}{mq.namesrv_addr}")
-            while forever or os.read(sys.stdin.fileno(), 4096):
+            while forever or not _has_ended(sys.stdin.fileno()):
                 if forever:
-                    signal.pause()
+                    time.sleep(_LOOK_S)
     except (EmbeddedError, ConfigError) as error:
         click.echo(str(error), err=True)
         sys.exit(_EXIT_BAD)
+
+
+def _has_ended(fd: int) -> bool:
+    """Whether nothing will come of a file any more; what has come is thrown away."""
+    ready, _, _ = select.select([fd], [], [], _LOOK_S)
+    return bool(ready) and not os.read(fd, 4096)
 
 
 def config_of(texts: tuple[str, ...] | list[str]) -> dict[str, str]:

@@ -1,4 +1,5 @@
 """Stopping by a signal, whatever it interrupts."""
+import ast
 import random
 import signal
 import threading
@@ -10,6 +11,7 @@ from rmqha.common.service_thread import ServiceThread
 from rmqha.common.stop_signal import StopSignal, interrupted_later
 from rmqha.common.thread_pool import NamedThreadPool
 from tests.support.own_threads import own_threads
+from tests.support.sources import modules
 
 
 @pytest.fixture
@@ -137,3 +139,10 @@ def test_interrupt_while_a_thread_starts_leaves_one_that_can_be_ended(monkeypatc
     service.shutdown()
     pool.shutdown()
     assert len(own_threads()) == before
+
+
+def test_no_wait_misses_a_signal_that_comes_before_it():
+    """signal.pause() waits for another one, without end, when the first has come between a look and the call."""
+    found = [f"{path}:{node.lineno}" for path, tree in modules().items() for node in ast.walk(tree)
+             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("signal.pause", "signal.sigwait", "pause")]
+    assert not found
