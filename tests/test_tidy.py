@@ -87,8 +87,10 @@ def test_no_except_is_silent():
     assert not wrong, "\n".join(wrong)
 
 
-def _is_elapsed(node):
-    """Whether it is a time that has passed: monotonic() - begin."""
+def _is_elapsed(node, kept=()):
+    """Whether it is a time that has passed: monotonic() - begin, or a name that keeps one."""
+    if isinstance(node, ast.Name):
+        return node.id in kept
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and any(
         isinstance(child, ast.Call) and ast.unparse(child.func).endswith(("monotonic", "monotonic_ns", "perf_counter"))
         for child in ast.walk(node))
@@ -110,12 +112,14 @@ def _short_waits(tree):
             names[node.targets[0].id] = _seconds(node.value, names)
     expected = {id(child) for node in ast.walk(tree) if isinstance(node, ast.With)
                 and "raises(AssertionError" in ast.unparse(node.items[0].context_expr) for child in ast.walk(node)}
+    kept = {target.id for node in ast.walk(tree) if isinstance(node, ast.Assign) and _is_elapsed(node.value)
+            for target in node.targets if isinstance(target, ast.Name)}
     asserted = {id(child) for node in ast.walk(tree) if isinstance(node, ast.Assert) for child in ast.walk(node)}
     for node in ast.walk(tree):
         bound, unit = None, 1
         if isinstance(node, ast.Compare) and id(node) in asserted and isinstance(node.ops[-1], (ast.Lt, ast.LtE)):
             before = node.comparators[-2] if len(node.comparators) > 1 else node.left
-            bound = _seconds(node.comparators[-1], names) if _is_elapsed(before) else None
+            bound = _seconds(node.comparators[-1], names) if _is_elapsed(before, kept) else None
             unit = 1_000_000_000 if "_ns" in ast.unparse(before) else 1
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "wait_until" and len(node.args) > 1:
             bound, unit = _seconds(node.args[1], names), 1000
@@ -134,8 +138,9 @@ def test_short_waits_are_found():
     found = _short_waits(ast.parse(
         "S = 2\nassert 0 < time.monotonic() - begin < S + 1\nassert time.monotonic_ns() - b < 9_000_000_000\n"
         "wait_until(f, S * 1000)\nwith pytest.raises(AssertionError):\n    wait_until(f, 5)\nwait_until(f, 60_000)\n"
-        "assert time.monotonic() - begin > 1\nassert time.monotonic() - begin < 60\n"))
-    assert sorted(found) == [2, 3, 4]
+        "assert time.monotonic() - begin > 1\nassert time.monotonic() - begin < 60\n"
+        "took = time.monotonic() - begin\nassert took < 10\n"))
+    assert sorted(found) == [2, 3, 4, 11]
 
 
 def test_tests_wait_for_facts():

@@ -77,6 +77,7 @@ def plan(address: str, topic: str) -> None:
     reader(nameServer=address, subscribe=topic).partitions()
 
 
+@pytest.mark.own_timeouts
 @pytest.mark.parametrize("somewhere, act, said", [
     (nobody, plan, "name server {address}: connect to .{address}. failed"),
     (nobody, write, "1 messages for topic T were not sent: .*{address}"),
