@@ -134,7 +134,9 @@ def _file_watch(folder) -> Iterator[Plan]:
     service.watch_interval_ms = 5
 
     def work() -> None:
-        file.write_text("new")
+        new = folder / "new"
+        new.write_text("new")
+        new.replace(file)
         wait_until(lambda: seen == [str(file)])
 
     with ExitStack() as stack:

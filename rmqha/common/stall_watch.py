@@ -42,8 +42,8 @@ class StallWatch(ServiceThread):
         self.daemon = True
         self._limit_ms = limit_ms
         self.stalls, self.stalled_ms = 0, 0.0  # how many, and how long in all; written by its thread
-        self._collecting_since = 0.0  # monotonic s; written by whichever thread collects garbage
-        self._collected = (0.0, 0.0, 0)  # when the last collection ended, its seconds, its generation
+        # The last garbage collection, as its thread writes it: when it began, its end or None, its generation.
+        self._collection: tuple[float, float | None, int] = (0.0, 0.0, 0)
 
     @property
     def is_on(self) -> bool:
@@ -84,7 +84,10 @@ class StallWatch(ServiceThread):
             last, no_core_s = now, waited_s
 
     def _why(self, begin: float, late_ms: float, no_core_ms: float) -> str:
-        ended, seconds, generation = self._collected
+        began, ended, generation = self._collection
+        if ended is None:  # its thread has given up its turn before it could note the end
+            ended = time.monotonic()
+        seconds = ended - began
         if no_core_ms > late_ms / 2:
             return f", of which the machine had no core free for {no_core_ms:.0f} ms"
         if ended >= begin and seconds * 1000 > late_ms / 2:
@@ -94,9 +97,9 @@ class StallWatch(ServiceThread):
     def _note_collection(self, phase: str, info: dict[str, int]) -> None:
         now = time.monotonic()
         if phase == "start":
-            self._collecting_since = now
+            self._collection = now, None, info["generation"]
         else:
-            self._collected = now, now - self._collecting_since, info["generation"]
+            self._collection = self._collection[0], now, info["generation"]
 
 
 def busy_stacks(frames: Mapping[int, FrameType]) -> dict[int, list[str]]:
