@@ -28,7 +28,7 @@ _SMALL = {"mappedFileSizeCommitLog": 8 * MIB, "mappedFileSizeConsumeQueue": 3_00
 # A machine that is busy with other tests is no busy broker.
 _PATIENT = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000,
             "waitTimeMillsInHeartbeatQueue": 60_000, "waitTimeMillsInTransactionQueue": 60_000,
-            "osPageCacheBusyTimeOutMills": 60_000}
+            "osPageCacheBusyTimeOutMills": 60_000, "registerBrokerTimeoutMills": 60_000}
 _OWN = {"brokerName", "brokerId", "brokerRole", "brokerIP1", "brokerIP2", "namesrvAddr", "listenPort", "haListenPort",
         "haMasterAddress", "storePathRootDir", "storePathCommitLog"}
 _SEEN_S = 0.003

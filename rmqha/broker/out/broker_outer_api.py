@@ -344,10 +344,9 @@ class BrokerOuterAPI:
         """`ask` each address in a thread of its own; what came within the time-out, in the order it came."""
         results: list[T] = []  # guarded by changed
         changed = threading.Condition()  # announces: one more is done
-        done = 0  # guarded by changed
+        asked: set[str] = set()  # without those that are done; guarded by changed
 
         def run(namesrv_addr: str) -> None:
-            nonlocal done
             result = None
             try:
                 result = ask(namesrv_addr)
@@ -355,17 +354,20 @@ class BrokerOuterAPI:
                 log.warning(failure_text, namesrv_addr, failure)
             finally:
                 with changed:
-                    done += 1
+                    asked.discard(namesrv_addr)
                     if result is not None:
                         results.append(result)
                     changed.notify()
 
-        submitted = sum(self._submit(run, addr) for addr in addresses)
         deadline = time.monotonic() + timeout_mills / 1000
         with changed:
-            while done < submitted:
+            asked.update(addr for addr in dict.fromkeys(addresses) if self._submit(run, addr))
+            while asked:
                 wait_s = deadline - time.monotonic()
                 if wait_s <= 0:
+                    # Differs: the original says nothing, and registers again some time later
+                    for namesrv_addr in asked:
+                        log.warning(failure_text, namesrv_addr, f"no answer within {timeout_mills} ms")
                     break
                 changed.wait(wait_s)
             return list(results)

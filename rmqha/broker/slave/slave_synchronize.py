@@ -141,11 +141,15 @@ class SlaveSynchronize:
     @staticmethod
     def _take_over(manager: Any, table: dict[str, T], told: Told[Any], masters: dict[str, T] | None,
                    check: Callable[[str, T], None]) -> bool:
-        """Make `table` the master's when the versions differ; what is wrong there stays as it was here."""
+        """Make `table` the master's when the versions differ; what is wrong there stays as it was here.
+
+        Changes since a state are taken in any case: an answer given while the master changes a topic may have brought
+        its next version before that topic.
+        """
         version = told.table.dataVersion if told.table is not None else None
-        if version is None or manager.data_version == version:
-            return False
         masters = masters or {}
+        if version is None or manager.data_version == version and not (told.only_changes and masters):
+            return False
         # Differs: Java clears the table first, so that requests meanwhile find no topic
         for name, config in masters.items():
             try:

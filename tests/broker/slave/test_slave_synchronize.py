@@ -280,6 +280,24 @@ def test_changes_alone_take_nothing_away(slave, broker):
     assert broker.topic_config_manager.data_version == DataVersion(2, 6)
 
 
+def test_a_change_that_comes_after_its_version_is_taken(slave, broker):
+    master = broker.broker_outer_api
+    master.versions = {"topics": "t1", "groups": "g1"}
+    slave.sync_all()
+    master.only_changes = True
+    master.topics = TopicConfigSerializeWrapper({}, DataVersion(2, 6))  # the master has not noted the topic yet
+    master.groups = SubscriptionGroupWrapper({}, DataVersion(2, 8))
+    master.versions = {"topics": "t1 ", "groups": "g1 "}
+    slave.sync_all()
+    assert broker.topic_config_manager.data_version == DataVersion(2, 6)
+    master.topics.topicConfigTable = {"U": TopicConfig("U", 1, 1)}
+    master.groups.subscriptionGroupTable = {"h": SubscriptionGroupConfig("h")}
+    master.versions = {"topics": "t2", "groups": "g2"}
+    slave.sync_all()
+    assert set(broker.topic_config_manager.topic_config_table) == {"T", "U"}
+    assert set(broker.subscription_group_manager.subscription_group_table) == {"g", "h"}
+
+
 def test_a_slave_whose_own_table_has_changed_asks_for_everything(slave, broker):
     master = broker.broker_outer_api
     master.versions = {"topics": "t1", "groups": "g1", "offsets": "o1"}
