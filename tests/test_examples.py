@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,17 +57,27 @@ def test_each_program_is_here_and_short():
         assert len((EXAMPLES / name).read_text("utf-8").splitlines()) < MAX_LINES, name
 
 
-@pytest.mark.parametrize("name", PRINTED)  # in this order: consume.py receives what send.py has sent
+def test_what_one_program_sends_another_one_receives(namesrv, tmp_path):
+    check_output("send.py", namesrv, tmp_path)
+    printed = check_output("consume.py", namesrv, tmp_path)
+    assert sorted(re.findall("order-[0-9]", printed)) == ["order-1", "order-2", "order-3"]
+
+
+@pytest.mark.parametrize("name", sorted(PRINTED.keys() - {"send.py", "consume.py"}))
 def test_program_prints_what_it_should(name, namesrv, tmp_path):
+    printed = check_output(name, namesrv, tmp_path)
+    if name == "replication.py":  # the tutorial's record has the same size, and so the same keys
+        page = (ROOT / "docs" / "tutorials" / "replication-you-can-watch.md").read_text("utf-8")
+        assert re.findall(r"^(\d+) bytes at", printed, re.MULTILINE) == re.findall(
+            r"^(\d+) bytes at", page, re.MULTILINE)
+
+
+def check_output(name: str, namesrv: str, tmp_path: Path) -> str:
+    """What a program prints, which is what it should."""
     environment = {**os.environ, "NAMESRV_ADDR": namesrv, "PYTHONPATH": str(ROOT)}
     result = subprocess.run([sys.executable, str(EXAMPLES / name)], cwd=tmp_path, env=environment, text=True,
                             capture_output=True, timeout=600, check=False)
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(PRINTED[name], result.stdout), result.stdout
     assert result.stderr == ""
-    if name == "replication.py":  # the tutorial's record has the same size, and so the same keys
-        page = (ROOT / "docs" / "tutorials" / "replication-you-can-watch.md").read_text("utf-8")
-        assert re.findall(r"^(\d+) bytes at", result.stdout, re.MULTILINE) == re.findall(
-            r"^(\d+) bytes at", page, re.MULTILINE)
-    if name == "consume.py":
-        assert sorted(re.findall("order-[0-9]", result.stdout)) == ["order-1", "order-2", "order-3"]
+    return result.stdout

@@ -28,7 +28,7 @@ _LOGGERS = ("RocketmqBroker", "RocketmqCommon", "RocketmqFilter", "RocketmqNames
             "RocketmqRebalanceLock", "RocketmqRemoting", "RocketmqStats", "RocketmqStore", "RocketmqStoreError",
             "RocketmqTransaction", "RocketmqWaterMark", "RocketmqCommercial")
 _FULL_DISK = "rmqha.testing"  # a name that no disk has
-_READY_S = 20
+_READY_S = 60
 _SOON_S = 0.06
 
 
@@ -195,7 +195,7 @@ class EmbeddedRocketMQ:
 
     # Replication.
 
-    def wait_for_slaves(self, timeout_s: float = 10) -> None:
+    def wait_for_slaves(self, timeout_s: float = 60) -> None:
         """Until each slave has all that its master has: the log, topics, groups and consumers' offsets."""
         pairs = self._connected_pairs()
         left_out = {slave.node for slave in self._slaves()} - {slave.node for slave, _master in pairs}

@@ -12,8 +12,8 @@ import rmqha
 from rmqha.testing.errors import EmbeddedError, wait_until
 
 _READY = "NAMESRV_ADDR="
-_READY_S = 30
-_END_S = 15
+_READY_S = 60
+_END_S = 60
 
 
 class RocketMQProcess:

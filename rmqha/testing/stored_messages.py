@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
     from rmqha.testing.node import EmbeddedBroker
 
-_TIMEOUT_S = 10
+_TIMEOUT_S = 60
 
 
 def stored_messages(broker: EmbeddedBroker, topic: str) -> list[MessageExt]:

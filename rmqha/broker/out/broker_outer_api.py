@@ -360,8 +360,13 @@ class BrokerOuterAPI:
                     changed.notify()
 
         deadline = time.monotonic() + timeout_mills / 1000
+        for namesrv_addr in dict.fromkeys(addresses):
+            with changed:
+                asked.add(namesrv_addr)
+            if not self._submit(run, namesrv_addr):
+                with changed:
+                    asked.discard(namesrv_addr)
         with changed:
-            asked.update(addr for addr in dict.fromkeys(addresses) if self._submit(run, addr))
             while asked:
                 wait_s = deadline - time.monotonic()
                 if wait_s <= 0:

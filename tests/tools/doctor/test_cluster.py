@@ -42,12 +42,14 @@ def test_good_cluster_has_no_faults(cluster, run):
     assert "0 errors, 0 warnings" in run("doctor", "-n", cluster.namesrv).stdout
 
 
-def test_refused_slave_is_an_error(cluster, run):
-    end = cluster.master.store.get_max_phy_offset()
-    with Peer.connect(cluster.master.store) as peer:
-        peer.report(end + 999)
-        assert peer.is_closed()
-    ((severity, check, what),) = bad(examine(run, "-n", cluster.namesrv))
+def test_refused_slave_is_an_error(run, tmp_path):
+    with running_name_server(tmp_path) as namesrv, broker_at(tmp_path / "master", namesrv) as master:
+        master.send("T")
+        end = master.store.get_max_phy_offset()
+        with Peer.connect(master.store) as peer:
+            peer.report(end + 999)
+            assert peer.is_closed()
+        ((severity, check, what),) = bad(examine(run, "-n", namesrv))
     assert (severity, check) == ("ERROR", "replication")
     assert "refuses the slave 127.0.0.1: it is ahead of the master" in what
     assert f"it asks for {end + 999}, the master ends at {end}" in what

@@ -22,7 +22,7 @@ def test_produce_and_consume(line):
 
 
 def test_rate_is_kept(line):
-    sent = figures(line.run("bench", "produce", "-t", "Bench", "--count", 10, "--warmup", 1, "--rate", 20,
+    sent = figures(line.run("bench", "produce", "-t", "Rate", "--count", 10, "--warmup", 1, "--rate", 20,
                             "-o", "json"))
     assert sent["messagesPerSecond"] <= 25
 
@@ -41,7 +41,7 @@ def test_lost_messages_are_a_failure(line, monkeypatch):
         if len(calls) != 3:
             real(self, producer, message)
     monkeypatch.setattr(bench.Sends, "send", forgetful)
-    result = line.run("bench", "e2e", "-t", "E2e", "--count", 5, "--timeout", 0.5, "-o", "json")
+    result = line.run("bench", "e2e", "-t", "Lost", "--count", 5, "--timeout", 0.5, "-o", "json")
     assert result.exit_code == 1 and json.loads(result.stdout)["lost"] == 1
 
 
