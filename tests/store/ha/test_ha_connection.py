@@ -109,7 +109,7 @@ def test_slow_slave_gets_every_byte_in_order():
             at += len(body)
             log.append(body)
         assert b"".join(log) == store.log(1)
-    assert store.shares == 0
+    wait_until(lambda: store.shares == 0, what="all of the log is given back")
 
 
 def test_what_putting_threads_could_not_send_is_sent_by_the_writer():
@@ -141,7 +141,7 @@ def test_what_putting_threads_could_not_send_is_sent_by_the_writer():
         assert b"".join(log) == store.log(1)
         store.put(100)
         assert peer.read_data_frame()[0] == at
-    assert store.shares == 0
+    wait_until(lambda: store.shares == 0, what="all of the log is given back")
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOBUFS, "no buffers"), MemoryError("no room")])
@@ -162,7 +162,7 @@ def test_put_whose_transfer_breaks_off_ends_the_connection_and_is_answered(monke
         store.put(100)
         with pytest.raises(EOFError, match="after 5 of"):  # nothing follows half a header
             peer.read(200)
-    assert store.shares == 0
+    wait_until(lambda: store.shares == 0, what="all of the log is given back")
 
 
 def test_put_on_an_asynchronous_master_sends_nothing_itself(monkeypatch):

@@ -105,7 +105,7 @@ def test_a_trace_tells_of_the_send_and_of_each_group(client, orders):
     told = get(client, "/api/trace", topic=TOPIC, id=orders.sent[0].msg_id)
     assert [(event["type"], event["group"], event["status"]) for event in told["events"]] == [
         ("Pub", "makers", "success")]
-    assert [(track["group"], track["state"]) for track in told["tracks"]] == [(GROUP, "CONSUMED")]
+    assert (GROUP, "CONSUMED") in [(track["group"], track["state"]) for track in told["tracks"]]
 
 
 @pytest.mark.parametrize(("path", "status", "wanted"), [
