@@ -1,4 +1,5 @@
 """Fixtures for tests that start whole servers, rmqha's and the real ones; and in which order tests run."""
+import logging
 import os
 import signal
 from collections import Counter
@@ -93,12 +94,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Behind the last test of a file: the CPU that the file took."""
+    """Behind the last test of a file: the CPU that the file took, and the end of the logs that it has set up."""
     try:
         yield
     finally:
         if nextitem is None or nextitem.path != item.path:
             item.user_properties.append(("cpu", _LAPS[-1].lap()))
+            _forget_logs()
+
+
+def _forget_logs() -> None:
+    """Loggers of RocketMQ are as a new process has them: commands that run in this one set them up."""
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("Rocketmq")]:
+        logger = logging.getLogger(name)
+        for handler in list(logger.handlers):
+            logger.removeHandler(handler)
+            handler.close()
+        logger.setLevel(logging.NOTSET)
+        logger.propagate = True
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

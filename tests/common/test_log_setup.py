@@ -21,11 +21,13 @@ PATTERNS = {"%p %t - %m%n": "%(asctime)s %(levelname)s %(threadName)s - %(messag
 
 @pytest.fixture
 def no_handlers():
-    """Takes the handlers of all loggers of RocketMQ away again."""
+    """Loggers of RocketMQ without handlers; those that they get are taken away again."""
     names = {name for files in TABLES.values() for file in files for name in file.loggers}
     names |= {*log_setup.CONSOLE_LOGGERS, *log_setup.TOOLS_SILENT_LOGGERS}
     before = {name: (list(logging.getLogger(name).handlers), logging.getLogger(name).level,
                      logging.getLogger(name).propagate) for name in names}
+    for name in names:
+        logging.getLogger(name).handlers.clear()
     yield
     for name, (handlers, level, propagate) in before.items():
         logger = logging.getLogger(name)

@@ -134,6 +134,7 @@ def test_unknown_code_gets_code_3_from_the_broker(servers):
 def test_a_thousand_slow_senders_cost_nobody_else(servers, port):
     """Each holds a connection with a few bytes of a frame; others are served meanwhile; all is given back after."""
     server = servers[0] if port == "namesrv" else servers[1]
+    assert_unharmed(servers)  # it holds all that a first request takes
     holdings = Holdings(server)
     part = frame(header(GET_BROKER_CLUSTER_INFO))[:6]
     clients = []

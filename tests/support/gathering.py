@@ -14,7 +14,7 @@ def gathering(store: DefaultMessageStore) -> Iterator[None]:
     """What is appended within and nobody waits for is not dispatched until somebody asks for it, or at the end."""
     service = store.reput_message_service
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reput_message_service, "_GATHER_MS", 600_000)
+        patch.setattr(service, "gather_ms", 600_000)
         patch.setattr(reput_message_service, "_IDLE_MS", 10)
         service.run_between_records(lambda: None)  # a shorter time that had begun is over now
         service._woken_ns = 1 << 62  # it expects more
