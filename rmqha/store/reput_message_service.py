@@ -69,8 +69,7 @@ class ReputMessageService(ServiceThread):
         self._pausing = False  # the dispatch can't go on at present, for want of space; set by the service only
         self._incomplete_at: tuple[int, int] | None = None  # a slave's record whose rest is to come, and the log's end
         self._urgent = False  # dispatch at once what was appended; set by any thread, taken back by the service
-        self._gathering = False  # the service will look at the log within `gather_ms`; set by the service only
-        self.gather_ms = _GATHER_MS  # how long; of a slave _SLAVE_GATHER_MS
+        self._gathering = False  # the service will look at the log within _GATHER_MS; set by the service only
         self._asked: deque[Callable[[], object]] = deque()  # appended by any thread, called by the service
         self._between: deque[Callable[[], object]] = deque()  # as above, but not before everything is dispatched
         self._again_from: int | None = None  # units behind that offset are missing; written as reput_from_offset is
@@ -134,7 +133,7 @@ class ReputMessageService(ServiceThread):
     def _gather(self) -> None:
         """On the service's thread, once woken: nobody waits for what was appended, so let more come if they do come."""
         is_slave = self.default_message_store.message_store_config.brokerRole is SLAVE
-        gather_ms, now = _SLAVE_GATHER_MS if is_slave else self.gather_ms, time.monotonic_ns()
+        gather_ms, now = _SLAVE_GATHER_MS if is_slave else _GATHER_MS, time.monotonic_ns()
         busy, self._woken_ns = now - self._woken_ns < gather_ms * 1_000_000 + _BUSY_NS, now
         if busy and not self._urgent and not self.stopped and not self._pause.is_set():
             self._gathering = True

@@ -13,8 +13,9 @@ from tests.support.wait import wait_until
 def gathering(store: DefaultMessageStore) -> Iterator[None]:
     """What is appended within and nobody waits for is not dispatched until somebody asks for it, or at the end."""
     service = store.reput_message_service
+    wait = service.wait_for_running
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "gather_ms", 600_000)
+        patch.setattr(service, "wait_for_running", lambda ms: wait(600_000 if service._gathering else ms))
         patch.setattr(reput_message_service, "_IDLE_MS", 10)
         service.run_between_records(lambda: None)  # a shorter time that had begun is over now
         service._woken_ns = 1 << 62  # it expects more
