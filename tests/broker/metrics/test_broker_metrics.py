@@ -115,7 +115,7 @@ def test_every_put_is_in_the_histogram_of_acknowledgements(scrape):
     assert scrape.value("rmqha_ack_latency_seconds_bucket", le="+Inf") == 40
 
 
-def test_histogram_goes_on_when_the_minute_is_over(busy):
+def test_histogram_goes_on_when_the_minute_is_over(busy, scrape):  # which has asked before
     broker, _port = busy
     service = broker.store.store_stats_service
     before = service.put_times()
