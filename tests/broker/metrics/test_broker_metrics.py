@@ -47,8 +47,9 @@ def busy(tmp_path_factory):
             yield broker, port
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def scrape(busy):
+    """What it tells before any test adds to it."""
     return Scrape(busy[1])
 
 
@@ -115,7 +116,7 @@ def test_every_put_is_in_the_histogram_of_acknowledgements(scrape):
     assert scrape.value("rmqha_ack_latency_seconds_bucket", le="+Inf") == 40
 
 
-def test_histogram_goes_on_when_the_minute_is_over(busy, scrape):  # which has asked before
+def test_histogram_goes_on_when_the_minute_is_over(busy):
     broker, _port = busy
     service = broker.store.store_stats_service
     before = service.put_times()
