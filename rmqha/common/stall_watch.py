@@ -85,7 +85,7 @@ class StallWatch(ServiceThread):
 
     def _why(self, begin: float, late_ms: float, no_core_ms: float) -> str:
         began, ended, generation = self._collection
-        if ended is None:  # its thread has given up its turn before it could note the end
+        if ended is None:  # its thread lost its turn before noting the end
             ended = time.monotonic()
         seconds = ended - began
         if no_core_ms > late_ms / 2:

@@ -51,7 +51,7 @@ def main(topology: str, sync: bool, host: str, port: int, store_dir: str | None,
 
 
 def _has_ended(fd: int) -> bool:
-    """Whether nothing will come of a file any more; what has come is thrown away."""
+    """Whether a file has ended; reads what is there, and discards it."""
     ready, _, _ = select.select([fd], [], [], _LOOK_S)
     return bool(ready) and not os.read(fd, 4096)
 

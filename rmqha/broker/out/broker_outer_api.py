@@ -344,7 +344,7 @@ class BrokerOuterAPI:
         """`ask` each address in a thread of its own; what came within the time-out, in the order it came."""
         results: list[T] = []  # guarded by changed
         changed = threading.Condition()  # announces: one more is done
-        asked: set[str] = set()  # without those that are done; guarded by changed
+        waiting = set(addresses)  # for their answers; guarded by changed
 
         def run(namesrv_addr: str) -> None:
             result = None
@@ -354,24 +354,22 @@ class BrokerOuterAPI:
                 log.warning(failure_text, namesrv_addr, failure)
             finally:
                 with changed:
-                    asked.discard(namesrv_addr)
+                    waiting.discard(namesrv_addr)
                     if result is not None:
                         results.append(result)
                     changed.notify()
 
         deadline = time.monotonic() + timeout_mills / 1000
         for namesrv_addr in dict.fromkeys(addresses):
-            with changed:
-                asked.add(namesrv_addr)
             if not self._submit(run, namesrv_addr):
                 with changed:
-                    asked.discard(namesrv_addr)
+                    waiting.discard(namesrv_addr)
         with changed:
-            while asked:
+            while waiting:
                 wait_s = deadline - time.monotonic()
                 if wait_s <= 0:
-                    # Differs: the original says nothing, and registers again some time later
-                    for namesrv_addr in asked:
+                    # Differs: a name server that does not answer in time is logged; the original says nothing
+                    for namesrv_addr in waiting:
                         log.warning(failure_text, namesrv_addr, f"no answer within {timeout_mills} ms")
                     break
                 changed.wait(wait_s)

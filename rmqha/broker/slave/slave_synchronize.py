@@ -141,7 +141,7 @@ class SlaveSynchronize:
     @staticmethod
     def _take_over(manager: Any, table: dict[str, T], told: Told[Any], masters: dict[str, T] | None,
                    check: Callable[[str, T], None]) -> bool:
-        """Make `table` the master's when the versions differ; what is wrong there stays as it was here.
+        """Make `table` the master's when the versions differ; an invalid entry of the master leaves ours unchanged.
 
         Changes since a state are taken in any case: an answer given while the master changes a topic may have brought
         its next version before that topic.

@@ -125,7 +125,7 @@ class TopApp(App[None]):
     def refresh_view(self) -> None:
         """Show what is new, and ask again for what is asked for."""
         if not self.is_running:
-            return  # a round of the timer while the screen is taken away
+            return  # a tick of the timer while the app shuts down
         picture = self._poller.latest
         self.query_one("#head", Static).update(self._head(picture))
         if picture is None:
