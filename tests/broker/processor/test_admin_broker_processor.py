@@ -229,7 +229,7 @@ def test_consume_statistics_of_all_groups(stocked):
     everything = ask(stocked, codes.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBrokerHeader(False),
                      cls=ConsumeStatsList)
     stats = next(group["reader"] for group in everything.consumeStatsList if "reader" in group)
-    assert stats[0].offsetTable[MQ0].consumerOffset == 2
+    assert stats[0].offsetTable[MQ0].consumerOffset == 2 and stats[0].compute_total_diff() == 1
     assert everything.totalDiff == sum(one.compute_total_diff() for group in everything.consumeStatsList
                                        for each in group.values() for one in each) > 0
     assert everything.brokerAddr == stocked.address
