@@ -64,11 +64,11 @@ def test_examples(machine):
 
 def test_mqadmin(machine):
     start(Walk("docs/mqadmin.md", machine))
-    sent = machine.run("seq 12 | bin/rmqha produce -n 127.0.0.1:9876 -t orders")  # about three to each of four queues
+    sent = machine.run("for queue in 0 1 2 3; do "
+                       "seq 3 | bin/rmqha produce -n 127.0.0.1:9876 -t orders --queue $queue || exit; done")
     assert sent.status == 0, sent.output
     walk = Walk("docs/mqadmin.md", machine, Scenario(
-        differs=[Differs(r'"lastUpdated": \d{13}\b', '"lastUpdated": <time>'),
-                 Differs(r'"maxOffset": [2-4]\b', '"maxOffset": <about 3>')])).run()
+        differs=[Differs(r'"lastUpdated": \d{13}\b', '"lastUpdated": <time>')])).run()
     stop(walk)
     walk.check_that_nothing_runs()
 
