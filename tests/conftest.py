@@ -105,6 +105,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def _forget_logs() -> None:
     """Loggers of RocketMQ are as a new process has them: commands that run in this one set them up."""
+    logging.root.setLevel(logging.WARNING)
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("Rocketmq")]:
         logger = logging.getLogger(name)
         for handler in list(logger.handlers):
