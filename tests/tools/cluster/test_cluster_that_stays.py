@@ -143,7 +143,8 @@ def test_server_that_is_stuck_is_waited_for_and_killed_at_last(home):
     assert nodes(home, code=1)["broker-a"]["state"] == "starting"
     assert "waited in vain for broker-a" in rmqha(home, "up", "--wait", "--timeout", 0.5, code=1).stderr
     result = rmqha(home, "down", "--timeout", 0.5)
-    assert result.stdout.splitlines() == ["broker-a killed", "namesrv stopped"]
+    broker, namesrv = result.stdout.splitlines()
+    assert broker == "broker-a killed" and namesrv in ("namesrv stopped", "namesrv killed")  # half a second is short
     assert "broker-a did not end within 0.5 s and had to be killed" in result.stderr
 
 

@@ -49,6 +49,26 @@ class Replicas(FakeAdmin):
 HAND_OVER, ELECT = ("hand over", ONE, 2), ("elect", LEADER, "c", "broker-a", 2)
 
 
+class Clock:
+    """Stands for the module time: it is later after a sleep alone."""
+
+    def __init__(self):
+        self.now_s = 1_000.0
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, pause_s):
+        self.now_s += pause_s
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
 def run(admin, address=TWO, timeout_s=5.0):
     told = []
     return switch(admin, address, [], timeout_s, told.append), told
@@ -102,10 +122,11 @@ def test_an_election_that_fails_says_what_happens_next():
         run(admin)
 
 
-def test_a_replica_that_does_not_become_the_master_is_told(monkeypatch):
-    monkeypatch.setattr(module, "_ROLE_S", 0.0)
-    with pytest.raises(WorkFailedError, match="is not the master after"):
+def test_a_replica_that_does_not_become_the_master_is_told(clock):
+    begin_s = clock.now_s
+    with pytest.raises(WorkFailedError, match=f"is not the master after {module._ROLE_S:g} s"):
         run(Replicas(IN_SYNC, roles=(False,)))
+    assert clock.now_s > begin_s + module._ROLE_S
 
 
 def test_what_no_controller_decides_is_said():
@@ -151,12 +172,11 @@ def test_it_waits_when_another_controller_has_begun_to_lead():
     assert done is not None and told == ["waiting for a controller: the controllers are changing: not the leader"]
 
 
-def test_it_is_tried_again_while_leases_of_a_controller_of_before_may_hold(monkeypatch):
-    monkeypatch.setattr(module, "_AGAIN_S", 0.01)
+def test_it_is_tried_again_while_leases_of_a_controller_of_before_may_hold():
     admin = Replicas(IN_SYNC, elect=RefusedError("the lease may hold", response_code.CONTROLLER_ELECT_MASTER_FAILED))
     with pytest.raises(WorkFailedError, match="takes messages again within a second"):
-        run(admin, timeout_s=0.05)
-    assert len(admin.done) > 3 and admin.done[:2] == [HAND_OVER, ELECT] == admin.done[-2:]
+        run(admin, timeout_s=2.5 * module._AGAIN_S)
+    assert admin.done == [HAND_OVER, ELECT] * 4  # at once, after 1, 2 and 3 pauses
     refused, admin = [admin], Replicas(IN_SYNC)
     elect_master = admin.elect_master
 
