@@ -302,7 +302,7 @@ def _flush_disk_watcher(folder) -> Iterator[Plan]:
         def work() -> None:
             request = GroupCommitRequest(1, 0)
             service.add(request)
-            assert request.get(20_000) is PutMessageStatus.FLUSH_DISK_TIMEOUT
+            assert request.get(120_000) is PutMessageStatus.FLUSH_DISK_TIMEOUT
 
         yield Plan(service, (service, "_complete_overdue"), work, service.wakeup)
 
@@ -416,7 +416,7 @@ def _group_transfer(folder) -> Iterator[Plan]:
             work()
             request = GroupCommitRequest(1 << 40, 0)
             service.put_request(request)
-            assert request.get(20_000) is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+            assert request.get(120_000) is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 
         yield Plan(service, (service, "_do_wait_transfer"), work_and_time_out, service.wakeup)
 
@@ -430,7 +430,7 @@ def _notification(folder) -> Iterator[Plan]:
         def work() -> None:
             request = HAConnectionStateNotificationRequest(HAConnectionState.TRANSFER, "127.0.0.1", True)
             master.ha_service.put_group_connection_state_request(request)
-            assert request.request_future.get(20_000) is True
+            assert request.request_future.get(120_000) is True
 
         yield Plan(service, (service, "_do_wait_connection_state"), work, service.wakeup)
 
@@ -721,7 +721,7 @@ def test_io_thread_whose_selector_fails_for_good_closes_its_port_and_says_so(cap
     with ExitStack() as stack:
         server, _events, call = _serving(stack)
         call()
-        peer = socket.create_connection(("127.0.0.1", server.local_listen_port), 20)
+        peer = socket.create_connection(("127.0.0.1", server.local_listen_port), 120)
         stack.callback(peer.close)
         wait_until(lambda: server.io.channels)
         told = []
@@ -738,7 +738,7 @@ def test_io_thread_whose_selector_fails_for_good_closes_its_port_and_says_so(cap
         with suppress(ConnectionResetError):
             assert peer.recv(1) == b""
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", server.local_listen_port), 20)
+            socket.create_connection(("127.0.0.1", server.local_listen_port), 120)
 
 
 def test_port_is_closed_when_its_thread_cannot_start(monkeypatch):
@@ -751,7 +751,7 @@ def test_port_is_closed_when_its_thread_cannot_start(monkeypatch):
     with pytest.raises(RuntimeError, match="new thread"):
         server.start()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", server.local_listen_port), 20)
+        socket.create_connection(("127.0.0.1", server.local_listen_port), 120)
 
 
 def test_accepting_service_whose_socket_fails_for_good_says_so(tmp_path, caplog):
@@ -799,7 +799,7 @@ def test_broker_without_its_port_ends_with_last_words(tmp_path, capsys, monkeypa
 def test_failing_channel_does_not_keep_the_thread_from_the_others(caplog):
     with ExitStack() as stack:
         server, _events, call = _serving(stack)
-        peer = socket.create_connection(("127.0.0.1", server.local_listen_port), 20)
+        peer = socket.create_connection(("127.0.0.1", server.local_listen_port), 120)
         stack.callback(peer.close)
         [channel] = wait_until(lambda: list(server.io.channels))
 

@@ -104,17 +104,22 @@ def _seconds(node, names):
         return None
 
 
+_ANSWERS = {"get": 1000, "result": 1, "is_closed": 1, "is_closed_by_peer": 1, "create_connection": 1}
+"""Calls that take a limit as their last argument -> how many of its units are a second."""
+
+
 def _short_waits(tree):
-    """Lines of asserts and of `wait_until` that give less than MIN_WAIT_S to what is to happen soon."""
+    """Lines of asserts, of `wait_until` and of calls with a limit that give less than MIN_WAIT_S to what is to be."""
     names = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             names[node.targets[0].id] = _seconds(node.value, names)
     expected = {id(child) for node in ast.walk(tree) if isinstance(node, ast.With)
-                and "raises(AssertionError" in ast.unparse(node.items[0].context_expr) for child in ast.walk(node)}
+                and "raises(" in ast.unparse(node.items[0].context_expr) for child in ast.walk(node)}
     kept = {target.id for node in ast.walk(tree) if isinstance(node, ast.Assign) and _is_elapsed(node.value)
             for target in node.targets if isinstance(target, ast.Name)}
     asserted = {id(child) for node in ast.walk(tree) if isinstance(node, ast.Assert) for child in ast.walk(node)}
+    denied = {id(node.operand) for node in ast.walk(tree) if isinstance(node, ast.UnaryOp)}
     for node in ast.walk(tree):
         bound, unit = None, 1
         if isinstance(node, ast.Compare) and id(node) in asserted and isinstance(node.ops[-1], (ast.Lt, ast.LtE)):
@@ -123,6 +128,11 @@ def _short_waits(tree):
             unit = 1_000_000_000 if "_ns" in ast.unparse(before) else 1
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "wait_until" and len(node.args) > 1:
             bound, unit = _seconds(node.args[1], names), 1000
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            unit = _ANSWERS.get(node.func.attr, 0)
+            bound = _seconds(node.args[-1], names) if unit and id(node) not in denied else None
+            if bound is not None and bound < unit or len(node.args) > 1 and unit > 1:
+                bound = None  # a look that does not wait; a dict's value for a key that is missing
         if bound is not None and bound < MIN_WAIT_S * unit and id(node) not in expected:
             yield node.lineno
 
@@ -139,8 +149,9 @@ def test_short_waits_are_found():
         "S = 2\nassert 0 < time.monotonic() - begin < S + 1\nassert time.monotonic_ns() - b < 9_000_000_000\n"
         "wait_until(f, S * 1000)\nwith pytest.raises(AssertionError):\n    wait_until(f, 5)\nwait_until(f, 60_000)\n"
         "assert time.monotonic() - begin > 1\nassert time.monotonic() - begin < 60\n"
-        "took = time.monotonic() - begin\nassert took < 10\n"))
-    assert sorted(found) == [2, 3, 4, 11]
+        "took = time.monotonic() - begin\nassert took < 10\n"
+        "future.get(20_000)\nassert not peer.is_closed(1)\npool.submit(f).result(30)\nfuture.result(0)\n"))
+    assert sorted(found) == [2, 3, 4, 11, 12, 14]
 
 
 def test_tests_wait_for_facts():

@@ -119,21 +119,15 @@ class Running:
         return self.said()
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Send a signal, unless it has ended, and wait for the end; who presses Ctrl-C presses it again at last."""
-        self._send(number)
-        try:
-            self._process.wait(LIMIT_MS / 1000)
-        except subprocess.TimeoutExpired:
-            if number != signal.SIGINT:
-                raise
-            print(f"{shlex.join(self.command)}: Ctrl-C once was not enough")
-            self._send(number)
-            self._process.wait(LIMIT_MS / 1000)
-
-    def _send(self, number: int) -> None:
+        """Send a signal, unless it has ended, and wait for the end."""
         if self._process.poll() is None:
             for process in psutil.Process(self._process.pid).children(recursive=True):
                 process.send_signal(number)
+        try:
+            wait_until(lambda: self._process.poll() is not None, what=f"the end after {signal.Signals(number).name}")
+        except AssertionError as late:
+            raise AssertionError(f"{self.host.address}: {shlex.join(self.command)}: {late}; it printed\n"
+                                 f"{self.said()[-6000:]}") from None
 
 
 class Guided:

@@ -92,7 +92,7 @@ class Raw:
     """A bare socket to a server."""
 
     def __init__(self, server: RemotingServer) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", server.local_listen_port), 10)
+        self.socket = socket.create_connection(("127.0.0.1", server.local_listen_port), 120)
         self.socket.settimeout(60)
 
     def __enter__(self) -> "Raw":

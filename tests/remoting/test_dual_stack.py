@@ -13,7 +13,7 @@ def test_peer_of_either_family_is_taken_and_known_by_its_own_address(host):
     with listening_socket() as listener:
         listener.bind(("", 0))
         listener.listen()
-        with socket.create_connection((host, plain_address(listener.getsockname())[1]), 5) as peer:
+        with socket.create_connection((host, plain_address(listener.getsockname())[1]), 120) as peer:
             accepted, address = listener.accept()
             with accepted:
                 assert plain_address(address) == peer.getsockname()[:2]

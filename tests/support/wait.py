@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 _STEP_S = 0.01
+_PAUSE_S = 5.0
+"""A step that took so long was a pause."""
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 _STOLEN = 8  # its place in the line of /proc/stat
 
@@ -12,17 +14,21 @@ _STOLEN = 8  # its place in the line of /proc/stat
 def wait_until(predicate: Callable[[], object], timeout_ms: int = 240_000, what: str = "") -> object:
     """Poll `predicate` until it is true and return its value; AssertionError after `timeout_ms`.
 
-    A machine whose cores are given to others now and then has longer: four times what it had to do without.
+    A machine whose cores are given to others now and then has longer: four times what it had to do without. So has
+    one that stands still: a pause of this process, in which it did nothing at all, does not count.
     """
-    begin, stolen_s = time.monotonic(), _stolen_s()
+    begin, stolen_s, paused_s = time.monotonic(), _stolen_s(), 0.0
     while True:
         value = predicate()
         if value:
             return value
-        spent_s = time.monotonic() - begin
+        looked = time.monotonic()
+        spent_s = looked - begin - paused_s
         if spent_s > timeout_ms / 1000 and spent_s > timeout_ms / 1000 + 4 * (_stolen_s() - stolen_s):
             raise AssertionError(f"not within {timeout_ms} ms: {what or predicate}")
         time.sleep(_STEP_S)
+        pause_s = time.monotonic() - looked
+        paused_s += pause_s if pause_s > _PAUSE_S else 0
 
 
 def stays(fact: Callable[[], object], for_ms: int, what: str = "") -> None:

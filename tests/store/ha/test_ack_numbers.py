@@ -75,7 +75,7 @@ def test_connections_of_one_slave_count_once():
         again.report(end)
         wait_until(lambda: store.ha_service.push2_slave_max_offset.get() == end, 60_000)
         store.ha_service.put_request(request)
-        assert request.future.get(20_000) is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+        assert request.future.get(120_000) is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 
 
 def test_slave_that_goes_is_not_counted_any_more():

@@ -17,6 +17,7 @@ from rmqha.tools.view.messages import Messages
 from rmqha.tools.view.poller import ViewPoller
 from rmqha.tools.view.questions import Questions
 from rmqha.tools.view.snapshot import BrokerState, GroupState, QueuePlace
+from tests.support.wait import at_least
 from tests.tools.view.pictures import MASTER, snapshot
 
 pytest.importorskip("starlette", reason="the extra `console` is not installed")
@@ -195,10 +196,10 @@ def test_half_a_request_is_ended_even_if_it_trickles(begin, more, monkeypatch):
 
 def test_whole_requests_are_served_one_after_the_other_however_long_the_connection_lasts(monkeypatch):
     request = b"GET /api/session HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    with server(1.0, monkeypatch) as port, closing(socket.create_connection(("127.0.0.1", port), 60)) as connection:
-        for _ in range(8):
+    with server(8.0, monkeypatch) as port, closing(socket.create_connection(("127.0.0.1", port), 60)) as connection:
+        for _ in range(8):  # 9 s in all
             connection.sendall(request[:20])
-            threading.Event().wait(0.3)
+            at_least(1.1)
             connection.sendall(request[20:])
             got = b""
             while b'"namesrv":"n:1"' not in got:
