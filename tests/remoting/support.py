@@ -88,6 +88,18 @@ def json_frame(body: bytes = b"", **fields: object) -> bytes:
     return frame(json.dumps({"code": ECHO, "flag": 0, "opaque": 1, **fields}).encode(), body)
 
 
+def has_ipv6_loopback() -> bool:
+    """Whether ::1 is an address of this host, for servers of both families: the kernel may know IPv6 without one."""
+    if not socket.has_dualstack_ipv6():
+        return False
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 class Raw:
     """A bare socket to a server."""
 
