@@ -28,7 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
     threads."""
     named = config.args_source is pytest.Config.ArgsSource.ARGS or bool(config.option.keyword or config.option.markexpr)
     tiers.choose(names_tests=named)
-    settings.load_profile(tiers.pick("same draws", long="new draws"))
+    settings.register_profile("few draws", settings.get_profile("same draws"), max_examples=tiers.drawn(100))
+    settings.load_profile(tiers.pick("few draws", all="same draws", long="new draws"))
     own_threads.note_starts()
     _LAPS.append(Laps())
     from tests.support import ports

@@ -28,5 +28,6 @@ def test_interrupts_are_taken_where_they_were_ignored():
 
 
 def test_a_command_that_is_missing_is_named():
-    done = subprocess.run(start_as.command(["no-such-command", "x"]), capture_output=True, text=True, check=False)
+    done = subprocess.run(start_as.command(["no-such-command", "x"]), capture_output=True, text=True, check=False,
+                          env={"PATH": "/usr/bin:/bin"})  # a folder that may not be read makes another error
     assert (done.returncode, done.stderr) == (1, "no-such-command: No such file or directory\n")

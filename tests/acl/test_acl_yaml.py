@@ -12,6 +12,7 @@ from rmqha.acl.common.acl_exception import AclException
 from rmqha.acl.plain.acl_file import AclFile
 from rmqha.common.extras import how_to_install
 from tests.acl.acl_documents import KNOWN, generated
+from tests.support.tiers import drawn
 
 
 @pytest.mark.parametrize("text, value", [
@@ -34,7 +35,7 @@ SCALARS = st.one_of(TEXTS, st.integers(-2**63, 2**63), st.booleans(), st.none(),
                                      "{x}")))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(st.dictionaries(TEXTS, st.one_of(SCALARS, st.lists(SCALARS, max_size=3)), max_size=4))
 def test_what_is_written_is_read_again(data):
     written = acl_yaml.dumps(data)
@@ -42,7 +43,7 @@ def test_what_is_written_is_read_again(data):
     assert yaml.safe_load(written).keys() == data.keys()  # and any other reader finds the same keys
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=drawn(400), deadline=None)
 @given(st.one_of(st.binary(max_size=60), st.text("{}[]:-,&*!|>'\"#%@`\n\t a1", max_size=60).map(str.encode)))
 def test_any_bytes_are_a_value_or_an_acl_exception(content):
     try:

@@ -16,6 +16,7 @@ from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.acl.accounts import manager_of, request_of
+from tests.support.tiers import drawn
 
 ALICE, ADMIN = ("aliceKey", "12345678"), ("adminKey", "adminSecret")
 PEER = "1.2.3.4:5678"
@@ -211,7 +212,7 @@ def test_each_code_that_the_broker_serves_is_classified():
     assert all(permission.need_admin_perm(code) for code in (-1, 0, 54, 9999, *permission.ADMIN_CODE, *changing_roles))
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=drawn(300), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(code=st.sampled_from((10, 11, 12, 15, 34, 35, 36, 38, 310, 320, 9999)),
        fields=st.dictionaries(st.one_of(st.sampled_from(("topic", "group", "a", "b", "consumerGroup", "AccessKey",
                                                          "Signature", "queueId")), st.text(max_size=5)),

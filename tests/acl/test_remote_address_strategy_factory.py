@@ -7,6 +7,7 @@ from rmqha.acl.common.acl_exception import AclException
 from rmqha.acl.plain.plain_access_resource import PlainAccessResource
 from rmqha.acl.plain.remote_address_strategy_factory import RemoteAddressStrategyFactory
 from tests.acl.address_patterns import ADDRESSES, generated
+from tests.support.tiers import drawn
 
 
 def matches(pattern, address):
@@ -55,7 +56,7 @@ def test_pattern_that_is_wrong_is_named(pattern, message):
     assert str(failure.value) == message
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=drawn(500), deadline=None)
 @given(st.text("0123456789abcf.:*-{},/% ", max_size=40), st.one_of(st.sampled_from(ADDRESSES), st.text(max_size=20)))
 def test_any_text_is_a_pattern_or_an_acl_exception(pattern, address):
     try:

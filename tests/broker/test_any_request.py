@@ -19,6 +19,7 @@ from rmqha.common.protocol.header import (
 )
 from rmqha.common.sysflag import pull_sys_flag
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from tests.support.tiers import drawn
 
 _MODULES = (admin_headers, consumer_admin_headers, consumer_headers, offset_headers, pull_headers, query_headers,
             send_headers)
@@ -100,7 +101,7 @@ def known(shared_broker):
     return shared_broker
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(CODES), st.dictionaries(st.sampled_from(FIELD_NAMES), TEXTS), BODIES)
 def test_each_request_gets_an_answer(known, code, ext_fields, body):
     ext_fields.pop("suspendTimeoutMillis", None)  # else a pull may be held for as long as it says
@@ -110,7 +111,7 @@ def test_each_request_gets_an_answer(known, code, ext_fields, body):
     assert isinstance(response.code, int) and response.is_response_type
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(600), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(well_formed_requests(), st.sampled_from([b"", b"x", b"\x00\x00\x00\x17" + b"\x00" * 20]))
 def test_each_well_formed_request_gets_an_answer(known, request_and_header, body):
     code, header = request_and_header

@@ -22,6 +22,7 @@ from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.server_config import ServerConfig
+from tests.support.tiers import drawn
 
 CHANNEL = SimpleNamespace(remote_address=("127.0.0.1", 40000), close=lambda: None)
 BROKER = {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911", "clusterName": "c1",
@@ -341,7 +342,7 @@ FIELDS = st.dictionaries(st.sampled_from([*BROKER, "namespace", "key", "value", 
                                           "bodyCrc32", "acceptStandardJsonOnly"]), TEXTS)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(CODES), st.none() | st.binary(max_size=60), FIELDS, st.integers(-1, 2**31 - 1))
 def test_any_request_is_answered_or_a_plain_error(ask, code, body, fields, version):
     try:

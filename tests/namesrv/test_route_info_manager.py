@@ -19,6 +19,7 @@ from rmqha.namesrv.routeinfo.route_info_manager import (
     RegistrationError,
     RouteInfoManager,
 )
+from tests.support.tiers import drawn
 
 
 class FakeChannel:
@@ -361,7 +362,7 @@ def turned_round(items):
     return table
 
 
-@settings(max_examples=200)
+@settings(max_examples=drawn(200))
 @given(st.lists(STEPS, max_size=30))
 def test_tables_agree_after_any_steps(steps):
     """No empty broker, no cluster of unknown brokers, no topic of an unknown broker."""

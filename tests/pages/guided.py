@@ -19,6 +19,7 @@ import psutil
 from tests.pages import output, page
 from tests.pages.hosts import HOME, Host, Hosts
 from tests.pages.output import Differs
+from tests.support import start_as
 from tests.support.guide import set_lines
 from tests.support.wait import wait_until
 
@@ -84,9 +85,9 @@ class Running:
         self.host, self.command = host, command
         self._said = bytearray()
         ours, its = pty.openpty()
-        self._process = subprocess.Popen(
-            [*host.inside(cwd=str(folder)), *(f"{k}={v}" for k, v in environment.items()), *command],
-            stdin=its, stdout=its, stderr=its, start_new_session=True)
+        words = [*host.inside(cwd=str(folder)), *(f"{k}={v}" for k, v in environment.items()), *command]
+        self._process = subprocess.Popen(start_as.command(words, ctrl_c=True),  # as a terminal's shell would
+                                         stdin=its, stdout=its, stderr=its, start_new_session=True)
         os.close(its)
         self._reader = threading.Thread(target=self._read, args=(ours,), name="terminal", daemon=True)
         self._reader.start()

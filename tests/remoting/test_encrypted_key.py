@@ -9,6 +9,7 @@ from rmqha.remoting.encrypted_key import decrypt_rc4_key
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
 from tests.remoting.support import address, request, running_client, running_server
 from tests.support.certificates import Authority, encrypted, openssl
+from tests.support.tiers import drawn
 
 # openssl pkcs8 -topk8 -v1 PBE-SHA1-RC4-128 -provider legacy -provider default -passout pass:123456
 RC4_128 = b"""-----BEGIN ENCRYPTED PRIVATE KEY-----
@@ -69,14 +70,14 @@ def test_other_files_are_left_to_openssl(key, tmp_path_factory):
     assert decrypt_rc4_key(RC4_128[:200], "x") is None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(st.integers(0, 40), st.binary(min_size=1, max_size=3))
 def test_damaged_keys_are_no_keys_or_nonsense(at, wrong):
     result = decrypt_rc4_key(pem(BODY[:at] + wrong + BODY[at + len(wrong):]), "123456")
     assert result is None or result.startswith("-----BEGIN PRIVATE KEY-----")
 
 
-@settings(max_examples=300)
+@settings(max_examples=drawn(300))
 @given(st.binary(max_size=200))
 def test_any_bytes_are_no_keys(data):
     assert decrypt_rc4_key(pem(data), "123456") is None

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH, FrameDecoder, FrameError
+from tests.support.tiers import drawn
 
 
 def framed(body: bytes) -> bytes:
@@ -59,7 +60,7 @@ def test_memory_follows_what_arrived_and_not_what_was_promised():
     assert decoder.buffered == 7
 
 
-@settings(max_examples=200)
+@settings(max_examples=drawn(200))
 @given(st.lists(st.binary(max_size=100)))
 def test_any_bytes_are_frames_or_refused(pieces):
     decoder = FrameDecoder()

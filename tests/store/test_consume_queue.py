@@ -12,6 +12,7 @@ from rmqha.store.consume_queue_layout import CQ_UNIT, PRE_BLANK_UNIT, count_vali
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.recovery_base import RecoveryBase
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
+from tests.support.tiers import drawn
 
 
 @pytest.fixture
@@ -281,7 +282,7 @@ def test_extension_units_come_back_by_address(tmp_path):
     again.destroy()
 
 
-@settings(max_examples=200)
+@settings(max_examples=drawn(200))
 @given(st.binary(max_size=60))
 def test_extension_reader_survives_any_bytes(data):
     unit = CqExtUnit.read(data)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rmqha.store.log_checksums import block_checksums
 from tests.store.support import FILE_SIZE, message, open_store, put
+from tests.support.tiers import drawn
 
 FILES = 5  # of the log; the first is deleted
 
@@ -34,7 +35,7 @@ def by_zlib(begin: int, data: bytes, offset: int, block_size: int, count: int) -
     return [zlib.crc32(data[start:start + block_size]) for start in starts if start + block_size <= len(data)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=drawn(400), deadline=None)
 @given(data=st.data())
 def test_drawn_ranges_have_the_checksums_of_zlib(log, data):
     store, begin, held = log

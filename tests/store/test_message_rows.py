@@ -7,6 +7,7 @@ from rmqha.common.message import message_decoder
 from rmqha.common.message.message_layout import BORNHOST_V6_FLAG, HEADS, STOREHOSTADDRESS_V6_FLAG
 from rmqha.common.sysflag import message_sys_flag
 from rmqha.store.message_rows import MessageRow, records_in_python
+from tests.support.tiers import drawn
 
 STORE_HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 HOST_V6 = bytes((0x20, 1, *bytes(13), 7, 0, 0, 0, 81))
@@ -43,7 +44,7 @@ rows = st.lists(st.builds(send, st.integers(0, 2), st.binary(max_size=40).map(me
                 max_size=6)
 
 
-@settings(max_examples=300)
+@settings(max_examples=drawn(300))
 @given(rows, st.dictionaries(st.sampled_from(["T-0", "T-1", "other"]), LONG), LONG, LONG, HOSTS, LONG)
 def test_compiled_and_python_make_the_same(compiled, sends, table, offset, now, store_host, prepared_offset):
     before = dict(table)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rmqha.common.java_compat import string_hash_code
 from rmqha.common.message import message_layout as layout
 from rmqha.store.record_check import check_message_and_return_size, skip_good_records
+from tests.support.tiers import drawn
 
 
 class Levels:
@@ -103,7 +104,7 @@ def test_absurd_lengths_are_no_record(at, value):
     assert not check(data).success
 
 
-@settings(max_examples=500)
+@settings(max_examples=drawn(500))
 @given(st.binary(max_size=200), st.integers(0, 50))
 def test_any_bytes_are_survived(data, position):
     request = check(struct.pack(">ii", len(data) + 8, layout.MESSAGE_MAGIC_CODE) + data, position=position,
@@ -111,7 +112,7 @@ def test_any_bytes_are_survived(data, position):
     assert request.msg_size >= -1
 
 
-@settings(max_examples=500)
+@settings(max_examples=drawn(500))
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=6), st.integers(0, 3))
 def test_flipped_bytes_are_survived(flips, kind):
     data = bytearray(record(born="::1" if kind & 1 else "1.2.3.4", store="::1" if kind & 2 else "1.2.3.4"))
@@ -133,7 +134,7 @@ def placed(records):
     return data
 
 
-@settings(max_examples=300)
+@settings(max_examples=drawn(300))
 @given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=3), st.booleans(), st.integers(0, 5))
 def test_fast_walk_skips_what_the_slow_one_finds_good(flips, check_crc, v6_at):
     data = placed([record(body=b"x" * (number * 50), born="::1" if number == v6_at else "1.2.3.4")

@@ -12,6 +12,7 @@ from rmqha.store.record_times import (
 )
 from rmqha.tools.store.record_scan import scan_block
 from tests.store.support import FILE_SIZE, message, open_store, put
+from tests.support.tiers import drawn
 
 MAGIC = struct.pack(">i", -626843481)
 
@@ -63,7 +64,7 @@ def test_only_a_record_that_tells_its_own_place_counts(tmp_path):
     assert last_store_timestamp(first, 0) == [r for r in records if r.offset < FILE_SIZE][-1].store_timestamp
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(st.binary(max_size=300), st.lists(st.integers(0, 200), max_size=4), st.integers(0, 2**63 - 1))
 def test_any_bytes_are_searched(data, places, offset):
     for place in places:

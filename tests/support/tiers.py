@@ -54,6 +54,12 @@ def pick(basic: _Size, all: _Size | None = None, long: _Size | None = None) -> _
     return sizes[TIERS.index(chosen())]
 
 
+def drawn(examples: int) -> int:
+    """How many examples a property is shown with: half of them in the basic tier, which draws the same ones each time.
+    """
+    return pick(max(examples // 2, min(examples, 50)), all=examples)
+
+
 def tier_of(path: str, marks: Iterable[pytest.Mark] = (), fixtures: Iterable[str] = ()) -> str:
     """The tier of a test of the file `path` (relative to the root), the highest that anything about it names."""
     named = [FOLDERS[folder] for folder in FOLDERS if path.startswith(folder + "/")]

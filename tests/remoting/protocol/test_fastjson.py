@@ -9,6 +9,7 @@ from rmqha.remoting.protocol import fastjson
 from rmqha.remoting.protocol.fastjson import FastjsonError, FrozenList, FrozenObject
 from rmqha.remoting.protocol.fastjson_parser import parse
 from rmqha.remoting.protocol.fastjson_writer import java_double, quote
+from tests.support.tiers import drawn
 
 READ = {
     "{0:100,1:200}": {0: 100, 1: 200},
@@ -108,7 +109,7 @@ def test_what_is_written_is_read_again(value):
         assert list(again) == list(value)
 
 
-@settings(max_examples=300)
+@settings(max_examples=drawn(300))
 @given(st.text(alphabet='{}[]",:\'0123456789.-+eEtrufalsn\\x \n$') | st.text())
 def test_any_text_is_read_or_refused(text):
     try:

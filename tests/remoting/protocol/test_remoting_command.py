@@ -15,6 +15,7 @@ from rmqha.remoting.protocol import remoting_command
 from rmqha.remoting.protocol.language_code import LanguageCode
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
+from tests.support.tiers import drawn
 
 TYPES = pytest.mark.parametrize("kind", list(SerializeType), ids=lambda kind: kind.name)
 
@@ -230,7 +231,7 @@ def test_command_is_read_as_it_was_written(kind, code, opaque, flag, remark, fie
     assert (again.ext_fields or {}, again.body or b"", again.serialize_type) == (fields, body, kind)
 
 
-@settings(max_examples=300)
+@settings(max_examples=drawn(300))
 @given(st.binary(max_size=120), st.integers(0, 2), st.binary(max_size=20))
 def test_any_frame_is_a_command_or_refused(header, kind, body):
     for data in (header, frame(header, kind, body), frame(BINARY_START + header, 1, body)):

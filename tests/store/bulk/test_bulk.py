@@ -17,6 +17,7 @@ from rmqha.store.bulk.bulk_layout import KEY, MAX_LIMIT, RECORD, IndexCounters, 
 from rmqha.store.consume_queue_layout import pack_unit
 from rmqha.store.record_check import check_message_and_return_size
 from tests.store.bulk.records import LONG, expected, facts, spans
+from tests.support.tiers import drawn
 
 DELAYS = st.one_of(st.none(), st.just(()), st.just((1000, 5000, 10_000)), st.just((-1, (1 << 62), 7)))
 
@@ -61,7 +62,7 @@ def whole(kernel, data, **how):
 
 # Random spans.
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(spans(), st.booleans(), DELAYS, st.booleans(), st.sampled_from([1, 2, 1000]))
 def test_both_scan_as_the_single_record_path(span, check_crc, delays, multi_dispatch, limit):
     results = []
@@ -72,7 +73,7 @@ def test_both_scan_as_the_single_record_path(span, check_crc, delays, multi_disp
         expected(*span, check_crc, delays, multi_dispatch, limit)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(spans(), st.booleans())
 def test_both_walk_as_the_single_record_check(span, check_crc):
     buffer, start, end, _ = span
@@ -90,7 +91,7 @@ def test_both_walk_as_the_single_record_check(span, check_crc):
         assert (found[2] in (Stop.END, Stop.BLANK)) == success
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 40), st.booleans())
 def test_any_bytes_behind_a_magic_code_are_survived(data, start, check_crc):
     buffer = bytes(start) + struct.pack(">ii", len(data) + 8, layout.MESSAGE_MAGIC_CODE) + data
@@ -99,7 +100,7 @@ def test_any_bytes_behind_a_magic_code_are_survived(data, start, check_crc):
     assert results[0] == results[1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(st.binary(max_size=40), st.booleans())
 def test_text_is_told_from_other_bytes_as_python_does(data, as_topic):
     buffer = record(topic=data, properties=b"") if as_topic else record(properties=b"TAGS\x01" + data)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rmqha.common.message.message_decoder import string2message_properties
 from rmqha.common.message.message_layout import decode_text
 from rmqha.store.bulk.property_columns import MAX_WANTED, MapColumn, TextColumn, columns_in_python
+from tests.support.tiers import drawn
 
 NAMED = (b"KEYS", b"TAGS", b"UNIQ_KEY")
 SCRAPS = (b"\1", b"\2", b"a", b"b", b"KEYS", b"TAGS", b"\0", b"\xff", b"\xfe", b"\xe5\x90", b"\xf0\x9f\x98",
@@ -69,7 +70,7 @@ def text_column(column, count):
     return [value if bits >> number & 1 else None for number, value in enumerate(values)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(st.lists(texts, max_size=12), st.booleans())
 def test_columns_are_what_the_decoder_says(all_texts, with_map):
     wanted = [string2message_properties(decode_text(text)) for text in all_texts]
@@ -79,7 +80,7 @@ def test_columns_are_what_the_decoder_says(all_texts, with_map):
         assert named == [[each.get(name.decode()) for each in wanted] for name in NAMED]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(st.binary(max_size=40))
 def test_what_is_no_text_is_replaced_as_python_and_java_do(data):
     for function in (columns_in_python, compiled()):

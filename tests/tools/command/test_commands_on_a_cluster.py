@@ -24,6 +24,7 @@ from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.cluster.c_luster_send_msg_rt_command import CLusterSendMsgRTCommand
 from rmqha.tools.command.consumer.start_monitoring_sub_command import StartMonitoringSubCommand
+from rmqha.tools.command.message import message_report
 from rmqha.tools.command.mq_admin_startup import main0
 from rmqha.tools.command.output import Row
 from rmqha.tools.monitor.monitor_listener import DefaultMonitorListener
@@ -80,6 +81,12 @@ def routed(namesrv):
         return TOPIC in admin.fetch_all_topic_list().topicList
     finally:
         admin.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def bodies(tmp_path, monkeypatch):
+    """Bodies of messages go to a folder of the test: RocketMQ's belongs to the user who has printed one first."""
+    monkeypatch.setattr(message_report, "BODY_FOLDER", tmp_path / "bodies")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from rmqha.tools.ha.broker_admin import Broker, NoAnswerError, ReplicationToolEr
 from rmqha.tools.ha.replication import read_broker
 from rmqha.tools.ha.samples import sample_offsets
 from rmqha.tools.ha.status import RateMeter, as_json, render
+from tests.support.tiers import drawn
 
 MASTER = Broker("C", "a", 0, "10.0.0.1:10911")
 SLAVE = Broker("C", "a", 1, "10.0.0.2:10911")
@@ -195,7 +196,7 @@ def test_broker_may_be_given_by_name_or_any_of_its_addresses():
         assert chosen([MASTER, SLAVE, lone], "C", name) == [MASTER, SLAVE]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(st.dictionaries(st.sampled_from(["commitLogMaxOffset", "haRefusedSlave_h_1", "haRefusedSlave_", "haSlave_h:1",
                                         "haSlaveLagMs_h:1", "haClientState", "commitLogMinOffset"]), st.text()),
        st.dictionaries(st.sampled_from(["brokerId", "brokerRole", "haSlaveFallbehindMax"]), st.text()))

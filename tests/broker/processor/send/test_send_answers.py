@@ -9,6 +9,7 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store.message_rows import MessageRow
+from tests.support.tiers import drawn
 
 HOST = b"7F00000100002A9F"
 LONG = st.integers(-2**63, 2**63 - 1)
@@ -26,7 +27,7 @@ def sends(queue_ids: list[int]) -> list[MessageRow]:
     return [MessageRow("T", queue_id, f"T-{queue_id}", 0, 0, 0, 0, 0, b"", 0, b"", b"") for queue_id in queue_ids]
 
 
-@settings(max_examples=300)
+@settings(max_examples=drawn(300))
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1), LONG, LONG), max_size=5),
        st.permutations(range(4)), st.lists(st.binary(max_size=9), min_size=5, max_size=5), st.binary(max_size=20))
 def test_compiled_and_python_write_the_same(compiled, answers, order, between, host):

@@ -10,6 +10,7 @@ from rmqha.broker.processor.send.send_codec import sends_in_python
 from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store.message_rows import MessageRow
 from tests.broker.processor.send.test_send_header import CLUSTER, bodies, frame, kinds, properties
+from tests.support.tiers import drawn
 
 BORN_HOST = bytes((10, 0, 0, 1, 0, 0, 0, 80))
 ROUTES = {"Topic": ("Topic-0", "Topic-1", "Topic-2", "Topic-3"), "Other": ("Other-0",)}
@@ -43,7 +44,7 @@ def both(compiled, data, position=0, routes=ROUTES, max_body=MANY, most=MANY) ->
     return found
 
 
-@settings(max_examples=400)
+@settings(max_examples=drawn(400))
 @given(st.lists(st.tuples(st.sampled_from(["Topic", "Other", "unknown"]), properties, bodies, st.integers(-1, 5),
                           st.sampled_from([0, 0, 1, 4, 8, 16, 32]), kinds), max_size=5),
        st.integers(0, 80), st.integers(0, 4), st.integers(0, 60), st.sampled_from([None, 0, 5]), st.booleans(),
@@ -58,7 +59,7 @@ def test_compiled_and_python_read_the_same(compiled, many, max_body, most, cut, 
         both(compiled, data, position)
 
 
-@settings(max_examples=600)
+@settings(max_examples=drawn(600))
 @given(st.data())
 def test_damaged_frames_are_read_the_same(compiled, data):
     whole = bytearray(framed(frame(body=b"before"), frame("TAGS\x01a\x02WAIT\x01true", b"xy", data.draw(kinds))))
@@ -76,7 +77,7 @@ def test_damaged_frames_are_read_the_same(compiled, data):
     both(compiled, memoryview(whole))
 
 
-@settings(max_examples=300)
+@settings(max_examples=drawn(300))
 @given(st.binary(max_size=60), st.integers(0, 70))
 @example(b"", 0)
 @example(b"\0\0\0", 0)

@@ -12,6 +12,7 @@ from rmqha.common.protocol import request_code
 from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
+from tests.support.tiers import drawn
 
 CLUSTER = cluster_property("DefaultCluster")
 WAIT = message_const.PROPERTY_WAIT_STORE_MSG_OK
@@ -39,7 +40,7 @@ bodies = st.binary(max_size=70)
 kinds = st.sampled_from(list(SerializeType))
 
 
-@settings(max_examples=300)
+@settings(max_examples=drawn(300))
 @given(properties, bodies, kinds)
 def test_what_is_read_is_what_the_general_way_reads(props, body, serialize_type):
     data = frame(props, body, serialize_type, n="broker-a")

@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask, ControlledSyncStateSet
+from tests.support.tiers import drawn
 
 MASTER, SLAVE, OTHER = 1, 2, 3
 
@@ -251,7 +252,7 @@ class Cluster(Log):
         self.asked = None
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=drawn(400))
 @given(EVENTS, st.sampled_from([1, 2]))
 def test_whatever_was_confirmed_each_one_that_may_be_elected_holds(events, least):
     cluster = Cluster(least)
