@@ -211,9 +211,8 @@ CASES = [
     ),
     case(
         "brokerConsumeStats",
-        "brokerConsumeStats -n {n} -b {b}",
-        "brokerConsumeStats -n {n} -b {b} -l 1",
-        "brokerConsumeStats -n {n} -b {b} -o true -t 3000",
+        *[Command(f"brokerConsumeStats -n {{n}} -b {{b}}{options}", sort=True)  # groups stand as a hash table has them
+          for options in ("", " -l 1", " -o true -t 3000")],
     ),
     case(
         "cleaning",

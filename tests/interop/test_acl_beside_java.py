@@ -2,6 +2,7 @@
 import itertools
 import json
 import re
+import secrets
 import shutil
 
 import pytest
@@ -110,8 +111,7 @@ def start(kind, folder, module_nodes):
     (home / "conf" / "acl" / "deeper").mkdir(parents=True)
     for name in ("broker", "tools"):  # what Java's broker and mqadmin want to see there
         shutil.copy(real_rocketmq.jars().parent / "home" / "conf" / f"logback_{name}.xml", home / "conf")
-    (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS_FILE, "utf-8")
-    (home / "conf" / "acl" / "deeper" / "other.yml").write_text(OTHER_FILE, "utf-8")
+    write_accounts(home / "conf")
     namesrv = NamesrvNode("rmqha", folder / "namesrv")
     module_nodes.append(namesrv)
     namesrv.start()
@@ -135,6 +135,27 @@ def brokers(module_nodes, tmp_path_factory):
             # in its first second the original can't tell of itself
             wait_until(lambda client=client: client.request(28).code == 0, 60_000, "runtime information")
     return started
+
+
+def write_accounts(conf, more=("", "")):
+    """The files of accounts, and more of them at the end of each."""
+    for name, text, other in zip(("plain_acl.yml", "acl/deeper/other.yml"), (ACCOUNTS_FILE, OTHER_FILE), more,
+                                 strict=True):
+        (conf / name).write_text(text + other, "utf-8")
+
+
+@pytest.fixture
+def changed(brokers):
+    """The brokers, for a test that changes their accounts: afterwards these are in force that the others want."""
+    yield brokers
+    marks = [(f"mark{secrets.token_hex(4)}", "markSecret") for _file in range(2)]
+    for broker in brokers.values():
+        (broker.home / "conf" / "acl" / "eve.yml").unlink(missing_ok=True)
+        write_accounts(broker.home / "conf", [
+            f"- accessKey: {key}\n  secretKey: {secret}\n  defaultTopicPerm: PUB\n" for key, secret in marks])
+    request = {"send": topic_requests("BothTopic")["send BothTopic"]}
+    wait_until(lambda: all(answers(broker, mark, HOME, request)["send"][0] == 0
+                           for broker in brokers.values() for mark in marks), what="the first accounts in force again")
 
 
 def without_place(remark):
@@ -315,18 +336,18 @@ def test_unsigned_and_wrongly_signed_clients_are_told_so(brokers):
                 assert why in why_not_sent(producer, "BothTopic")
 
 
-def test_files_are_read_again_when_they_change(brokers):
+def test_files_are_read_again_when_they_change(changed):
     """A new account, a changed secret, a new file, and one that goes: in force without a restart, on both."""
     request = {"send": topic_requests("BothTopic")["send BothTopic"]}
     newcomer, new_alice, eve = ("newKey0", "newSecret"), ("aliceKey", "another8"), ("eveKey0", "evesSecret")
 
     def outcomes():
         return {kind: [answers(broker, who, HOME, request)["send"] for who in (newcomer, ALICE, new_alice, eve)]
-                for kind, broker in brokers.items()}
+                for kind, broker in changed.items()}
 
     before = outcomes()
     assert before["rmqha"] == before["java"] and [code for code, _ in before["java"]] == [1, 0, 1, 1]
-    for broker in brokers.values():
+    for broker in changed.values():
         conf = broker.home / "conf"
         text = ACCOUNTS_FILE.replace("12345678", "another8")
         (conf / "plain_acl.yml").write_text(text + "- accessKey: newKey0\n  secretKey: newSecret\n"
@@ -337,7 +358,7 @@ def test_files_are_read_again_when_they_change(brokers):
                "the new files in force")
     after = outcomes()
     assert after["rmqha"] == after["java"]
-    for broker in brokers.values():
+    for broker in changed.values():
         (broker.home / "conf" / "acl" / "eve.yml").unlink()
     wait_until(lambda: all([code for code, _ in given] == [0, 1, 0, 1] for given in outcomes().values()), 60_000,
                "the removed file no longer in force")
@@ -370,7 +391,7 @@ def accounts_file(broker, name):
 
 
 ACTIONS = {
-    "make an account": ("updateAclConfig", "-a", "carolKey", "-s", "carolSecret", "-w", "127.0.0.7", "-i", "DENY", "-u",
+    "make an account": ("updateAclConfig", "-a", "<newcomer>", "-s", "newSecret", "-w", "127.0.0.7", "-i", "DENY", "-u",
                         "SUB", "-t", "PubTopic=PUB,SubTopic=SUB|PUB", "-g", "aliceGroup=SUB", "-m", "true"),
     "change an account": ("updateAclConfig", "-a", "aliceKey", "-s", "123456789", "-t", "SubTopic=SUB"),
     "change an account of another file": ("updateAclConfig", "-a", "otherKey", "-s", "otherSecret", "-i", "PUB|SUB"),
@@ -391,21 +412,21 @@ ACTIONS = {
 }
 
 
-def outcome(tool, broker, action):
+def outcome(tool, broker, action, newcomer):
     """What an action prints: all of it, or what the broker answered."""
     command, *options = ACTIONS[action]
-    text = mqadmin(tool, broker, command, "-b", broker.address,
-                   *[option.replace("<home>", str(broker.home)) for option in options])
+    text = mqadmin(tool, broker, command, "-b", broker.address, *[
+        option.replace("<home>", str(broker.home)).replace("<newcomer>", newcomer) for option in options])
     answer = re.search(r"CODE: .*?(?=\n\s+at |\nFor more|$)", text, re.DOTALL)
     return answer[0] if answer else sorted(re.sub(r"PlainAccessConfig@\w+", "PlainAccessConfig", text).splitlines())
 
 
-def test_mqadmin_prints_and_writes_the_same(brokers, java_driver):
-    given = {kind: {action: outcome(java_driver.admin, broker, action) for action in ACTIONS}
-             for kind, broker in brokers.items()}
+def test_mqadmin_prints_and_writes_the_same(changed, java_driver):
+    given = {kind: {action: outcome(java_driver.admin, broker, action, "carolKey") for action in ACTIONS}
+             for kind, broker in changed.items()}
     assert given["rmqha"] == given["java"]
     for name in ("plain_acl.yml", "acl/deeper/other.yml"):
-        files = {kind: accounts_file(broker, name) for kind, broker in brokers.items()}
+        files = {kind: accounts_file(broker, name) for kind, broker in changed.items()}
         assert files["rmqha"] == files["java"]
     answered = {action for action, text in given["rmqha"].items() if isinstance(text, str)}
     assert answered == {"too short a secret", "too short a key", "no permission", "an unknown permission",
@@ -413,12 +434,30 @@ def test_mqadmin_prints_and_writes_the_same(brokers, java_driver):
                         "open addresses of a foreign file"}
 
 
-def test_rmqhas_mqadmin_prints_what_javas_prints(brokers, java_driver):
+def test_account_that_its_file_has_lost_is_made_again_by_rmqha_alone(changed, java_driver):
+    """The original still finds its name in a table, writes nothing, and reports success."""
+    make = ("updateAclConfig", "-a", "frankKey", "-s", "franksSecret", "-i", "PUB")
+    request = {"send": topic_requests("FreeTopic")["send FreeTopic"]}
+    written = {}
+    for kind, broker in changed.items():
+        def code(broker=broker):
+            return answers(broker, ("frankKey", "franksSecret"), HOME, request)["send"][0]
+
+        assert "success" in mqadmin(java_driver.admin, broker, *make, "-b", broker.address)
+        wait_until(lambda code=code: code() == 0, what="the new account in force")
+        write_accounts(broker.home / "conf")
+        wait_until(lambda code=code: code() == 1, what="the file without it in force")
+        assert "success" in mqadmin(java_driver.admin, broker, *make, "-b", broker.address)
+        written[kind] = "frankKey" in (broker.home / "conf" / "plain_acl.yml").read_text("utf-8")
+    assert written == {"java": False, "rmqha": True}
+
+
+def test_rmqhas_mqadmin_prints_what_javas_prints(changed, java_driver):
     given = {}
     for letter, tool in (("java", java_driver.admin), ("rmqha", rmqha_mqadmin)):
-        for kind, broker in brokers.items():
+        for kind, broker in changed.items():
             mqadmin(tool, broker, "updateAclConfig", "-b", broker.address, "-a", "chiefKey", "-s", "chiefSecret")
-            given[letter, kind] = {action: outcome(tool, broker, action) for action in ACTIONS}
+            given[letter, kind] = {action: outcome(tool, broker, action, "erinsKey") for action in ACTIONS}
             for name in ("versions", "versions at the end"):  # they count up from run to run
                 given[letter, kind][name] = [re.sub(r" \d+ +", " <n> ", line) for line in given[letter, kind][name]]
     original = given.pop(("java", "java"))
@@ -426,5 +465,5 @@ def test_rmqhas_mqadmin_prints_what_javas_prints(brokers, java_driver):
         assert printed == original
     listed = [sorted(re.sub(r" \d+ +", " <n> ", line) for line in mqadmin(
         tool, broker, "clusterAclConfigVersion", "-c", "InteropCluster").splitlines())
-        for tool in (java_driver.admin, rmqha_mqadmin) for broker in brokers.values()]
+        for tool in (java_driver.admin, rmqha_mqadmin) for broker in changed.values()]
     assert listed == listed[:1] * 4 and len(listed[0]) == 4  # a heading, two files, a last line

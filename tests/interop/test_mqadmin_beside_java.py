@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -45,7 +45,21 @@ MESSAGES, QUEUES = 12, 4
 
 @pytest.fixture(scope="module")
 def clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
-    """A cluster of each kind, with the same messages and consumers; kind -> cluster."""
+    """A cluster of each kind, with the same messages and consumers, for what leaves them the same; kind -> cluster."""
+    with pair_of_clusters(module_nodes, tmp_path_factory) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def restless_clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
+    """Two more, for commands that send and read until they are ended: they leave other numbers on each."""
+    with pair_of_clusters(module_nodes, tmp_path_factory) as started:
+        yield started
+
+
+@contextmanager
+def pair_of_clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
+    """Start and fill them."""
     from tests.support.nodes import BrokerNode, NamesrvNode
     with ExitStack() as running:
         started = {}
@@ -187,22 +201,22 @@ def test_each_command_that_ends_is_in_a_case():
     assert {command.command_name.lower() for command in OF_4_9} - run == endless
 
 
-def test_both_tools_reach_a_consumer_written_in_java_through_both_brokers(clusters, java_driver):
+def test_both_tools_reach_a_consumer_written_in_java_through_both_brokers(restless_clusters, java_driver):
     consuming, load = [], Workload("Beans", 4, [20])
-    for cluster in clusters.values():
+    for cluster in restless_clusters.values():
         address = cluster.namesrv.address
         java_driver.create_topic(address, cluster.broker.address, load.topic, 1)
         assert all(sent.ok for sent in java_driver.produce(address, load, threads=1))
         consuming.append(java_driver.start_consume(address, load.part(0, 5), "coffee"))
-    check(mqadmin_cases_messages.A_JAVA_CONSUMER, clusters, java_driver)
-    for cluster, job in zip(clusters.values(), consuming, strict=True):
+    check(mqadmin_cases_messages.A_JAVA_CONSUMER, restless_clusters, java_driver)
+    for cluster, job in zip(restless_clusters.values(), consuming, strict=True):
         java_driver.produce(cluster.namesrv.address, load.part(4, 1), threads=1)  # the one that the consumer waits for
         assert job.result(90)["distinct"] == 5
 
 
-def test_both_tools_measure_a_cluster_round_after_round(clusters, module_nodes, tmp_path):
+def test_both_tools_measure_a_cluster_round_after_round(restless_clusters, module_nodes, tmp_path):
     printed, java = [], JavaMqadmin(tmp_path / "java")
-    for cluster in clusters.values():
+    for cluster in restless_clusters.values():
         args = ["clusterRT", "-n", cluster.namesrv.address, "-a", "2", "-s", "20", "-i", "0"]
         endless = ServerProcess(f"clusterRT-{cluster.kind}", [*java.command, *args], tmp_path, "", java.env)
         module_nodes.append(endless)
@@ -251,9 +265,9 @@ def one_round(namesrv: str) -> list[str]:
     return listener.heard
 
 
-def test_both_monitors_find_the_same_in_a_round(clusters, java_driver):
+def test_both_monitors_find_the_same_in_a_round(restless_clusters, java_driver):
     found = []
-    for cluster in clusters.values():
+    for cluster in restless_clusters.values():
         address = cluster.namesrv.address
         for look in (lambda address: java_driver.submit("monitor", namesrv=address).result()["heard"], one_round):
             heard: list[str] = []
@@ -268,9 +282,9 @@ def test_both_monitors_find_the_same_in_a_round(clusters, java_driver):
     assert found == found[:1] * 4 and "running in group runners" in found[0]
 
 
-def test_both_tools_start_a_monitor_that_says_nothing(clusters, module_nodes, tmp_path):
+def test_both_tools_start_a_monitor_that_says_nothing(restless_clusters, module_nodes, tmp_path):
     group, told, java = mix_all.MONITOR_CONSUMER_GROUP, [], JavaMqadmin(tmp_path / "java")
-    for cluster in clusters.values():
+    for cluster in restless_clusters.values():
         address = cluster.namesrv.address
         connections = ["consumerConnection", "-n", address, "-g", group]
 

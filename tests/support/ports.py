@@ -10,7 +10,7 @@ import socket
 _LOWEST, _HIGHEST = 12_000, 32_000  # Linux gives outgoing connections ports from 32768 on
 _RUNS = 4  # side by side; more share a part
 _VARIABLE = "RMQHA_TEST_PORTS"  # which part this run has, for its processes
-_taken: set[int] = set()  # by this test process; a port is not given twice
+_taken: dict[int, None] = {}  # by this test process, the oldest first; given again when there are no others
 _range = [_LOWEST, _HIGHEST]  # of this test process
 _claim: list[socket.socket] = []  # what others see; it goes with this process
 
@@ -65,13 +65,17 @@ def _is_free(port: int) -> bool:
 
 def free_block(below: int = 0, above: int = 0) -> int:
     """A port that is free together with `below` ports under it and `above` ports over it."""
-    for _ in range(1000):
-        port = random.randrange(_range[0] + below, _range[1] - above)
-        block = set(range(port - below, port + above + 1))
-        if not block & _taken and all(map(_is_free, block)):
-            _taken.update(block)
-            return port
-    raise AssertionError("no free port block found")
+    while True:
+        for _ in range(1000):
+            port = random.randrange(_range[0] + below, _range[1] - above)
+            block = range(port - below, port + above + 1)
+            if _taken.keys().isdisjoint(block) and all(map(_is_free, block)):
+                _taken.update(dict.fromkeys(block))
+                return port
+        if not _taken:
+            raise AssertionError(f"no free ports from {_range[0]} to {_range[1]}")
+        for port in list(_taken)[:(len(_taken) + 1) // 2]:  # whoever was promised these has begun to listen long ago
+            del _taken[port]
 
 
 def free_port() -> int:
