@@ -125,9 +125,11 @@ def test_put_behind_a_flush_that_failed_at_the_end_is_not_acknowledged(tmp_path,
     store = started(tmp_path, **keys)
     put(store, message(body=b"first"))
     gate = Gate(monkeypatch, store.commit_log, "when_safe")
+    flushes = Gate(monkeypatch, store.commit_log.flush_commit_log_service, "flush")  # none brings it to the disk before
     with thread(lambda: store.put_message(message(body=b"late"))) as results:
         assert gate.reached.wait(240)
         store.running_flags.make_flush_error()
+        flushes.opened.set()
         store.shutdown()
         gate.opened.set()
     assert [result.put_message_status for result in results] == [PutMessageStatus.FLUSH_DISK_TIMEOUT]
