@@ -1,9 +1,10 @@
 """Fixtures for tests that start whole servers, rmqha's and the real ones; and in which order tests run."""
 import logging
 import os
+import shutil
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.support.wait import wait_until
 _SECONDS: Counter[str] = Counter()  # that each test file took
 _CPU: Counter[str] = Counter()  # in seconds, likewise; in the process that reports
 _LAPS: list[Laps] = []  # of this process
+_FAILED = pytest.StashKey[bool]()
 
 # A machine that stands still for half a second is no fault of what is tested.
 settings.register_profile("new draws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -95,9 +97,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Behind the last test of a file: the CPU that the file took, and the end of the logs that it has set up."""
+    """Behind a test: the folder of one that has passed goes, for all of them are 2 GB. pytest's own way to that may
+    take the folder of a run that begins meanwhile.
+
+    Behind the last test of a file: the CPU that the file took, and the end of the logs that it has set up.
+    """
     try:
         yield
+        folder = getattr(item, "funcargs", {}).get("tmp_path")
+        if folder is not None and not item.stash.get(_FAILED, False):
+            shutil.rmtree(folder, ignore_errors=True)
     finally:
         if nextitem is None or nextitem.path != item.path:
             item.user_properties.append(("cpu", _LAPS[-1].lap()))
@@ -147,14 +156,16 @@ def _skip_without_java(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """A failed test shows the end of what each of its servers printed."""
-    report = (yield).get_result()
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows the end of what each of its servers printed, and keeps its folder."""
+    report = yield
     if report.failed:
+        item.stash[_FAILED] = True
         fixtures = getattr(item, "funcargs", {})
         for node in fixtures.get("nodes", []) + fixtures.get("module_nodes", []):
             report.sections.append((f"output of {node.name}", node.tail()))
+    return report
 
 
 @pytest.hookimpl(wrapper=True)
