@@ -70,7 +70,7 @@ def app(cluster):
         poller = ViewPoller(collector, History(), 1.0)
         poller.start()
         try:
-            assert poller.wait_for_picture(30) is not None
+            assert poller.wait_for_picture(600) is not None
             yield TopApp(poller, Questions(admin), cluster.namesrv)
         finally:
             poller.shutdown()
