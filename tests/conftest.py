@@ -19,6 +19,7 @@ _SECONDS: Counter[str] = Counter()  # that each test file took
 _CPU: Counter[str] = Counter()  # in seconds, likewise; in the process that reports
 _LAPS: list[Laps] = []  # of this process
 _FAILED = pytest.StashKey[bool]()
+_NOTES_DURATIONS = os.environ.pop("RMQHA_NOTE_DURATIONS", "") == "1"  # runs that tests start note nothing
 
 # A machine that stands still for half a second is no fault of what is tested.
 settings.register_profile("new draws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -140,7 +141,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """With RMQHA_NOTE_DURATIONS=1 the next run knows what took long in this one."""
-    if os.environ.get("RMQHA_NOTE_DURATIONS") == "1" and not hasattr(session.config, "workerinput"):
+    if _NOTES_DURATIONS and not hasattr(session.config, "workerinput"):
         schedule.write(_SECONDS, _CPU)
 
 
