@@ -131,8 +131,8 @@ def _short_waits(tree):
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
             unit = _ANSWERS.get(node.func.attr, 0)
             bound = _seconds(node.args[-1], names) if unit and id(node) not in denied else None
-            if bound is not None and bound < unit or len(node.args) > 1 and unit > 1:
-                bound = None  # a look that does not wait; a dict's value for a key that is missing
+            if bound == 0 or node.func.attr == "get" and (len(node.args) > 1 or bound is not None and bound < unit):
+                bound = None  # a look that does not wait; a dict's key, or its value for one that is missing
         if bound is not None and bound < MIN_WAIT_S * unit and id(node) not in expected:
             yield node.lineno
 
@@ -150,8 +150,9 @@ def test_short_waits_are_found():
         "wait_until(f, S * 1000)\nwith pytest.raises(AssertionError):\n    wait_until(f, 5)\nwait_until(f, 60_000)\n"
         "assert time.monotonic() - begin > 1\nassert time.monotonic() - begin < 60\n"
         "took = time.monotonic() - begin\nassert took < 10\n"
-        "future.get(20_000)\nassert not peer.is_closed(1)\npool.submit(f).result(30)\nfuture.result(0)\n"))
-    assert sorted(found) == [2, 3, 4, 11, 12, 14]
+        "future.get(20_000)\nassert not peer.is_closed(1)\npool.submit(f).result(30)\nfuture.result(0)\n"
+        "future.result(0.5)\ntable.get(7)\n"))
+    assert sorted(found) == [2, 3, 4, 11, 12, 14, 16]
 
 
 def test_tests_wait_for_facts():

@@ -25,7 +25,6 @@ from rmqha.pipeline.table import FURTHER, ROCKETMQ, arrow_schema, table_schema
 from rmqha.pipeline.table_options import all_options
 from tests.common.test_json_text import HOSTILE, REFUSED
 from tests.pipeline.queries import run_to_end
-from tests.support.tiers import drawn
 
 FORMAT = "rocketmq-commitlog"
 HOST = layout.host_to_bytes(("127.0.0.1", 10911))
@@ -104,7 +103,7 @@ def test_times_before_all_times_begin_at_the_first_message(store):
         assert len(rows) == (len(negative) if count == 0 else len(records()) - len(negative))
 
 
-@settings(max_examples=drawn(200), deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.builds(dict, **{name: st.sampled_from(LONGS + TIMES) | st.integers(-(1 << 63), (1 << 63) - 1)
                           for name in ("born_timestamp", "store_timestamp", "queue_offset", "commit_log_offset",
                                        "prepared_transaction_offset")},

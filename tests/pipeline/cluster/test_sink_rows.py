@@ -19,7 +19,6 @@ from rmqha.pipeline.options import Options, PipelineError
 from rmqha.pipeline.table import table_schema
 from tests.client.conftest import servers  # noqa: F401, a fixture
 from tests.pipeline.cluster.test_cluster import cluster, new_topic, real, wait_readable  # noqa: F401, fixtures
-from tests.support.tiers import drawn
 
 SCHEMA = pa.schema([("topic", pa.string()), ("body", pa.binary()), ("keys", pa.string()), ("tags", pa.binary()),
                     ("flag", pa.int64()), ("delayLevel", pa.int32())])
@@ -130,7 +129,7 @@ def rows(draw):
     return kind, row
 
 
-@settings(max_examples=drawn(600), deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(rows())
 @example(("headers", {**PLAIN, "headers": [None]}))
 @example(("headers", {**PLAIN, "headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}]}))

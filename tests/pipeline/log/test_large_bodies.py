@@ -22,7 +22,6 @@ from rmqha.pipeline.log.commit_log_source import CommitLogReader, common_options
 from rmqha.pipeline.log.log_scan import ByteRange, scan_range
 from rmqha.pipeline.options import PipelineError
 from rmqha.pipeline.table import arrow_schema, table_schema
-from tests.support.tiers import drawn
 
 HOST = layout.host_to_bytes(("127.0.0.1", 10911))
 ROOT = Path(__file__).parents[3]
@@ -81,7 +80,7 @@ def plain(size: int, kind: str) -> bytes | None:
     return None if kind == "damaged" or kind == "packed" and size > 3000 else bytes(size)
 
 
-@settings(max_examples=drawn(150), deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(bodies, st.booleans(), st.data())
 @example([(3001, "packed"), (1, "packed")], False, None)
 @example([(600, "packed")] * 4, True, None)

@@ -14,7 +14,6 @@ from rmqha.pipeline.log.log_ends import file_end, log_end, log_ends
 from rmqha.pipeline.log.log_files import LogFiles, find_logs
 from rmqha.pipeline.log.log_scan import Block, ByteRange, Hole, scan_range
 from tests.store import support
-from tests.support.tiers import drawn
 
 _HOST = layout.host_to_bytes(("127.0.0.1", 10911))
 _MIB = 1 << 20
@@ -70,7 +69,7 @@ pieces = st.lists(st.one_of(
 ), max_size=14)
 
 
-@settings(max_examples=drawn(150), deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(pieces, st.booleans(), st.integers(0, 200), st.sampled_from([100, 700, log_scan.BLOCK]))
 def test_the_end_is_that_of_a_walk_record_by_record(tmp_path_factory, pieces, has_blank, zeros, block):
     data = b""
