@@ -185,8 +185,8 @@ class PlainPermissionManager:
             old = next((account for account in accounts if _key_of(account) == access_key), None)
             if old is not None:  # it moves to the end, as in Java
                 accounts.remove(old)
-            # Differs: also one that its file has lost since it was made here; the original then writes nothing, and
-            # reports success
+            # Differs: an account that its file has lost since it was made here is written again; the original writes
+            # nothing, and reports success
             accounts.append(create_acl_access_config_map(old, plain_access_config))
             data[acl_constants.CONFIG_ACCOUNTS] = accounts
             return self._write(path, data)
