@@ -37,3 +37,13 @@ def test_stolen_time_counts_four_times(monkeypatch):
         wait.wait_until(lambda: False, 60_000)
     assert clock.looks == 101
     assert wait.wait_until(lambda: "its value") == "its value"
+
+
+def test_what_is_over_too_soon_did_not_last(monkeypatch):
+    clock = Clock(0.4)
+    monkeypatch.setattr(wait, "time", clock)
+    with pytest.raises(AssertionError, match="over after 0.400 s, not after 0.5 s at least"), wait.lasting(0.5):
+        clock.sleep(1)
+    with wait.lasting(0.5):
+        clock.sleep(1)
+        clock.sleep(1)

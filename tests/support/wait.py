@@ -1,7 +1,8 @@
 """Waiting for a fact instead of sleeping."""
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _STEP_S = 0.01
@@ -48,6 +49,18 @@ def at_least(seconds: float) -> None:
     """Let time pass that what is tested counts itself: a time-out of a server's that has to run out, a clock in
     milliseconds that has to go on. That more passes may not matter to the test."""
     time.sleep(seconds)
+
+
+@contextmanager
+def lasting(seconds: float) -> Iterator[None]:
+    """The block takes at least so long: AssertionError if it is over sooner.
+
+    The block holds what starts the time and what ends it, so that a pause anywhere makes it longer only.
+    """
+    begin = time.monotonic()
+    yield
+    taken_s = time.monotonic() - begin
+    assert taken_s >= seconds, f"over after {taken_s:.3f} s, not after {seconds} s at least"
 
 
 def _stolen_s() -> float:

@@ -1,5 +1,4 @@
 """Heartbeats to one controller: of rmqha, of RocketMQ, that does not lead, that hangs."""
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -83,19 +82,16 @@ def test_the_leader_of_ours_tells_all_with_its_answer(manager):
     assert manager.told == [("leader", "c0", 2000)] and not manager.asked
 
 
-def test_who_is_followed_anew_hears_of_it_at_once(manager):
-    heartbeat, waited = ControllerHeartbeat(manager, "c0", 1), []
-    for term in (4, 5):
+def test_who_is_followed_anew_hears_of_it_at_once(manager, clock, monkeypatch):
+    heartbeat, woken = ControllerHeartbeat(manager, "c0", 1), []
+    monkeypatch.setattr(heartbeat, "wakeup", lambda: woken.append(manager.answer.leaderTerm))
+    for term in (4, 5, 6):
         manager.answer = BrokerHeartbeatResponseHeader(1, 3, 2000, term)
         heartbeat.beat()
-        begin = time.monotonic()
-        heartbeat.wait_for_running(300)
-        waited.append(time.monotonic() - begin)
-    assert waited[0] > 0.25 > waited[1]
+    assert woken == [5], "but not on and on"
+    clock.ns += SECOND_NS
     heartbeat.beat()
-    begin = time.monotonic()
-    heartbeat.wait_for_running(300)
-    assert time.monotonic() - begin > 0.25, "but not on and on"
+    assert woken == [5, 6]
 
 
 def test_the_leader_of_rocketmq_is_asked_who_leads_and_then_for_the_replicas_each_time(manager):
