@@ -1,4 +1,5 @@
 """Fixtures for tests that start whole servers, rmqha's and the real ones; and in which order tests run."""
+import gc
 import logging
 import os
 import shutil
@@ -83,6 +84,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     elif hasattr(config, "workerinput"):
         items[:] = schedule.longest_first(items)
     _skip_without_java(items)
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported and collected stays: the collector of garbage need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _tier_of(item: pytest.Item) -> str:
