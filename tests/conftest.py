@@ -86,10 +86,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _skip_without_java(items)
 
 
-def pytest_collection_finish() -> None:
-    """What has been imported and collected stays: the collector of garbage need not look at it again and again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays, and is not searched for garbage again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def _tier_of(item: pytest.Item) -> str:
