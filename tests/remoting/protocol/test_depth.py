@@ -91,23 +91,24 @@ def test_depth_is_the_same_deep_in_a_stack():
     assert found == [outcomes()]
 
 
-def _other_pythons() -> list[str]:
-    """Pythons of other versions that rmqha runs with, one of each."""
-    own, found = f"{sys.version_info[0]}.{sys.version_info[1]}", {}
-    for version in ("3.11", "3.12", "3.13", "3.14"):
-        paths = [shutil.which(f"python{version}"),
-                 *sorted(glob.glob(os.path.expanduser(f"~/.pyenv/versions/{version}.*/bin/python{version}")))]
-        works = [path for path in paths if path is not None and subprocess.run(
-            [path, "-c", ""], capture_output=True, check=False).returncode == 0]
-        if version != own and works:
-            found[version] = works[-1]
-    return list(found.values())
+def _python(version: str) -> str | None:
+    """A Python of this version that starts, on PATH or of pyenv."""
+    paths = [shutil.which(f"python{version}"),
+             *sorted(glob.glob(os.path.expanduser(f"~/.pyenv/versions/{version}.*/bin/python{version}")))]
+    works = [path for path in paths if path is not None and subprocess.run(
+        [path, "-c", ""], capture_output=True, check=False).returncode == 0]
+    return works[-1] if works else None
 
 
-@pytest.mark.parametrize("python", _other_pythons() or [None])
-def test_other_pythons_read_and_refuse_the_same(python):
+OTHERS = [version for version in ("3.11", "3.12", "3.13", "3.14")
+          if version != f"{sys.version_info[0]}.{sys.version_info[1]}"]
+
+
+@pytest.mark.parametrize("version", OTHERS)
+def test_other_pythons_read_and_refuse_the_same(version):
+    python = _python(version)
     if python is None:
-        pytest.skip("no other Python of 3.11 or later is on this machine")
+        pytest.skip(f"no Python {version} on this machine")
     script = ("import sys, json, types; sys.modules['pytest'] = types.SimpleNamespace("
               "mark=types.SimpleNamespace(parametrize=lambda *_a, **_k: lambda test: test));"
               "from tests.remoting.protocol.test_depth import outcomes; print(json.dumps(outcomes()))")
