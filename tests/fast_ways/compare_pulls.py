@@ -106,6 +106,10 @@ def _looked_at(queue: list[Stored], wish: Wish, begin: int, end: int) -> list[by
     return [each.record for each in queue[begin:end] if wish.takes(each)]
 
 
+def _wait_dispatched(broker: BrokerHarness) -> None:
+    wait_until(lambda: broker.store.dispatch_behind_bytes() <= 0, WAIT_MS, "dispatch")
+
+
 def _end_of_one_pull(queue: list[Stored], wish: Wish, begin: int, most: int, most_bytes: int, units: int) -> int:
     """The place that a pull ends in front of."""
     found = size = 0
@@ -146,7 +150,7 @@ def compare_pulls(rng: random.Random) -> Counter[str]:
         stack.enter_context(lowered(store_config, accessMessageInMemoryMaxRatio=-100 if in_disk else 40))
         stack.enter_context(replaced(GetMessageResult, "add_part", counted_part)())
         stack.enter_context(replaced(GetMessageResult, "add_record", counted_record)())
-        wait_until(lambda: broker.store.dispatch_behind_bytes() <= 0, WAIT_MS, "dispatch")
+        _wait_dispatched(broker)
         for _ in range(8):
             queue_id, wish = rng.randrange(QUEUES), _wish(rng)
             queue = topic.queues[queue_id]
@@ -231,6 +235,7 @@ def compare_held(rng: random.Random) -> Counter[str]:
         pulls = [(rng.randrange(QUEUES), _wish(rng)) for _ in range(count)]
         at = [len(topic.queues[queue_id]) - rng.choice([0, 0, 0, 1]) for queue_id, _ in pulls]
         answers: dict[int, RemotingCommand] = {}
+        _wait_dispatched(broker)  # a pull from beyond the end is refused
         for index, (queue_id, wish) in enumerate(pulls):
             _ask(broker, topic, queue_id, at[index], wish, answers, index)
             if rng.random() < 0.3:
