@@ -106,10 +106,6 @@ def _looked_at(queue: list[Stored], wish: Wish, begin: int, end: int) -> list[by
     return [each.record for each in queue[begin:end] if wish.takes(each)]
 
 
-def _wait_dispatched(broker: BrokerHarness) -> None:
-    wait_until(lambda: broker.store.dispatch_behind_bytes() <= 0, WAIT_MS, "dispatch")
-
-
 def _end_of_one_pull(queue: list[Stored], wish: Wish, begin: int, most: int, most_bytes: int, units: int) -> int:
     """The place that a pull ends in front of."""
     found = size = 0
@@ -150,7 +146,7 @@ def compare_pulls(rng: random.Random) -> Counter[str]:
         stack.enter_context(lowered(store_config, accessMessageInMemoryMaxRatio=-100 if in_disk else 40))
         stack.enter_context(replaced(GetMessageResult, "add_part", counted_part)())
         stack.enter_context(replaced(GetMessageResult, "add_record", counted_record)())
-        _wait_dispatched(broker)
+        wait_until(lambda: broker.store.dispatch_behind_bytes() <= 0, WAIT_MS, "dispatch")
         for _ in range(8):
             queue_id, wish = rng.randrange(QUEUES), _wish(rng)
             queue = topic.queues[queue_id]
@@ -215,10 +211,21 @@ def compare_held(rng: random.Random) -> Counter[str]:
     """Several pulls wait at the ends of the queues while messages come; each gets what reading finds there."""
     taken: Counter[str] = Counter()
     execute, process = PullMessageProcessor.execute_request_when_wakeup, PullMessageProcessor.process_request
+    notify = PullRequestHoldService.notify_message_arriving
+    woken_ones: set[int] = set()  # by the number of the request
+    all_woken: set[int] = set()  # queues that were looked at again since a message came while a pull was to be held
 
     def woken(self: PullMessageProcessor, channel: object, request: RemotingCommand, *rest: bool) -> None:
         taken[FAST] += 1
+        if not any(rest):  # one that waits for the dispatch only was not held
+            woken_ones.add(request.opaque)
         execute(self, channel, request, *rest)  # type: ignore[arg-type]
+
+    def came(self: PullRequestHoldService, topic: str, queue_id: int, max_offset: int, tags_code: int | None = None,
+             *rest: object) -> None:
+        if tags_code is None:
+            all_woken.add(queue_id)
+        notify(self, topic, queue_id, max_offset, tags_code, *rest)  # type: ignore[arg-type]
 
     def asked(self: PullMessageProcessor, channel: object, request: RemotingCommand) -> object:
         answer = process(self, channel, request)  # type: ignore[arg-type]
@@ -226,6 +233,7 @@ def compare_held(rng: random.Random) -> Counter[str]:
         return answer
     with (BROKER.using() as broker, replaced(PullMessageProcessor, "execute_request_when_wakeup", woken)(),
           replaced(PullMessageProcessor, "process_request", asked)(),
+          replaced(PullRequestHoldService, "notify_message_arriving", came)(),
           replaced(PullRequestHoldService, "check_hold_request", lambda _self: None)()):  # nothing but arrivals wakes
         topic = Topic(broker, rng)
         topic.fill(rng.choice([1, 3]), 100)
@@ -235,7 +243,6 @@ def compare_held(rng: random.Random) -> Counter[str]:
         pulls = [(rng.randrange(QUEUES), _wish(rng)) for _ in range(count)]
         at = [len(topic.queues[queue_id]) - rng.choice([0, 0, 0, 1]) for queue_id, _ in pulls]
         answers: dict[int, RemotingCommand] = {}
-        _wait_dispatched(broker)  # a pull from beyond the end is refused
         for index, (queue_id, wish) in enumerate(pulls):
             _ask(broker, topic, queue_id, at[index], wish, answers, index)
             if rng.random() < 0.3:
@@ -256,7 +263,8 @@ def compare_held(rng: random.Random) -> Counter[str]:
                     done.add(index)
                     continue
                 assert answer.code == response_code.PULL_RETRY_IMMEDIATELY, f"{wish} from {at[index]}: {answer}"
-                assert end > at[index], f"woken for nothing: {wish} from {end}"
+                assert end > at[index] and (answer.opaque not in woken_ones or queue_id in all_woken), (
+                    f"woken for nothing: {wish} from {at[index]} to {end}")
                 at[index] = end
                 del answers[index]
                 _ask(broker, topic, queue_id, end, wish, answers, index)

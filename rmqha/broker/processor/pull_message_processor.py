@@ -125,18 +125,27 @@ class PullMessageProcessor:
                 elif broker_allow_suspend and controller.message_store.call_when_dispatched(
                         functools.partial(self.execute_request_when_wakeup, channel, request)):
                     response = None
+                elif broker_allow_suspend and self._has_grown(header, result):
+                    response = self._process(channel, request, header, False)
             elif response.code == response_code.PULL_OFFSET_MOVED:
                 # Differs: what was acknowledged counts for an offset beyond the end, too: one that follows from the
                 # answer to a send is not moved back because its message is not dispatched yet. It waits for that once
-                if (broker_allow_suspend and not waited_for_dispatch and header.queueOffset > result.max_offset
-                        and controller.message_store.call_when_dispatched(
-                            functools.partial(self.execute_request_when_wakeup, channel, request, True))):
+                waits = broker_allow_suspend and not waited_for_dispatch and header.queueOffset > result.max_offset
+                if waits and controller.message_store.call_when_dispatched(
+                        functools.partial(self.execute_request_when_wakeup, channel, request, True)):
                     response = None
+                elif waits and self._has_grown(header, result):
+                    response = self._process(channel, request, header, True, waited_for_dispatch=True)
                 else:
                     self._offset_moved(header, group_config, result, response, response_header)
         if broker_allow_suspend and pull_sys_flag.has_commit_offset_flag(header.sysFlag):
             self._commit_offset(channel, header)
         return response
+
+    def _has_grown(self, header: PullMessageRequestHeader, result: GetMessageResult) -> bool:
+        """Whether messages of the queue were dispatched since it was looked at."""
+        store = self.broker_controller.message_store
+        return store.get_max_offset_in_queue(header.topic, header.queueId) > result.max_offset
 
     def _check_group(self, header: PullMessageRequestHeader,
                      response: RemotingCommand) -> SubscriptionGroupConfig | None:

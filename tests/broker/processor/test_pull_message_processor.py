@@ -68,6 +68,28 @@ def test_pull_that_may_not_wait_finds_what_was_acknowledged_before(shared_broker
         assert shared_broker.pull("Gathered", 1).code == response_code.PULL_NOT_FOUND
 
 
+@pytest.mark.parametrize("offset, found", [(0, [b"one", b"two"]), (1, [b"two"]), (2, [])])
+def test_what_is_dispatched_while_a_pull_looks_is_found(shared_broker, monkeypatch, offset, found):
+    """It looks, the dispatch takes place, and then nothing is left to wait for."""
+    store, topic = shared_broker.store, f"Meanwhile{offset}"
+    look = store.get_message
+
+    def look_and_dispatch(*arguments):
+        result = look(*arguments)
+        monkeypatch.setattr(store, "get_message", look)
+        done = threading.Event()
+        assert result.max_offset == 0 and store.call_when_dispatched(done.set) and done.wait(240)
+        return result
+
+    with gathering(store):
+        shared_broker.send(topic, b"one")
+        shared_broker.send(topic, b"two")
+        monkeypatch.setattr(store, "get_message", look_and_dispatch)
+        answer = shared_broker.pull(topic, offset)
+    assert bodies(answer) == found and offsets_of(answer) == (2, 0, 2)
+    assert answer.code == (response_code.SUCCESS if found else response_code.PULL_NOT_FOUND)
+
+
 def test_offset_that_a_send_was_told_is_not_moved(shared_broker):
     with gathering(shared_broker.store):
         shared_broker.send("Sought", b"one")
