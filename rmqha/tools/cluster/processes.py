@@ -41,8 +41,7 @@ def find(node: Node) -> psutil.Process | None:
         process = psutil.Process(data["pid"])
         if abs(_began(process) - data["began"]) > _START_TOLERANCE_S:
             return None
-        # a zombie has no command line, and is none of ours that runs
-        return process if str(node.config_file) in process.cmdline() else None
+        return process if _runs(process, node) else None
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, OverflowError) as error:
@@ -51,6 +50,13 @@ def find(node: Node) -> psutil.Process | None:
     except psutil.Error as error:
         log.info("%s: %s", node.name, error)
         return None
+
+
+def _runs(process: psutil.Process, node: Node) -> bool:
+    """Whether it runs the server, or is about to: it has no command line for a moment after it was started, nor has a
+    zombie."""
+    command = process.cmdline()
+    return str(node.config_file) in command if command else process.status() != psutil.STATUS_ZOMBIE
 
 
 def _began(process: psutil.Process) -> float:

@@ -47,6 +47,15 @@ def test_server_is_found_until_it_has_ended(node, started):
     assert processes.find(node) is None
 
 
+def test_server_is_found_while_it_has_no_command_line_yet(node, started, monkeypatch):
+    process = started(SLEEP)
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda _self: [])
+    assert processes.find(node).pid == process.pid
+    process.kill()
+    wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+    assert processes.find(node) is None  # nor has a zombie one
+
+
 def test_pid_that_another_process_has_by_now_is_not_the_server(node, started):
     process = started(SLEEP)
     data = json.loads(node.pid_file.read_text())
