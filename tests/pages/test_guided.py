@@ -7,6 +7,7 @@ import pytest
 from tests.pages import page
 from tests.pages.guided import OFFSET, Guided
 from tests.pages.states import MASTER, SLAVE
+from tests.support.wait import wait_until
 
 ONE_BLOCK = "# Look\n\n```bash\necho 1,000 bytes on 2 disks\n```\n\n```text\n{}\n```\n"
 EDIT = "# Edit\n\nIn the file `/etc/rocketmq/a.properties` set\n\n```properties\nkey=2\nnew=3\n```\n"
@@ -29,8 +30,8 @@ def test_each_host_has_its_own_address_files_processes_and_home(guided):
     assert walk.tool(MASTER, "cat /data/x /etc/rocketmq/x ~/x").split() == [MASTER] * 3
     walk.tool(MASTER, "echo both >/backup/x; sleep 1234 >/dev/null 2>&1 &")
     assert walk.tool(SLAVE, "cat /backup/x").strip() == "both"
+    wait_until(lambda: ["sleep", "1234"] in [process.cmdline() for process in walk.hosts[MASTER].processes()])
     assert "sleep 1234" in walk.tool(MASTER, "ps ax") and "sleep 1234" not in walk.tool(SLAVE, "ps ax")
-    assert ["sleep", "1234"] in [process.cmdline() for process in walk.hosts[MASTER].processes()]
 
 
 def test_a_cable_is_pulled_and_plugged(guided):
