@@ -1,4 +1,5 @@
 """The broker and its name servers: who is told what, and when."""
+import re
 import threading
 
 import pytest
@@ -161,7 +162,9 @@ def test_silent_name_server_delays_the_others_no_longer_than_the_timeout(tmp_pat
     for timeout_ms in (500, 5_000, 50_000):  # as long as it takes the other one to answer
         results = controller.broker_outer_api.register_broker_all("c", "a:1", "n", 0, "h:2", registration, [], False,
                                                                   timeout_ms, False)
-        assert f"registerBroker Exception, {name_servers[0].address}: no answer within {timeout_ms} ms" in caplog.text
+        # by the registration's deadline or by the request's, whichever thread is faster
+        assert re.search(rf"registerBroker Exception, {name_servers[0].address}: (no answer within {timeout_ms} ms"
+                         rf"|wait response .*timeout, {timeout_ms}\(ms\))", caplog.text)
         if results:
             break
     assert [result.masterAddr for result in results] == ["127.0.0.1:10911"]

@@ -97,12 +97,18 @@ def test_new_leader_waits_for_the_leases_of_the_one_before(world):
     assert (master.id, three.notified[1:]) == (1, [])
 
 
-def test_new_leader_whom_the_master_follows_waits_for_no_lease_of_before(world):
-    master, two, three = world.three()
+def with_long_lease(world):
+    """1 is the master, 2 is in sync, 3 is not; they follow a new leader, whose leases outlast any pause."""
+    brokers = world.three()
     world.restart(maxLeaseMillis=LONG_MS)
-    for each in (master, two, three):
+    for each in brokers:
         each.connect_anew()
         each.beat(timeout_ms=LONG_MS)
+    return brokers
+
+
+def test_new_leader_whom_the_master_follows_waits_for_no_lease_of_before(world):
+    master, two, _three = with_long_lease(world)
     term = master.beat(timeout_ms=LONG_MS).fields["leaderTerm"]
     assert master.wait_notified(1)["masterBrokerId"] == "1", "who leads now is told at once"
     master.beat(timeout_ms=LONG_MS, leaderTerm=term)
@@ -111,11 +117,7 @@ def test_new_leader_whom_the_master_follows_waits_for_no_lease_of_before(world):
 
 
 def test_new_leader_switches_at_once_from_a_master_that_follows_it(world):
-    master, two, three = world.three()
-    world.restart(maxLeaseMillis=LONG_MS)
-    for each in (master, two, three):
-        each.connect_anew()
-        each.beat()
+    _master, two, _three = with_long_lease(world)
     assert two.elect(designate=True).code == code.SUCCESS, "it was asked since this controller leads"
 
 
@@ -178,7 +180,7 @@ def heartbeats(broker):
 
 
 def test_designated_master_takes_over_when_the_old_one_has_handed_over(world):
-    master, two, _three = world.three()
+    master, two, _three = with_long_lease(world)
     answer = two.elect(designate=True)
     assert answer.code == code.SUCCESS and answer.fields["masterBrokerId"] == "2"
     assert master.handovers[0].ext_fields == {"brokerId": "2", "timeoutMillis": "1000"}
@@ -234,7 +236,7 @@ def test_slaves_of_rocketmq_are_told_of_a_master_that_does_not_answer(world, mon
 
 
 def test_designated_master_is_not_elected_when_the_old_one_refuses(world):
-    master, two, three = world.three()
+    master, two, three = with_long_lease(world)
     master.hand_over_code = code.SYSTEM_ERROR
     answer = two.elect(designate=True)
     assert answer.code == code.CONTROLLER_ELECT_MASTER_FAILED and "did not hand over" in answer.remark

@@ -331,7 +331,5 @@ class TopApp(App[None]):
 
     def action_pause(self) -> None:
         """Let everything stand, or go on."""
-        self._poller.paused = not self._poller.paused
-        if not self._poller.paused:
-            self._poller.wakeup()
+        self._poller.pause(not self._poller.paused)
         self.refresh_view()

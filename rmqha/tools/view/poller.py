@@ -29,7 +29,7 @@ class ViewPoller(ServiceThread):
         self.join_time_ms = 2_000
         self.history = history
         self.interval_s = max(MIN_INTERVAL_S, interval_s)
-        self.paused = False  # written by who looks; a flag is enough
+        self.paused = False  # written under _changed
         self.latest: Picture | None = None  # written by the service
         self.error = ""  # why there is nothing newer than `latest`; "" when all is well
         self._collector = collector
@@ -63,8 +63,18 @@ class ViewPoller(ServiceThread):
         if before is not None and before.groups_at_s != now.groups_at_s:
             self._groups_before = before
         made = picture(now, before, self._groups_before)
-        self.history.add(made)
-        self._before, self.latest = now, made
+        with self._changed:
+            if self.paused and self.latest is not None:
+                return  # asked for while this one was being made
+            self.history.add(made)
+            self._before, self.latest = now, made
+
+    def pause(self, paused: bool) -> None:
+        """Keep the latest picture, or go on. Once paused no other one appears."""
+        with self._changed:
+            self.paused = paused
+        if not paused:
+            self.wakeup()
 
     def wait_for_picture(self, timeout_s: float) -> Picture | None:
         """The latest; the first one is waited for, or the first error."""

@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from rmqha.broker.controller import replicas_manager
 from rmqha.broker.controller.controller_heartbeat import ControllerHeartbeat
 from rmqha.broker.controller.replicas_manager import ReplicasManager, Role, State
 from rmqha.broker.out.broker_outer_api import BrokerAnswerException
@@ -17,6 +18,8 @@ from rmqha.common.protocol.header.controller_headers import (
 from rmqha.remoting.exception import RemotingTimeoutException
 from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.controller.support import HERE, ME, OTHER, THERE, FakeHa, registered_manager
+
+LONG_MS = 600_000  # longer than a test takes
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def test_leader_that_is_followed_is_told_so_and_one_of_before_is_not_heard(make)
     lead(manager)
 
     def hear(address, term, asked_of, epoch=1, asked_ns=None):
-        answer = BrokerHeartbeatResponseHeader(ME, epoch, 3000, term)
+        answer = BrokerHeartbeatResponseHeader(ME, epoch, LONG_MS, term)
         return manager.told_by_leader(address, answer, asked_ns or time.monotonic_ns(), asked_of)
     before_ns = time.monotonic_ns()
     assert hear("one:1", 5, 0) and manager.heartbeat().leaderTerm == 5 and manager.lease.holds()
@@ -83,7 +86,7 @@ def test_a_role_that_is_told_before_a_replica_has_registered_waits_for_that(make
     told = RegisterBrokerToControllerResponseHeader(masterBrokerId=ME, masterAddress=HERE, masterEpoch=1,
                                                     syncStateSetEpoch=1)
     monkeypatch.setattr(manager.registration, "register", lambda *_: (told, SyncStateSet([ME], 1)))
-    monkeypatch.setattr(manager.api, "send_heartbeat", lambda *_: BrokerHeartbeatResponseHeader(ME, 1, 3000))
+    monkeypatch.setattr(manager.api, "send_heartbeat", lambda *_: BrokerHeartbeatResponseHeader(ME, 1, LONG_MS))
     monkeypatch.setattr(manager, "_update_addresses", lambda: addresses.append("updated"))
     assert manager._start_basic_service()
     assert [each[0] for each in ha(manager).told] == ["id", "listener", "master", "set"] and addresses == ["updated"]
@@ -130,38 +133,39 @@ def test_the_same_master_with_a_new_epoch_keeps_its_connections(make):
         ("master", 1), ("master again", 2), ("slave", 3), ("slave again", 4)]
 
 
-def test_only_the_leaders_word_for_this_epoch_grants_a_lease(make):
+def test_only_the_leaders_word_for_this_epoch_grants_a_lease(make, monkeypatch):
+    monkeypatch.setattr(replicas_manager, "_NEWS_MS", LONG_MS)
     manager = make()
-    beat(manager, ME, 1, 3000)  # before the role
+    beat(manager, ME, 1, LONG_MS)  # before the role
     assert not manager.lease.holds()
     lead(manager)
     assert not manager.lease.holds() and manager.may_register()  # it was elected just now
     manager._is_news_until_ns = 0
     beat(manager, ME, 1, 0)
     assert not manager.lease.holds() and not manager.may_register()
-    beat(manager, ME, 1, 3000)
+    beat(manager, ME, 1, LONG_MS)
     assert manager.lease.holds() and manager.may_register()
     assert ("lease",) in ha(manager).told
     beat(manager, OTHER, 2, 0)
     assert not manager.lease.holds() and not manager.may_register()
-    beat(manager, ME, 1, 3000)  # of a leader that knows nothing of that yet
+    beat(manager, ME, 1, LONG_MS)  # of a leader that knows nothing of that yet
     assert not manager.lease.holds()
 
 
 def test_a_lease_ends_with_the_role_and_with_a_connection(make):
     manager = make()
     lead(manager)
-    beat(manager, ME, 1, 3000)
+    beat(manager, ME, 1, LONG_MS)
     asked_ns = time.monotonic_ns()
     manager.api.remoting_client._before_close()
     assert not manager.lease.holds()
-    beat(manager, ME, 1, 3000, asked_ns)  # it was asked before
+    beat(manager, ME, 1, LONG_MS, asked_ns)  # it was asked before
     assert not manager.lease.holds()
-    beat(manager, ME, 1, 3000)
+    beat(manager, ME, 1, LONG_MS)
     assert manager.lease.holds()
     lead(manager, 2)
     assert not manager.lease.holds()
-    beat(manager, ME, 1, 3000)  # of the old epoch
+    beat(manager, ME, 1, LONG_MS)  # of the old epoch
     assert not manager.lease.holds()
 
 
@@ -287,7 +291,7 @@ def test_a_controller_of_rmqha_that_does_not_lead_is_not_taken_for_the_leader(ma
     manager = make()
     lead(manager)
     one, two = (ControllerHeartbeat(manager, address, number) for number, address in enumerate(("one:1", "two:2")))
-    answers = {"one:1": BrokerHeartbeatResponseHeader(ME, 1, 3000),
+    answers = {"one:1": BrokerHeartbeatResponseHeader(ME, 1, LONG_MS),
                "two:2": BrokerHeartbeatResponseHeader(leaseMillis=0)}
     asked: list[str] = []
 

@@ -48,9 +48,20 @@ def busy(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def scrape(busy):
-    """What it tells before any test adds to it."""
-    return Scrape(busy[1])
+def scraped(busy):
+    """What it tells before any test adds to it, and the rate of puts in that moment: samples are taken meanwhile."""
+    broker, port = busy
+    item = broker.controller.broker_stats_manager.get_stats_item(stats.TOPIC_PUT_NUMS, TOPIC)
+
+    def both():
+        window, found = item.get_stats_data_in_minute(), Scrape(port)
+        return (found, window) if item.get_stats_data_in_minute() == window else None
+    return wait_until(both, what="a scrape between two samples")
+
+
+@pytest.fixture(scope="module")
+def scrape(scraped):
+    return scraped[0]
 
 
 def test_counts_and_bytes_are_those_of_the_store(busy, scrape):
@@ -72,10 +83,8 @@ def test_topic_offset_is_the_sum_of_its_queues(scrape):
     assert scrape.value("rocketmq_topic_retry_offset", topic=f"%RETRY%{GROUP}") == 0
 
 
-def test_rates_are_those_of_the_last_minute(busy, scrape):
-    broker, _port = busy
-    item = broker.controller.broker_stats_manager.get_stats_item(stats.TOPIC_PUT_NUMS, TOPIC)
-    window = item.get_stats_data_in_minute()
+def test_rates_are_those_of_the_last_minute(busy, scraped):
+    (broker, _port), (scrape, window) = busy, scraped
     assert window.sum == 40 and scrape.value("rocketmq_producer_tps", topic=TOPIC) == pytest.approx(window.tps)
     assert scrape.value("rocketmq_producer_message_size", topic=TOPIC) == pytest.approx(
         window.tps * broker.store.get_max_phy_offset() / 40, rel=0.01)

@@ -113,15 +113,13 @@ def test_a_poller_shows_what_is_new_until_it_is_paused(cluster):
             first = poller.wait_for_picture(600)
             assert poller.wakeup() is None
             wait_until(lambda: poller.wakeup() or poller.latest is not first)
-            poller.paused = True
-            shown = [poller.latest]
-
-            def comes_to_rest() -> bool:
-                if poller.latest is not shown[-1]:
-                    shown.append(poller.latest)
-                poller.wakeup()
-                return len(shown) <= 2  # one was being made
-            stays(comes_to_rest, 500)
+            poller.pause(True)
+            still = poller.latest
+            stays(lambda: poller.wakeup() or poller.latest is still, 500)
+            poller._publish(collector.collect())  # one that was being made
+            assert poller.latest is still
+            poller.pause(False)
+            wait_until(lambda: poller.latest is not still)
         finally:
             poller.shutdown()
     assert history.line("log", cluster.master.address)
