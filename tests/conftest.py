@@ -110,10 +110,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Behind a test: the folder of one that has passed goes, for all of them are 2 GB. pytest's own way to that may
+    """After a test: the folder of one that has passed goes, for all of them are 2 GB. pytest's own way to that may
     take the folder of a run that begins meanwhile.
 
-    Behind the last test of a file: the CPU that the file took, and the end of the logs that it has set up.
+    After the last test of a file: the CPU that the file took, and the end of the logs that it has set up.
     """
     try:
         yield

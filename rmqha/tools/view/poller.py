@@ -70,7 +70,7 @@ class ViewPoller(ServiceThread):
             self._before, self.latest = now, made
 
     def pause(self, paused: bool) -> None:
-        """Keep the latest picture, or go on. Once paused no other one appears."""
+        """Keep the latest picture, or continue. Once paused no other one appears."""
         with self._changed:
             self.paused = paused
         if not paused:
