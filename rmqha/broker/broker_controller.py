@@ -96,6 +96,7 @@ _FIRST_SLAVE_SYNC_MS, _SLAVE_SYNC_MS = 3 * _SECOND_MS, 10 * _SECOND_MS
 # Differs: a slave that a controller may make the master at any time asks each 3 s; in 5.1.4 each 10 s, too
 _FIRST_CONTROLLED_SYNC_MS, _CONTROLLED_SYNC_MS = 200, 3 * _SECOND_MS
 _REGISTER_PATIENCE_S = 0.05
+_REGISTER_AGAIN_MS = (100, 200, 400, 800, 1600, 3200)  # waits after a start; 10 s after it begins the period
 _ADMIN_QUEUE_CAPACITY = 10_000  # Differs: the original's queue of admin requests has no end
 _MIN_HA_ADDRESS_LENGTH = 6  # a shorter haMasterAddress counts as none
 
@@ -372,6 +373,7 @@ class BrokerController:
             self.replicas_manager.start()
         self.register_broker_all(True, False, True)
         self._schedule_tasks()
+        self._register_again_soon()
         self.broker_stats_manager.start()
         self.is_started = True
 
@@ -634,6 +636,21 @@ class BrokerController:
 
     def _register_periodically(self) -> None:
         self.register_broker_all(True, False, self.broker_config.forceRegister)
+
+    def _register_again_soon(self, tries: int = 0) -> None:
+        # Differs: a broker whose name server is not up yet tries again 0.1 to 6.3 s after its own start; the original
+        # registers again after 10 s
+        if tries == len(_REGISTER_AGAIN_MS) or self._is_registered_everywhere():
+            return
+
+        def register() -> None:
+            self.register_broker_all(True, False, True)
+            self._register_again_soon(tries + 1)
+        self._scheduler.schedule(register, _REGISTER_AGAIN_MS[tries])
+
+    def _is_registered_everywhere(self) -> bool:
+        addresses = self.broker_outer_api.remoting_client.get_name_server_address_list() or []
+        return self.name_servers_registered >= len(addresses)
 
 
 def _fast_config(server_config: ServerConfig) -> ServerConfig:

@@ -19,6 +19,8 @@ _MQADMIN = re.compile(r"(?:bin/)?mqadmin (?!.*json)")  # with JSON all that is n
 _NO_COMMAND = re.compile(r"^The sub command \S+ not exist", re.MULTILINE)
 _PRINTS = re.compile(r"\bIt prints `([^`]+)`")
 _BOOTED = "boot success"
+_REGISTERS = re.compile(r"\bmqbroker .*-n ")
+_REGISTERED = re.compile(r"register broker\[\d+\]to name server \S+ OK")
 STOP_MS = BOOT_MS = 120_000
 
 
@@ -69,6 +71,8 @@ class Walk:
         if _BOOTED in block.prose:
             for name, done in self._started:
                 self.wait_for_boot(name, done)
+            if any(_REGISTERS.search(name) for name, _done in self._started):
+                self._wait_for_registration()
         first = block.text.split("\n", 1)[0]
         if block.language not in COMMANDS and self._take("exempt", first):
             return
@@ -89,6 +93,12 @@ class Walk:
     def wait_for_boot(name: str, done: Done) -> None:
         """Wait until a server that a command has started with & says that it is ready."""
         wait_until(lambda: _BOOTED in done.output_now(), BOOT_MS, f"{_BOOTED} of {name}")
+
+    def _wait_for_registration(self) -> None:
+        """Wait until the broker is registered: after its "boot success" when it started before its name server, and
+        before a reader has read on."""
+        log = self.machine.home / "logs" / "rocketmqlogs" / "broker.log"
+        wait_until(lambda: log.is_file() and _REGISTERED.search(log.read_text("utf-8")), BOOT_MS, "the registration")
 
     def _check_what_prose_shows(self, prose: str) -> None:
         """Fail where prose right below a block says "It prints `this`", and it did not."""

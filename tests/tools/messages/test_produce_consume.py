@@ -197,14 +197,20 @@ def test_the_consumers_of_a_group_share_its_queues(line, tmp_path):
     for output in outputs:
         with open(output, "wb") as stream:
             both.append(subprocess.Popen(start_as.command(command, ctrl_c=True), stdout=stream))
-    sent = []
+    rounds = 0
 
-    def has_each_some() -> bool:
-        sent.append(line.ok("produce", "-t", "Share", "-m", "x", "--count", 8))
-        return all(output.read_text() for output in outputs)
+    def is_shared_out() -> bool:
+        """Send a round of messages; whether each consumer prints some of it, and none is printed twice."""
+        nonlocal rounds
+        rounds += 1
+        line.ok("produce", "-t", "Share", "-m", f"x{rounds}", "--count", 8)
+
+        def printed() -> list[int]:
+            return [output.read_text().splitlines().count(f"x{rounds}") for output in outputs]
+        wait_until(lambda: sum(printed()) >= 8, what="all of it")
+        return all(printed()) and sum(printed()) == 8
     try:
-        wait_until(has_each_some, what="each takes its share")
-        wait_until(lambda: sum(output.read_text().count("x") for output in outputs) >= 8 * len(sent), what="all of it")
+        wait_until(is_shared_out, what="each takes its share")
         for process in both:
             process.send_signal(signal.SIGTERM)
             process.wait(240)
