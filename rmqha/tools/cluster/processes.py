@@ -19,6 +19,7 @@ log = logging.getLogger("RocketmqTools")
 
 _START_TOLERANCE_S = 2.0
 _LOOK_S = 0.05
+_EXEC_WAIT_S = 10  # a thread of the kernel never has a command line
 _KILL_WAIT_S = 10
 
 
@@ -53,10 +54,13 @@ def find(node: Node) -> psutil.Process | None:
 
 
 def _runs(process: psutil.Process, node: Node) -> bool:
-    """Whether it runs the server, or is about to: it has no command line for a moment after it was started, nor has a
-    zombie."""
-    command = process.cmdline()
-    return str(node.config_file) in command if command else process.status() != psutil.STATUS_ZOMBIE
+    """Whether it runs the server. Waits for its command line: it has none for a moment after it was started."""
+    deadline = time.monotonic() + _EXEC_WAIT_S
+    while not (command := process.cmdline()):
+        if process.status() == psutil.STATUS_ZOMBIE or time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_S)
+    return str(node.config_file) in command
 
 
 def _began(process: psutil.Process) -> float:

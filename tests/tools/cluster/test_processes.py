@@ -47,13 +47,26 @@ def test_server_is_found_until_it_has_ended(node, started):
     assert processes.find(node) is None
 
 
-def test_server_is_found_while_it_has_no_command_line_yet(node, started, monkeypatch):
+def test_server_is_found_when_it_has_its_command_line(node, started, monkeypatch):
     process = started(SLEEP)
+    cmdline, looks = psutil.Process.cmdline, []
+
+    def from_the_third_look_on(self: psutil.Process) -> list[str]:
+        looks.append(self.pid)
+        return cmdline(self) if len(looks) > 2 else []
+    monkeypatch.setattr(psutil.Process, "cmdline", from_the_third_look_on)
+    assert processes.find(node).pid == process.pid and len(looks) > 2
+
+
+def test_process_without_a_command_line_is_not_the_server(node, started, monkeypatch):
+    process = started(SLEEP)
+    monkeypatch.setattr(processes, "_EXEC_WAIT_S", 0.1)
     monkeypatch.setattr(psutil.Process, "cmdline", lambda _self: [])
-    assert processes.find(node).pid == process.pid
+    assert processes.find(node) is None  # as a thread of the kernel
+    monkeypatch.setattr(processes, "_EXEC_WAIT_S", 1e9)
     process.kill()
     wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
-    assert processes.find(node) is None  # nor has a zombie one
+    assert processes.find(node) is None
 
 
 def test_pid_that_another_process_has_by_now_is_not_the_server(node, started):
