@@ -27,7 +27,7 @@ MILLIS = (r"\b1[6-9]\d{11}\b", "<millis>")
 LETTERS = ("Qj", "Qr")  # Java's tool, rmqha's
 _OWN = re.compile(r"Q[jr]\b")
 _FRAMES = re.compile(r"^\t(at |\.\.\. \d+ more).*\n", re.MULTILINE)
-_UNTIL_MS = 60_000
+_UNTIL_MS = 15 * 60_000  # brokers show the sums of the last minute, and later those of whole ten minutes
 _ATTEMPTS = 3
 
 Tool = Callable[[list[str]], str]

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.tools import quickstart
+from rmqha.tools.cluster.node import ClusterError
 from rmqha.tools.local_cluster import LocalCluster
 from rmqha.tools.quickstart import Quickstart, StepFailed, shares
 from tests.support.sources import ROOT
@@ -82,9 +83,32 @@ def test_log_that_differs_is_a_failure(sent_two, monkeypatch):
 
 
 def test_message_that_is_not_safe_is_a_failure(sent_two):
-    result = SimpleNamespace(send_status=quickstart.SendStatus.SLAVE_NOT_AVAILABLE)
+    result = SimpleNamespace(send_status=quickstart.SendStatus.SLAVE_NOT_AVAILABLE, message_queue=None)
     sent_two._producer.send = lambda message, timeout_ms: result
     with pytest.raises(StepFailed, match="message 0 is SLAVE_NOT_AVAILABLE"):
+        sent_two._send()
+
+
+def test_message_that_its_slave_has_late_is_waited_for(sent_two, monkeypatch):
+    statuses = iter([quickstart.SendStatus.FLUSH_SLAVE_TIMEOUT, quickstart.SendStatus.SEND_OK])
+    sent_two._producer.send = lambda message, timeout_ms: SimpleNamespace(
+        send_status=next(statuses), message_queue=SimpleNamespace(brokerName="broker-b"))
+    lags, asked = iter([700, 700, 0]), []
+
+    def lag(_self, master, slave):
+        asked.append((master.broker_name, slave.broker_name))
+        return next(lags)
+    monkeypatch.setattr(Quickstart, "_lag", lag)
+    assert sent_two._send().endswith("; 2 to broker-b; 1 FLUSH_SLAVE_TIMEOUT, on the slave a moment later")
+    assert asked == [("broker-b", "broker-b")] * 3
+
+
+def test_message_that_its_slave_never_has_is_a_failure(sent_two, monkeypatch):
+    sent_two._producer.send = lambda message, timeout_ms: SimpleNamespace(
+        send_status=quickstart.SendStatus.FLUSH_SLAVE_TIMEOUT, message_queue=SimpleNamespace(brokerName="broker-b"))
+    monkeypatch.setattr(Quickstart, "_lag", lambda _self, _master, _slave: 700)
+    monkeypatch.setattr(quickstart, "WAIT_S", 0)
+    with pytest.raises(ClusterError, match="waited 0 s in vain for: broker-b's slave to have it"):
         sent_two._send()
 
 
