@@ -26,7 +26,8 @@ OF_A_MOMENT = {
     "brokerVersion", "brokerVersionDesc", "commitLogDirCapacity", "commitLogDiskRatio", "consumeQueueDiskRatio",
     "earliestMessageTimeStamp", "getMessageEntireTimeMax", "putMessageEntireTimeMax", "remainHowManyDataToFlush",
     "runtime", "getFoundTps", "getMissTps", "getTotalTps", "getTransferedTps", "putTps",
-    "pageCacheLockTimeMills", "putMessageDistributeTime", "startAcceptSendRequestTimeStamp",
+    "pageCacheLockTimeMills", "putLatency99", "putLatency999",
+    "putMessageDistributeTime", "startAcceptSendRequestTimeStamp",
 }
 VERSION = (r"V4_9_[78]", "V4_9_x")
 METRICS = (r'("\w*(?:[nN]ormalInTps|[nN]ormalOutTps|DiskRatio|messageAverageSize)"): [^,\n]*', r"\1: <moment>")

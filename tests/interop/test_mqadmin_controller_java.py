@@ -136,12 +136,21 @@ def test_rmqha_shows_checks_and_switches_both(stage: Stage):
     wait_until(lambda: stage.in_sync() == 2, _WAIT_MS, "both in sync again")
 
 
+def elected(tool: Tool, controller: str) -> tuple[dict, dict, str] | None:
+    """Elect the other replica: the state before, that replica, and what is printed. None when a busy host keeps the
+    replica out of the set, or the answer away."""
+    before = sync_state([controller], NAME)
+    others = [each for each in before["inSyncReplicas"] if each["brokerId"] != before["masterBrokerId"]]
+    if not others:
+        return None
+    printed = tool("electMaster", "-a", controller, "-b", str(others[0]["brokerId"]), "-bn", NAME, "-c", CLUSTER)
+    return (before, others[0], printed) if printed else None
+
+
 def test_both_tools_elect_a_master_and_clean_a_replica(expendable: Stage, java_tool: Tool):
     controller = expendable.controller.address
     for tool in (java_tool, ours):
-        before = sync_state([controller], NAME)
-        other = next(each for each in before["inSyncReplicas"] if each["brokerId"] != before["masterBrokerId"])
-        printed = tool("electMaster", "-a", controller, "-b", str(other["brokerId"]), "-bn", NAME, "-c", CLUSTER)
+        before, other, printed = wait_until(lambda tool=tool: elected(tool, controller), _WAIT_MS, "an elected master")
         head, _, members = printed.partition("#SyncStateSetEpoch")
         assert head == (f"\n#ClusterName\t{CLUSTER}\n#BrokerName\t{NAME}\n#BrokerMasterAddr\t{other['brokerAddress']}"
                         f"\n#MasterEpoch\t{before['masterEpoch'] + 1}\n")

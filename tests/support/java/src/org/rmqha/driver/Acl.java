@@ -41,6 +41,7 @@ final class Acl {
         producer.setNamesrvAddr(command.getString("namesrv"));
         producer.setInstanceName("acl-" + command.getIntValue("id"));
         producer.setRetryTimesWhenSendFailed(0);
+        producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         producer.start();
         JSONArray results = new JSONArray();
         try {

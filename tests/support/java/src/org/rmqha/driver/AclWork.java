@@ -86,6 +86,7 @@ final class AclWork {
         TransactionMQProducer producer = new TransactionMQProducer("work-producers", producers);
         producer.setNamesrvAddr(command.getString("namesrv"));
         producer.setInstanceName("work-producer-" + command.getIntValue("id"));
+        producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
@@ -134,6 +135,8 @@ final class AclWork {
         DefaultMQProducer asker = new DefaultMQProducer("work-askers", producers);
         replier.setInstanceName("work-replier-" + command.getIntValue("id"));
         asker.setInstanceName("work-asker-" + command.getIntValue("id"));
+        replier.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
+        asker.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         replier.setNamesrvAddr(command.getString("namesrv"));
         asker.setNamesrvAddr(command.getString("namesrv"));
         DefaultMQPushConsumer consumer = consumer("askGroup", "AskTopic");

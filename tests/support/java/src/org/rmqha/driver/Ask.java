@@ -50,6 +50,7 @@ final class Ask {
         DefaultMQProducer producer = new DefaultMQProducer(command.getString("group") + "-" + group);
         producer.setNamesrvAddr(command.getString("namesrv"));
         producer.setInstanceName(command.getString("group") + "-" + instance);
+        producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         return producer;
     }
 

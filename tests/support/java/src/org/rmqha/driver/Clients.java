@@ -46,7 +46,7 @@ final class Clients {
         DefaultMQProducer producer = producer(command);
         producer.setNamesrvAddr(command.getString("namesrv"));
         producer.setInstanceName("send-" + command.getInteger("id"));
-        producer.setSendMsgTimeout(20_000);
+        producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         producer.setCompressMsgBodyOverHowmuch(command.containsKey("compressOver") ? command.getIntValue("compressOver") : 1 << 30);
         producer.start();
         JSONArray ids = new JSONArray();

@@ -19,6 +19,9 @@ public final class Driver {
     private static final PrintStream OUT = System.out;
     private static final Object ADMIN_LOCK = new Object();
 
+    /** For sends that are to succeed, however busy the host is. */
+    static final int SEND_TIMEOUT_MS = 120_000;
+
     /** Something that a command says before it is done. */
     interface Progress {
         void at(int count);

@@ -42,7 +42,7 @@ final class Mixed {
         TransactionMQProducer producer = new TransactionMQProducer(command.getString("group"));
         producer.setNamesrvAddr(command.getString("namesrv"));
         producer.setRetryTimesWhenSendFailed(0);
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         producer.setHeartbeatBrokerInterval(1000); // the broker asks only who has told it of itself
         producer.setTransactionListener(new Outcomes(late));
         producer.start();
