@@ -236,7 +236,8 @@ CASES = [
     ),
     case(
         "statsAll",
-        Command("statsAll -n {n} -t Orders", until="             12             12", shown=False),
+        Command("statsAll -n {n} -t Orders", until="             12             12", shown=False,
+                until_ms=720_000),  # those of the last minute, and later those of whole ten minutes
         Command("statsAll -n {n} -t Orders", sort=True, masks=(RATES,)),
         Command("statsAll -n {n}", sort=True, masks=(RATES,)),
         Command("statsAll -n {n} -a", sort=True, masks=(RATES,)),

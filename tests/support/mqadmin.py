@@ -27,7 +27,7 @@ MILLIS = (r"\b1[6-9]\d{11}\b", "<millis>")
 LETTERS = ("Qj", "Qr")  # Java's tool, rmqha's
 _OWN = re.compile(r"Q[jr]\b")
 _FRAMES = re.compile(r"^\t(at |\.\.\. \d+ more).*\n", re.MULTILINE)
-_UNTIL_MS = 15 * 60_000  # brokers show the sums of the last minute, and later those of whole ten minutes
+_UNTIL_MS = 60_000
 _ATTEMPTS = 3
 
 Tool = Callable[[list[str]], str]
@@ -38,15 +38,16 @@ class Command:
     """A command line and what of its output counts.
 
     `masks`: (pattern, replacement) over the output; `sort`: Java prints the lines as a hash table has them;
-    `until`: the command is repeated until this pattern is in its output; `file`: JSON file in {dir} that belongs to the
-    output; `look`: what the output becomes before it is compared; `shown=False`: nothing is compared; `keep`: (name,
-    pattern), whose group is what later lines get for {name}.
+    `until`: the command is repeated until this pattern is in its output, for `until_ms` at most; `file`: JSON file in
+    {dir} that belongs to the output; `look`: what the output becomes before it is compared; `shown=False`: nothing is
+    compared; `keep`: (name, pattern), whose group is what later lines get for {name}.
     """
 
     line: str
     masks: tuple[tuple[str, str], ...] = ()
     sort: bool = False
     until: str | None = None
+    until_ms: int = _UNTIL_MS
     file: str | None = None
     look: Callable[[str], str] | None = None
     shown: bool = True
@@ -147,7 +148,7 @@ def _asked(command: Command, ask: Callable[[], str]) -> str:
         seen[0] = ask()
         return re.search(command.until, seen[0]) is not None
     try:
-        wait_until(asked, _UNTIL_MS, f"{command.until!r} in the output of {command.line}")
+        wait_until(asked, command.until_ms, f"{command.until!r} in the output of {command.line}")
     except AssertionError as late:
         raise _NotYet(f"{late}:\n{seen[0]}") from None
     return seen[0]
