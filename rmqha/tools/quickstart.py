@@ -180,7 +180,7 @@ class Quickstart:
         for number in range(self._messages):
             key = f"order-{number}"
             result = self._producer.send(Message(TOPIC, b"%d apples" % number, tags="fruit", keys=key), TIMEOUT_MS)
-            broker_name = result.message_queue.brokerName if result.message_queue is not None else ""
+            broker_name = result.message_queue.brokerName
             if result.send_status is SendStatus.FLUSH_SLAVE_TIMEOUT:  # on a busy host
                 late += 1
                 self._wait_for_slave(broker_name)

@@ -83,7 +83,8 @@ def test_log_that_differs_is_a_failure(sent_two, monkeypatch):
 
 
 def test_message_that_is_not_safe_is_a_failure(sent_two):
-    result = SimpleNamespace(send_status=quickstart.SendStatus.SLAVE_NOT_AVAILABLE, message_queue=None)
+    result = SimpleNamespace(send_status=quickstart.SendStatus.SLAVE_NOT_AVAILABLE,
+                             message_queue=SimpleNamespace(brokerName="broker-a"))
     sent_two._producer.send = lambda message, timeout_ms: result
     with pytest.raises(StepFailed, match="message 0 is SLAVE_NOT_AVAILABLE"):
         sent_two._send()
