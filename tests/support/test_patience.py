@@ -1,8 +1,11 @@
-"""Requests of tests wait; those of a test about times do not."""
+"""Requests of tests wait, and so do servers of theirs; those of a test about times do not."""
+import ast
+
 import pytest
 
 from rmqha.remoting.remoting_client import RemotingClient
-from tests.support.patience import _waiting, be_patient
+from tests.support.patience import DEADLINES, _waiting, be_patient, patient
+from tests.support.sources import modules
 
 
 @pytest.mark.parametrize("is_patient, asked_ms, waited_ms", [
@@ -18,3 +21,28 @@ def test_clients_wait():
     be_patient()
     assert RemotingClient.invoke_sync.waits and RemotingClient.invoke_async.waits
     assert not hasattr(RemotingClient.invoke_sync.__wrapped__, "waits")
+
+
+@pytest.mark.parametrize("name, constant", DEADLINES)
+def test_deadlines_are_long_unless_a_test_is_about_times(name, constant):
+    module = pytest.importorskip(name, exc_type=ImportError)
+    be_patient(False)
+    own = getattr(module, constant)
+    assert 0 < own < patient(constant)
+    be_patient()
+    assert getattr(module, constant) == patient(constant)
+
+
+def test_two_minutes_in_each_unit():
+    assert [patient(name) for name in ("A_S", "A_MS", "A_MILLIS", "A_NS")] == [120, 120_000, 120_000, 120 * 10 ** 9]
+
+
+@pytest.mark.parametrize("name, constant", DEADLINES)
+def test_a_deadline_is_read_each_time(name, constant):
+    functions = [node for node in ast.walk(modules()[name.replace(".", "/") + ".py"])
+                 if isinstance(node, ast.FunctionDef)]
+    inside = [each for node in functions for part in node.body for each in ast.walk(part)]
+    defaults = [each for node in functions for default in (*node.args.defaults, *node.args.kw_defaults) if default
+                for each in ast.walk(default)]
+    assert constant in {each.id for each in inside if isinstance(each, ast.Name)}
+    assert constant not in {each.id for each in defaults if isinstance(each, ast.Name)}
