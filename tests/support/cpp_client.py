@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -120,12 +121,18 @@ def receive(command: dict) -> dict:
 
 
 def main() -> None:
-    """Serve one command. The process ends without the library's destructors, which may hang."""
-    command = json.loads(sys.stdin.read())
-    answer = {"send": send, "transact": transact, "receive": receive}[command["cmd"]](command)
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+    """Serve one command. The process ends without the library's destructors, which may hang; after an error, too."""
+    code = 1
+    try:
+        command = json.loads(sys.stdin.read())
+        answer = {"send": send, "transact": transact, "receive": receive}[command["cmd"]](command)
+        sys.stdout.write("\n" + json.dumps(answer) + "\n")
+        code = 0
+    except Exception:
+        traceback.print_exc()
     sys.stdout.flush()
-    os._exit(0)
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
