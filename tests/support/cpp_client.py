@@ -13,6 +13,8 @@ import threading
 import traceback
 from pathlib import Path
 
+from tests.support.wait import wait_until
+
 _ROOT = Path(__file__).resolve().parents[2]
 _DEADLINE_S = 75
 
@@ -55,6 +57,23 @@ def _message(topic: str, one: dict):
     return message
 
 
+def _sent(send, *given):
+    """What `send(*given)` returns. While another thread of the client connects to the broker, a send gives up at once.
+
+    It says then that there is no route, though it has just been told one; nothing was sent, so it is tried again.
+    """
+    from rocketmq.exceptions import ProducerException
+
+    def attempt():
+        try:
+            return send(*given)
+        except ProducerException as error:
+            if "No route info of this topic" not in str(error):
+                raise
+            return None
+    return wait_until(attempt, _DEADLINE_S * 1000, "a connection of the C++ client")
+
+
 def send(command: dict) -> dict:
     """`messages` to `topic`, with `shardingKey` in order: [status, id, queue offset] each."""
     from rocketmq.client import Producer
@@ -65,9 +84,9 @@ def send(command: dict) -> dict:
     for one in command["messages"]:
         message = _message(command["topic"], one)
         if "shardingKey" in one:
-            result = producer.send_orderly_with_sharding_key(message, one["shardingKey"])
+            result = _sent(producer.send_orderly_with_sharding_key, message, one["shardingKey"])
         else:
-            result = producer.send_sync(message)
+            result = _sent(producer.send_sync, message)
         results.append([result.status.name, result.msg_id, result.offset])
         message.destroy()
     producer.shutdown()
@@ -86,7 +105,7 @@ def transact(command: dict) -> dict:
     producer.start()
     results = []
     for one in command["messages"]:
-        result = producer.send_message_in_transaction(_message(command["topic"], one), decide)
+        result = _sent(producer.send_message_in_transaction, _message(command["topic"], one), decide)
         results.append([result.status.name, result.msg_id, result.offset])
     producer.shutdown()
     return {"results": results}
