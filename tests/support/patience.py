@@ -12,7 +12,7 @@ from typing import Any
 _MODULE = "rmqha.remoting.remoting_client"
 _SET_BY_TESTS_MS = 1000
 _PATIENT_MS = 120_000
-_UNITS_PER_S = {"_S": 1, "_MS": 1000, "_MILLIS": 1000, "_NS": 1_000_000_000}
+_UNITS_PER_S = {"S": 1, "MS": 1000, "MILLIS": 1000, "NS": 1_000_000_000}
 DEADLINES = (
     ("rmqha.common.metrics.pages", "TIME_LIMIT_S"),
     ("rmqha.remoting.http_port", "MAX_CONNECTION_S"),
@@ -49,14 +49,14 @@ def be_patient(is_on: bool = True) -> None:
             setattr(module.RemotingClient, name, _waiting(getattr(module.RemotingClient, name)))
 
 
+def is_patient() -> bool:
+    """Whether they are long now."""
+    return _is_patient
+
+
 def patient(constant: str) -> int:
     """Two minutes in the unit that the name of a constant ends with."""
-    return _PATIENT_MS * _UNITS_PER_S["_" + constant.rsplit("_", 1)[1]] // 1000
-
-
-def is_patient() -> bool:
-    """Whether they do."""
-    return _is_patient
+    return _PATIENT_MS * _UNITS_PER_S[constant.rsplit("_", 1)[1]] // 1000
 
 
 def _waiting(invoke: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,6 @@
 import random
 import struct
 import threading
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -23,8 +22,7 @@ def slave():
         yield store
 
 
-@contextmanager
-def heartbeats(peer, offset: int):
+def heartbeats_until_closed(peer, offset: int) -> None:
     """As a master that has nothing more to send."""
     stop = threading.Event()
 
@@ -37,7 +35,7 @@ def heartbeats(peer, offset: int):
     beating = threading.Thread(target=beat, daemon=True)
     beating.start()
     try:
-        yield
+        assert peer.is_closed(120)
     finally:
         stop.set()
         beating.join()
@@ -62,16 +60,15 @@ def test_what_has_no_end_is_fetched_again_and_then_told(slave, damaged):
         while client.verify_failures < 2:  # a connection whose heartbeats came too late ends without a judgement
             with master.accept() as peer:
                 peer.send(damaged(good))
-                with heartbeats(peer, len(good)):
-                    assert peer.is_closed(120)
+                heartbeats_until_closed(peer, len(good))
+        slave.message_store_config.haHousekeepingInterval = 20_000  # for the next connection: it brings no heartbeats
         wait_until(lambda: client.state is HAConnectionState.DIVERGED)
         assert slave.get_max_phy_offset() == 0 and client.verify_failures == 2
         assert "has an end that does not come" in client.last_error
         with master.accept() as peer:
             peer.send_frame(0, good)
-            with heartbeats(peer, len(good)):
-                wait_until(lambda: slave.log() == good)
-                wait_until(lambda: client.state is HAConnectionState.TRANSFER)
+            wait_until(lambda: slave.log() == good)
+            wait_until(lambda: client.state is HAConnectionState.TRANSFER)
 
 
 def test_bytes_that_go_on_coming_are_no_stall(monkeypatch):
