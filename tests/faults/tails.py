@@ -34,7 +34,7 @@ class Tail(Fault):
         torn = self._tear()
         pair.master.start(BOOT_MS)
         pair.slave.start(BOOT_MS)
-        pair.senders.go()
+        pair.senders.go(1)  # all of them would overwrite the whole records before they are paused
         pair.senders.wait_for_more(rng.randint(1, 3), BOOT_MS)
         pair.senders.pause()
         pair.master.kill()
