@@ -2,12 +2,12 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rmqha.store.config.message_store_config import BrokerRole
+from tests.support import patience
 from tests.support.in_process import running_name_server, start_broker
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until
@@ -75,7 +75,7 @@ def test_program_prints_what_it_should(name, namesrv, tmp_path):
 def check_output(name: str, namesrv: str, tmp_path: Path) -> str:
     """What a program prints, which is what it should."""
     environment = {**os.environ, "NAMESRV_ADDR": namesrv, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run([sys.executable, str(EXAMPLES / name)], cwd=tmp_path, env=environment, text=True,
+    result = subprocess.run(patience.command([EXAMPLES / name]), cwd=tmp_path, env=environment, text=True,
                             capture_output=True, timeout=600, check=False)
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(PRINTED[name], result.stdout), result.stdout

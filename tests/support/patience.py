@@ -3,10 +3,15 @@
 A client gives a broker three to six seconds to answer, a broker a page of metrics eight. Where other programs have the
 cores for that long, the request of a test would fail, or its answer lack a part, and nothing that the test is about. A
 time of less than a second is what a test has set itself; a test marked `own_timeouts` is about longer ones.
+
+    python -m tests.support.patience PROGRAM|-m MODULE|-c CODE ...    as Python runs it, with requests that wait
 """
 import functools
+import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 _MODULE = "rmqha.remoting.remoting_client"
@@ -49,6 +54,11 @@ def be_patient(is_on: bool = True) -> None:
             setattr(module.RemotingClient, name, _waiting(getattr(module.RemotingClient, name)))
 
 
+def command(words: Iterable[object]) -> list[str]:
+    """The command `python words`, whose requests wait; for a client that a test starts. It must find `tests`."""
+    return [sys.executable, "-m", __name__, *map(str, words)]
+
+
 def is_patient() -> bool:
     """Whether they are long now."""
     return _is_patient
@@ -67,3 +77,22 @@ def _waiting(invoke: Callable[..., Any]) -> Callable[..., Any]:
         return invoke(self, addr, request, timeout_ms, *more)
     waits.waits = True
     return waits
+
+
+def _run(words: list[str]) -> None:
+    """As `python words` does."""
+    import_module(_MODULE)
+    be_patient()
+    if words[0] == "-m":
+        sys.argv = words[1:]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    elif words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv, sys.path[0] = words, str(Path(words[0]).resolve().parent)
+        runpy.run_path(words[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    _run(sys.argv[1:])

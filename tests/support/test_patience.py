@@ -1,11 +1,13 @@
 """Requests of tests wait, and so do servers of theirs; those of a test about times do not."""
 import ast
+import os
+import subprocess
 
 import pytest
 
 from rmqha.remoting.remoting_client import RemotingClient
-from tests.support.patience import DEADLINES, _waiting, be_patient, patient
-from tests.support.sources import modules
+from tests.support.patience import DEADLINES, _waiting, be_patient, command, patient
+from tests.support.sources import ROOT, modules
 
 
 @pytest.mark.parametrize("is_patient, asked_ms, waited_ms", [
@@ -46,3 +48,26 @@ def test_a_deadline_is_read_each_time(name, constant):
                 for each in ast.walk(default)]
     assert constant in {each.id for each in inside if isinstance(each, ast.Name)}
     assert constant not in {each.id for each in defaults if isinstance(each, ast.Name)}
+
+
+CODE = """
+import sys
+from rmqha.remoting.remoting_client import RemotingClient
+print(__name__, sys.argv[1:], RemotingClient.invoke_sync.waits)
+"""
+
+
+@pytest.mark.parametrize("how", ["code", "file", "module"])
+def test_a_client_in_a_process_of_its_own_waits(how, tmp_path):
+    (tmp_path / "beside.py").write_text("")
+    (tmp_path / "program.py").write_text(CODE + ("import beside" if how == "file" else ""))
+    words = {"code": ["-c", CODE], "file": [tmp_path / "program.py"], "module": ["-m", "program"]}[how]
+    path = os.pathsep.join([str(ROOT), *([str(tmp_path)] if how == "module" else [])])
+    done = subprocess.run(command([*words, "-c", 1]), env={**os.environ, "PYTHONPATH": path}, capture_output=True,
+                          text=True, timeout=600)
+    assert (done.stdout, done.stderr, done.returncode) == ("__main__ ['-c', '1'] True\n", "", 0)
+
+
+def test_how_a_client_ends_is_how_its_process_ends():
+    done = subprocess.run(command(["-c", "raise SystemExit(7)"]), cwd=ROOT, timeout=600)
+    assert done.returncode == 7

@@ -3,7 +3,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -29,7 +28,7 @@ from rmqha.tools.command.mq_admin_startup import main0
 from rmqha.tools.command.output import Row
 from rmqha.tools.monitor.monitor_listener import DefaultMonitorListener
 from rmqha.tools.monitor.monitor_service import MonitorConfig, MonitorService
-from tests.support import start_as
+from tests.support import patience, start_as
 from tests.support.in_process import running_name_server
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
@@ -276,9 +275,9 @@ def test_the_monitor_tells_how_far_groups_are_behind_and_what_they_lost(asked):
 
 def test_monitoring_ends_when_the_user_interrupts_it(asked, tmp_path):
     process = subprocess.Popen(
-        start_as.command([sys.executable, "-m", "rmqha.tools.command.mq_admin_startup", "startMonitoring", "-n",
-                          asked[0]], ctrl_c=True), cwd=ROOT, env={**os.environ, "HOME": str(tmp_path)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        start_as.command(patience.command(["-m", "rmqha.tools.command.mq_admin_startup", "startMonitoring", "-n",
+                                           asked[0]]), ctrl_c=True),
+        cwd=ROOT, env={**os.environ, "HOME": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         with RawClient(asked[1]) as client:
             code, group = request_code.GET_CONSUMER_CONNECTION_LIST, "__MONITOR_CONSUMER"

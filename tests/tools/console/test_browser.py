@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.common.extras import how_to_install
-from tests.support import start_as
+from tests.support import patience, start_as
 from tests.support.browser import Browser, needs_browser
 from tests.tools.console.conftest import EVIL, GROUP, TOPIC
 
@@ -22,8 +22,8 @@ TOKEN = "token-for-tests-only"
 def start(namesrv: str, *arguments: str) -> tuple[subprocess.Popen, str]:
     """The command, and what it printed until it served."""
     process = subprocess.Popen(
-        start_as.command([sys.executable, "-m", "rmqha.tools.rmqha_command", "console", "-n", namesrv, "--port", "0",
-                          "-i", "1", *arguments], ctrl_c=True),
+        start_as.command(patience.command(["-m", "rmqha.tools.rmqha_command", "console", "-n", namesrv, "--port", 0,
+                                           "-i", 1, *arguments]), ctrl_c=True),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1", "RMQHA_CONSOLE_TOKEN": TOKEN, "ROCKETMQ_HOME": "/nowhere"})
     told = ""

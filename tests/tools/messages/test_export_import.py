@@ -5,7 +5,6 @@ import os
 import random
 import stat
 import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 
@@ -23,6 +22,7 @@ from rmqha.tools.dialect.exit_codes import CannotAnswerError
 from rmqha.tools.messages.export_file import NOT_CARRIED, Exported
 from rmqha.tools.messages.import_ import runs, target_queues
 from tests.store.support import wait_dispatched
+from tests.support import patience
 from tests.support.in_process import running_name_server
 from tests.tools.conftest import broker_at
 from tests.tools.messages.conftest import Line
@@ -326,8 +326,8 @@ def test_an_export_to_the_output_of_a_process(line, source, tmp_path):
     (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
     with open(tmp_path / "log", "a") as log:
         print("before", file=log, flush=True)
-        subprocess.run([sys.executable, "-m", "rmqha.tools.rmqha_command", "export", "-t", source, "--force",
-                        str(tmp_path / "stdout"), "-n", line.namesrv], stdout=log, check=True, timeout=600)
+        subprocess.run(patience.command(["-m", "rmqha.tools.rmqha_command", "export", "-t", source, "--force",
+                                         tmp_path / "stdout", "-n", line.namesrv]), stdout=log, check=True, timeout=600)
     rows = (tmp_path / "log").read_text("utf-8").splitlines()
     assert (tmp_path / "stdout").is_symlink() and rows[0] == "before" and len(rows) == 96
     assert json.loads(rows[-1]) == {"end": True, "messages": 93}

@@ -3,13 +3,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 
 from rmqha.tools.messages import produce, queue_feed
 from rmqha.tools.store.output import counted
-from tests.support import start_as
+from tests.support import patience, start_as
 from tests.support.wait import lasting, wait_until
 
 yaml = pytest.importorskip("yaml")
@@ -60,7 +59,7 @@ def test_properties_of_nothing_are_refused(line):
 
 def process_of(line, *arguments, **streams):
     """A command in a process of its own, for signals and for input that does not end."""
-    words = [sys.executable, "-m", "rmqha.tools.rmqha_command", *map(str, arguments), "-n", line.namesrv]
+    words = patience.command(["-m", "rmqha.tools.rmqha_command", *arguments, "-n", line.namesrv])
     return subprocess.Popen(start_as.command(words, ctrl_c=True), stdin=subprocess.PIPE, stderr=subprocess.PIPE,
                             **streams)
 
@@ -190,8 +189,8 @@ def test_a_group_goes_on_where_it_was(line):
 def test_the_consumers_of_a_group_share_its_queues(line, tmp_path):
     line.ok("produce", "-t", "Share", "-m", "first")
     line.ok("consume", "-t", "Share", "-g", "Shared", "--count", 1)
-    command = [sys.executable, "-m", "rmqha.tools.rmqha_command", "consume", "-t", "Share", "-g", "Shared", "--timeout",
-               "600", "-f", "%s\\n", "-n", line.namesrv]
+    command = patience.command(["-m", "rmqha.tools.rmqha_command", "consume", "-t", "Share", "-g", "Shared",
+                                "--timeout", 600, "-f", "%s\\n", "-n", line.namesrv])
     outputs = [tmp_path / "one", tmp_path / "other"]
     both = []
     for output in outputs:
@@ -276,8 +275,8 @@ def test_tail_follows_until_it_is_interrupted(line, tmp_path):
     line.ok("produce", "-t", "Tail", "-m", "before")
     out = tmp_path / "out"
     with open(out, "wb") as stream, subprocess.Popen(
-            start_as.command([sys.executable, "-m", "rmqha.tools.rmqha_command", "tail", "-t", "Tail", "--from", "-1",
-                              "-f", "%s\\n", "-n", line.namesrv], ctrl_c=True),
+            start_as.command(patience.command(["-m", "rmqha.tools.rmqha_command", "tail", "-t", "Tail", "--from", "-1",
+                                               "-f", "%s\\n", "-n", line.namesrv]), ctrl_c=True),
             stdout=stream, stderr=subprocess.PIPE, env={**os.environ}) as process:
         try:
             wait_until(lambda: out.read_text() == "before\n", 60_000, "what was there")
