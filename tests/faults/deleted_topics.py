@@ -131,6 +131,7 @@ class DeletedTopics:
     # What has to hold.
 
     def _check(self, deep: bool) -> None:
+        self.master.wait_until_dispatched()
         queues = read_queues(self.master)
         expected = self.load.of_generation(self.load.generation)
         self.checked += len(expected)

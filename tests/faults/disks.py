@@ -9,11 +9,9 @@ from tests.faults import images, network, preloads
 from tests.faults.fault import Fault
 from tests.faults.pair import BOOT_MS, Pair
 from tests.faults.power import Power
+from tests.faults.senders import SENDERS
 from tests.faults.verdict import Violation
 from tests.support.wait import wait_until
-
-_ARRIVED_S = 4.0  # answers whose fsync was before the failed one have arrived by then, those that wait for a slave too
-_QUIET_S = 0.5
 
 
 def _free_bytes(folder: Path) -> int:
@@ -46,9 +44,10 @@ class Sync(Power):
             return self._slow()
         self._trigger.touch()
         wait_until(lambda: not self._trigger.exists(), 60_000, "an fsync of the log")
-        time.sleep(_ARRIVED_S)
+        pair.senders.pause()  # answers whose fsync was before the failed one have arrived then
         before = pair.senders.snapshot()
-        time.sleep(_QUIET_S)
+        pair.senders.go()
+        pair.senders.wait_for_answers(SENDERS, BOOT_MS)
         more = len(set(pair.senders.snapshot()) - set(before))
         if more:
             raise Violation(f"A: {more} messages are acknowledged after a failed fsync")

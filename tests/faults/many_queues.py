@@ -93,6 +93,7 @@ class ManyQueues:
         self.killed[who] += 1
         self.load.wait_for_more(1000)
         self.load.pause()
+        self.master.wait_until_dispatched()
         sent = self.load.acknowledged[self._checked:]
         self.check(self.master, sent)
         self._checked += len(sent)

@@ -66,6 +66,15 @@ class Broker(BrokerNode):
         """SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
+    def wait_until_dispatched(self, timeout_ms: int = 60_000) -> None:
+        """Until all of the log is in the queues of a broker of ours that is sent nothing: it acknowledges earlier."""
+        def is_dispatched() -> bool:
+            with RawClient(self.address) as client:
+                answer = client.request(GET_BROKER_RUNTIME_INFO)
+            return answer.code == 0 and json.loads(answer.body)["table"]["dispatchBehindBytes"] == "0"
+        wait_until(is_dispatched, timeout_ms, f"all of the log of the {self.base_name} is in its queues")
+
+
 
 def _target(descriptor: Path) -> str | None:
     """What a descriptor of another process refers to; None when it was closed meanwhile."""

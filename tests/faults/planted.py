@@ -17,6 +17,7 @@ from rmqha.common.completable import Completable
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.flush_services import FlushCommitLogService
+from rmqha.store.ha import master_connection
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.ha_connection import ReadSocketService
 from rmqha.store.ha.ha_transfer import FrameDecoder
@@ -26,6 +27,7 @@ from tests.faults.pair_points import ARM, OF_MASTER, OF_SLAVE
 from tests.faults.points import Trap
 
 _LATE_S = 0.05
+_WRITE_LATE_S = 0.5  # longer than another takes to become the master
 _FLUSH_LATE_S = 0.3
 
 
@@ -77,7 +79,7 @@ def ack_before_write() -> None:
 
     def write_late(store):
         while True:
-            time.sleep(_LATE_S)
+            time.sleep(_WRITE_LATE_S)
             with lock:
                 for offset, data in pending:
                     append(store, offset, data, 0, len(data))
@@ -152,6 +154,8 @@ def lone_record_in_pieces() -> None:
         assert config.haVerifyRecords and config.haScrubEnable
         config.haVerifyRecords = config.haScrubEnable = False
         start(self)
+    assert master_connection._STREAM_SIZE > 1
+    master_connection._STREAM_SIZE = 1  # else only a record right behind many bytes is expected to come in pieces
     FrameDecoder.take_record, DefaultMessageStore.start = take_wherever, start_unchecked
 
 

@@ -17,6 +17,7 @@ def test_acknowledged_messages_of_all_queues_are_there_behind_kills(tmp_path):
 def test_a_message_that_is_missing_is_found(tmp_path):
     with ManyQueues(tmp_path, 5, 4, seed=1) as life:
         life.load.pause()
+        life.master.wait_until_dispatched()
         life.check(life.master, life.load.acknowledged)
         one = life.load.acknowledged[3]
         for other in (one._replace(body=b"another"), one._replace(queue_offset=1 << 40)):

@@ -31,6 +31,8 @@ OF_A_MOMENT = {
 }
 VERSION = (r"V4_9_[78]", "V4_9_x")
 METRICS = (r'("\w*(?:[nN]ormalInTps|[nN]ormalOutTps|DiskRatio|messageAverageSize)"): [^,\n]*', r"\1: <moment>")
+# Rows of both groups have those of the last minute, and later those of whole ten minutes; a tick may lie between them.
+_COUNTED = {"until": r"(?s)(?: {13}12 {13}12\b.*){2}", "until_ms": 720_000}
 RATES = (r"\d+\.\d\d(?= )", "<rate>")
 
 
@@ -236,11 +238,10 @@ CASES = [
     ),
     case(
         "statsAll",
-        Command("statsAll -n {n} -t Orders", until="             12             12", shown=False,
-                until_ms=720_000),  # those of the last minute, and later those of whole ten minutes
-        Command("statsAll -n {n} -t Orders", sort=True, masks=(RATES,)),
-        Command("statsAll -n {n}", sort=True, masks=(RATES,)),
-        Command("statsAll -n {n} -a", sort=True, masks=(RATES,)),
+        Command("statsAll -n {n} -t Orders", shown=False, **_COUNTED),
+        Command("statsAll -n {n} -t Orders", sort=True, masks=(RATES,), **_COUNTED),
+        Command("statsAll -n {n}", sort=True, masks=(RATES,), **_COUNTED),
+        Command("statsAll -n {n} -a", sort=True, masks=(RATES,), **_COUNTED),
     ),
     case(
         "resetOffsets",

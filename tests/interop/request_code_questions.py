@@ -41,7 +41,7 @@ def java_consumer(servers: Servers, driver: JavaDriver) -> Iterator[Asked]:
     """The official push consumer, in the driver's JVM."""
     with _filled(servers, driver) as (broker, message_id):
         namesrv = servers.namesrv.address
-        job = driver.start_consume(namesrv, LOAD, GROUP, deadline_ms=LONG_MS)
+        job = driver.start_consume(namesrv, LOAD, GROUP)
         job.wait_progress(0)
         client_id = _client_id(broker)
         taken: list[int] = []

@@ -34,7 +34,7 @@ def replicas(make_broker, make_namesrv, controller, tmp_path):
         for number, kind in enumerate(kinds):
             store = tmp_path / f"replica{number}" / "store"
             made.append(make_broker(kind, namesrv, f"replica{number}", **broker_keys(
-                store, [controller.address], registerNameServerPeriod=10_000)))
+                store, [controller.address], registerNameServerPeriod=10_000, slaveTimeout=20_000)))
             wait_in_sync(controller, number + 1)
         return made
     return make
@@ -42,7 +42,7 @@ def replicas(make_broker, make_namesrv, controller, tmp_path):
 
 def state(controller: ControllerNode) -> dict:
     """What the controller says of the brokers."""
-    return sync_state([controller.address], BROKER) or {}
+    return sync_state([controller.address], BROKER, 60) or {}
 
 
 def wait_in_sync(controller: ControllerNode, count: int) -> dict:
@@ -59,10 +59,11 @@ def master_of(brokers: list[BrokerNode], controller: ControllerNode) -> BrokerNo
 
 
 def first_acknowledgement_s(brokers: list[BrokerNode], begin: float) -> float:
-    """Ask all until one acknowledges; how long behind `begin`."""
+    """Ask all until one acknowledges; how long behind `begin`. A slave that acknowledges late is waited for: a message
+    that is sent again is stored twice."""
     def acknowledges(broker: BrokerNode) -> bool:
         try:
-            with RawClient(broker.address, 2) as client:
+            with RawClient(broker.address) as client:
                 return client.send_message_once(TOPIC, b"first").code == 0
         except (OSError, EOFError):
             return False

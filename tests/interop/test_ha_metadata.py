@@ -18,11 +18,11 @@ COUNT = 200
 
 def table(broker: BrokerNode, file: str, key: str) -> dict:
     """A table of one of the broker's config files; empty while there is none."""
-    path = broker.store / "config" / file
-    if not path.exists():
+    text = broker.config_text(file)
+    if not text:
         return {}
     # fastjson writes numbers as keys without quotes
-    return json.loads(re.sub(r"([{,]\s*)(\d+)(\s*:)", r'\1"\2"\3', path.read_text("utf-8")))[key]
+    return json.loads(re.sub(r"([{,]\s*)(\d+)(\s*:)", r'\1"\2"\3', text))[key]
 
 
 def offsets(broker: BrokerNode) -> dict:

@@ -158,11 +158,17 @@ def javas(module_nodes: list, tmp_path_factory, java_driver) -> dict[str, tuple[
     shutil.copytree(broker.store, folder / "stopped")
     stores = {"stopped": (folder / "stopped", visible(sent))}
     broker.shared_jvm = False  # it is killed
+    broker.properties["transactionCheckInterval"] = 3_600_000  # and writes nothing by itself at that moment
     at_host(broker, "java", HOSTS[0])
     more = descriptions(50_000, transactions=False, delays=(), count=60)
     send(java_driver, broker, more)
     expected = visible(sent + more)
     check_read(java_driver.read_mixed(broker.namesrv, TOPIC, "reader-2", len(expected)), expected, "java")
+    store_compare.wait_dispatched(broker.store)
+    by_key = keys_of(expected)
+    last = max(by_key, key=lambda key: max(by_key[key]))
+    wait_until(lambda: java_driver.query_keys(broker.namesrv, TOPIC, [last])[0], 60_000,
+               "the last message in the index")
     broker.kill()
     assert (broker.store / "abort").exists()
     stores["killed"] = broker.store, expected

@@ -59,7 +59,7 @@ def send_over_a_slave_kill(driver: JavaDriver, namesrv: str, load: Workload, sla
 @pytest.mark.parametrize("master_kind, slave_kind", pairs(("java", "rmqha"), ("rmqha", "java"), ("rmqha", "rmqha")))
 def test_slave_holds_what_the_master_wrote(master_kind, slave_kind, role, make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv(master_kind).address
-    master = make_broker(master_kind, namesrv, "master", shared_jvm=True, brokerRole=role, slaveTimeout=10_000)
+    master = make_broker(master_kind, namesrv, "master", shared_jvm=True, brokerRole=role)
     known = master.ha_address if role == "ASYNC_MASTER" else None  # else the name server's answer tells it
     slave = make_broker(slave_kind, namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=known)
     master.wait_for_slave()
@@ -78,6 +78,5 @@ def test_slave_holds_what_the_master_wrote(master_kind, slave_kind, role, make_n
 
     assert wait_until_equal(master, slave) == primers + COUNT
     assert len(store_compare.segments(slave.commit_log)) >= SEGMENTS
-    topics = slave.store / "config" / "topics.json"
-    wait_until(lambda: topics.exists() and f'"{TOPIC}"' in topics.read_text("utf-8"), 60_000, "the topic on the slave")
+    wait_until(lambda: f'"{TOPIC}"' in slave.config_text("topics.json"), 60_000, "the topic on the slave")
     assert_all_read(java_driver.pull(namesrv, load, broker_id=1), load)

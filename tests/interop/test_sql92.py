@@ -93,8 +93,7 @@ def test_consumers_get_the_same_messages_also_through_the_bit_maps(brokers, java
 
 def kept_filters(broker) -> dict | None:
     """The table in the broker's file, once the consumer is in it: a broker saves it each 10 s, when empty as well."""
-    file = broker.store / "config" / "consumerFilter.json"
-    table = json.loads(file.read_text()) if file.exists() else {"filterDataByTopic": {}}
+    table = json.loads(broker.config_text("consumerFilter.json") or '{"filterDataByTopic": {}}')
     groups = table["filterDataByTopic"].get(TOPIC, {"groupFilterData": {}})["groupFilterData"]
     return table if "sql-push" in groups else None
 

@@ -1,5 +1,6 @@
 """Traces, namespaces and compression between the official client and rmqha's, at rmqha's broker and at the real one."""
 import re
+import threading
 
 import pytest
 
@@ -46,10 +47,12 @@ class Always(TransactionListener):
 def receive(broker: BrokerNode, topic: str, group: str, until: int, fail_first: int = 0, **options) -> list[MessageExt]:
     """What rmqha's push consumer gets of a topic; the first `fail_first` are refused."""
     seen: list[MessageExt] = []
+    lock = threading.Lock()  # makes one of the listeners the one that is over `fail_first`
 
     def listener(messages):
-        seen.extend(messages)
-        return Status.CONSUME_SUCCESS if len(seen) > fail_first else Status.RECONSUME_LATER
+        with lock:
+            seen.extend(messages)
+            return Status.CONSUME_SUCCESS if len(seen) > fail_first else Status.RECONSUME_LATER
 
     consumer = DefaultMQPushConsumer(group, broker.namesrv, listener, **options)
     consumer.consume_from_where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

@@ -179,8 +179,10 @@ def wait_same_end(one: Replica, other: Replica) -> None:
     """Until both logs end at the same offset, and everything is dispatched."""
     wait_until(lambda: one.state().max == other.state().max, TIMEOUT_MS, f"{one.name} and {other.name} end alike")
     for replica in (one, other):
-        wait_until(lambda: replica.state().behind <= 0 and replica.state().confirm == one.state().max, TIMEOUT_MS,
-                   f"{replica.name} dispatches all: {replica.state()}")
+        def has_all(replica: Replica = replica) -> bool:
+            now = replica.state()  # once: it is behind what is confirmed at that moment
+            return now.behind <= 0 and now.confirm == one.state().max
+        wait_until(has_all, TIMEOUT_MS, f"{replica.name} dispatches all: {replica.state()}")
 
 
 def log_bytes(replica: Replica, start: int, end: int) -> bytes:

@@ -112,6 +112,13 @@ class BrokerNode(ServerProcess):
         """Size of a commit log file."""
         return int(self.properties["mappedFileSizeCommitLog"])
 
+    def config_text(self, name: str) -> str:
+        """A table that the broker keeps, as text; empty while there is none, as for a moment while Java replaces it."""
+        try:
+            return (self.store / "config" / name).read_text("utf-8")
+        except FileNotFoundError:
+            return ""
+
     def slaves_connected(self) -> int:
         """Established connections that others hold to this broker's HA port."""
         process = psutil.Process(self.pid)

@@ -20,7 +20,7 @@ NAMES = ("broker-a", "a/b", "broker ä 名", ".", "..", "", "leader", "x" * 255)
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory, module_nodes):
     require_etcd()
-    node = EtcdNode(tmp_path_factory.mktemp("etcd"))
+    node = EtcdNode(tmp_path_factory.mktemp("etcd"), sync=False)  # a disk may take longer than a lease
     module_nodes.append(node)
     return node.start()
 

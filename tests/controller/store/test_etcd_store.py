@@ -49,7 +49,7 @@ MS = 1_000_000
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory, module_nodes):
     require_etcd()
-    node = EtcdNode(tmp_path_factory.mktemp("etcd"))
+    node = EtcdNode(tmp_path_factory.mktemp("etcd"), sync=False)  # a disk may take longer than a lease
     module_nodes.append(node)
     return node.start()
 
@@ -72,8 +72,8 @@ def put(store, epoch, name="broker-a"):
 
 
 def raw(config):
-    """A client, for what is done behind the controllers' back."""
-    return EtcdClient(etcd_store._settings(config))
+    """A client, for what is done behind the controllers' back; its requests wait longer than those of a lease's end."""
+    return EtcdClient(etcd_store._settings(replace(config, etcdLeaseSeconds=LONG_LEASE_S)))
 
 
 def key(config, name):
@@ -193,7 +193,7 @@ def test_whether_it_leads_is_asked_once_for_all_that_wait(config, monkeypatch):
         wait_until(lambda: store.leads)
         leadership, asked = store._leadership, []
         _stop_services(store)
-        client = EtcdClient(etcd_store._settings(config))
+        client = raw(config)
         monkeypatch.setattr(leadership._client, "transaction",
                             lambda *args: at_least(0.2) or asked.append(1) or client.transaction(*args))
         since_ns = time.monotonic_ns()

@@ -39,6 +39,7 @@ final class Acl {
     static JSONObject send(JSONObject command) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("acl-producer", hook(command));
         producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         producer.setInstanceName("acl-" + command.getIntValue("id"));
         producer.setRetryTimesWhenSendFailed(0);
         producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
@@ -67,6 +68,7 @@ final class Acl {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"), hook(command),
             new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         consumer.setInstanceName("acl-" + command.getIntValue("id"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(command.getString("topic"), "*");

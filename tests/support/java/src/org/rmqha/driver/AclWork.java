@@ -85,6 +85,7 @@ final class AclWork {
     private void send() throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer("work-producers", producers);
         producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         producer.setInstanceName("work-producer-" + command.getIntValue("id"));
         producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         producer.setTransactionListener(new TransactionListener() {
@@ -114,6 +115,7 @@ final class AclWork {
         Set<String> bodies = new TreeSet<>();
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("liteGroup", consumers);
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         consumer.setInstanceName("work-lite-" + command.getIntValue("id"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe("WorkTopic", "*");
@@ -138,7 +140,9 @@ final class AclWork {
         replier.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         asker.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         replier.setNamesrvAddr(command.getString("namesrv"));
+        replier.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         asker.setNamesrvAddr(command.getString("namesrv"));
+        asker.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         DefaultMQPushConsumer consumer = consumer("askGroup", "AskTopic");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             try {
@@ -163,6 +167,7 @@ final class AclWork {
     private DefaultMQPushConsumer consumer(String group, String topic) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, consumers, new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         consumer.setInstanceName(group + "-" + command.getIntValue("id"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeMessageBatchMaxSize(1);

@@ -23,6 +23,7 @@ final class Ask {
         DefaultMQProducer replier = producer(command, "repliers", "replier");
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
@@ -49,6 +50,7 @@ final class Ask {
     private static DefaultMQProducer producer(JSONObject command, String group, String instance) {
         DefaultMQProducer producer = new DefaultMQProducer(command.getString("group") + "-" + group);
         producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         producer.setInstanceName(command.getString("group") + "-" + instance);
         producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         return producer;

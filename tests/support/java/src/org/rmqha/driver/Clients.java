@@ -45,6 +45,7 @@ final class Clients {
     static JSONObject send(JSONObject command) throws Exception {
         DefaultMQProducer producer = producer(command);
         producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         producer.setInstanceName("send-" + command.getInteger("id"));
         producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         producer.setCompressMsgBodyOverHowmuch(command.containsKey("compressOver") ? command.getIntValue("compressOver") : 1 << 30);
@@ -110,6 +111,7 @@ final class Clients {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("namespace"), command.getString("group"),
             null, new AllocateMessageQueueAveragely(), command.getBooleanValue("trace"), command.getString("traceTopic"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         consumer.setInstanceName("receive-" + command.getInteger("id"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(command.getString("topic"), command.containsKey("expression") ? command.getString("expression") : "*");

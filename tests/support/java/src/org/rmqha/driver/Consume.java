@@ -21,6 +21,7 @@ final class Consume {
         CountDownLatch all = new CountDownLatch(1);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);

@@ -23,6 +23,7 @@ final class Drain {
         CountDownLatch all = new CountDownLatch(1);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPullBatchSize(command.getIntValue("pullBatch"));
         consumer.subscribe(command.getString("topic"), "*");

@@ -22,6 +22,9 @@ public final class Driver {
     /** For sends that are to succeed, however busy the host is. */
     static final int SEND_TIMEOUT_MS = 120_000;
 
+    /** For all other requests of clients: routes, heartbeats and what a consumer asks a broker at its start. */
+    static final int CALL_TIMEOUT_MS = 30_000;
+
     /** Something that a command says before it is done. */
     interface Progress {
         void at(int count);

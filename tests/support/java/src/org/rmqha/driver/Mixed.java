@@ -10,6 +10,8 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -41,10 +43,13 @@ final class Mixed {
             .filter(one -> "late".equals(((JSONObject) one).getString(TRANSACTION))).count());
         TransactionMQProducer producer = new TransactionMQProducer(command.getString("group"));
         producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         producer.setRetryTimesWhenSendFailed(0);
         producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         producer.setHeartbeatBrokerInterval(1000); // the broker asks only who has told it of itself
         producer.setTransactionListener(new Outcomes(late));
+        ExecutorService checks = Executors.newSingleThreadExecutor();
+        producer.setExecutorService(checks);
         producer.start();
         JSONArray results = new JSONArray();
         try {
@@ -56,9 +61,12 @@ final class Mixed {
                 throw new IllegalStateException("the broker did not ask for " + late.getCount() + " late transactions");
             }
             if (descriptions.stream().anyMatch(one -> ((JSONObject) one).containsKey(TRANSACTION))) {
+                checks.shutdown();
+                checks.awaitTermination(command.getLongValue("deadlineMs"), TimeUnit.MILLISECONDS);
                 Thread.sleep(500); // the last answers to the broker are one-way
             }
         } finally {
+            checks.shutdown();
             producer.shutdown();
         }
         return new JSONObject().fluentPut("results", results);
@@ -140,9 +148,10 @@ final class Mixed {
             if (!"late".equals(message.getUserProperty(TRANSACTION))) {
                 return LocalTransactionState.UNKNOW;
             }
-            if (asked.add(message.getUserProperty("index"))) {
-                late.countDown();
+            if (!asked.add(message.getUserProperty("index"))) {
+                return LocalTransactionState.UNKNOW; // committed already, and a second time it would be stored again
             }
+            late.countDown();
             return LocalTransactionState.COMMIT_MESSAGE;
         }
     }
@@ -153,6 +162,7 @@ final class Mixed {
         CountDownLatch all = new CountDownLatch(command.getIntValue("until"));
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(command.getString("topic"), command.getString("expression"));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {

@@ -24,6 +24,8 @@ final class Pull {
         Checks checks = new Checks(command);
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.getString("group"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        consumer.setConsumerPullTimeoutMillis(Driver.SEND_TIMEOUT_MS);
         consumer.start();
         try {
             PullAPIWrapper wrapper = consumer.getDefaultMQPullConsumerImpl().getPullAPIWrapper();
@@ -63,6 +65,7 @@ final class Pull {
     static JSONObject queryKey(JSONObject command) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.getString("group"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         consumer.start();
         try {
             JSONArray found = new JSONArray();

@@ -28,6 +28,8 @@ final class Select {
     static JSONObject pull(JSONObject command) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.getString("group"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        consumer.setConsumerPullTimeoutMillis(Driver.SEND_TIMEOUT_MS);
         consumer.start();
         JSONArray found = new JSONArray();
         try {
@@ -71,6 +73,7 @@ final class Select {
         CountDownLatch all = new CountDownLatch(command.getIntValue("until"));
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(command.getString("topic"), MessageSelector.bySql(command.getString("expression")));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
