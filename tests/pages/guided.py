@@ -4,6 +4,7 @@ A scenario takes the blocks of a page in their order and says of each at which h
 edited; a block that nobody took fails it, and so does a block under another heading than the scenario's. Commands are
 typed as they stand: servers each in a terminal of their own, `--watch` until it shows what the page shows.
 """
+import contextlib
 import os
 import pty
 import re
@@ -123,7 +124,8 @@ class Running:
         """Send a signal, unless it has ended, and wait for the end."""
         if self._process.poll() is None:
             for process in psutil.Process(self._process.pid).children(recursive=True):
-                process.send_signal(number)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
         try:
             wait_until(lambda: self._process.poll() is not None, what=f"the end after {signal.Signals(number).name}")
         except AssertionError as late:

@@ -124,7 +124,7 @@ class Host:
     def processes(self) -> list[psutil.Process]:
         """Return what runs there, whoever has started it."""
         here = _namespace(self._first)
-        return [psutil.Process(number) for number in psutil.pids() if here and _namespace(number) == here]
+        return [each for each in psutil.process_iter() if here and _namespace(each.pid) == here]
 
     def close(self) -> None:
         """End it, with all that runs there."""

@@ -101,7 +101,8 @@ class State:
         found = servers(self.walk.hosts[at], what)
         assert found, f"{at}: nothing runs that has {what!r} in its command line"
         for process in found:
-            process.send_signal(number)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
         wait_until(lambda: not servers(self.walk.hosts[at], what), LIMIT_MS, f"{what} at {at} has ended")
 
 

@@ -18,6 +18,7 @@ from rmqha.pipeline.spark_errors import first_line, told_by_spark, told_by_task
 from tests.pipeline.test_pipeline_command import run, store  # noqa: F401, fixtures
 from tests.support import start_as
 from tests.support.ports import free_port
+from tests.support.processes import has_ended
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until
 
@@ -161,7 +162,7 @@ def test_an_interrupt_at_the_start_ends_it_and_leaves_no_jvm(tmp_path):
     process.send_signal(signal.SIGINT)
     out, said = process.communicate(timeout=600)  # a JVM that lives would hold the pipes
     assert (process.returncode, out, said) == (130, "", "interrupted\n")
-    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+    wait_until(lambda: all(has_ended(child.pid) for child in children), 60_000, "the end of the JVM")
 
 
 class Master:

@@ -11,6 +11,14 @@ from tests.support.wait import wait_until
 _TAIL_BYTES = 6000
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended, also one that is not reaped."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 class ServerProcess:
     """One command that can be started again and again; stdout and stderr are appended to `<folder>/<name>.out`.
 

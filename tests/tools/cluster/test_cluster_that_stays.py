@@ -21,6 +21,7 @@ from rmqha.tools.cluster.processes import find
 from rmqha.tools.local_cluster import LocalCluster
 from rmqha.tools.quickstart import find_conf
 from tests.support import start_as
+from tests.support.processes import has_ended
 from tests.support.wait import wait_until
 from tests.tools.cluster.support import command, environment, nodes, rmqha
 
@@ -83,7 +84,7 @@ def test_cluster_goes_on_comes_back_with_its_data_and_is_deleted(home):
 
     assert rmqha(home, "down").stdout.splitlines() == ["broker-a-s stopped", "broker-a stopped", "namesrv stopped"]
     assert {node["state"] for node in nodes(home, code=1).values()} == {"stopped"}
-    assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in again.values())
+    assert all(map(has_ended, again.values()))
     moved = home / "elsewhere"
     shutil.move(folder, moved)
     rmqha(home, "up", "--dir", moved, "--wait")
