@@ -1,14 +1,19 @@
 package org.apache.rocketmq.test.base;
 
+import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.test.client.rmq.RMQAsyncSendProducer;
+import org.apache.rocketmq.test.client.rmq.RMQBroadCastConsumer;
 import org.apache.rocketmq.test.client.rmq.RMQNormalConsumer;
 import org.apache.rocketmq.test.client.rmq.RMQNormalProducer;
 import org.apache.rocketmq.test.client.rmq.RMQTransactionalProducer;
@@ -35,8 +40,10 @@ public class BaseConf {
     protected static int waitTime = 5; // seconds
     protected static int consumeTime; // milliseconds
     protected static boolean debug = false;
-    protected static List<Object> mqClients = new ArrayList<>();
+    protected static List<Object> mqClients = new Clients(); // tests of broadcasting add theirs by themselves
 
+    private static final int QUEUES_TIMEOUT_MS = 60_000;
+    private static final int SEND_TIMEOUT_MS = 120_000; // an error of a busy host is none of the servers
     private static final int QUEUES = 8, TOPIC_ATTEMPTS = 6; // an attempt takes 5 s when the topic does not appear
     private static final ConcurrentLinkedQueue<String> FAILED_SENDS = new ConcurrentLinkedQueue<>();
 
@@ -168,16 +175,50 @@ public class BaseConf {
         }
     }
 
+    /**
+     * Waits for the queues of a broadcasting consumer: it begins at the ends that they have when it gets them, and the
+     * tests send at once.
+     */
+    private static final class Clients extends ArrayList<Object> {
+        @Override
+        public boolean add(Object client) {
+            if (client instanceof RMQBroadCastConsumer) {
+                waitForQueues((RMQBroadCastConsumer) client);
+            }
+            return super.add(client);
+        }
+
+        private static void waitForQueues(RMQBroadCastConsumer client) {
+            try {
+                Field field = RMQNormalConsumer.class.getDeclaredField("consumer");
+                field.setAccessible(true);
+                RebalanceImpl given = ((DefaultMQPushConsumer) field.get(client)).getDefaultMQPushConsumerImpl().getRebalanceImpl();
+                for (int wait = 0; wait < QUEUES_TIMEOUT_MS / 10 && !hasAll(given, client.getTopic()); wait++) {
+                    Thread.sleep(10);
+                }
+            } catch (ReflectiveOperationException | InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+
+        private static boolean hasAll(RebalanceImpl given, String topic) {
+            Set<MessageQueue> queues = given.getTopicSubscribeInfoTable().get(topic);
+            return queues != null && given.getProcessQueueTable().keySet().containsAll(queues);
+        }
+    }
+
     /** Says which sends failed; some tests end while a thread still sends, and that is nobody's fault. */
     private static final class Producer extends RMQNormalProducer {
         private volatile boolean ended;
 
         Producer(String namesrv, String topic, boolean tls) {
             super(namesrv, topic, tls);
+            getProducer().setSendMsgTimeout(SEND_TIMEOUT_MS);
         }
 
         Producer(String namesrv, String topic, String group, String instance) {
             super(namesrv, topic, group, instance);
+            getProducer().setSendMsgTimeout(SEND_TIMEOUT_MS);
         }
 
         @Override
