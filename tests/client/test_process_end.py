@@ -7,7 +7,7 @@ from rmqha.client.common.lifecycle import Lifecycle
 from tests.support import patience
 from tests.support.sources import ROOT
 
-LIMIT_S = 300
+LIMIT_S = 120
 CLIENTS = {
     "DefaultMQProducer": "DefaultMQProducer('end', ADDRESS)",
     "DefaultMQProducer, traced": "DefaultMQProducer('end', ADDRESS, enable_msg_trace=True)",

@@ -106,18 +106,12 @@ class ManyQueues:
         self.load.pause()
         wait_until(lambda: self.slave.log_end() == self.master.log_end(), _EQUAL_MS, "the slave has the whole log")
         for broker in (self.master, self.slave):
-            wait_until(lambda: self._is_dispatched(broker), _EQUAL_MS, f"the {broker.base_name} has its queues")
+            broker.wait_until_dispatched(_EQUAL_MS)
             self.check(broker, self.load.acknowledged)
             broker.stop(_STOP_S)
         store_compare.compare_commit_logs(self.master.commit_log, self.slave.commit_log)
         store_compare.check_consume_queues(self.master.store)
         return store_compare.compare_consume_queues(self.master.store, self.slave.store)
-
-    def _is_dispatched(self, broker: Broker) -> bool:
-        """Whether the last message of the log is in its queue: records are dispatched in their order."""
-        last = max(self.load.acknowledged[-10_000:], key=lambda sent: sent.queue_offset)
-        with RawClient(broker.address) as client:
-            return client.max_offset(*self.load.place(last.queue_id)) > last.queue_offset
 
     def check(self, broker: Broker, expected: Iterable[Sent]) -> None:
         """A consumer gets each message from its queue, at its offset."""

@@ -51,10 +51,13 @@ class Broker(BrokerNode):
         """Where its log ends: from the files, or the original's own word."""
         if self.ends_by_its_files:
             return store_compare.log_end(self.commit_log)
+        return int(self._runtime_info()["commitLogMaxOffset"])
+
+    def _runtime_info(self) -> dict[str, str]:
         with RawClient(self.address) as client:
             # within its first second the original fails here: it has no sample of its statistics yet
             answer = wait_until(lambda: _good(client.request(GET_BROKER_RUNTIME_INFO)), 60_000, "runtime information")
-        return int(json.loads(answer.body)["table"]["commitLogMaxOffset"])
+        return json.loads(answer.body)["table"]
 
     def freeze(self) -> None:
         """SIGSTOP, until the kernel says that all threads stand."""
@@ -68,12 +71,8 @@ class Broker(BrokerNode):
 
     def wait_until_dispatched(self, timeout_ms: int = 60_000) -> None:
         """Until all of the log is in the queues of a broker of ours that is sent nothing: it acknowledges earlier."""
-        def is_dispatched() -> bool:
-            with RawClient(self.address) as client:
-                answer = client.request(GET_BROKER_RUNTIME_INFO)
-            return answer.code == 0 and json.loads(answer.body)["table"]["dispatchBehindBytes"] == "0"
-        wait_until(is_dispatched, timeout_ms, f"all of the log of the {self.base_name} is in its queues")
-
+        wait_until(lambda: self._runtime_info()["dispatchBehindBytes"] == "0", timeout_ms,
+                   f"all of the log of the {self.base_name} is in its queues")
 
 
 def _target(descriptor: Path) -> str | None:

@@ -42,7 +42,7 @@ def replicas(make_broker, make_namesrv, controller, tmp_path):
 
 def state(controller: ControllerNode) -> dict:
     """What the controller says of the brokers."""
-    return sync_state([controller.address], BROKER, 60) or {}
+    return sync_state([controller.address], BROKER) or {}
 
 
 def wait_in_sync(controller: ControllerNode, count: int) -> dict:

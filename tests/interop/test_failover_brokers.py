@@ -36,7 +36,7 @@ class Replicas:
 
     def state(self) -> dict:
         """What the controller says; {} when it says nothing."""
-        return sync_state([self.controller.address], NAME, 60) or {}
+        return sync_state([self.controller.address], NAME) or {}
 
     def ids(self) -> dict[str, int]:
         """Broker id by address, of all."""

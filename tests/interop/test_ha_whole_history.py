@@ -54,8 +54,7 @@ def test_new_slave_holds_the_whole_log_of_a_java_master(filled, make_broker, jav
     count = store_compare.wait_dispatched(master.store)
     wait_until(lambda: store_compare.unit_count(slave.store) == count, 60_000, f"{count} units on the slave")
     assert store_compare.compare_consume_queues(master.store, slave.store) == count
-    topics = slave.store / "config" / "topics.json"
-    wait_until(lambda: topics.exists() and f'"{TOPIC}"' in topics.read_text("utf-8"), 60_000, "the topic on the slave")
+    wait_until(lambda: f'"{TOPIC}"' in slave.config_text("topics.json"), 60_000, "the topic on the slave")
     both = load.part(0, COUNT + 500)
     assert_all_read(java_driver.pull(namesrv, both, broker_id=1), both)
 

@@ -122,7 +122,7 @@ def test_rmqha_shows_checks_and_switches_both(stage: Stage):
         assert result.exit_code == 0, result.output
         return result.output
     namesrv, controller = stage.namesrv.address, stage.controller.address
-    before = sync_state([controller], NAME, 60)
+    before = sync_state([controller], NAME)
     shown = json.loads(run("ha", "status", "-n", namesrv, "-o", "json"))[0]["failover"]
     assert (shown["leader"], shown["master"], shown["master_epoch"], shown["sync_state_set_epoch"]) == (
         controller, before["masterAddress"], before["masterEpoch"], before["syncStateSetEpoch"])
@@ -139,7 +139,7 @@ def test_rmqha_shows_checks_and_switches_both(stage: Stage):
 def elected(tool: Tool, controller: str) -> tuple[dict, dict, str] | None:
     """Elect the other replica: the state before, that replica, and what is printed. None when a busy host keeps the
     replica out of the set, or the answer away."""
-    before = sync_state([controller], NAME, 60)
+    before = sync_state([controller], NAME)
     others = [each for each in before["inSyncReplicas"] if each["brokerId"] != before["masterBrokerId"]]
     if not others:
         return None
@@ -159,7 +159,7 @@ def test_both_tools_elect_a_master_and_clean_a_replica(expendable: Stage, java_t
                 (str(each["brokerId"]), each["brokerAddress"])
                 for each in (*before["inSyncReplicas"], *before["notInSyncReplicas"]))
         wait_until(lambda: expendable.in_sync() == 2, _WAIT_MS, "both in sync again")
-    state = sync_state([controller], NAME, 60)
+    state = sync_state([controller], NAME)
     slave = next(broker for broker in expendable.brokers if broker.address != state["masterAddress"])
     slave_id = next(each["brokerId"] for each in state["inSyncReplicas"] if each["brokerAddress"] == slave.address)
     args = ("cleanBrokerMetadata", "-a", controller, "-bn", NAME, "-c", CLUSTER, "-b")

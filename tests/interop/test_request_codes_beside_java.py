@@ -124,8 +124,8 @@ def test_consumers_tell_what_they_do(asked):
     settings = [{name: text for name, text in info["properties"].items() if not name.startswith(own)}
                 for info in (java, rmqha)]
     assert settings[1].items() <= settings[0].items()
-    queues = [queues_of(info)[0] for info in infos.values()]
-    assert queues[0].keys() == queues[1].keys() and all(info["jstack"] for info in infos.values())
+    (java_queue,), (rmqha_queue,) = queues_of(java), queues_of(rmqha)
+    assert java_queue.keys() == rmqha_queue.keys() and all(info["jstack"] for info in infos.values())
     wanted = [[{**one, "subVersion": 0} for one in sorted(info["subscriptionSet"], key=lambda one: one["topic"])]
               for info in infos.values()]
     assert wanted[0] == wanted[1]

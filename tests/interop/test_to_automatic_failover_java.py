@@ -130,7 +130,7 @@ def forth(make, nodes: list, folder: Path, namesrv: NamesrvNode, one: BrokerNode
     edit(one, "3. Give the master to the controller")
     one.start()
     sending.goes_on()
-    wait_until(lambda: in_sync() == 1, WAIT_MS, "the controller says so")
+    assert in_sync() == 1
     three = make("rmqha", "three", namesrv.address)  # 4.
     for number, broker in ((2, three), (3, two)):
         broker.stop()

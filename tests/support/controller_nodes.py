@@ -58,7 +58,7 @@ class ControllerNode(ServerProcess):
         return answer.fields.get("controllerLeaderAddress") or None
 
 
-def sync_state(controllers: Iterable[str], broker_name: str, timeout_s: float = 2) -> dict | None:
+def sync_state(controllers: Iterable[str], broker_name: str, timeout_s: float = 60) -> dict | None:
     """What the leader among `controllers` says of a broker name (ReplicasInfo as it is on the wire), None: nobody."""
     for address in controllers:
         answer = _asked(address, timeout_s, GET_SYNC_STATE_DATA, json.dumps([broker_name]).encode())

@@ -72,7 +72,7 @@ def put(store, epoch, name="broker-a"):
 
 
 def raw(config):
-    """A client, for what is done behind the controllers' back; its requests wait longer than those of a lease's end."""
+    """A client, for what is done behind the controllers' back; of a long lease, so that its requests have time."""
     return EtcdClient(etcd_store._settings(replace(config, etcdLeaseSeconds=LONG_LEASE_S)))
 
 

@@ -199,7 +199,7 @@ class Cluster:
 
     def state(self) -> dict | None:
         """ReplicasInfo of the controller that leads; None when nobody answers."""
-        return sync_state([controller.address for controller in self.controllers], BROKER_NAME)
+        return sync_state([controller.address for controller in self.controllers], BROKER_NAME, 2)  # one may be stopped
 
     def leading_controller(self) -> ControllerNode | None:
         """The one that leads, as the first that answers says."""

@@ -38,8 +38,7 @@ final class Acl {
     /** Sends one message to each of "topics"; for each the status, or the error's text. */
     static JSONObject send(JSONObject command) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("acl-producer", hook(command));
-        producer.setNamesrvAddr(command.getString("namesrv"));
-        producer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(producer, command);
         producer.setInstanceName("acl-" + command.getIntValue("id"));
         producer.setRetryTimesWhenSendFailed(0);
         producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
@@ -67,8 +66,7 @@ final class Acl {
     static JSONObject consume(JSONObject command) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"), hook(command),
             new AllocateMessageQueueAveragely());
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(consumer, command);
         consumer.setInstanceName("acl-" + command.getIntValue("id"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(command.getString("topic"), "*");

@@ -84,8 +84,7 @@ final class AclWork {
 
     private void send() throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer("work-producers", producers);
-        producer.setNamesrvAddr(command.getString("namesrv"));
-        producer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(producer, command);
         producer.setInstanceName("work-producer-" + command.getIntValue("id"));
         producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         producer.setTransactionListener(new TransactionListener() {
@@ -114,8 +113,7 @@ final class AclWork {
     private Set<String> lite() throws Exception {
         Set<String> bodies = new TreeSet<>();
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("liteGroup", consumers);
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(consumer, command);
         consumer.setInstanceName("work-lite-" + command.getIntValue("id"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe("WorkTopic", "*");
@@ -139,10 +137,8 @@ final class AclWork {
         asker.setInstanceName("work-asker-" + command.getIntValue("id"));
         replier.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         asker.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
-        replier.setNamesrvAddr(command.getString("namesrv"));
-        replier.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
-        asker.setNamesrvAddr(command.getString("namesrv"));
-        asker.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(replier, command);
+        Driver.pointToCluster(asker, command);
         DefaultMQPushConsumer consumer = consumer("askGroup", "AskTopic");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             try {
@@ -166,8 +162,7 @@ final class AclWork {
 
     private DefaultMQPushConsumer consumer(String group, String topic) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, consumers, new AllocateMessageQueueAveragely());
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(consumer, command);
         consumer.setInstanceName(group + "-" + command.getIntValue("id"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeMessageBatchMaxSize(1);

@@ -22,8 +22,7 @@ final class Ask {
         DefaultMQProducer asker = producer(command, "askers", "asker");
         DefaultMQProducer replier = producer(command, "repliers", "replier");
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(consumer, command);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
@@ -49,8 +48,7 @@ final class Ask {
 
     private static DefaultMQProducer producer(JSONObject command, String group, String instance) {
         DefaultMQProducer producer = new DefaultMQProducer(command.getString("group") + "-" + group);
-        producer.setNamesrvAddr(command.getString("namesrv"));
-        producer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(producer, command);
         producer.setInstanceName(command.getString("group") + "-" + instance);
         producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         return producer;

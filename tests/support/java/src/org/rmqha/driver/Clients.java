@@ -44,8 +44,7 @@ final class Clients {
      *  "compressLevel", "compressOver", "inTransaction". */
     static JSONObject send(JSONObject command) throws Exception {
         DefaultMQProducer producer = producer(command);
-        producer.setNamesrvAddr(command.getString("namesrv"));
-        producer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(producer, command);
         producer.setInstanceName("send-" + command.getInteger("id"));
         producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         producer.setCompressMsgBodyOverHowmuch(command.containsKey("compressOver") ? command.getIntValue("compressOver") : 1 << 30);
@@ -110,8 +109,7 @@ final class Clients {
     static JSONObject receive(JSONObject command) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("namespace"), command.getString("group"),
             null, new AllocateMessageQueueAveragely(), command.getBooleanValue("trace"), command.getString("traceTopic"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(consumer, command);
         consumer.setInstanceName("receive-" + command.getInteger("id"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(command.getString("topic"), command.containsKey("expression") ? command.getString("expression") : "*");

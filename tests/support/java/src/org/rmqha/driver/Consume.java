@@ -20,8 +20,7 @@ final class Consume {
         int every = Math.max(1, command.getIntValue("progressEvery"));
         CountDownLatch all = new CountDownLatch(1);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(consumer, command);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);

@@ -22,8 +22,7 @@ final class Drain {
         AtomicLong last = new AtomicLong();
         CountDownLatch all = new CountDownLatch(1);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(consumer, command);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPullBatchSize(command.getIntValue("pullBatch"));
         consumer.subscribe(command.getString("topic"), "*");

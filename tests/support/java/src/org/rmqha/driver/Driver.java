@@ -10,6 +10,7 @@ import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
+import org.apache.rocketmq.client.ClientConfig;
 
 /**
  * One JVM that serves many commands: a JSON object a line on stdin ("id" and "cmd"), answers on stdout in any order.
@@ -23,11 +24,17 @@ public final class Driver {
     static final int SEND_TIMEOUT_MS = 120_000;
 
     /** For all other requests of clients: routes, heartbeats and what a consumer asks a broker at its start. */
-    static final int CALL_TIMEOUT_MS = 30_000;
+    private static final int CALL_TIMEOUT_MS = 30_000;
 
     /** Something that a command says before it is done. */
     interface Progress {
         void at(int count);
+    }
+
+    /** Give a client the name servers of the command, and time for their answers. */
+    static void pointToCluster(ClientConfig client, JSONObject command) {
+        client.setNamesrvAddr(command.getString("namesrv"));
+        client.setMqClientApiTimeout(CALL_TIMEOUT_MS);
     }
 
     public static void main(String[] args) throws Exception {

@@ -42,8 +42,7 @@ final class Mixed {
         CountDownLatch late = new CountDownLatch((int) descriptions.stream()
             .filter(one -> "late".equals(((JSONObject) one).getString(TRANSACTION))).count());
         TransactionMQProducer producer = new TransactionMQProducer(command.getString("group"));
-        producer.setNamesrvAddr(command.getString("namesrv"));
-        producer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(producer, command);
         producer.setRetryTimesWhenSendFailed(0);
         producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
         producer.setHeartbeatBrokerInterval(1000); // the broker asks only who has told it of itself
@@ -66,7 +65,6 @@ final class Mixed {
                 Thread.sleep(500); // the last answers to the broker are one-way
             }
         } finally {
-            checks.shutdown();
             producer.shutdown();
         }
         return new JSONObject().fluentPut("results", results);
@@ -161,8 +159,7 @@ final class Mixed {
         JSONArray read = new JSONArray();
         CountDownLatch all = new CountDownLatch(command.getIntValue("until"));
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(consumer, command);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(command.getString("topic"), command.getString("expression"));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {

@@ -48,8 +48,7 @@ final class Produce {
 
     private JSONObject send(Driver.Progress progress) throws Exception {
         producer = new DefaultMQProducer(command.getString("group"));
-        producer.setNamesrvAddr(command.getString("namesrv"));
-        producer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(producer, command);
         producer.setSendMsgTimeout(command.getIntValue("timeoutMs"));
         producer.setRetryTimesWhenSendFailed(command.getIntValue("retries"));
         producer.setCompressMsgBodyOverHowmuch(command.getIntValue("compressOver"));

@@ -23,8 +23,7 @@ final class Pull {
     static JSONObject run(JSONObject command) throws Exception {
         Checks checks = new Checks(command);
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(consumer, command);
         consumer.setConsumerPullTimeoutMillis(Driver.SEND_TIMEOUT_MS);
         consumer.start();
         try {
@@ -64,8 +63,7 @@ final class Pull {
     @SuppressWarnings("deprecation")
     static JSONObject queryKey(JSONObject command) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(consumer, command);
         consumer.start();
         try {
             JSONArray found = new JSONArray();

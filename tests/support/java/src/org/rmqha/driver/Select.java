@@ -27,8 +27,7 @@ final class Select {
     /** Pulls the whole topic once for each of "expressions"; answers found: the sorted numbers, or the error. */
     static JSONObject pull(JSONObject command) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(consumer, command);
         consumer.setConsumerPullTimeoutMillis(Driver.SEND_TIMEOUT_MS);
         consumer.start();
         JSONArray found = new JSONArray();
@@ -72,8 +71,7 @@ final class Select {
         List<Integer> numbers = Collections.synchronizedList(new ArrayList<>());
         CountDownLatch all = new CountDownLatch(command.getIntValue("until"));
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setMqClientApiTimeout(Driver.CALL_TIMEOUT_MS);
+        Driver.pointToCluster(consumer, command);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(command.getString("topic"), MessageSelector.bySql(command.getString("expression")));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
