@@ -318,10 +318,14 @@ def test_asynchronous_oneway_batch_and_selected_sends_arrive(servers, producer, 
 
 
 class BrokerAIsGone(dict):
-    """Addresses of brokers; of broker-a one that refuses, also when routes are fetched anew."""
+    """Addresses of brokers; of broker-a one that refuses, also when routes are fetched anew, and when addresses that no
+    route names are removed, each 30 s."""
 
     def __setitem__(self, name, addresses):
         super().__setitem__(name, {0: "127.0.0.1:1"} if name == "broker-a" else addresses)
+
+    def __delitem__(self, name):
+        assert name == "broker-a", "the only one that no route names"
 
 
 def test_send_goes_on_when_a_broker_is_gone(servers, producer, make_topic, monkeypatch):
