@@ -576,10 +576,6 @@ class BrokerController:
         self.remoting_server.register_rpc_hook(rpc_hook)
         self.fast_remoting_server.register_rpc_hook(rpc_hook)
 
-    def register_client_rpc_hook(self, rpc_hook: RPCHook) -> None:
-        """Let a hook see the broker's own calls."""
-        self.broker_outer_api.register_rpc_hook(rpc_hook)
-
     def handle_slave_synchronize(self, role: BrokerRole, master_address: str | None = None) -> None:
         """Begin to take a master's tables, or stop it, as `role` asks; `master_address`: as a controller says."""
         self._slave_sync_generation += 1

@@ -64,11 +64,6 @@ class Configuration:
             self._store_path_object = config_object
             self._store_path_field = field_name
 
-    def set_store_path(self, store_path: str) -> None:
-        """Save to this path, unless a config object's attribute says where."""
-        with self._lock:
-            self._store_path = store_path
-
     @property
     def store_path(self) -> str | None:
         """The file that `persist` writes."""
@@ -138,11 +133,6 @@ class Configuration:
     def get_data_version(self) -> DataVersion:
         """The version, counted up by each update; do not change it."""
         return self._data_version
-
-    def get_all_configs(self) -> dict[str, str]:
-        """A copy of all keys but secrets."""
-        with self._lock:
-            return dict(self._all_configs)
 
     def _all_configs_text(self) -> str:
         for config_object in self._config_objects:

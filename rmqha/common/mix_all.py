@@ -21,11 +21,7 @@ from rmqha.common.regular_file import open_regular
 
 log = logging.getLogger("RocketmqCommon")
 
-ROCKETMQ_HOME_PROPERTY = "rocketmq.home.dir"
 NAMESRV_ADDR_ENV = "NAMESRV_ADDR"
-NAMESRV_ADDR_PROPERTY = "rocketmq.namesrv.addr"
-MESSAGE_COMPRESS_TYPE = "rocketmq.message.compressType"
-MESSAGE_COMPRESS_LEVEL = "rocketmq.message.compressLevel"
 DEFAULT_NAMESRV_ADDR_LOOKUP = "jmenv.tbsite.net"
 DEFAULT_NAMESRV_SUBGROUP = "nsaddr"
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
@@ -54,11 +50,9 @@ UNIQUE_MSG_QUERY_FLAG = "_UNIQUE_KEY_QUERY"
 DEFAULT_TRACE_REGION_ID = "DefaultRegion"
 CONSUME_CONTEXT_TYPE = "ConsumeContextType"
 CID_SYS_RMQ_TRANS = "CID_RMQ_SYS_TRANS"
-ACL_CONF_TOOLS_FILE = "/conf/tools.yml"
 REPLY_MESSAGE_FLAG = "reply"
 LMQ_PREFIX = "%LMQ%"
 MULTI_DISPATCH_QUEUE_SPLITTER = ","
-REQ_T = "ReqT"
 
 Report = Callable[[str, str, str], None]
 """Called with (key, value, what is wrong) for each value that cannot be set."""
@@ -207,11 +201,6 @@ def properties2object(properties: Mapping[str, str], config: Any, report: Report
         except ValueError as failure:
             if report is not None:
                 report(key, text, str(failure))
-
-
-def is_properties_equal(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """True when both hold the same keys and values."""
-    return dict(one) == dict(other)
 
 
 def get_local_inet_address() -> list[str]:

@@ -12,7 +12,6 @@ from typing import overload
 
 log = logging.getLogger("RocketmqCommon")
 
-_INTERNAL_172 = range(16, 32)
 # Before any monotonic time, whatever its unit: that clock may begin at 0 with the machine, so 0 can be a moment ago.
 LONG_AGO = -(1 << 62)
 
@@ -124,11 +123,6 @@ def compute_next_hour_time_millis() -> int:
     return _millis(datetime.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1))
 
 
-def compute_next_half_hour_time_millis() -> int:
-    """Half past the next hour, local time."""
-    return compute_next_hour_time_millis() + 30 * 60_000
-
-
 def _millis(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
 
@@ -162,16 +156,6 @@ def crc32(data: bytes | bytearray | memoryview | None) -> int:
     return 0 if data is None else zlib.crc32(data) & 0x7FFFFFFF
 
 
-def bytes2string(data: bytes) -> str:
-    """Upper-case hexadecimal."""
-    return data.hex().upper()
-
-
-def string2bytes(hex_string: str | None) -> bytes | None:
-    """The bytes of a hexadecimal text; None for None and "". Raises ValueError."""
-    return bytes.fromhex(hex_string) if hex_string else None
-
-
 def as_int(text: str | None, default_value: int) -> int:
     """`text` as a number; `default_value` when it is not a number."""
     try:
@@ -180,30 +164,9 @@ def as_int(text: str | None, default_value: int) -> int:
         return default_value
 
 
-as_long = as_int
-
-
-def response_code2string(code: int) -> str:
-    """The number as text."""
-    return str(code)
-
-
-def front_string_at_least(text: str | None, size: int) -> str | None:
-    """At most the first `size` characters."""
-    return text if text is None else text[:size]
-
-
 def is_blank(text: str | None) -> bool:
     """True for None, "" and white space."""
     return text is None or not text.strip()
-
-
-def is_internal_ip(address: bytes) -> bool:
-    """True for the private IPv4 networks 10/8, 172.16/12 and 192.168/16. Raises ValueError unless 4 bytes."""
-    if len(address) != 4:
-        raise ValueError("illegal ipv4 bytes")
-    first, second = address[0], address[1]
-    return first == 10 or (first == 172 and second in _INTERNAL_172) or (first == 192 and second == 168)
 
 
 def ensure_dir_ok(path: str | None) -> None:

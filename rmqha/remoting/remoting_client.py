@@ -180,11 +180,6 @@ class RemotingClient(RemotingAbstract):
         """Serve a server's requests of a code, in the public pool unless there is an executor."""
         self.processor_table[request_code] = ProcessorPair(processor, executor or self._public_executor)
 
-    def is_channel_writable(self, addr: str) -> bool:
-        """False when too much is queued for an address."""
-        channel = self.channel_tables.get(addr)
-        return channel is None or not channel.is_active or channel.is_writable
-
     def _close(self, addr: str, channel: Channel) -> None:
         self._forget(addr, channel)
         channel.close()

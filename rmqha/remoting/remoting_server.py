@@ -106,10 +106,6 @@ class RemotingServer(RemotingAbstract):
         """Serve all other codes with `processor`."""
         self.default_request_processor = ProcessorPair(processor, executor)
 
-    def get_processor_pair(self, request_code: int) -> ProcessorPair | None:
-        """The processor and the pool of a code."""
-        return self.processor_table.get(request_code)
-
     def invoke_sync(self, channel: Channel, request: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         """Call a client and wait. Not on the IO thread."""
         return self.invoke_sync_impl(channel, request, timeout_ms)

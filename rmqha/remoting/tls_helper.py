@@ -2,6 +2,7 @@
 
 What it cannot do is in docs/tls.md. A host name is never compared with a certificate, as in the original.
 """
+import base64
 import contextlib
 import logging
 import os
@@ -9,12 +10,33 @@ import ssl
 from collections.abc import Iterator
 
 from rmqha.common.config_file import ConfigError
+from rmqha.common.extras import how_to_install
 from rmqha.common.secret import Secret
-from rmqha.remoting.encrypted_key import decrypt_rc4_key
-from rmqha.remoting.self_signed_certificate import self_signed_certificate
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 log = logging.getLogger("RocketmqRemoting")
+
+# In test mode nobody compares a server's certificate with anything: one pair serves all servers. It proves no identity.
+_TEST_MODE_PAIR = """\
+-----BEGIN CERTIFICATE-----
+MIIBgDCCASWgAwIBAgIUBp7szT+HbtA50ur3bf0yLDkfcfowCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyOTA3MTE1OFoYDzIxMjYxMTA1
+MDcxMTU4WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAASgu/IoKIcUrpZ/AVcA97iYUGtzRhL9/dfDnr1piPkvjJEf5TxfQHqQ
+YUZ9sBs4qiI+D+KIOLZCIunrmSpD/UoXo1MwUTAdBgNVHQ4EFgQU9d1nJLt8DbN9
+xTs8aQ0S9oen210wHwYDVR0jBBgwFoAU9d1nJLt8DbN9xTs8aQ0S9oen210wDwYD
+VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNJADBGAiEAnaRM2wbwJqYACd0OJ6Od
+JxbR6hY6JOW0kUOmY3ygx7oCIQCuo4KSpGjMbHzsqKgX2n9HadCaQszYelS2V/cc
+pn3VvA==
+-----END CERTIFICATE-----
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg4J+GdohJbPKxN9Qr
+aTOlDhF1vqxWJjtSbsHID8bxS96hRANCAASgu/IoKIcUrpZ/AVcA97iYUGtzRhL9
+/dfDnr1piPkvjJEf5TxfQHqQYUZ9sBs4qiI+D+KIOLZCIunrmSpD/UoX
+-----END PRIVATE KEY-----
+"""
+# pbeWithSHAAnd128BitRC4 and pbeWithSHAAnd40BitRC4 (RFC 7292, C) begin with these bytes of an OID, as DER
+_RC4_SCHEMES = {bytes.fromhex("060a2a864886f70d010c0101"): 128, bytes.fromhex("060a2a864886f70d010c0102"): 40}
 
 _VERIFY_MODES = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
 
@@ -58,7 +80,7 @@ def _set_up_client(context: ssl.SSLContext, settings: TlsSystemConfig) -> None:
 
 def _set_up_test_server(context: ssl.SSLContext) -> None:
     # Differs: Java asks for a certificate and takes none as well; asking has no use, and `ssl` would refuse more
-    with _file_in_memory("".join(self_signed_certificate())) as both:
+    with _file_in_memory(_TEST_MODE_PAIR) as both:
         context.load_cert_chain(both)
 
 
@@ -93,14 +115,46 @@ def _load_key(context: ssl.SSLContext, side: str, certificate: str, key: str | N
     password = secret.reveal() if secret is not None else ""
     try:
         with open(key or certificate, "rb") as file:
-            decrypted = decrypt_rc4_key(file.read(), password)
-        with _file_in_memory(decrypted or "") as in_memory:
+            decrypted = _decrypt_rc4_key(file.read(), password)
+        with _file_in_memory(decrypted) as in_memory:
             # the callback keeps OpenSSL from asking at the terminal
             context.load_cert_chain(certificate, in_memory if decrypted else key or None, lambda: password)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"certificate and key ({certificate}, {key or 'in the same file'}) can't be loaded: {error}; "
                           f"PEM is needed, both of one pair, and {side}.keyPassword for an encrypted key",
                           key=f"{side}.keyPath") from error
+
+
+def _decrypt_rc4_key(pem: bytes, password: str) -> str:
+    """A key that is encrypted under RC4, as PEM without encryption; '' for all other keys, which OpenSSL reads itself.
+
+    RocketMQ's own guide makes such keys (`openssl pkcs8 -topk8 -v1 PBE-SHA1-RC4-128`). OpenSSL 3 reads them only where
+    its legacy provider is switched on, so the library `cryptography` does. Raises ValueError.
+    """
+    marks = b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"-----END ENCRYPTED PRIVATE KEY-----"
+    begin, end = pem.find(marks[0]), pem.find(marks[1])
+    if not 0 <= begin < end:
+        return ""
+    head = base64.b64decode(pem[begin + len(marks[0]):end])[:32]
+    bits = next((bits for oid, bits in _RC4_SCHEMES.items() if oid in head), None)
+    if bits is None:
+        return ""
+    as_another = "or encrypt the key as others: openssl pkcs8 -topk8 -v2 aes-256-cbc"
+    if bits != 128:
+        raise ValueError(f"the key is encrypted with PBE-SHA1-RC4-{bits}, which can't be read; {as_another[3:]}")
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+    except ImportError:
+        raise ValueError("the key is encrypted with PBE-SHA1-RC4-128, which the library cryptography reads: "
+                         f"{how_to_install('tls')}, {as_another}") from None
+    try:
+        key = serialization.load_pem_private_key(pem[begin:end + len(marks[1])] + b"\n", password.encode())
+    except (TypeError, UnsupportedAlgorithm) as error:  # no password; a damaged key
+        raise ValueError(str(error)) from error
+    plain: bytes = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                                     serialization.NoEncryption())
+    return plain.decode()
 
 
 def _load_trusted(context: ssl.SSLContext, path: str | None, name: str) -> None:

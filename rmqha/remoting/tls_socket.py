@@ -46,11 +46,6 @@ class TlsSocket:
         """True once the handshake is done."""
         return self._established
 
-    @property
-    def peer_certificate(self) -> bytes | None:
-        """The peer's verified certificate, DER."""
-        return self._ssl.getpeercert(binary_form=True)
-
     def handshake(self, timeout_s: float) -> None:
         """Shake hands, blocking, on the thread that connects; the socket is left with a time-out.
 

@@ -190,11 +190,3 @@ class ConsumeQueueExt:
     def destroy(self) -> None:
         """Delete all files."""
         self.mapped_file_queue.destroy()
-
-    def get_max_address(self) -> int:
-        """Address of the next unit."""
-        return self.decorate(self.mapped_file_queue.get_max_offset())
-
-    def get_min_address(self) -> int:
-        """Address of the first unit."""
-        return self.decorate(max(self.mapped_file_queue.get_min_offset(), 0))

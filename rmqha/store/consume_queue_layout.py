@@ -14,7 +14,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 
 CQ_STORE_UNIT_SIZE = 20
-MSG_TAG_OFFSET_INDEX = 12
 
 CQ_UNIT = struct.Struct(">qiq")
 assert CQ_UNIT.size == CQ_STORE_UNIT_SIZE

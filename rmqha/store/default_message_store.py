@@ -383,10 +383,6 @@ class DefaultMessageStore:
         """The record at a commit log offset as it is; None when there is none. The caller releases it."""
         return self._reader.select_one_message_by_offset(commit_log_offset, msg_size)
 
-    def get_running_data_info(self) -> str:
-        """The counters as text."""
-        return str(self.store_stats_service)
-
     def get_store_path_physic(self) -> str:
         """Folder (or folders) of the commit log."""
         return self.message_store_config.get_store_path_commit_log()
@@ -550,10 +546,6 @@ class DefaultMessageStore:
     def get_confirm_offset(self) -> int:
         """End of what duplication has confirmed."""
         return self.commit_log.confirm_offset
-
-    def set_confirm_offset(self, phy_offset: int) -> None:
-        """Set the end of what duplication has confirmed."""
-        self.commit_log.confirm_offset = phy_offset
 
     # Consume queues.
 

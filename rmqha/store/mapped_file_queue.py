@@ -192,11 +192,6 @@ class MappedFileQueue:
                 return index
         return len(files)
 
-    def how_much_fall_behind(self) -> int:
-        """Bytes written but not flushed."""
-        committed, last = self.flushed_where, self.get_last_mapped_file()
-        return last.file_from_offset + last.wrote_position - committed if last is not None and committed else 0
-
     def get_last_mapped_file(self, start_offset: int | None = None, need_create: bool = True) -> MappedFile | None:
         """The last file; with `start_offset` the file to append to: a new one when there is none or the last is full.
 
@@ -417,10 +412,6 @@ class MappedFileQueue:
         """The oldest file."""
         files = self.mapped_files
         return files[0] if files else None
-
-    def get_mapped_memory_size(self) -> int:
-        """Bytes of address space of the files in use."""
-        return sum(self.mapped_file_size for mapped_file in self.mapped_files if mapped_file.available)
 
     def retry_delete_first_file(self, interval_forcibly_ms: int) -> bool:
         """Try again to delete a first file that was still held when it should have gone."""

@@ -34,22 +34,10 @@ class RunningFlags:
         self.is_flush_error = False  # a flush failed: nothing is acknowledged any more
         self.flush_error_reason = ""  # of the first one
 
-    def get_and_make_readable(self) -> bool:
-        """Allow reads."""
-        return self._clear_bit(NOT_READABLE_BIT, NOT_READABLE_BIT)
-
     @property
     def is_readable(self) -> bool:
         """True when gets are served."""
         return not self.flag_bits & NOT_READABLE_BIT
-
-    def get_and_make_not_readable(self) -> bool:
-        """Forbid reads."""
-        return self._set_bit(NOT_READABLE_BIT, NOT_READABLE_BIT)
-
-    def get_and_make_writeable(self) -> bool:
-        """Allow writes, as far as no error bit forbids them."""
-        return self._clear_bit(NOT_WRITEABLE_BIT, _LOG_BITS | DISK_FULL_BIT)
 
     @property
     def is_cq_writeable(self) -> bool:

@@ -24,11 +24,6 @@ class SelectMappedBufferResult:
         self.size = size
         self.mapped_file = mapped_file
 
-    def set_size(self, size: int) -> None:
-        """Shorten the slice to its first `size` bytes."""
-        self.size = size
-        self.buffer = self.buffer[:size]
-
     def release(self) -> None:
         """Let go of the view and of the file."""
         mapped_file, self.mapped_file = self.mapped_file, None

@@ -189,8 +189,8 @@ def test_changes_of_files_are_seen(tmp_path):
         assert may(manager, "aliceKey") == "No PlainAccessResource for accessKey=aliceKey"  # the original's words
     finally:
         manager.shutdown()
-    assert not manager.is_watch_start
     watch = manager._watch_service
+    assert not watch.is_alive()
     other.parent.mkdir()
     other.write_text("accounts:\n- accessKey: otherKey\n  secretKey: 12345678\n  whiteRemoteAddress: '*'\n", "utf-8")
     watch.look()

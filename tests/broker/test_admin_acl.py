@@ -58,7 +58,7 @@ def test_both_ports_ask_for_accounts(broker, tmp_path):
             assert stranger.send_message("orders", b"x").code == 1
             assert admin.request(28).code == 0
     controller.shutdown()
-    assert not controller.access_validator._acl_plug_engine.is_watch_start
+    assert not controller.access_validator._acl_plug_engine._watch_service.is_alive()
 
 
 def test_many_sends_of_one_read_are_all_checked(broker, tmp_path):

@@ -61,10 +61,6 @@ class Tables(RuleBasedStateMachine):
     def order(self, topics):
         self.topics.update_order_topic_config(KVTable(dict.fromkeys(topics, "broker-a:1")))
 
-    @rule(topic=NAMES, unit=st.booleans())
-    def mark_unit(self, topic, unit):
-        self.topics.update_topic_unit_flag(topic, unit)
-
     @rule(topic=NAMES)
     def inherit_with_creation_off(self, topic):
         self.controller.broker_config.autoCreateTopicEnable = False

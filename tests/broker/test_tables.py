@@ -86,17 +86,6 @@ def test_order_follows_the_name_server(controller):
     assert not topics.is_order_topic("A")
 
 
-def test_unit_flags_are_set_and_cleared(controller):
-    topics = controller.topic_config_manager
-    topics.update_topic_config(TopicConfig("A"))
-    topics.update_topic_unit_flag("A", True)
-    topics.update_topic_unit_sub_flag("A", True)
-    assert topics.select_topic_config("A").topicSysFlag == 3
-    topics.update_topic_unit_flag("A", False)
-    topics.update_topic_unit_sub_flag("missing", True)
-    assert topics.select_topic_config("A").topicSysFlag == 2
-
-
 def test_tables_are_what_they_were_after_a_restart(tmp_path):
     first = new_controller(tmp_path)
     first.topic_config_manager.update_topic_config(TopicConfig("A", 2, 3, 4))
@@ -180,18 +169,16 @@ def test_offsets_by_group_and_by_topic(controller):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_offsets_are_saved_when_they_change_and_only_then(tmp_path, seed, monkeypatch):
+def test_offsets_are_saved_when_they_change_and_only_then(tmp_path, seed):
     pick = random.Random(seed)
     controller = new_controller(tmp_path, enableLmq=seed % 2 == 1)
     offsets = controller.consumer_offset_manager
     groups, topics = ("g1", "g2", "%LMQ%1"), ("A", "B")
-    monkeypatch.setattr(offsets, "_offset_behind_much_than_data", lambda topic, table: pick.random() < 0.5)
     steps = [
         lambda: offsets.commit_offset("addr", pick.choice(groups), pick.choice(topics), 0, pick.randrange(9)),
         lambda: offsets.commit_offset("addr", pick.choice(groups), pick.choice(topics), 0, pick.randrange(9)),
         lambda: offsets.clone_offset(pick.choice(groups), "g1", pick.choice(topics)),
-        lambda: offsets.remove_offset(pick.choice(groups)), lambda: offsets.remove_topic(pick.choice(topics)),
-        offsets.scan_unsubscribed_topic]
+        lambda: offsets.remove_offset(pick.choice(groups)), lambda: offsets.remove_topic(pick.choice(topics))]
     file, backup = (Path(offsets.config_file_path() + end) for end in ("", ".bak"))
     for _ in range(40):
         for _step in range(pick.randrange(3)):

@@ -95,7 +95,7 @@ def test_group_of_a_busy_broker_skips_nothing_of_its_backlog(servers, monkeypatc
         sent = {producer.send(Message(topic, b"%d" % number)).msg_id for number in range(20)}
     for broker in servers.brokers.values():
         broker.consumer_offset_manager.commit_offset("test", group, topic, 0, 0)
-        pair = broker.remoting_server.get_processor_pair(request_code.QUERY_CONSUMER_OFFSET)
+        pair = broker.remoting_server.processor_table[request_code.QUERY_CONSUMER_OFFSET]
         busy = BusyAtFirst(pair.processor, 6)
         monkeypatch.setitem(broker.remoting_server.processor_table, request_code.QUERY_CONSUMER_OFFSET,
                             pair._replace(processor=busy))

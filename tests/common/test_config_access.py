@@ -128,7 +128,7 @@ def test_a_file_keeps_its_secrets_and_its_mode_and_no_other_file_gets_them(tmp_p
     configuration.set_store_path_from_config(config, "configStorePath")
     with caplog.at_level("DEBUG"):
         configuration.update({"scanNotActiveBrokerInterval": "7000"})
-    for text in (configuration.get_all_configs_format_string(), str(configuration.get_all_configs()), caplog.text):
+    for text in (configuration.get_all_configs_format_string(), caplog.text):
         assert "s3cret" not in text and "t0ken" not in text and "***" not in text
     assert mix_all.string2properties(file.read_text()).items() >= {
         "etcdPassword": "s3cret", "myToken": "t0ken", "unknown": "1", "scanNotActiveBrokerInterval": "7000"}.items()

@@ -9,7 +9,6 @@ from enum import Enum
 import pytest
 
 from rmqha.broker import broker_startup
-from rmqha.broker.updatable_config_keys import allowed_keys
 from rmqha.common import java_properties, log_setup, mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_access import is_fixed
@@ -133,7 +132,7 @@ def test_what_requests_may_change_is_found_again(tmp_path):
     """The keys that UPDATE_BROKER_CONFIG lets through, all at once."""
     configs = [each() for each in SERVERS["broker"]]
     file = tmp_path / "broker.conf"
-    keys = sorted(key for key in allowed_keys(configs) if not is_fixed(key))
+    keys = sorted(key for config in configs for key in config_keys(type(config)) if not is_fixed(key))
     values = {key: mix_all.property_text(value) for config in configs
               for key, item in config_keys(type(config)).items()
               if key in keys and (value := getattr(config, item.name)) is not None}

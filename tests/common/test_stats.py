@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.stats import stats, stats_item
+from rmqha.common.stats import stats_item
 from rmqha.common.stats.moment_stats_item_set import MomentStatsItemSet
 from rmqha.common.stats.stats_item_set import StatsItemSet
 from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
@@ -133,14 +133,12 @@ def test_broker_counts_under_the_originals_keys():
     manager.inc_broker_put_nums(3)
     manager.inc_broker_get_nums(2)
     manager.inc_send_back_nums("G", "T")
-    manager.inc_commercial_value(stats.COMMERCIAL_SEND_SIZE, "owner", "G", "T", "SEND_SUCCESS", 4)
     manager.record_disk_fall_behind_time("G", "T", 1, 6)
     expected = {
         ("TOPIC_PUT_NUMS", "T"): 3, ("TOPIC_PUT_SIZE", "T"): 300, ("QUEUE_PUT_NUMS", "T@1"): 1,
         ("QUEUE_PUT_SIZE", "T@1"): 30, ("QUEUE_GET_NUMS", "T@1@G"): 2, ("QUEUE_GET_SIZE", "T@1@G"): 20,
         ("GROUP_GET_NUMS", "T@G"): 2, ("GROUP_GET_SIZE", "T@G"): 20, ("GROUP_GET_LATENCY", "1@T@G"): 5,
-        ("BROKER_PUT_NUMS", "cluster"): 3, ("BROKER_GET_NUMS", "cluster"): 2, ("SNDBCK_PUT_NUMS", "T@G"): 1,
-        ("COMMERCIAL_SEND_SIZE", "owner@T@G@SEND_SUCCESS"): 4}
+        ("BROKER_PUT_NUMS", "cluster"): 3, ("BROKER_GET_NUMS", "cluster"): 2, ("SNDBCK_PUT_NUMS", "T@G"): 1}
     assert {key: manager.get_stats_item(*key).value for key in expected} == expected
     assert manager.moment_stats_item_set_fall_time.stats_item_table["1@T@G"].value == 6
     manager.on_topic_deleted("T")

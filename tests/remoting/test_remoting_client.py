@@ -272,12 +272,6 @@ def test_large_bodies_go_both_ways(server, client):
     assert client.invoke_sync(address(server), request(body=body), 10_000).body == body
 
 
-def test_is_channel_writable(server, client):
-    assert client.is_channel_writable("10.0.0.1:1")
-    client.invoke_sync(address(server), request(), 30_000)
-    assert client.is_channel_writable(address(server))
-
-
 def test_call_after_shutdown_is_an_error_and_leaves_nothing(server):
     client = RemotingClient(ClientConfig())
     client.start()

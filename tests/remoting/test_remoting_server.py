@@ -53,7 +53,7 @@ def test_request_with_an_executor_is_served_there(server, client):
     processor, pool = Processor(echo), NamedThreadPool("Pool_", 1, 10)
     server.register_processor(7, processor, pool)
     assert client.invoke_sync(address(server), request(7, b"x"), 30_000).body == b"x"
-    assert processor.threads == {"Pool_1"} and server.get_processor_pair(7).executor is pool
+    assert processor.threads == {"Pool_1"} and server.processor_table[7].executor is pool
     pool.shutdown()
 
 

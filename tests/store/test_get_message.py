@@ -6,6 +6,7 @@ from rmqha.common.message.message_layout import INT
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.get_message_result import GetMessageStatus
 from rmqha.store.message_filter import MessageFilter
+from rmqha.store.running_flags import RunningFlags
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
 from tests.support.wait import wait_until
 
@@ -163,8 +164,8 @@ def test_slave_does_not_correct_offsets(tmp_path):
         assert get(slave, 7) == ("NO_MESSAGE_IN_QUEUE", 0, 0)
 
 
-def test_unreadable_store_answers_nothing(store):
-    store.running_flags.get_and_make_not_readable()
+def test_unreadable_store_answers_nothing(store, monkeypatch):
+    monkeypatch.setattr(RunningFlags, "is_readable", False)
     assert store.get_message("g", "T", 0, 0, 1) is None
 
 

@@ -379,7 +379,7 @@ def test_duplication_dispatches_up_to_the_confirmed_offset(tmp_path):
         service = store.reput_message_service
         service.do_reput()
         assert store.get_max_offset_in_queue("T", 0) == 2 and store.dispatch_behind_bytes() > 0
-        store.set_confirm_offset(store.get_max_phy_offset())
+        store.commit_log.confirm_offset = store.get_max_phy_offset()
         service.wakeup()
         wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 3, 60_000)
     assert first.wrote_offset < second.wrote_offset

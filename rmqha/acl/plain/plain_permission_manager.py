@@ -76,11 +76,6 @@ class PlainPermissionManager:
         """Follow them no more. Idempotent."""
         self._watch_service.shutdown()
 
-    @property
-    def is_watch_start(self) -> bool:
-        """Whether changes of the files are seen."""
-        return self._watch_service.is_alive()
-
     def load(self) -> None:
         """Read all files. AclException when one is wrong; what was loaded before stays in force then."""
         with self._lock:

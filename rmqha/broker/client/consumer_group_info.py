@@ -104,10 +104,6 @@ class ConsumerGroupInfo:
         self.last_update_timestamp = _epoch_ms()
         return updated
 
-    def get_subscribe_topics(self) -> list[str]:
-        """The topics subscribed to."""
-        return list(self.subscription_table)
-
     def find_subscription_data(self, topic: str) -> SubscriptionData | None:
         """The subscription of a topic."""
         return self.subscription_table.get(topic)

@@ -13,7 +13,3 @@ class MessageEvaluationContext(EvaluationContext):
     def get(self, name: str) -> str | None:
         """A property."""
         return self._properties.get(name) if self._properties is not None else None
-
-    def key_values(self) -> dict[str, str] | None:
-        """All properties; a copy."""
-        return dict(self._properties) if self._properties is not None else None

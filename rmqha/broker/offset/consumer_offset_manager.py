@@ -45,16 +45,6 @@ class ConsumerOffsetManager(ConfigManager):
         self._of_unknown_groups: set[str] = set()  # guarded by _adding
         self._adding = threading.Lock()
 
-    def scan_unsubscribed_topic(self) -> None:
-        """Forget offsets that nobody uses and that the store has left behind."""
-        consumer_manager = self._broker_controller.consumer_manager
-        for key, topic, group in self._entries():
-            if (consumer_manager.find_subscription_data(group, topic) is None
-                    and self._offset_behind_much_than_data(topic, self.offset_table.get(key, {}))):
-                self.offset_table.pop(key, None)
-                self.note_change()
-                log.warning("remove topic offset, %s", key)
-
     def which_topic_by_consumer(self, group: str) -> set[str]:
         """The topics that a group has offsets of."""
         return {topic for _key, topic, owner in self._entries() if owner == group}
@@ -210,8 +200,3 @@ class ConsumerOffsetManager(ConfigManager):
             parts = key.split(TOPIC_GROUP_SEPARATOR)
             if len(parts) == 2:
                 yield key, parts[0], parts[1]
-
-    def _offset_behind_much_than_data(self, topic: str, table: dict[int, int]) -> bool:
-        store = self._broker_controller.message_store
-        return bool(table) and all(offset <= store.get_min_offset_in_queue(topic, queue_id)
-                                   for queue_id, offset in list(table.items()))

@@ -14,7 +14,6 @@ from rmqha.common.constant import perm_name
 from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol.body.list_bodies import KVTable
 from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
-from rmqha.common.sysflag import topic_sys_flag
 from rmqha.common.topic import topic_validator
 from rmqha.common.topic.topic_validator import TopicValidator
 from rmqha.common.topic_config import TopicConfig
@@ -114,16 +113,6 @@ class TopicConfigManager(ConfigManager):
         """The topic of half messages that were given up."""
         return self.create_topic_in_send_message_back_method(
             topic_validator.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC, client_default_topic_queue_nums, perm, 0)
-
-    def update_topic_unit_flag(self, topic: str, unit: bool) -> None:
-        """Set or clear the topic's unit flag."""
-        change = topic_sys_flag.set_unit_flag if unit else topic_sys_flag.clear_unit_flag
-        self._update_sys_flag(topic, change)
-
-    def update_topic_unit_sub_flag(self, topic: str, has_unit_sub: bool) -> None:
-        """Set or clear the topic's unit subscription flag."""
-        change = topic_sys_flag.set_unit_sub_flag if has_unit_sub else topic_sys_flag.clear_unit_sub_flag
-        self._update_sys_flag(topic, change)
 
     def update_topic_config(self, topic_config: TopicConfig) -> None:
         """Create or replace a topic."""
@@ -266,18 +255,6 @@ class TopicConfigManager(ConfigManager):
         queues = max(0, min(queue_nums, default.writeQueueNums))
         return TopicConfig(topic, queues, queues, default.perm & ~perm_name.PERM_INHERIT, default.topicFilterType,
                            sys_flag)
-
-    def _update_sys_flag(self, topic: str, change: Callable[[int], int]) -> None:
-        with self._table_lock:
-            config = self.topic_config_table.get(topic)
-            if config is None:
-                return
-            old = config.topicSysFlag
-            config.topicSysFlag = change(old)
-            self._changed(topic)
-        log.info("update topic sys flag. oldTopicSysFlag=%d, newTopicSysFlag=%d", old, config.topicSysFlag)
-        self.persist()
-        self._broker_controller.register_broker_all(False, True, True)
 
 
 class LmqTopicConfigManager(TopicConfigManager):

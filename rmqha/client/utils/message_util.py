@@ -26,8 +26,3 @@ def create_reply_message(request_message: Message, body: bytes) -> Message:
         if value is not None:
             reply.put_property(name, value)
     return reply
-
-
-def get_reply_to_client(msg: Message) -> str | None:
-    """The client id of whoever wants a reply."""
-    return msg.get_property(message_const.PROPERTY_MESSAGE_REPLY_TO_CLIENT)

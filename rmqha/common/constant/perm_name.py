@@ -3,7 +3,6 @@
 Java: org.apache.rocketmq.common.constant.PermName (4.9.8)
 """
 
-PERM_PRIORITY = 0x1 << 3
 PERM_READ = 0x1 << 2
 PERM_WRITE = 0x1 << 1
 PERM_INHERIT = 0x1

@@ -177,10 +177,3 @@ class Message:
     def __repr__(self) -> str:
         return (f"{type(self).__name__}(topic={self.topic!r}, flag={self.flag}, properties={self.properties}, "
                 f"body of {len(self.body)} bytes, transaction_id={self.transaction_id!r})")
-
-
-def clone_message(message: Message) -> Message:
-    """A new message of the same topic, body, flag and the same (shared) properties, as Java's MessageAccessor does."""
-    copy = Message(message.topic, message.body, flag=message.flag)
-    copy.properties = message.properties
-    return copy

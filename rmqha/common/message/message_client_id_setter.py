@@ -83,16 +83,6 @@ def _parts(msg_id: str) -> tuple[bytes, int, int]:
     return data[:ip_length], process_id, elapsed
 
 
-def get_ip_str_from_id(msg_id: str) -> str:
-    """The producer's address. ValueError when it is not a unique id."""
-    return str(ipaddress.ip_address(_parts(msg_id)[0]))
-
-
-def get_pid_from_id(msg_id: str) -> int:
-    """The low 16 bits of the producer's process id. ValueError when it is not a unique id."""
-    return _parts(msg_id)[1]
-
-
 def get_nearly_time_from_id(msg_id: str) -> int:
     """When the id was made, in ms since the epoch, if that is less than a month ago. ValueError for no unique id."""
     elapsed = _parts(msg_id)[2]

@@ -29,9 +29,6 @@ from rmqha.common.sysflag import message_sys_flag
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 _KEPT_LENGTH = 1024  # characters of all names whose order is kept
-PHY_POS_POSITION = layout.PHYSICAL_OFFSET_POSITION
-MESSAGE_FLAG_POSTION = layout.MESSAGE_FLAG_POSITION
-MESSAGE_PHYSIC_OFFSET_POSTION = layout.PHYSICAL_OFFSET_POSITION
 COMPRESS_LEVEL = 5
 
 _pack_long = layout.LONG.pack

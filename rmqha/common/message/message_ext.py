@@ -62,19 +62,6 @@ class MessageExt(Message):
         """The producer's address without port."""
         return self.born_host[0] if self.born_host else None
 
-    @property
-    def born_host_name_string(self) -> str | None:
-        """The producer's address without port; no name is looked up."""
-        return self.born_host_string
-
-    def set_store_host_address_v6_flag(self) -> None:
-        """Mark the store host as IPv6."""
-        self.sys_flag |= message_sys_flag.STOREHOSTADDRESS_V6_FLAG
-
-    def set_born_host_v6_flag(self) -> None:
-        """Mark the born host as IPv6."""
-        self.sys_flag |= message_sys_flag.BORNHOST_V6_FLAG
-
     def __repr__(self) -> str:
         return (f"{type(self).__name__} [brokerName={self.broker_name}, queueId={self.queue_id}, "
                 f"storeSize={self.store_size}, queueOffset={self.queue_offset}, sysFlag={self.sys_flag}, "

@@ -162,16 +162,6 @@ def body_crc32(body: Buffer) -> int:
     return zlib.crc32(body) & 0x7FFF_FFFF
 
 
-def born_host_length(sys_flag: int) -> int:
-    """Bytes of BORNHOST."""
-    return V6_HOST_LENGTH if sys_flag & BORNHOST_V6_FLAG else HOST_LENGTH
-
-
-def store_host_length(sys_flag: int) -> int:
-    """Bytes of STOREHOSTADDRESS."""
-    return V6_HOST_LENGTH if sys_flag & STOREHOSTADDRESS_V6_FLAG else HOST_LENGTH
-
-
 def store_timestamp_position(sys_flag: int) -> int:
     """Where STORETIMESTAMP lies in the record: 56 or 68."""
     return STORE_TIMESTAMP_POSITION + (MORE_IN_V6 if sys_flag & BORNHOST_V6_FLAG else 0)

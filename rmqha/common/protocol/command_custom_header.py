@@ -41,12 +41,6 @@ class CommandCustomHeader:
     def check_fields(self) -> None:
         """Raise HeaderFieldError when the decoded values make no sense together. Most headers have nothing to check."""
 
-    def check_not_null(self) -> None:
-        """Raise HeaderFieldError when a needed field is None."""
-        for name in not_null_names(type(self)):
-            if getattr(self, name) is None:
-                raise HeaderFieldError(f"the custom field <{name}> is null")
-
 
 def not_null_names(header_class: type[CommandCustomHeader]) -> tuple[str, ...]:
     """The names of the fields that the receiver of a `header_class` needs."""

@@ -10,7 +10,6 @@ from rmqha.common import mix_all
 from rmqha.common.topic import topic_validator
 
 NAMESPACE_SEPARATOR = "%"
-STRING_BLANK = ""
 
 NameT = TypeVar("NameT", str, str | None)  # a topic or group; None stays None
 
@@ -44,22 +43,6 @@ def is_already_with_namespace(resource: str | None, namespace: str | None) -> bo
     return _split_prefix(resource)[1].startswith(namespace + NAMESPACE_SEPARATOR)
 
 
-def wrap_namespace_and_retry(namespace: str | None, consumer_group: str | None) -> str | None:
-    """The retry topic of a group in the namespace; None without a group."""
-    if not consumer_group:
-        return None
-    return f"{mix_all.RETRY_GROUP_TOPIC_PREFIX}{wrap_namespace(namespace, consumer_group)}"
-
-
-def get_namespace_from_resource(resource: str | None) -> str:
-    """The namespace of a topic or group, or the empty text."""
-    if not resource or _is_system_resource(resource):
-        return STRING_BLANK
-    bare = _split_prefix(resource)[1]
-    index = bare.find(NAMESPACE_SEPARATOR)
-    return bare[:index] if index > 0 else STRING_BLANK
-
-
 def _split_prefix(resource: str) -> tuple[str, str]:
     for prefix in (mix_all.RETRY_GROUP_TOPIC_PREFIX, mix_all.DLQ_GROUP_TOPIC_PREFIX):
         if resource.startswith(prefix):
@@ -74,8 +57,3 @@ def _is_system_resource(resource: str) -> bool:
 def is_retry_topic(resource: str | None) -> bool:
     """Whether the topic is a group's retry topic."""
     return resource is not None and resource.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
-
-
-def is_dlq_topic(resource: str | None) -> bool:
-    """Whether the topic is a group's dead-letter topic."""
-    return resource is not None and resource.startswith(mix_all.DLQ_GROUP_TOPIC_PREFIX)

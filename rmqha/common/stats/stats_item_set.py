@@ -10,7 +10,7 @@ MAX_KEYS = 100_000  # of one name; counts of further keys are lost
 
 _SECOND_MS = 1000
 _MINUTE_MS = 60 * _SECOND_MS
-_HOUR_MS = 60 * _MINUTE_MS
+_HOUR_MS = 60 * 60 * 1000
 _DAY_MS = 24 * _HOUR_MS
 
 

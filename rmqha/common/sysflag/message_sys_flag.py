@@ -15,27 +15,12 @@ TRANSACTION_COMMIT_TYPE = 0x2 << 2
 TRANSACTION_ROLLBACK_TYPE = 0x3 << 2
 BORNHOST_V6_FLAG = 0x1 << 4
 STOREHOSTADDRESS_V6_FLAG = 0x1 << 5
-NEED_UNWRAP_FLAG = 0x1 << 6
-INNER_BATCH_FLAG = 0x1 << 7
-COMPRESSION_LZ4_TYPE = 0x1 << 8
-COMPRESSION_ZSTD_TYPE = 0x2 << 8
-COMPRESSION_ZLIB_TYPE = 0x3 << 8
 COMPRESSION_TYPE_COMPARATOR = 0x7 << 8
-
-
-def get_transaction_value(flag: int) -> int:
-    """One of the four TRANSACTION_*_TYPE."""
-    return flag & TRANSACTION_ROLLBACK_TYPE
 
 
 def reset_transaction_value(flag: int, transaction_type: int) -> int:
     """`flag` with its transaction bits replaced."""
     return (flag & ~TRANSACTION_ROLLBACK_TYPE) | transaction_type
-
-
-def clear_compressed_flag(flag: int) -> int:
-    """`flag` without the compressed bit; the type bits stay."""
-    return flag & ~COMPRESSED_FLAG
 
 
 def get_compression_type(flag: int) -> CompressionType:

@@ -35,13 +35,3 @@ def has_suspend_flag(sys_flag: int) -> bool:
 def has_subscription_flag(sys_flag: int) -> bool:
     """Whether the request carries its own subscription."""
     return bool(sys_flag & FLAG_SUBSCRIPTION)
-
-
-def has_class_filter_flag(sys_flag: int) -> bool:
-    """Whether the subscription is a filter class."""
-    return bool(sys_flag & FLAG_CLASS_FILTER)
-
-
-def has_lite_pull_flag(sys_flag: int) -> bool:
-    """Whether a lite pull consumer asks."""
-    return bool(sys_flag & FLAG_LITE_PULL_MESSAGE)

@@ -12,29 +12,9 @@ def build_sys_flag(unit: bool, has_unit_sub: bool) -> int:
     return FLAG_UNIT * unit | FLAG_UNIT_SUB * has_unit_sub
 
 
-def set_unit_flag(sys_flag: int) -> int:
-    """`sys_flag` with the unit bit."""
-    return sys_flag | FLAG_UNIT
-
-
-def clear_unit_flag(sys_flag: int) -> int:
-    """`sys_flag` without the unit bit."""
-    return sys_flag & ~FLAG_UNIT
-
-
 def has_unit_flag(sys_flag: int) -> bool:
     """Whether the topic belongs to a unit."""
     return bool(sys_flag & FLAG_UNIT)
-
-
-def set_unit_sub_flag(sys_flag: int) -> int:
-    """`sys_flag` with the unit-subscription bit."""
-    return sys_flag | FLAG_UNIT_SUB
-
-
-def clear_unit_sub_flag(sys_flag: int) -> int:
-    """`sys_flag` without the unit-subscription bit."""
-    return sys_flag & ~FLAG_UNIT_SUB
 
 
 def has_unit_sub_flag(sys_flag: int) -> bool:

@@ -105,8 +105,3 @@ class TopicValidator:
     def system_topic_set(self) -> set[str]:
         """A copy of all system topics."""
         return set(self._system_topics)
-
-    @property
-    def not_allowed_send_topic_set(self) -> frozenset[str]:
-        """The topics that clients may not send to."""
-        return NOT_ALLOWED_SEND_TOPIC_SET

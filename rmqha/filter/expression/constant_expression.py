@@ -42,11 +42,6 @@ class ConstantExpression(Expression):
             raise FilterError(f"{text} is less than {double_text(MIN_DOUBLE)}")
         return ConstantExpression(value)
 
-    @staticmethod
-    def create_now() -> "NowExpression":
-        """The time of evaluation; no text gives one."""
-        return NowExpression()
-
     def evaluate(self, context: EvaluationContext) -> Value:
         """The literal."""
         return self._value

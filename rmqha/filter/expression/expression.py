@@ -11,10 +11,6 @@ class EvaluationContext:
         """The value of a name, None when there is none."""
         raise NotImplementedError
 
-    def key_values(self) -> dict[str, Any] | None:
-        """All names with their values; a copy."""
-        raise NotImplementedError
-
 
 class EmptyEvaluationContext(EvaluationContext):
     """No name has a value.
@@ -23,10 +19,6 @@ class EmptyEvaluationContext(EvaluationContext):
     """
 
     def get(self, name: str) -> Any:
-        """None."""
-        return None
-
-    def key_values(self) -> dict[str, Any] | None:
         """None."""
         return None
 

@@ -25,11 +25,6 @@ class BitsArray:
             raise ValueError("Bytes is empty!")
         return BitsArray(data, len(data) * 8)
 
-    @property
-    def byte_length(self) -> int:
-        """Number of bytes."""
-        return len(self.bytes)
-
     def set_bit(self, bit_pos: int, is_set: bool) -> None:
         """Set or clear a bit. ValueError outside the array."""
         self._check_bit_position(bit_pos)

@@ -30,7 +30,6 @@ _OLD_COLUMNS = ("physicalOffset", "sysFlag", "storedBody", "envelope")
 _ZEROS = bytes(1 << 20)
 # Together these are put together by one job of Spark: bytes of log, and Parquet files.
 _JOB_BYTES, _JOB_FILES = 64 << 30, 2000
-_UNIT_BYTES = 128 << 20
 
 
 class Unit(NamedTuple):

@@ -66,16 +66,6 @@ def get_deleted_topics_path(root_dir: str) -> str:
     return os.path.join(root_dir, "config", "deletedTopics.json")
 
 
-def get_tran_state_table_store_path(root_dir: str) -> str:
-    """Folder that versions before 4.3 kept transaction states in."""
-    return os.path.join(root_dir, "transaction", "statetable")
-
-
-def get_tran_redo_log_store_path(root_dir: str) -> str:
-    """Folder that versions before 4.3 kept the transaction redo log in."""
-    return os.path.join(root_dir, "transaction", "redolog")
-
-
 def get_broker_identity(root_dir: str) -> str:
     """File of a replica's identity, when roles change."""
     return os.path.join(root_dir, "brokerIdentity")

@@ -91,11 +91,6 @@ class ScheduleMessageService(ConfigManager):
         self.deliver_pending_table: dict[int, deque[PutResultProcess]] = {}
 
     @staticmethod
-    def queue_id2delay_level(queue_id: int) -> int:
-        """The level whose messages wait in queue `queue_id`."""
-        return queue_id + 1
-
-    @staticmethod
     def delay_level2queue_id(delay_level: int) -> int:
         """The queue in which messages of `delay_level` wait."""
         return delay_level - 1

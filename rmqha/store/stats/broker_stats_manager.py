@@ -14,7 +14,6 @@ from rmqha.common.stats.stats_item_set import StatsItemSet
 log = logging.getLogger("RocketmqStats")
 COMMERCIAL_LOG = logging.getLogger("RocketmqCommercial")
 
-COMMERCIAL_OWNER = "Owner"
 SIZE_PER_COUNT = 64 * 1024  # bytes that count as one call
 
 _QUEUE_STATS = (stats.QUEUE_PUT_NUMS, stats.QUEUE_PUT_SIZE, stats.QUEUE_GET_NUMS, stats.QUEUE_GET_SIZE)
@@ -177,7 +176,3 @@ class BrokerStatsManager:
     def record_disk_fall_behind_size(self, group: str, topic: str, queue_id: int, fall_behind: int) -> None:
         """Note how many bytes of the log a group has behind it."""
         self.moment_stats_item_set_fall_size.set_value(f"{queue_id}@{topic}@{group}", fall_behind)
-
-    def inc_commercial_value(self, key: str, owner: str, group: str, topic: str, type_: str, inc_value: int) -> None:
-        """Count for the owner of an account."""
-        self.stats_table[key].add_value(f"{owner}@{topic}@{group}@{type_}", inc_value, 1)

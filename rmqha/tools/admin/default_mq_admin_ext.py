@@ -120,10 +120,6 @@ class DefaultMQAdminExt:
         """A group as a broker has it."""
         return self.api.get_all_subscription_group(addr, self.timeout_millis).subscriptionGroupTable.get(group)
 
-    def examine_topic_config(self, addr: str, topic: str) -> TopicConfig | None:
-        """A topic as a broker has it."""
-        return (self.api.get_all_topic_config(addr, self.timeout_millis).topicConfigTable or {}).get(topic)
-
     # ---- what brokers and name servers tell
 
     def examine_topic_stats(self, topic: str) -> TopicStatsTable:
@@ -138,10 +134,6 @@ class DefaultMQAdminExt:
     def fetch_all_topic_list(self) -> TopicList:
         """All topics."""
         return self.api.get_topic_list_from_name_server(self.timeout_millis)
-
-    def fetch_topics_by_cluster(self, cluster_name: str) -> TopicList:
-        """The topics of a cluster."""
-        return self.api.get_topics_by_cluster(cluster_name, self.timeout_millis)
 
     def fetch_broker_runtime_stats(self, broker_addr: str) -> KVTable:
         """Counters and sizes of a broker by name."""

@@ -108,13 +108,6 @@ def render_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right_a
                   for cell, width, heading in zip(line, widths, headings)).rstrip() for line in lines)
 
 
-def put_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right_aligned: Set[str] = frozenset()) -> None:
-    """Print a table; its headings are bold where a terminal is."""
-    first, *others = render_table(headings, rows, right_aligned).split("\n")
-    put(click.style(first, bold=True))
-    put("\n".join(others))
-
-
 def put_facts(facts: Mapping[str, str]) -> None:
     """Print names and what they are, one a line."""
     width = max(map(display_width, facts), default=0)

@@ -156,14 +156,14 @@ def test_queue_is_locked_for_one_client_only():
     assert locks.try_lock_batch("group", QUEUES, "c1") == set(QUEUES)
     assert locks.try_lock_batch("group", QUEUES, "c2") == set()
     assert locks.try_lock_batch("group", QUEUES, "c1") == set(QUEUES)
-    assert locks.try_lock("other-group", QUEUES[0], "c2")
+    assert locks.try_lock_batch("other-group", QUEUES[:1], "c2")
 
 
 def test_only_the_holder_unlocks():
     locks = RebalanceLockManager()
     locks.try_lock_batch("group", QUEUES, "c1")
     locks.unlock_batch("group", QUEUES, "c2")
-    assert not locks.try_lock("group", QUEUES[0], "c2")
+    assert not locks.try_lock_batch("group", QUEUES[:1], "c2")
     locks.unlock_batch("group", QUEUES[:1], "c1")
     assert locks.try_lock_batch("group", QUEUES, "c2") == {QUEUES[0]}
 
@@ -184,12 +184,12 @@ def test_no_host_takes_the_locks_of_all(monkeypatch, clock):
 
 def test_lock_that_is_not_renewed_for_a_minute_is_free(clock):
     locks = RebalanceLockManager()
-    locks.try_lock("group", QUEUES[0], "c1")
+    locks.try_lock_batch("group", QUEUES[:1], "c1")
     clock[0] += 60_000
-    assert not locks.try_lock("group", QUEUES[0], "c2")
+    assert not locks.try_lock_batch("group", QUEUES[:1], "c2")
     clock[0] += 1
-    assert locks.try_lock("group", QUEUES[0], "c2")
-    assert not locks.try_lock("group", QUEUES[0], "c1")
+    assert locks.try_lock_batch("group", QUEUES[:1], "c2")
+    assert not locks.try_lock_batch("group", QUEUES[:1], "c1")
 
 
 def test_age_does_not_follow_the_wall_clock(monkeypatch):

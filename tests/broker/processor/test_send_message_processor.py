@@ -164,7 +164,7 @@ def test_sends_are_refused_until_the_broker_accepts_them(tmp_path):
     (PutMessageStatus.UNKNOWN_ERROR, response_code.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 ])
 def test_put_status_has_its_answer(shared_broker, status, code, remark):
-    processor = shared_broker.controller.remoting_server.get_processor_pair(request_code.SEND_MESSAGE).processor
+    processor = shared_broker.controller.remoting_server.processor_table[request_code.SEND_MESSAGE].processor
     response = RemotingCommand.create_response_command()
     processor._refuse(status, response)
     assert response.code == code and response.remark.startswith(remark)

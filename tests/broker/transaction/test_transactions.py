@@ -5,6 +5,7 @@ import pytest
 
 from rmqha.broker.topic import topic_config_manager
 from rmqha.common import util_all
+from rmqha.common.compression.compression_type import CompressionType
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.header.transaction_headers import (
@@ -281,7 +282,7 @@ def test_check_ends_when_the_service_is_closed(broker):
 
 
 def test_compressed_half_message_keeps_its_body(broker):
-    compressed = flags.COMPRESSED_FLAG | flags.COMPRESSION_ZLIB_TYPE | flags.TRANSACTION_PREPARED_TYPE
+    compressed = flags.COMPRESSED_FLAG | CompressionType.ZLIB.compression_flag | flags.TRANSACTION_PREPARED_TYPE
     header = half(broker, zlib.compress(b"large" * 100), sys_flag=compressed)
     resume = ResumeCheckHalfMessageRequestHeader(header.msgId)
     assert broker.call(request_code.RESUME_CHECK_HALF_MESSAGE, resume).code == response_code.SUCCESS

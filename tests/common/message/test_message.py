@@ -2,7 +2,7 @@
 import pytest
 
 from rmqha.common.message import message_client_id_setter, message_decoder
-from rmqha.common.message.message import Message, clone_message, parse_int
+from rmqha.common.message.message import Message, parse_int
 from rmqha.common.message.message_batch import MessageBatch
 from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
 from rmqha.common.message.message_queue import MessageQueue
@@ -62,13 +62,6 @@ def test_blank_user_properties_are_refused(name, value):
         Message("T").put_user_property(name, value)
 
 
-def test_a_clone_shares_the_properties():
-    message = Message("T", b"x", flag=4)
-    copy = clone_message(message)
-    assert copy.properties is message.properties
-    assert (copy.topic, copy.body, copy.flag) == ("T", b"x", 4)
-
-
 def test_messages_show_themselves():
     assert "topic='T'" in repr(Message("T"))
     assert "queueId=0" in repr(MessageExt("T"))
@@ -100,23 +93,15 @@ def test_queues_are_ordered_by_topic_broker_and_number():
     assert str(queues[0]) == "MessageQueue [topic=b, brokerName=a, queueId=0]"
 
 
-def test_unique_ids_differ_and_tell_their_origin():
+def test_unique_ids_differ_and_tell_their_time():
     ids = {message_client_id_setter.create_uniq_id() for _ in range(1000)}
     assert len(ids) == 1000
     for uniq_id in ids:
         assert len(uniq_id) in (32, 56) and uniq_id == uniq_id.upper()
     one = ids.pop()
     assert abs(message_client_id_setter.get_nearly_time_from_id(one) - current_time_millis()) < 60_000
-    assert message_client_id_setter.get_pid_from_id(one) == __import__("os").getpid() & 0xFFFF
-    assert message_client_id_setter.get_ip_str_from_id(one)
-
-
-def test_parts_of_a_known_unique_id():
-    uniq_id = "7F0000011F9018B4AAC20000ABCD0001"
-    assert message_client_id_setter.get_ip_str_from_id(uniq_id) == "127.0.0.1"
-    assert message_client_id_setter.get_pid_from_id(uniq_id) == 0x1F90
     with pytest.raises(ValueError, match="32 or 56"):
-        message_client_id_setter.get_pid_from_id("7F00")
+        message_client_id_setter.get_nearly_time_from_id("7F00")
 
 
 def test_a_unique_id_is_set_once():
@@ -133,13 +118,10 @@ def test_filter_type_is_a_bit_of_the_record():
     assert MessageExt.parse_topic_filter_type(2) is TopicFilterType.MULTI_TAG
 
 
-def test_ipv6_flags_are_set_on_request():
+def test_hosts_are_shown_as_addresses():
     message = MessageExtBatch("T", b"x")
-    message.set_born_host_v6_flag()
-    message.set_store_host_address_v6_flag()
-    assert message.sys_flag == 0x30 and message.encoded_buff is None
     message.born_host = ("10.0.0.1", 5)
-    assert message.born_host_string == message.born_host_name_string == "10.0.0.1"
+    assert message.born_host_string == "10.0.0.1"
     assert message.born_host_bytes.hex() == "0a00000100000005"
 
 

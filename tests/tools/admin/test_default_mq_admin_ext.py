@@ -29,8 +29,7 @@ def test_nothing_is_opened_before_the_first_question():
 def test_topics_and_groups_are_examined_on_one_broker(admin, cluster):
     addr = cluster.master.address
     admin.create_and_update_topic_config(addr, TopicConfig("Made", 2, 3))
-    assert admin.examine_topic_config(addr, "Made") == TopicConfig("Made", 2, 3)
-    assert admin.examine_topic_config(addr, "nowhere") is None
+    assert admin.get_user_topic_config(addr, False, 3000).topicConfigTable["Made"] == TopicConfig("Made", 2, 3)
     admin.create_and_update_subscription_group_config(addr, SubscriptionGroupConfig("made", retryMaxTimes=3))
     assert admin.examine_subscription_group_config(addr, "made").retryMaxTimes == 3
     assert list(admin.get_user_subscription_group(addr, 3000).subscriptionGroupTable) == ["made"]

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.tools.dialect.output import cell, display_width, iso_time, percentiles, put_table, render_table, to_yaml
+from rmqha.tools.dialect.output import cell, display_width, iso_time, percentiles, render_table, to_yaml
 from rmqha.tools.rmqha_command import rmqha
 
 yaml = pytest.importorskip("yaml")
@@ -55,17 +55,6 @@ def test_width_on_a_terminal(text, width):
 def test_columns_stand_below_each_other_in_any_script():
     lines = render_table(("topic", "n"), [("订单", "1"), ("orders", "22")], {"n"}).split("\n")
     assert lines == ["topic    n", "------  --", "订单     1", "orders  22"]
-
-
-def test_colour_is_for_terminals_alone():
-    import click
-
-    @click.command()
-    def table() -> None:
-        """Print one."""
-        put_table(("a",), [("b",)])
-    assert CliRunner().invoke(table).output == "a\n-\nb\n"
-    assert CliRunner().invoke(table, color=True).output.startswith("\x1b[1ma\x1b[0m\n")
 
 
 def test_no_color_is_heeded(monkeypatch, tmp_path):

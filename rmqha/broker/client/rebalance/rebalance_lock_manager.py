@@ -67,10 +67,6 @@ class RebalanceLockManager:
         self._count = 0  # entries of all groups; guarded by _lock
         self._count_of_host: Counter[str] = Counter()  # guarded by _lock
 
-    def try_lock(self, group: str, mq: MessageQueue, client_id: str | None) -> bool:
-        """Lock one queue, or renew the lock."""
-        return mq in self.try_lock_batch(group, (mq,), client_id)
-
     def try_lock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str | None,
                        host: str = "") -> set[MessageQueue]:
         """Lock or renew each queue for a client on a host; the ones that the client now holds."""

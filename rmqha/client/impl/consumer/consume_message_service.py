@@ -47,11 +47,6 @@ class ConsumeMessageService:
         self._consume_executor.shutdown(max(await_terminate_millis, MIN_JOIN_MS))
         self.causes.log_counts(f"the listener of group {self._consumer_group}")
 
-    def update_core_pool_size(self, core_pool_size: int) -> None:
-        """Allow another number of consume threads; those that exist stay."""
-        if 0 < core_pool_size <= 0x7FFF:
-            self._consume_executor.max_workers = core_pool_size
-
     def get_core_pool_size(self) -> int:
         """How many consume threads there may be."""
         return self._consume_executor.max_workers

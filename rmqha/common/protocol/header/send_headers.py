@@ -61,14 +61,6 @@ class SendMessageRequestHeaderV2(RpcRequestHeader):
         return SendMessageRequestHeader(v2.a, v2.b, v2.c, v2.d, v2.e, v2.f, v2.g, v2.h, v2.i, v2.j, v2.k, v2.m, v2.l,
                                         bname=v2.n)
 
-    @staticmethod
-    def create_send_message_request_header_v2(v1: SendMessageRequestHeader) -> "SendMessageRequestHeaderV2":
-        """The same with one-letter names; `bname` becomes the broker's name."""
-        return SendMessageRequestHeaderV2(
-            v1.producerGroup, v1.topic, v1.defaultTopic, v1.defaultTopicQueueNums, v1.queueId, v1.sysFlag,
-            v1.bornTimestamp, v1.flag, v1.properties, v1.reconsumeTimes, v1.unitMode, v1.maxReconsumeTimes, v1.batch,
-            v1.bname)
-
 
 @dataclass
 class SendMessageResponseHeader(CommandCustomHeader):

@@ -55,8 +55,3 @@ class TopicRouteData:
     queueDatas: list[QueueData] = field(default_factory=list)
     brokerDatas: list[BrokerData] = field(default_factory=list)
     filterServerTable: dict[str, list[str]] = field(default_factory=dict)
-
-    def clone_topic_route_data(self) -> "TopicRouteData":
-        """A copy with its own lists and table, of the same queues and brokers."""
-        return TopicRouteData(self.orderTopicConf, list(self.queueDatas), list(self.brokerDatas),
-                              dict(self.filterServerTable))

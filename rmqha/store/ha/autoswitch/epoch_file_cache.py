@@ -110,12 +110,6 @@ class EpochFileCache:
         at = bisect.bisect_right(entries, offset, key=_start) - 1
         return entries[at] if at >= 0 and offset < entries[at].end_offset else None
 
-    def next_entry(self, epoch: int) -> EpochEntry | None:
-        """The first epoch above `epoch`."""
-        entries = self._entries
-        at = bisect.bisect_right(entries, epoch, key=_epoch)
-        return entries[at] if at < len(entries) else None
-
     def get_all_entries(self) -> tuple[EpochEntry, ...]:
         """All, the oldest first."""
         return self._entries
@@ -127,10 +121,6 @@ class EpochFileCache:
             if other is not None and other.start_offset == entry.start_offset:
                 return min(entry.end_offset, other.end_offset)
         return -1
-
-    def truncate_suffix_by_epoch(self, truncate_epoch: int) -> None:
-        """Forget the epochs from `truncate_epoch` on."""
-        self._keep(lambda entry: entry.epoch < truncate_epoch)
 
     def truncate_suffix_by_offset(self, truncate_offset: int) -> None:
         """Forget the epochs that start at or behind `truncate_offset`."""

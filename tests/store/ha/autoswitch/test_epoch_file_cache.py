@@ -131,7 +131,6 @@ def test_an_offset_belongs_to_the_last_epoch_that_begins_no_later():
     cache = cache_of((1, 10), (3, 100), (4, 100), (7, 150))
     found = [cache.find_epoch_entry_by_offset(offset) for offset in (9, 10, 99, 100, 149, 150, 1 << 40)]
     assert [entry and entry.epoch for entry in found] == [None, 1, 1, 4, 4, 7, 7]
-    assert cache.next_entry(1).epoch == 3 and cache.next_entry(5).epoch == 7 and cache.next_entry(7) is None
     assert cache.get_entry(3).end_offset == 100 and cache.get_entry(2) is None
 
 
@@ -158,9 +157,6 @@ def test_epochs_are_cut_off_from_either_side():
     cache = cache_of(*entries)
     cache.truncate_suffix_by_offset(100)
     assert pairs(cache) == [(1, 0), (2, 50)] and cache.last_entry().end_offset == LONG_MAX
-    cache = cache_of(*entries)
-    cache.truncate_suffix_by_epoch(6)
-    assert pairs(cache) == [(1, 0), (2, 50), (4, 100)]
     cache = cache_of(*entries)
     cache.truncate_prefix_by_offset(100)
     assert pairs(cache) == [(6, 100), (7, 150)]

@@ -61,7 +61,7 @@ def test_a_slave_whose_epoch_is_deleted_while_its_bytes_are_sent_is_closed(maste
 
         def end_of_deleted_run(offset: int) -> int:
             end = end_of_run(offset)
-            epoch_cache.truncate_suffix_by_epoch(0)
+            epoch_cache.truncate_suffix_by_offset(0)
             return end
 
         service._end_of_run = end_of_deleted_run

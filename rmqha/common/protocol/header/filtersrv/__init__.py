@@ -1,1 +1,0 @@
-"""Headers of the retired filter server, kept for their codes."""
