@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
     from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer as TransactionProducer
     from rmqha.client.utils.message_util import create_reply_message
-    from rmqha.common.message.message import Message
-    from rmqha.common.message.message_ext import MessageExt
-    from rmqha.common.message.message_queue import MessageQueue
-    from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, MessageModel
+    from rmqha.common.message.message import Message, MessageExt, MessageQueue
+    from rmqha.common.subscriptions import ConsumeFromWhere, MessageModel
     from rmqha.remoting.exception import RemotingException
 
 __version__ = "0.1.0"
@@ -53,7 +51,7 @@ _ALIASES = {
 _LISTENERS = "rmqha.client.consumer.listener.message_listener"
 _MODULES = {
     "ConsumeConcurrentlyStatus": _LISTENERS,
-    "ConsumeFromWhere": "rmqha.common.protocol.heartbeat.heartbeat_data",
+    "ConsumeFromWhere": "rmqha.common.subscriptions",
     "ConsumeOrderlyContext": _LISTENERS,
     "ConsumeOrderlyStatus": _LISTENERS,
     "DefaultLitePullConsumer": "rmqha.client.consumer.default_lite_pull_consumer",
@@ -64,11 +62,11 @@ _MODULES = {
     "MQBrokerException": "rmqha.client.exception",
     "MQClientException": "rmqha.client.exception",
     "Message": "rmqha.common.message.message",
-    "MessageExt": "rmqha.common.message.message_ext",
+    "MessageExt": "rmqha.common.message.message",
     "MessageListenerConcurrently": _LISTENERS,
     "MessageListenerOrderly": _LISTENERS,
-    "MessageModel": "rmqha.common.protocol.heartbeat.heartbeat_data",
-    "MessageQueue": "rmqha.common.message.message_queue",
+    "MessageModel": "rmqha.common.subscriptions",
+    "MessageQueue": "rmqha.common.message.message",
     "MessageSelector": "rmqha.client.consumer.message_selector",
     "RemotingException": "rmqha.remoting.exception",
     "RequestCallback": "rmqha.client.producer.request_response_future",

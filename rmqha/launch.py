@@ -6,7 +6,7 @@ A program is imported once Ctrl-C can no longer end in a traceback: that takes a
 """
 import sys
 
-from rmqha.common.interrupts import leave_when_interrupted
+from rmqha.common.program import leave_when_interrupted
 
 PROGRAMS = {
     "mqnamesrv": "rmqha.namesrv.namesrv_startup",
@@ -24,7 +24,7 @@ def run(program: str) -> int:
     leave_when_interrupted()
     from importlib import import_module
 
-    from rmqha.common.closed_pipe import run_while_read
+    from rmqha.common.program import run_while_read
 
     return run_while_read(import_module(PROGRAMS[program]).main)
 

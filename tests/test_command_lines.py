@@ -9,10 +9,10 @@ from rmqha.broker import broker_startup
 from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_field import config_keys
-from rmqha.common.config_file import ConfigError, load_config_file, take_words
+from rmqha.common.config_keys import config_keys
+from rmqha.common.configuration import ConfigError, load_config_file, take_words
 from rmqha.common.mix_all import object2properties, properties2string
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.controller import controller_startup
 from rmqha.namesrv import namesrv_startup
 from rmqha.remoting.server_config import ServerConfig

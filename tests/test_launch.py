@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from rmqha import __version__, launch
-from rmqha.common.interrupts import INTERRUPTED, Interruptible, Terminated, exit_code, leave_when_interrupted
+from rmqha.common.program import INTERRUPTED, Interruptible, Terminated, exit_code, leave_when_interrupted
 from tests.support import start_as
 from tests.support.sources import ROOT
 

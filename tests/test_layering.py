@@ -35,16 +35,16 @@ PURE_STORE = ("rmqha.store.consume_queue_layout", "rmqha.store.index.index_layou
 NEVER_IMPORTED = ("_startup", "rmqha.tools", "rmqha.pipeline", "rmqha.testing")
 # Module prefixes that may import a library; everyone else goes through them.
 GUARDED = {
-    "socket": ("rmqha/remoting/", "rmqha/store/ha/", "rmqha/common/sd_notify.py"),  # the last: datagrams to systemd
+    "socket": ("rmqha/remoting/", "rmqha/store/ha/", "rmqha/common/process.py"),  # the last: datagrams to systemd
     "selectors": ("rmqha/remoting/", "rmqha/store/ha/"),
     "mmap": ("rmqha/store/mapped_file.py", "rmqha/store/store_checkpoint.py", "rmqha/store/transient_store_pool.py"),
     "pyspark": ("rmqha/pipeline/",),
     "yaml": ("rmqha/acl/",),
     "subprocess": ("rmqha/tools/", "rmqha/testing/"),
-    "http": ("rmqha/remoting/", "rmqha/common/namesrv/top_addressing.py"),
+    "http": ("rmqha/remoting/", "rmqha/common/top_addressing.py"),
     "etcd3gw": ("rmqha/controller/store/etcd_client.py",),
     "requests": ("rmqha/controller/store/etcd_client.py",),
-    "prometheus_client": ("rmqha/common/metrics/exposition.py",),
+    "prometheus_client": ("rmqha/common/metrics.py",),
     "faulthandler": (),  # what it dumps while other threads run, it may read when they change it: a segmentation fault
 }
 # What is said over replication connections, without the connections: bytes in, bytes out.
@@ -53,14 +53,14 @@ SANS_IO = ("ha_transfer", "ha_handshake", "greeting", "record_chain", "record_ve
 NO_IO = ("socket", "selectors", "select", "threading", "time", "os")
 # Only these create threads; `threading` itself is free for locks and conditions.
 THREAD_CALLS = ("threading.Thread", "Thread", "threading.Timer", "ThreadPoolExecutor")
-THREAD_MAKERS = {"rmqha/common/service_thread.py", "rmqha/common/thread_pool.py"}
+THREAD_MAKERS = {"rmqha/common/service_thread.py", "rmqha/common/threads.py"}
 # Rooms inside the store that get the store as an argument, never by import.
 INNER_STORE = ("rmqha/store/ha/", "rmqha/store/index/", "rmqha/store/schedule/")
 STORE_ITSELF = ("rmqha.store.default_message_store", "rmqha.store.commit_log.", "rmqha.store.consume_queue.")
 # Addresses and host names without a connection: these few calls need the socket module but open nothing.
 SOCKET_EXCEPTIONS = {
     "rmqha/common/broker_config.py", "rmqha/common/util_all.py", "rmqha/common/message/message_layout.py",
-    "rmqha/common/message/message_client_id_setter.py", "rmqha/tools/quickstart.py", "rmqha/common/message/host.py",
+    "rmqha/common/message/message_decoder.py", "rmqha/tools/quickstart.py", "rmqha/common/message/host.py",
      # looks which ports are free
 }
 

@@ -1,8 +1,8 @@
 """docs/limits.md says what the code does: `python -m tests.test_limits` writes its tables."""
 import sys
 
-from rmqha.common.protocol.body import register_broker_body
-from rmqha.common.protocol.body_limits import BODY_LIMITS, JSON_MARKS, code_name
+from rmqha.common.protocol import cluster_bodies
+from rmqha.common.protocol.table_bodies import BODY_LIMITS, JSON_MARKS, code_name
 from rmqha.remoting import begun_frames, channel, large_requests, request_lines
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH
 from rmqha.remoting.protocol import (
@@ -48,10 +48,10 @@ def tables() -> str:
          f"{fastjson_writer.MAX_WRITTEN_DEPTH:,}", "refused"),
         ("numbers beyond 16 bits that are keys of one object", f"{fastjson_parser.MAX_WIDE_KEYS:,}", "refused"),
         ("numbers in a set", f"{remoting_serializable.MAX_NUMBERS_OF_SET:,}", "refused"),
-        ("a compressed registration, inflated", size(register_broker_body.MAX_INFLATED_SIZE)
-         + f", and {register_broker_body.MAX_RATIO} times its length beside "
-         + size(register_broker_body.FREE_INFLATED_SIZE), "SYSTEM_ERROR"),
-        ("topics in a compressed registration", f"{register_broker_body.MAX_TOPICS:,}", "SYSTEM_ERROR"),
+        ("a compressed registration, inflated", size(cluster_bodies.MAX_INFLATED_SIZE)
+         + f", and {cluster_bodies.MAX_RATIO} times its length beside "
+         + size(cluster_bodies.FREE_INFLATED_SIZE), "SYSTEM_ERROR"),
+        ("topics in a compressed registration", f"{cluster_bodies.MAX_TOPICS:,}", "SYSTEM_ERROR"),
         ("large requests of one connection that wait", f"{large_requests.MAX_WAITING_OF_ONE}, and "
          + size(large_requests.MAX_WAITING_BYTES_OF_ONE), "SYSTEM_BUSY"),
         ("large requests of all connections that wait", size(large_requests.MAX_WAITING_BYTES), "SYSTEM_BUSY"),

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rmqha.common.config_access import FIXED_KEYS, SECRET_KEYS
+from rmqha.common.configuration import FIXED_KEYS, SECRET_KEYS
 from rmqha.common.mix_all import string2properties
 from rmqha.common.protocol import request_code as codes
 from rmqha.common.protocol import response_code

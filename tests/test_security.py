@@ -8,9 +8,9 @@ from rmqha.acl.common.permission import ADMIN_CODE, COMMON_CODE
 from rmqha.acl.common.session_credentials import SessionCredentials
 from rmqha.broker import broker_startup
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.compression.compressor_factory import MAX_DECOMPRESSED_SIZE
-from rmqha.common.config_access import is_fixed
-from rmqha.common.config_field import config_keys
+from rmqha.common.compression import MAX_DECOMPRESSED_SIZE
+from rmqha.common.config_keys import config_keys
+from rmqha.common.configuration import is_fixed
 from rmqha.common.mix_all import property_text
 from rmqha.common.protocol import request_code
 from rmqha.namesrv import namesrv_startup

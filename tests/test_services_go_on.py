@@ -25,16 +25,16 @@ from rmqha.client.impl.consumer.rebalance_service import RebalanceService
 from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher
 from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
 from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
-from rmqha.common import stall_watch
+from rmqha.common import process
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.file_watch_service import FileWatchService
-from rmqha.common.metrics.pages import Page
-from rmqha.common.protocol.body.controller_bodies import SyncStateSet
-from rmqha.common.protocol.body.log_checksums import LogChecksums
-from rmqha.common.protocol.header.controller_headers import BrokerHeartbeatResponseHeader, GetReplicaInfoResponseHeader
-from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.metrics import Page
+from rmqha.common.process import StallWatch
+from rmqha.common.protocol.cluster_bodies import SyncStateSet
+from rmqha.common.protocol.controller_headers import BrokerHeartbeatResponseHeader, GetReplicaInfoResponseHeader
+from rmqha.common.protocol.log_checksums import LogChecksums
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.stall_watch import StallWatch
+from rmqha.common.threads import ScheduledService
 from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
 from rmqha.controller.broker_liveness_watch import BrokerLivenessWatch
 from rmqha.controller.store.etcd_store import EtcdStore
@@ -345,7 +345,7 @@ def _stall_watch(folder) -> Iterator[Plan]:
         handler.emit = lambda record: told.append(record.getMessage())
         logging.getLogger("RocketmqCommon").addHandler(handler)
         stack.callback(logging.getLogger("RocketmqCommon").removeHandler, handler)
-        yield Plan(service, (stall_watch, "_waited_for_a_core"), lambda: wait_until(
+        yield Plan(service, (process, "_waited_for_a_core"), lambda: wait_until(
             lambda: sum(range(5_000_000)) and any("had a turn" in line for line in told)), service.wakeup)
 
 
@@ -768,7 +768,7 @@ def test_accepting_service_whose_socket_fails_for_good_says_so(tmp_path, caplog)
 def test_broker_without_its_port_ends_with_last_words(tmp_path, capsys, monkeypatch):
     from rmqha.broker import broker_startup
     from rmqha.common import server_util
-    from rmqha.common.stop_signal import StopSignal
+    from rmqha.common.program import StopSignal
     from tests.broker.support import new_controller
 
     controller, stop = new_controller(tmp_path), StopSignal()

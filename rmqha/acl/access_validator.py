@@ -2,7 +2,7 @@
 from typing import Protocol, TypeVar
 
 from rmqha.common.data_version import DataVersion
-from rmqha.common.plain_access_config import AclConfig, PlainAccessConfig
+from rmqha.common.topics import AclConfig, PlainAccessConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 

@@ -14,8 +14,7 @@ from rmqha.client.exception import MQClientException
 from rmqha.client.impl.consumer.consume_message_deferred_service import Delivery, MessageListenerDeferred
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.settings import PushConsumerSettings
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageClientExt, MessageExt
+from rmqha.common.message.message import Message, MessageClientExt, MessageExt
 
 if TYPE_CHECKING:
     from rmqha.remoting.rpc_hook import RPCHook

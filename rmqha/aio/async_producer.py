@@ -13,10 +13,8 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.request_response_future import RequestCallback
 from rmqha.client.producer.send_result import SendCallback, SendResult
 from rmqha.client.settings import ProducerSettings
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 
 if TYPE_CHECKING:
     from rmqha.remoting.rpc_hook import RPCHook

@@ -56,17 +56,15 @@ from rmqha.broker.transaction.queue.transactional_message_bridge import Transact
 from rmqha.broker.transaction.queue.transactional_message_service_impl import TransactionalMessageServiceImpl
 from rmqha.broker.transaction.transactional_message_check_service import TransactionalMessageCheckService
 from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
-from rmqha.common import util_all
+from rmqha.common import sys_flags, util_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import Configuration
-from rmqha.common.constant import perm_name
+from rmqha.common.process import StallWatch
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
-from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.stall_watch import StallWatch
-from rmqha.common.thread_pool import NamedThreadPool
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.threads import NamedThreadPool, ScheduledService
+from rmqha.common.topics import TopicConfig
 from rmqha.remoting.certificate_watch import CertificateWatch
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.dual_stack import resolved_host
@@ -518,7 +516,7 @@ class BrokerController:
 
     def _as_permitted(self, config: TopicConfig) -> TopicConfig:
         permission = self.broker_config.brokerPermission
-        if perm_name.is_writeable(permission) and perm_name.is_readable(permission):
+        if sys_flags.is_writeable(permission) and sys_flags.is_readable(permission):
             return config
         return TopicConfig(config.topicName, config.readQueueNums, config.writeQueueNums, permission)
 

@@ -9,15 +9,13 @@ import click
 
 from rmqha.acl.common import acl_yaml
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.common import log_setup, mix_all, sd_notify, server_util
+from rmqha.common import logs, metrics, mix_all, process, server_util
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.closed_pipe import run_while_read
-from rmqha.common.config_file import ConfigError, load_config_file, refuse, take_words
-from rmqha.common.config_value import NamesrvAddresses, parse_property
-from rmqha.common.log_style import LogStyle
-from rmqha.common.metrics import exposition
-from rmqha.common.path_names import is_folder_name
-from rmqha.common.stop_signal import StopSignal
+from rmqha.common.config_keys import NamesrvAddresses, parse_property
+from rmqha.common.configuration import ConfigError, load_config_file, refuse, take_words
+from rmqha.common.logs import LogStyle
+from rmqha.common.program import StopSignal, run_while_read
+from rmqha.common.texts import is_folder_name
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.listening import PortError
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
@@ -101,7 +99,7 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
     bad_key = functools.partial(refuse, file, properties)
     check_supported(broker_config, store_config, bad_key)
     acl_yaml.check_available(broker_config.aclEnable, bad_key)
-    exposition.check_available(broker_config.metricsPort, bad_key)
+    metrics.check_available(broker_config.metricsPort, bad_key)
     check_role(broker_config, store_config, bad_key)
     check_sums(server_config, store_config, bad_key)
     # As in the original, whatever haListenPort says; port 0 stays "any port".
@@ -110,7 +108,7 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
         print_config_items(configs, only_important=not command_line.printConfigItem)
         return None
     _set_up_logging(broker_config, server_config, command_line.logDir)
-    shared = log_setup.shared_log_file("RocketmqBroker")
+    shared = logs.shared_log_file("RocketmqBroker")
     if shared is not None:
         warnings.append(f"warning: another process writes to {shared} too, and each moves it away from the other when "
                         "it is full: isolateLogEnable=true gives this broker a folder of its own")
@@ -134,7 +132,7 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
 
 def print_config_items(configs: tuple[object, ...], only_important: bool) -> None:
     """The (important) items of the config objects, to the standard output."""
-    log_setup.setup_console_logging()
+    logs.setup_console_logging()
     for config in configs:
         mix_all.print_object_properties(console, config, only_important)
 
@@ -172,9 +170,9 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
     log.info(tip)
     click.echo(tip)
     controller.on_failed = stop.set
-    sd_notify.ready(f"{config.brokerName} {config.brokerId} serves at {controller.broker_addr}")
+    process.ready(f"{config.brokerName} {config.brokerId} serves at {controller.broker_addr}")
     if controller.failure is None:
-        sd_notify.wait(stop, controller.lives)
+        process.wait(stop, controller.lives)
     if controller.failure is not None:
         click.echo(f"The broker can't go on, and ends: {controller.failure}", err=True)
         shutdown(controller)
@@ -183,7 +181,7 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
 
 
 def _where_it_says_why() -> str:
-    files = log_setup.log_files("RocketmqBroker", "RocketmqStore")
+    files = logs.log_files("RocketmqBroker", "RocketmqStore")
     return f"{' and '.join(files)} say why" if files else "what stands above says why"
 
 
@@ -206,7 +204,7 @@ def unsafe_settings(controller: BrokerController) -> list[str]:
 def shutdown(controller: BrokerController) -> None:
     """Stop, and say so in the log."""
     log.info("Shutdown hook was invoked, 1")
-    sd_notify.stopping()
+    process.stopping()
     begin = time.monotonic()
     controller.shutdown()
     log.info("Shutdown hook over, consuming total time(ms): %d", (time.monotonic() - begin) * 1000)
@@ -230,7 +228,7 @@ def _set_up_logging(broker_config: BrokerConfig, server_config: ServerConfig, lo
                           "can't", key="brokerName")
     style = LogStyle(broker_config.logLevel, broker_config.logFormat, broker_config.logTimeZone,
                      (("brokerName", broker_config.brokerName), ("brokerId", broker_config.brokerId)))
-    log_setup.setup_broker_logging(log_dir, sub_dir, style)
+    logs.setup_broker_logging(log_dir, sub_dir, style)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from rmqha.acl.common.session_credentials import ACCESS_KEY
 from rmqha.acl.plain.request_needs import further_queues, topic_need
 from rmqha.broker.client.client_channel_info import ClientChannelInfo
 from rmqha.common.message import message_const, message_decoder
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

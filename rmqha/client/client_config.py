@@ -5,10 +5,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
-from rmqha.common import mix_all, util_all
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common import mix_all, namesrv_config, util_all
+from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import namespace_util
-from rmqha.common.utils import name_server_address_utils
 from rmqha.remoting.tls_system_config import TlsSystemConfig, use_tls
 
 DEFAULT_INSTANCE_NAME = "DEFAULT"
@@ -101,8 +100,8 @@ class ClientConfig:
     def get_namesrv_addr(self) -> str | None:
         """`namesrv_addr` without "http://"."""
         addr = self.namesrv_addr
-        if addr and name_server_address_utils.NAMESRV_ENDPOINT_PATTERN.fullmatch(addr.strip()):
-            return name_server_address_utils.get_name_srv_addr_from_namesrv_endpoint(addr)
+        if addr and namesrv_config.NAMESRV_ENDPOINT_PATTERN.fullmatch(addr.strip()):
+            return namesrv_config.get_name_srv_addr_from_namesrv_endpoint(addr)
         return addr
 
     def get_namespace(self) -> str | None:
@@ -110,7 +109,7 @@ class ClientConfig:
         if self.namespace:
             return self.namespace
         addr = self.namesrv_addr
-        if addr and name_server_address_utils.INSTANCE_PREFIX in addr \
-                and name_server_address_utils.validate_instance_endpoint(addr):
-            return name_server_address_utils.parse_instance_id_from_endpoint(addr)
+        if addr and namesrv_config.INSTANCE_PREFIX in addr \
+                and namesrv_config.validate_instance_endpoint(addr):
+            return namesrv_config.parse_instance_id_from_endpoint(addr)
         return None

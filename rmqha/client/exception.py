@@ -1,5 +1,5 @@
 """What the client raises besides the remoting exceptions."""
-from rmqha.common.help import faq_url
+from rmqha.common.protocol import namespace_util
 
 
 class MQClientException(Exception):
@@ -11,7 +11,7 @@ class MQClientException(Exception):
     def __init__(self, error_message: str | None, response_code: int = -1) -> None:
         text = _java_text(error_message)
         text = text if response_code == -1 else f"CODE: {response_code}  DESC: {text}"
-        super().__init__(faq_url.attach_default_url(text))
+        super().__init__(namespace_util.attach_default_url(text))
         self.response_code = response_code
         self.error_message = error_message
 
@@ -37,7 +37,7 @@ class MQBrokerException(Exception):
     def __init__(self, response_code: int, error_message: str | None, broker_addr: str | None = None) -> None:
         broker = f" BROKER: {broker_addr}" if broker_addr is not None else ""
         text = f"CODE: {response_code}  DESC: {_java_text(error_message)}{broker}"
-        super().__init__(faq_url.attach_default_url(text))
+        super().__init__(namespace_util.attach_default_url(text))
         self.response_code = response_code
         self.error_message = error_message
         self.broker_addr = broker_addr

@@ -1,7 +1,7 @@
 """Messages found by key."""
 from dataclasses import dataclass, field
 
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 
 
 @dataclass(slots=True)

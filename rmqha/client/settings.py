@@ -8,9 +8,9 @@ from typing import TypedDict
 from rmqha.client.client_config import AccessChannel
 from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueStrategy
 from rmqha.client.consumer.message_queue_listener import MessageQueueListener
-from rmqha.common.compression.compression_type import CompressionType
-from rmqha.common.config_file import nearest_key
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, MessageModel
+from rmqha.common.configuration import nearest_key
+from rmqha.common.subscriptions import ConsumeFromWhere, MessageModel
+from rmqha.common.sys_flags import CompressionType
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 

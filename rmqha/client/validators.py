@@ -3,11 +3,10 @@
 Java: org.apache.rocketmq.client.Validators (4.9.8)
 """
 from rmqha.client.exception import MQClientException
-from rmqha.common import mix_all
+from rmqha.common import mix_all, topics
 from rmqha.common.message.message import Message
-from rmqha.common.message.message_batch import MessageBatch
+from rmqha.common.message.message_decoder import MessageBatch
 from rmqha.common.protocol import response_code
-from rmqha.common.topic import topic_validator
 
 CHARACTER_MAX_LENGTH = 255
 TOPIC_MAX_LENGTH = 127
@@ -22,7 +21,7 @@ def check_group(group: str | None) -> None:
         raise MQClientException("the specified group is blank")
     if len(group) > CHARACTER_MAX_LENGTH:
         raise MQClientException("the specified group is longer than group max length 255.")
-    if topic_validator.is_topic_or_group_illegal(group):
+    if topics.is_topic_or_group_illegal(group):
         raise MQClientException(
             f"the specified group[{group}] contains illegal characters, allowing only {_ALLOWED}")
 
@@ -95,18 +94,18 @@ def check_topic(topic: str | None) -> None:
         raise MQClientException("The specified topic is blank")
     if len(topic) > TOPIC_MAX_LENGTH:
         raise MQClientException(f"The specified topic is longer than topic max length {TOPIC_MAX_LENGTH}.")
-    if topic_validator.is_topic_or_group_illegal(topic):
+    if topics.is_topic_or_group_illegal(topic):
         raise MQClientException(
             f"The specified topic[{topic}] contains illegal characters, allowing only {_ALLOWED}")
 
 
 def is_system_topic(topic: str) -> None:
     """Raise MQClientException when `topic` belongs to the system."""
-    if topic_validator.is_system_topic(topic):
+    if topics.is_system_topic(topic):
         raise MQClientException(f"The topic[{topic}] is conflict with system topic.")
 
 
 def is_not_allowed_send_topic(topic: str) -> None:
     """Raise MQClientException when nobody may send to `topic`."""
-    if topic_validator.is_not_allowed_send_topic(topic):
+    if topics.is_not_allowed_send_topic(topic):
         raise MQClientException(f"Sending message to topic[{topic}] is forbidden.")

@@ -3,8 +3,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from rmqha.common.config_field import important
-from rmqha.common.config_value import (
+from rmqha.common.config_keys import (
     LONG_MAX,
     AnyInt,
     AnyLong,
@@ -22,10 +21,11 @@ from rmqha.common.config_value import (
     Port,
     Positive,
     Topic,
+    important,
     whole_number,
 )
-from rmqha.common.log_style import LogFormat, LogLevel, LogTime
-from rmqha.common.metrics.metric import MetricsNames
+from rmqha.common.logs import LogFormat, LogLevel, LogTime
+from rmqha.common.metrics import MetricsNames
 from rmqha.common.mix_all import (
     DEFAULT_TRACE_REGION_ID,
     MASTER_ID,

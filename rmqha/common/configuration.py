@@ -1,16 +1,221 @@
-"""All config objects of a server as one set of keys that can be read, updated and saved while it runs."""
-import copy
-import logging
-import threading
-from collections.abc import Mapping
-from typing import Any
+"""Config objects from files, and changed while a server runs.
 
-from rmqha.common import java_properties, mix_all
-from rmqha.common.config_access import is_secret
-from rmqha.common.config_field import config_keys
-from rmqha.common.config_file import ConfigError
+Which config keys a server shows, and which may be changed while it runs: one list for all servers, by key.
+
+A file may hold keys of several servers (a name server with a controller within itself), and whoever sends an
+UPDATE_*_CONFIG has what he changes written to that file. So a key that is fixed in one server is fixed in all, whether
+or not the server that is asked knows it. `tests/common/test_config_access.py` holds every key of every config class
+against the lists: a new secret, path, name or address that is in none of them fails there.
+
+Reading a `-c` file into config objects, with errors that say file, key and line.
+
+All config objects of a server as one set of keys that can be read, updated and saved while it runs.
+"""
+import copy
+import difflib
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
+
+from rmqha.common import java, mix_all
+from rmqha.common.config_keys import config_keys
 from rmqha.common.data_version import DataVersion
-from rmqha.common.secret import Secret
+from rmqha.common.java import JavaProperties
+from rmqha.common.mix_all import properties2object
+from rmqha.common.texts import Secret
+
+SECRET_KEYS = frozenset({"etcdPassword", "tls.server.keyPassword", "tls.client.keyPassword"})
+"""Never shown, and written to no file but the one that they came from."""
+
+CHANGEABLE_TEXTS = frozenset({"deleteWhen", "namesrvAddr", "regionId", "productEnvName"})
+"""Texts that may be changed all the same."""
+
+_PATHS = frozenset({
+    "rocketmqHome", "storePathRootDir", "storePathCommitLog", "storePathDLedgerCommitLog",
+    "readOnlyCommitLogStorePaths", "storePathEpochFile", "storePathBrokerIdentity", "kvConfigPath", "configStorePath",
+    "brokerConfigPath", "controllerStorePath", "etcdCaFile", "etcdCertFile", "etcdKeyFile", "tls.config.file",
+    "tls.server.keyPath", "tls.server.certPath", "tls.server.trustCertPath", "tls.client.keyPath",
+    "tls.client.certPath", "tls.client.trustCertPath",
+})
+_NAMES_AND_ADDRESSES = frozenset({
+    "brokerIP1", "brokerIP2", "brokerName", "brokerClusterName", "brokerId", "messageStorePlugIn", "msgTraceTopicName",
+    "controllerAddr", "haMasterAddress", "haAllowedPeers", "dLegerGroup", "dLegerPeers", "dLegerSelfId",
+    "preferredLeaderId", "controllerDLegerGroup", "controllerDLegerPeers", "controllerDLegerSelfId", "etcdEndpoints",
+    "etcdUser", "etcdPrefix", "metricsHost", "rmqAddressServerDomain", "rmqAddressServerSubGroup",
+})
+_PORTS = frozenset({"listenPort", "haListenPort", "metricsPort"})
+_ROLES_AND_TRUST = frozenset({
+    "brokerRole", "enableAutoSwitchHA", "enableControllerMode", "controllerLease", "enableDLegerCommitLog",
+    "enableControllerInNamesrv", "controllerStore", "maxLeaseMillis", "etcdLeaseSeconds", "aclEnable", "useTLS",
+    "configBlackList", "tls.enable", "tls.test.mode.enable", "tls.server.mode", "tls.server.need.client.auth",
+    "tls.server.authClient", "tls.client.authServer",
+})
+_READ_AT_THE_START = frozenset({
+    "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue",
+    "mappedFileSizeConsumeQueueExt", "mappedFileSize", "enableConsumeQueueExt", "maxHashSlotNum", "maxIndexNum",
+    "enableLmq", "enableMultiDispatch", "messageDelayLevel", "haHandshakeEnable", "transientStorePoolEnable",
+    "transientStorePoolSize", "preallocateMappedFile", "dataReadAheadEnable", "enableScheduleAsyncDeliver",
+    "logFormat", "logTimeZone", "metricsNames",
+})
+FIXED_KEYS = SECRET_KEYS | _PATHS | _NAMES_AND_ADDRESSES | _PORTS | _ROLES_AND_TRUST | _READ_AT_THE_START
+"""Not to be changed by a request: identity, paths, ports, roles, whom to trust, and what is read at the start only."""
+
+_SECRET_NAME = re.compile("passw(or)?d|secret|token|credential|private.?key$", re.IGNORECASE)
+
+
+def is_secret(key: str) -> bool:
+    """Whether a key must not be shown: it is in the list, or its name says so (a key that no config class knows)."""
+    return key in SECRET_KEYS or _SECRET_NAME.search(key) is not None
+
+
+def is_fixed(key: str) -> bool:
+    """Whether no request may change a key."""
+    return key in FIXED_KEYS or is_secret(key)
+
+
+def refused_keys(wanted: Iterable[str], black_list: Iterable[str] = ()) -> list[str]:
+    """Those of the keys in an UPDATE_*_CONFIG that may not be changed, sorted; `black_list`: the server's own."""
+    black = {key.strip() for key in black_list} - {""}
+    return sorted(key for key in wanted if key in black or is_fixed(key))
+
+
+log = logging.getLogger("RocketmqCommon")
+
+
+class ConfigError(Exception):
+    """A configuration that a server cannot start with. Its text names the file, the line and the key, as known."""
+
+    def __init__(self, message: str, file: str | None = None, key: str | None = None, line: int | None = None) -> None:
+        place = f"{file}:{line}: " if file and line else f"{file}: " if file else ""
+        super().__init__(f"{place}{key}: {message}" if key else place + message)
+        self.message = message
+        self.file = file
+        self.key = key
+        self.line = line
+
+
+_WORDS = "command line"  # stands where the name of a file does
+
+Warn = Callable[[str], None]
+Bad = Callable[[ConfigError], None]
+
+
+def load_config_file(file: str, configs: Iterable[Any], other_keys: Iterable[str] = (), warn: Warn = log.warning,
+                     bad: Bad | None = None) -> JavaProperties:
+    """Read `file` and set its keys on each of the `configs`.
+
+    Returns all properties, the unknown ones included. `warn` gets a text, with the nearest known name, for each key
+    that neither a config object nor `other_keys` know. Raises ConfigError for a missing or malformed file and for
+    values that do not fit (where Java silently keeps the default); of values `bad` gets them all instead, if given.
+    """
+    properties = read_config_file(file)
+    targets = list(configs)
+    _resolve_aliases(file, properties, targets, warn)
+    _warn_unknown(file, properties, targets, other_keys, warn)
+    for target in targets:
+        # Differs: Java drops a bad value and goes on with the default
+        properties2object(properties, target, lambda key, value, problem: _refused(file, properties, key, problem, bad))
+    return properties
+
+
+def take_words(words: Iterable[str], configs: Iterable[Any], warn: Warn) -> None:
+    """Set the `key=value` words of a command line on each of the `configs`, over what a file says.
+
+    `warn` gets a text for each word that is passed over: one without `=`, and a key that no config object knows.
+    Raises ConfigError for a value that does not fit.
+    """
+    # Differs: `key=value` on the command line counts; Java passes such words over without a word
+    targets, properties = list(configs), JavaProperties()
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals:
+            properties[key.strip()] = value.strip()
+            properties.lines[key.strip()] = 1
+        else:
+            warn(f"{_WORDS}: {word[:80]!r} is passed over: neither an option nor key=value")
+    _resolve_aliases(_WORDS, properties, targets, warn)
+    _warn_unknown(_WORDS, properties, targets, (), lambda text: warn(f"{text}; it is passed over"))
+    for target in targets:
+        properties2object(properties, target, lambda key, value, problem: refuse(_WORDS, None, key, problem))
+
+
+def words_to_properties(words: Iterable[str]) -> dict[str, str]:
+    """The `key=value` words of a command line, for a look at some keys before `take_words`."""
+    return {key.strip(): value.strip() for key, equals, value in (word.partition("=") for word in words) if equals}
+
+
+def read_config_file(file: str) -> JavaProperties:
+    """The properties in `file`. Raises ConfigError when it cannot be read or parsed."""
+    try:
+        with open(file, "rb") as stream:
+            return java.load(stream.read())
+    except OSError as failure:
+        raise ConfigError(f"cannot read the config file: {os.strerror(failure.errno or 0)}", file) from failure
+    except java.PropertiesError as failure:
+        raise ConfigError(failure.message, file, line=failure.line) from failure
+
+
+def nearest_key(key: str, known: Iterable[str]) -> str | None:
+    """The known key that looks most like `key`, None when none comes near."""
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(key.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[near[0]] if near else None
+
+
+def refuse(file: str | None, properties: JavaProperties | None, key: str, problem: str) -> NoReturn:
+    """Raise the ConfigError of a key's value, with the line where `properties`, read from `file`, have it."""
+    raise ConfigError(problem, file, key, properties.lines.get(key) if properties is not None else None)
+
+
+def _refused(file: str, properties: JavaProperties, key: str, problem: str, bad: Bad | None) -> None:
+    if bad is None:
+        refuse(file, properties, key, problem)
+    bad(ConfigError(problem, file, key, properties.lines.get(key)))
+
+
+def _resolve_aliases(file: str, properties: JavaProperties, targets: list[Any], warn: Warn) -> None:
+    for target in targets:
+        for old, new in getattr(target, "key_aliases", {}).items():
+            if old not in properties:
+                continue
+            place = _place(file, properties, old)
+            if new in properties:
+                warn(f"{place}{old} is the old name of {new}, which is set too and wins")
+                continue
+            warn(f"{place}{old} is the old name of {new}; please rename it")
+            _rename(properties, old, new)
+        for key, field in config_keys(type(target)).items():
+            # Differs: the name under which a server writes such a key into its file is read as the key, which wins
+            if field.name != key and field.name in properties:
+                if key in properties:
+                    del properties[field.name]
+                else:
+                    _rename(properties, field.name, key)
+
+
+def _rename(properties: JavaProperties, old: str, new: str) -> None:
+    properties[new] = properties.pop(old)
+    properties.lines[new] = properties.lines[old]
+
+
+def _place(file: str, properties: JavaProperties, key: str) -> str:
+    return f"{file}: " if file == _WORDS else f"{file}:{properties.lines[key]}: "
+
+
+def _warn_unknown(file: str, properties: JavaProperties, targets: list[Any], other_keys: Iterable[str],
+                  warn: Warn) -> None:
+    known = {*other_keys}
+    for target in targets:
+        known.update(config_keys(type(target)), getattr(target, "key_aliases", {}))
+    for key in properties.lines:
+        if key in properties and key not in known:
+            near = nearest_key(key, known)
+            hint = f", did you mean {near}?" if near else ""
+            warn(f"{_place(file, properties, key)}unknown key {key}{hint}")
+
 
 _FILE_ENCODING = "iso-8859-1"  # in which .properties files are read; what is beyond ASCII in values is escaped
 
@@ -110,7 +315,7 @@ class Configuration:
                 return
             try:
                 mix_all.string2file(self._file_text(store_path), store_path, _FILE_ENCODING)
-            except java_properties.PropertiesError as failure:
+            except java.PropertiesError as failure:
                 self._log.error("persist string2File error, %s is left as it is: %s", store_path, failure)
             except OSError:
                 self._log.exception("persist string2File error, ")
@@ -121,7 +326,7 @@ class Configuration:
         """What the file shall hold."""
         try:
             with open(store_path, encoding=_FILE_ENCODING, newline="") as file:
-                return java_properties.edited(file.read(), self._unsaved)
+                return java.edited(file.read(), self._unsaved)
         except FileNotFoundError:
             return mix_all.properties2string({key: value for key, value in self._given.items() if not is_secret(key)})
 

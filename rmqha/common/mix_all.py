@@ -12,12 +12,10 @@ from typing import Any
 
 import psutil
 
-from rmqha.common import java_properties
-from rmqha.common.config_field import config_keys, key_types
-from rmqha.common.config_value import parse_property
-from rmqha.common.fsync import replace_and_force
-from rmqha.common.home import ROCKETMQ_HOME_ENV as ROCKETMQ_HOME_ENV
-from rmqha.common.regular_file import open_regular
+from rmqha.common import java
+from rmqha.common.config_keys import config_keys, key_types, parse_property
+from rmqha.common.filesystem import ROCKETMQ_HOME_ENV as ROCKETMQ_HOME_ENV
+from rmqha.common.filesystem import open_regular, replace_and_force
 
 log = logging.getLogger("RocketmqCommon")
 
@@ -165,7 +163,7 @@ def property_text(value: Any) -> str:
 def properties2string(properties: Mapping[str, str]) -> str:
     """`key=value` lines."""
     # Differs: what a reader would misunderstand (backslash, line ends, non-ASCII) is escaped; Java writes it raw
-    return "".join(f"{java_properties.escape(key, is_key=True)}={java_properties.escape(value)}\n"
+    return "".join(f"{java.escape(key, is_key=True)}={java.escape(value)}\n"
                    for key, value in properties.items())
 
 
@@ -173,7 +171,7 @@ def string2properties(text: str) -> dict[str, str] | None:
     """The properties in a text; None when it is malformed."""
     try:
         # Differs: characters stay what they are, where Java takes the text's UTF-8 bytes for Latin-1
-        return java_properties.loads(text)
+        return java.loads(text)
     except ValueError as failure:
         log.error("Failed to handle properties: %s", failure)
         return None

@@ -1,12 +1,21 @@
-"""The command line of the servers: RocketMQ's options -c -p -m -n -h, its help texts and exit codes."""
+"""The command line of the servers: RocketMQ's options -c -p -m -n -h, its help texts and exit codes.
+
+A server in the foreground, until a signal ends it: what the programs of name server and controller share.
+"""
 import argparse
+import logging
 import resource
 import sys
-from typing import NoReturn
+import time
+from collections.abc import Callable
+from typing import NoReturn, Protocol, TypeVar
+
+import click
 
 from rmqha import __version__
-from rmqha.common import home
-from rmqha.common.config_file import ConfigError
+from rmqha.common import filesystem, process
+from rmqha.common.configuration import ConfigError
+from rmqha.common.program import StopSignal
 
 # The least that Python allows. Making a number takes the square of its digits, in which nothing else runs.
 MAX_DIGITS = 640
@@ -85,10 +94,67 @@ def refuse_option(name: str, _value: str, problem: str) -> NoReturn:
 
 def default_rocketmq_home() -> str:
     """Where `conf/` lies when ROCKETMQ_HOME is not set."""
-    return str(home.default_rocketmq_home())
+    return str(filesystem.default_rocketmq_home())
 
 
 def raise_descriptor_limit() -> None:
     """Let the process open as many descriptors as it may at all, as a JVM does: connections and segments need them."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class ForegroundServer(Protocol):
+    """What is run: it may fail for good, and says so."""
+
+    failure: str | None
+    """Why it can't go on; None while it can."""
+    on_failed: Callable[[], None] | None
+    """Told of it."""
+
+    def lives(self, timeout_s: float) -> bool:
+        """Whether its services still work; takes no longer than that."""
+
+    def shutdown(self) -> None:
+        """Stop."""
+
+
+S = TypeVar("S", bound=ForegroundServer)
+
+
+def run(name: str, log: logging.Logger, stop: StopSignal, create: Callable[[], S | None],
+        start: Callable[[S], None]) -> int:
+    """Create the server, start it, and wait for `stop` or its failure; returns the exit code. `name`: for people.
+
+    0: it was stopped, or there was nothing to run (`create` gave None), 2: a config that it cannot start with, 70: its
+    port's thread has given up, -1: it cannot start.
+    """
+    try:
+        server = create()
+        if server is None:
+            return 0
+        server.on_failed = stop.set
+        start(server)
+    except ConfigError as failure:
+        click.echo(str(failure), err=True)
+        return EXIT_BAD_CONFIG
+    except OSError as failure:
+        log.exception("%s cannot start", name)
+        click.echo(f"{name} cannot start: {failure}", err=True)
+        return -1
+    process.wait(stop, server.lives)
+    if server.failure is not None:
+        click.echo(f"{name} can't go on, and ends: {server.failure}", err=True)
+    shutdown(server, log)
+    return EXIT_SERVICE_FAILED if server.failure is not None else 0
+
+
+def shutdown(server: ForegroundServer, log: logging.Logger) -> None:
+    """Stop, and say so in the log.
+
+    Java: org.apache.rocketmq.srvutil.ShutdownHookThread (4.9.8)
+    """
+    log.info("shutdown hook was invoked, 1 times.")
+    process.stopping()
+    begin = time.monotonic()
+    server.shutdown()
+    log.info("shutdown hook done, consuming time total(ms): %d", (time.monotonic() - begin) * 1000)

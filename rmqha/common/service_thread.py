@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rmqha.common.stop_signal import interrupted_later
+from rmqha.common.program import interrupted_later
 
 log = logging.getLogger("RocketmqCommon")
 

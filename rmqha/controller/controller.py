@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.controller_bodies import BrokerReplicasInfo, SyncStateSet
-from rmqha.common.protocol.header.controller_headers import (
+from rmqha.common.protocol.cluster_bodies import BrokerReplicasInfo, SyncStateSet
+from rmqha.common.protocol.controller_headers import (
     AlterSyncStateSetRequestHeader,
     ApplyBrokerIdRequestHeader,
     BrokerHeartbeatResponseHeader,

@@ -1,5 +1,5 @@
 """How much a controller takes: of a name, of one broker name, of one connection, of all."""
-from rmqha.common.name_length import too_long
+from rmqha.common.texts import too_long
 from rmqha.remoting.exception import RemotingCommandException
 
 MAX_BROKER_NAMES = 10_000  # those that were forgotten take a place, too

@@ -12,17 +12,14 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.common.config_file import ConfigError
-from rmqha.common.configuration import Configuration
-from rmqha.common.controller_config import ControllerConfig, ControllerStoreKind
-from rmqha.common.controller_config_checks import check_controller, peers_of
+from rmqha.common.configuration import ConfigError, Configuration
+from rmqha.common.controller_config import ControllerConfig, ControllerStoreKind, check_controller, peers_of
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.controller_bodies import ElectMasterResponseBody, SyncStateSet
-from rmqha.common.protocol.header.controller_headers import ElectMasterResponseHeader
-from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
-from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.protocol.admin_headers import NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.protocol.cluster_bodies import ElectMasterResponseBody, SyncStateSet
+from rmqha.common.protocol.controller_headers import ElectMasterResponseHeader
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, ScheduledService
 from rmqha.controller.broker_housekeeping_service import BrokerHousekeepingService
 from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
 from rmqha.controller.broker_liveness_watch import BrokerLivenessWatch

@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from rmqha.common import log_setup, mix_all
-from rmqha.common.config_access import refused_keys
-from rmqha.common.config_file import ConfigError
+from rmqha.common import logs, mix_all
+from rmqha.common.configuration import ConfigError, refused_keys
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.controller_bodies import SyncStateSet
-from rmqha.common.protocol.header.controller_headers import (
+from rmqha.common.protocol.cluster_bodies import SyncStateSet
+from rmqha.common.protocol.controller_headers import (
     AlterSyncStateSetRequestHeader,
     ApplyBrokerIdRequestHeader,
     CleanControllerBrokerDataRequestHeader,
@@ -143,7 +142,7 @@ class ControllerRequestProcessor:
         except ConfigError as failure:
             return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, str(failure))
         if "logLevel" in properties:
-            log_setup.set_level(self._manager.controller_config.logLevel)
+            logs.set_level(self._manager.controller_config.logLevel)
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 
     def handle_get_controller_config(self, _channel: Channel, _request: RemotingCommand) -> RemotingCommand:

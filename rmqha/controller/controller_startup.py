@@ -7,14 +7,12 @@ import threading
 
 import click
 
-from rmqha.common import foreground, log_setup, mix_all, sd_notify, server_util
-from rmqha.common.closed_pipe import run_while_read
-from rmqha.common.config_file import ConfigError, load_config_file, refuse, take_words
-from rmqha.common.controller_config import ControllerConfig
-from rmqha.common.controller_config_checks import check_controller
-from rmqha.common.log_style import LogStyle
-from rmqha.common.metrics import exposition
-from rmqha.common.stop_signal import StopSignal
+from rmqha.common import logs, metrics, mix_all, process, server_util
+from rmqha.common import server_util as foreground
+from rmqha.common.configuration import ConfigError, load_config_file, refuse, take_words
+from rmqha.common.controller_config import ControllerConfig, check_controller
+from rmqha.common.logs import LogStyle
+from rmqha.common.program import StopSignal, run_while_read
 from rmqha.controller.controller_manager import ControllerManager
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
@@ -66,9 +64,9 @@ def create_controller_manager(command_line: argparse.Namespace) -> ControllerMan
         controller_config.configStorePath = file
         click.echo(f"load config properties file OK, {file}")
     take_words(command_line.words, (controller_config, server_config, client_config), warnings.append)
-    exposition.check_available(controller_config.metricsPort, functools.partial(refuse, file, properties))
+    metrics.check_available(controller_config.metricsPort, functools.partial(refuse, file, properties))
     if command_line.printConfigItem:
-        log_setup.setup_console_logging()
+        logs.setup_console_logging()
         for config in (controller_config, server_config, client_config):
             mix_all.print_object_properties(logging.getLogger("RocketmqConsole"), config)
         return None
@@ -78,7 +76,7 @@ def create_controller_manager(command_line: argparse.Namespace) -> ControllerMan
         controller_config.rocketmqHome = server_util.default_rocketmq_home()
     check_controller(controller_config, functools.partial(refuse, file, properties))
     style = LogStyle(controller_config.logLevel, controller_config.logFormat, controller_config.logTimeZone)
-    log_setup.setup_controller_logging(command_line.logDir, style)
+    logs.setup_controller_logging(command_line.logDir, style)
     for warning in warnings:
         click.echo(warning, err=True)
         log.warning(warning)
@@ -105,7 +103,7 @@ def start(manager: ControllerManager) -> None:
     click.echo(warning, err=True)
     log.info(tip)
     click.echo(tip)
-    sd_notify.ready(f"serves at port {manager.local_listen_port}")
+    process.ready(f"serves at port {manager.local_listen_port}")
 
 
 if __name__ == "__main__":

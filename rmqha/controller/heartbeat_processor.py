@@ -8,10 +8,10 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from rmqha.common.completable import Completable
+from rmqha.common.futures import Completable
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.controller_headers import BrokerHeartbeatRequestHeader
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.protocol.controller_headers import BrokerHeartbeatRequestHeader
+from rmqha.common.threads import NamedThreadPool
 from rmqha.controller.broker_liveness import LAST_PRIORITY, NOT_TOLD_EPOCH, NOT_TOLD_OFFSET, BrokerLiveInfo
 from rmqha.controller.controller_limits import check_names
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

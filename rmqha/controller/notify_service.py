@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.controller_bodies import SyncStateSet
-from rmqha.common.protocol.header.role_headers import HandoverMasterRequestHeader, NotifyBrokerRoleChangedRequestHeader
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.protocol.admin_headers import HandoverMasterRequestHeader, NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.protocol.cluster_bodies import SyncStateSet
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, ScheduledService
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rmqha.common.json_text import parse_json
+from rmqha.common.texts import parse_json
 
 FIRST_BROKER_CONTROLLER_ID = 1
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from rmqha.common.java_compat import string_of
+from rmqha.common.java import string_of
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.controller_bodies import (
+from rmqha.common.protocol.cluster_bodies import (
     BrokerMemberGroup,
     ElectMasterResponseBody,
     ReplicaIdentity,
@@ -22,7 +22,7 @@ from rmqha.common.protocol.body.controller_bodies import (
     SyncStateSet,
 )
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
-from rmqha.common.protocol.header.controller_headers import (
+from rmqha.common.protocol.controller_headers import (
     AlterSyncStateSetRequestHeader,
     AlterSyncStateSetResponseHeader,
     ApplyBrokerIdRequestHeader,

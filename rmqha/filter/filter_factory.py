@@ -5,7 +5,7 @@ Java: org.apache.rocketmq.filter.FilterFactory (4.9.8)
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from rmqha.common.filter import expression_type
+from rmqha.common import subscriptions
 from rmqha.filter.expression.expression import Expression
 from rmqha.filter.parser import selector_parser
 
@@ -31,7 +31,7 @@ class SqlFilter(FilterSpi):
 
     def of_type(self) -> str:
         """SQL92."""
-        return expression_type.SQL92
+        return subscriptions.SQL92
 
 
 # Differs: the languages are fixed; the original lets programs that embed it register more

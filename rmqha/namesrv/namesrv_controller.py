@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.common.configuration import Configuration
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
-from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.threads import NamedThreadPool, ScheduledService
 from rmqha.namesrv.kvconfig.kv_config_manager import KVConfigManager
 from rmqha.namesrv.processor.cluster_test_request_processor import ClusterTestRequestProcessor
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqha.common import foreground, log_setup, mix_all, sd_notify, server_util
-from rmqha.common.closed_pipe import run_while_read
-from rmqha.common.config_file import (
+from rmqha.common import logs, metrics, mix_all, process, server_util
+from rmqha.common import server_util as foreground
+from rmqha.common.configuration import (
     ConfigError,
     load_config_file,
     read_config_file,
@@ -19,12 +19,10 @@ from rmqha.common.config_file import (
     take_words,
     words_to_properties,
 )
-from rmqha.common.controller_config import ControllerConfig
-from rmqha.common.controller_config_checks import BadKey, check_controller
-from rmqha.common.log_style import LogStyle
-from rmqha.common.metrics import exposition
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
-from rmqha.common.stop_signal import StopSignal
+from rmqha.common.controller_config import BadKey, ControllerConfig, check_controller
+from rmqha.common.logs import LogStyle
+from rmqha.common.namesrv_config import NamesrvConfig
+from rmqha.common.program import StopSignal, run_while_read
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.server_config import ServerConfig
@@ -84,7 +82,7 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
         namesrv_config.configStorePath = file
         click.echo(f"load config properties file OK, {file}")
     take_words(command_line.words, configs, warnings.append)
-    exposition.check_available(namesrv_config.metricsPort, functools.partial(refuse, file, properties))
+    metrics.check_available(namesrv_config.metricsPort, functools.partial(refuse, file, properties))
     if command_line.printConfigItem:
         print_config_items(*filter(None, (namesrv_config, server_config, controller_config)))
         return None
@@ -93,7 +91,7 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
     if namesrv_config.rocketmqHome is None:
         namesrv_config.rocketmqHome = server_util.default_rocketmq_home()
     style = LogStyle(namesrv_config.logLevel, namesrv_config.logFormat, namesrv_config.logTimeZone)
-    log_setup.setup_namesrv_logging(command_line.logDir, style, controller_config is not None)
+    logs.setup_namesrv_logging(command_line.logDir, style, controller_config is not None)
     for warning in warnings:
         click.echo(warning, err=True)
         log.warning(warning)
@@ -122,7 +120,7 @@ def _controller_manager(config: ControllerConfig | None, server_config: ServerCo
 
 def print_config_items(*configs: object) -> None:
     """All items of the config objects, to the standard output."""
-    log_setup.setup_console_logging()
+    logs.setup_console_logging()
     for config in configs:
         mix_all.print_object_properties(console, config)
 
@@ -146,7 +144,7 @@ def start(controller: NamesrvController) -> None:
         tip = f"The ControllerManager boot success. serializeType={SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER.name}"
         log.info(tip)
         click.echo(tip)
-    sd_notify.ready(f"serves at port {controller.local_listen_port}")
+    process.ready(f"serves at port {controller.local_listen_port}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ import queue
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.threads import NamedThreadPool
 
 _MOST_THREADS = 16
 _FEW = 4  # not worth a thread

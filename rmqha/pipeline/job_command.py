@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqha.common import units
-from rmqha.common.extras import how_to_install
+from rmqha.common.filesystem import how_to_install
 from rmqha.pipeline import spark_start
 from rmqha.pipeline.moments import parse_moment
 from rmqha.pipeline.options import PipelineError

@@ -3,7 +3,7 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, overload
 
-from rmqha.common.json_text import JsonTextError, parse_json
+from rmqha.common.texts import JsonTextError, parse_json
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 _DURATIONS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -9,7 +9,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.threads import NamedThreadPool
 from rmqha.pipeline.session import is_connect
 
 log = logging.getLogger("RocketmqPipeline")

@@ -11,7 +11,7 @@ in there, under "metrics", and `lag_of` takes them out of a progress, in a liste
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rmqha.common.json_text import parse_json
+from rmqha.common.texts import parse_json
 
 
 class Lag(NamedTuple):

@@ -100,12 +100,12 @@ def table_schema(options: Options) -> StructType:
 def check_schema(schema: StructType, options: Options) -> StructType:
     """A schema as Spark hands it back: of these columns, of any choice. PipelineError for others."""
     known = _columns(options, FURTHER)
-    for field in schema.fields:
-        if field.name not in known:
-            raise PipelineError(f"{options.where}: there is no column {field.name!r}. There are: {', '.join(known)}")
-        if field.dataType != known[field.name]:
-            raise PipelineError(f"{options.where}: column {field.name} is {known[field.name].simpleString()}, not "
-                                f"{field.dataType.simpleString()}; cast it in the query")
+    for column in schema.fields:
+        if column.name not in known:
+            raise PipelineError(f"{options.where}: there is no column {column.name!r}. There are: {', '.join(known)}")
+        if column.dataType != known[column.name]:
+            raise PipelineError(f"{options.where}: column {column.name} is {known[column.name].simpleString()}, not "
+                                f"{column.dataType.simpleString()}; cast it in the query")
     return schema
 
 

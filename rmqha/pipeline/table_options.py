@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from pyspark.sql.types import StructField, StructType
 
-from rmqha.common.json_text import parse_json
+from rmqha.common.texts import parse_json
 from rmqha.pipeline.options import PipelineError
 
 _METADATA = "rmqha.options"

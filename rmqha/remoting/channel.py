@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from rmqha.common.round import ANSWER, at_round_end
+from rmqha.common.futures import ANSWER, at_round_end
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.frame_decoder import FrameDecoder
 from rmqha.remoting.protocol.remoting_command import Buffer, RemotingCommand

@@ -2,7 +2,7 @@
 import os
 from dataclasses import dataclass, field
 
-from rmqha.common.config_value import AnyInt, ByteCount, LongMillis, Millis, Positive, Seconds
+from rmqha.common.config_keys import AnyInt, ByteCount, LongMillis, Millis, Positive, Seconds
 
 
 @dataclass

@@ -15,10 +15,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from rmqha.common.metrics.pages import Page
+from rmqha.common.metrics import Page
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
-from rmqha.common.waker import Waker
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, Waker
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.common.listening import listen_at
 

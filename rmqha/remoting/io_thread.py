@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from rmqha.common.round import Round
+from rmqha.common.futures import Round
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.waker import Waker
+from rmqha.common.threads import Waker
 from rmqha.remoting.begun_frames import BegunFrames
 from rmqha.remoting.channel import Channel, is_end_by_peer
 from rmqha.remoting.common.dual_stack import plain_address

@@ -11,8 +11,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body_limits import MAX_FRAME_BYTES, BodyLimit, code_name
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.protocol.table_bodies import MAX_FRAME_BYTES, BodyLimit, code_name
+from rmqha.common.threads import NamedThreadPool
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 

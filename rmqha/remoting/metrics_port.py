@@ -2,10 +2,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.common.metrics import exposition
+from rmqha.common import metrics
 
 if TYPE_CHECKING:
-    from rmqha.common.metrics.pages import Pages, Subject
+    from rmqha.common.metrics import Pages, Subject
     from rmqha.remoting.http_port import HttpPort
 
 
@@ -34,13 +34,13 @@ class MetricsPort:
         """Open the port. PortError when that can't be, RuntimeError without prometheus-client."""
         if self._port is None or self._http_port is not None:
             return
-        if not exposition.is_available():
-            raise RuntimeError(f"{exposition.CONFIG_KEY}={self._port}: {exposition.HOW_TO_INSTALL}")
-        from rmqha.common.metrics.pages import HEALTH_PATHS, Pages
+        if not metrics.is_available():
+            raise RuntimeError(f"{metrics.CONFIG_KEY}={self._port}: {metrics.HOW_TO_INSTALL}")
+        from rmqha.common.metrics import HEALTH_PATHS, Pages
         from rmqha.remoting.http_port import HttpPort  # heavy, and many servers have none
 
         pages = self._pages = self._pages or Pages(self._new_subject())
-        http_port = HttpPort(self._host, self._port, exposition.CONFIG_KEY, pages.page, HEALTH_PATHS)
+        http_port = HttpPort(self._host, self._port, metrics.CONFIG_KEY, pages.page, HEALTH_PATHS)
         http_port.start()
         self._http_port, pages.is_stopped = http_port, False
 

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqha.common.completable import Completable
-from rmqha.common.protocol.body_limits import BodyLimit
+from rmqha.common.futures import Completable
+from rmqha.common.protocol.table_bodies import BodyLimit
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 from rmqha.common.util_all import LONG_AGO
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.channel_event_listener import ChannelEventListener

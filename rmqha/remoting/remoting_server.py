@@ -6,8 +6,8 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from rmqha.common.protocol.body_limits import BODY_LIMITS
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.protocol.table_bodies import BODY_LIMITS
+from rmqha.common.threads import NamedThreadPool
 from rmqha.remoting.channel import Channel, water_marks
 from rmqha.remoting.channel_event_listener import ChannelEventListener
 from rmqha.remoting.common.listening import LISTEN_PORT, listen

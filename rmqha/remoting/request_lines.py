@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH
 from rmqha.remoting.request_processor import RequestTask

@@ -2,7 +2,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from rmqha.common.completable import Completable
+from rmqha.common.futures import Completable
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

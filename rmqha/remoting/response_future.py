@@ -3,7 +3,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rmqha.common.atomics import AtomicBoolean
+from rmqha.common.futures import AtomicBoolean
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 

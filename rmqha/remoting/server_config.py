@@ -1,7 +1,7 @@
 """Settings of the remoting server."""
 from dataclasses import dataclass
 
-from rmqha.common.config_value import AnyInt, ByteCount, Natural, Port, Positive, Seconds
+from rmqha.common.config_keys import AnyInt, ByteCount, Natural, Port, Positive, Seconds
 
 
 @dataclass

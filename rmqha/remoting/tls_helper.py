@@ -9,9 +9,9 @@ import os
 import ssl
 from collections.abc import Iterator
 
-from rmqha.common.config_file import ConfigError
-from rmqha.common.extras import how_to_install
-from rmqha.common.secret import Secret
+from rmqha.common.configuration import ConfigError
+from rmqha.common.filesystem import how_to_install
+from rmqha.common.texts import Secret
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 log = logging.getLogger("RocketmqRemoting")

@@ -6,10 +6,9 @@ from dataclasses import Field, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
-from rmqha.common.config_file import ConfigError, nearest_key, read_config_file
-from rmqha.common.java_properties import JavaProperties
-from rmqha.common.secret import Secret
-from rmqha.common.system_property import get_property, parse_boolean
+from rmqha.common.configuration import ConfigError, nearest_key, read_config_file
+from rmqha.common.java import JavaProperties, get_property, parse_boolean
+from rmqha.common.texts import Secret
 
 log = logging.getLogger("RocketmqRemoting")
 

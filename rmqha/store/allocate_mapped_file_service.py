@@ -11,8 +11,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from rmqha.common.fsync import NotAskedError
-from rmqha.common.process_limits import how_to_raise
+from rmqha.common.filesystem import NotAskedError
+from rmqha.common.process import how_to_raise
 from rmqha.common.service_thread import ServiceThread
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.mapped_file import MappedFile, fsync_folder

@@ -7,14 +7,14 @@ import struct
 from typing import TYPE_CHECKING, Protocol
 
 from rmqha.common.message import message_layout
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 from rmqha.common.message.message_layout import bytes_to_host
 from rmqha.store.append_message_result import AppendMessageStatus
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.message_rows import MessageRow, Totals, records_of_rows
 
 if TYPE_CHECKING:
-    from rmqha.common.completable import Completable
+    from rmqha.common.futures import Completable
     from rmqha.store.commit_log import CommitLog
     from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
     from rmqha.store.put_message_result import PutMessageStatus

@@ -17,16 +17,14 @@ from functools import partial
 from time import time_ns
 from typing import TYPE_CHECKING
 
-from rmqha.common import mix_all
-from rmqha.common.completable import Completable
+from rmqha.common import mix_all, sys_flags
+from rmqha.common.futures import Completable, serves_one_connection
 from rmqha.common.message import message_const, message_layout
+from rmqha.common.message.message import MessageExt, MessageExtBatch
 from rmqha.common.message.message_decoder import message_properties2string
-from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
 from rmqha.common.message.message_layout import body_crc32
-from rmqha.common.process_limits import how_to_raise
-from rmqha.common.round import serves_one_connection
-from rmqha.common.sysflag import message_sys_flag
-from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
+from rmqha.common.process import how_to_raise
+from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import current_time_millis
 from rmqha.store.append_message_callback import DefaultAppendMessageCallback, PutMessageContext
 from rmqha.store.append_message_result import AppendMessageResult, AppendMessageStatus
@@ -81,8 +79,8 @@ _PUT_OK_STATUS, _APPENDED = PutMessageStatus.PUT_OK, AppendMessageStatus.PUT_OK
 _PUT_OK = Completable.completed(_PUT_OK_STATUS)
 _QUEUE = operator.attrgetter("topic", "queue_id")
 _DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL
-_TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
-_NOT_DELAYED = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
+_TRANSACTION_MASK = sys_flags.TRANSACTION_ROLLBACK_TYPE
+_NOT_DELAYED = (sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_ROLLBACK_TYPE)
 
 
 class CommitLog:

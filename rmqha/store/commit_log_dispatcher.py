@@ -3,13 +3,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from rmqha.common.sysflag import message_sys_flag
+from rmqha.common import sys_flags
 from rmqha.store.dispatch_request import DispatchRequest
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
 
-_PREPARED_OR_ROLLBACK = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
+_PREPARED_OR_ROLLBACK = (sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_ROLLBACK_TYPE)
 
 
 class CommitLogDispatcher(Protocol):
@@ -33,7 +33,7 @@ class CommitLogDispatcherBuildConsumeQueue:
 
     def dispatch(self, request: DispatchRequest) -> None:
         """Prepared and rolled back messages get no unit."""
-        if request.sys_flag & message_sys_flag.TRANSACTION_ROLLBACK_TYPE not in _PREPARED_OR_ROLLBACK:
+        if request.sys_flag & sys_flags.TRANSACTION_ROLLBACK_TYPE not in _PREPARED_OR_ROLLBACK:
             self.default_message_store.put_message_position_info(request)
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqha.common import sys_flags
+from rmqha.common.futures import Ahead, WorkAhead, usable_cores
 from rmqha.common.message.message_layout import (
     HEAD_LENGTH,
     INT,
@@ -25,9 +27,7 @@ from rmqha.common.message.message_layout import (
     decode_text,
     store_timestamp_position,
 )
-from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.util_all import time_millis_to_human_string
-from rmqha.common.work_ahead import Ahead, WorkAhead, usable_cores
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span, Stop
 from rmqha.store.checkpoint_positions import NONE_WHOLE, WholeRecords
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqStore")
 
 _FILES_LOOKED_AT = 3  # the last ones at least
-_TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
+_TRANSACTION_MASK = sys_flags.TRANSACTION_ROLLBACK_TYPE
 # Position behind the good records at a file's beginning, and (topic, queue id) -> queue offset of the last one
 _GoodRecords = tuple[int, dict[tuple[bytes, int], int]]
-_NOT_IN_QUEUES = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
+_NOT_IN_QUEUES = (sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_ROLLBACK_TYPE)
 
 
 class DamagedCommitLogError(Exception):

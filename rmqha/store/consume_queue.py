@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqha.common import mix_all
 from rmqha.common.message.message_layout import HEAD_LENGTH
-from rmqha.common.path_names import is_folder_name
-from rmqha.common.process_limits import how_to_raise, is_shortage
+from rmqha.common.process import how_to_raise, is_shortage
+from rmqha.common.texts import is_folder_name
 from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.config.store_path_config_helper import get_store_path_consume_queue_ext
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
-from rmqha.common.atomics import AtomicInteger
+from rmqha.common.futures import AtomicInteger
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
 from rmqha.store.queue_ends import QueueEnds, WrongQueueEndsError, check_mtime, tell_wrong

@@ -14,11 +14,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.completable import Completable
-from rmqha.common.later import LATER
-from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
-from rmqha.common.round import WAKE, at_round_end
-from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.futures import WAKE, Completable, at_round_end
+from rmqha.common.message.message import MessageExt, MessageExtBatch
+from rmqha.common.texts import LATER
+from rmqha.common.threads import ScheduledService
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
 from rmqha.native import kernels
 from rmqha.store import queue_ends

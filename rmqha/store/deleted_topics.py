@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from rmqha.common import mix_all
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.message import message_const
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
+from rmqha.common.message.message import MessageExt
+from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config import store_path_config_helper as paths
 

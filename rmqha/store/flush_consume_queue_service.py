@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from rmqha.common.fsync import NotAskedError
+from rmqha.common.filesystem import NotAskedError
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import LONG_AGO
 from rmqha.store.config.message_store_config import SLAVE

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 
-from rmqha.common.round import Round
+from rmqha.common.futures import Round
 from rmqha.common.service_thread import ServiceThread
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.put_message_result import PutMessageStatus

@@ -12,11 +12,11 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from rmqha.common.fsync import NotAskedError
-from rmqha.common.process_limits import is_shortage
-from rmqha.common.round import Round
+from rmqha.common.filesystem import NotAskedError
+from rmqha.common.futures import Round
+from rmqha.common.process import is_shortage
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.stats.latency_histogram import LatencyHistogram
+from rmqha.common.stats import LatencyHistogram
 from rmqha.common.util_all import LONG_AGO, current_time_millis
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.flush_shortage import FlushShortage

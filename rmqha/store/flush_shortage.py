@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import logging
 
-from rmqha.common.fsync import NotAskedError
-from rmqha.common.process_limits import how_to_raise
+from rmqha.common.filesystem import NotAskedError
+from rmqha.common.process import how_to_raise
 
 log = logging.getLogger("RocketmqStore")
 

@@ -1,7 +1,7 @@
 """Messages found, still in the map."""
 from enum import Enum
 
-from rmqha.common.later import LATER
+from rmqha.common.texts import LATER
 from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
 
 # Bytes that count as one message on a bill.

@@ -1,7 +1,7 @@
 """A put that waits for the flush or for a slave."""
 import time
 
-from rmqha.common.completable import Completable
+from rmqha.common.futures import Completable
 from rmqha.store.put_message_result import PutMessageStatus
 
 

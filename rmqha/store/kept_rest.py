@@ -15,7 +15,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from rmqha.common.fsync import replace_and_force
+from rmqha.common.filesystem import replace_and_force
 from rmqha.common.message.message_layout import (
     BLANK_MAGIC_CODE,
     HEAD_LENGTH,

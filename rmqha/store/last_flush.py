@@ -5,8 +5,8 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from rmqha.common.fsync import NotAskedError, fsync_path
-from rmqha.common.process_limits import how_to_raise
+from rmqha.common.filesystem import NotAskedError, fsync_path
+from rmqha.common.process import how_to_raise
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.store.flush_consume_queue_service import RETRY_TIMES_OVER

@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
-from rmqha.common.thread_stacks import thread_stacks
+from rmqha.common.threads import thread_stacks
 
 if TYPE_CHECKING:
     from rmqha.store.commit_log import CommitLog

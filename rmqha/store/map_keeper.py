@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from rmqha.common.process_limits import max_mapped_files
+from rmqha.common.process import max_mapped_files
 
 if TYPE_CHECKING:
     from rmqha.store.mapped_file import MappedFile

@@ -23,7 +23,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rmqha.common.fsync import fsync_path, open_to_force
+from rmqha.common.filesystem import fsync_path, open_to_force
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
 from rmqha.store.append_message_result import AppendMessageStatus
 from rmqha.store.reference_resource import ReferenceResource

@@ -1,8 +1,8 @@
 """A message on its way into the store."""
-from rmqha.common.java_compat import string_hash_code
-from rmqha.common.later import LATER
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.common.java import string_hash_code
+from rmqha.common.message.message import MessageExt
+from rmqha.common.sys_flags import TopicFilterType
+from rmqha.common.texts import LATER
 
 
 class MessageExtBrokerInner(MessageExt):

@@ -4,7 +4,7 @@ import struct
 
 from rmqha.common.message import message_decoder
 from rmqha.common.message import message_layout as layout
-from rmqha.common.message.message_ext import MessageExtBatch
+from rmqha.common.message.message import MessageExtBatch
 from rmqha.common.message.message_layout import encode_topic, host_to_bytes
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.message_rows import MessageRow

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqha.common.java_compat import int32
-from rmqha.common.protocol.heartbeat.subscription_data import SUB_ALL, SubscriptionData
+from rmqha.common.java import int32
+from rmqha.common.subscriptions import SUB_ALL, SubscriptionData
 
 if TYPE_CHECKING:
     from rmqha.store.consume_queue_ext import CqExtUnit

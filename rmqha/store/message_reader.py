@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
 from rmqha.common.message import message_decoder
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 from rmqha.common.message.message_layout import HEAD_LENGTH, INT, MIN_RECORD_LENGTH, MessageDecodeError
 from rmqha.common.util_all import current_time_millis
 from rmqha.store.config.message_store_config import BrokerRole

@@ -6,7 +6,7 @@ none was: both give the same.
 from typing import NamedTuple
 
 from rmqha.common.message.message_layout import HEAD_LENGTH, HEADS, LENGTHS_SIZE, MESSAGE_MAGIC_CODE, Buffer
-from rmqha.common.sysflag.message_sys_flag import TRANSACTION_PREPARED_TYPE
+from rmqha.common.sys_flags import TRANSACTION_PREPARED_TYPE
 from rmqha.native import kernels
 
 _MAX_LONG = 2**63 - 1

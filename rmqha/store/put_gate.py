@@ -4,8 +4,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from rmqha.common.atomics import AtomicInteger
-from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
+from rmqha.common.futures import AtomicInteger
+from rmqha.common.message.message import MessageExt, MessageExtBatch
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH
 from rmqha.common.util_all import current_time_millis
 from rmqha.store.config.message_store_config import SLAVE

@@ -19,7 +19,7 @@ import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqha.common.json_text import parse_json
+from rmqha.common.texts import parse_json
 from rmqha.store.config import store_path_config_helper as paths
 
 if TYPE_CHECKING:

@@ -10,12 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
-from rmqha.common.path_names import is_folder_name
-from rmqha.common.topic.topic_validator import (
-    RMQ_SYS_SCHEDULE_TOPIC,
-    RMQ_SYS_TRANS_HALF_TOPIC,
-    RMQ_SYS_TRANS_OP_HALF_TOPIC,
-)
+from rmqha.common.texts import is_folder_name
+from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC
 from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.consume_queue import ConsumeQueue
 

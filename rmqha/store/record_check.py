@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rmqha.common.java_compat import string_hash_code
+from rmqha.common import sys_flags
+from rmqha.common.java import string_hash_code
 from rmqha.common.message import message_const
 from rmqha.common.message.message import parse_int
 from rmqha.common.message.message_decoder import string2message_properties
@@ -24,8 +25,7 @@ from rmqha.common.message.message_layout import (
     cal_msg_length,
     decode_text,
 )
-from rmqha.common.sysflag import message_sys_flag
-from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
+from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.store.bulk.bulk_layout import Stop
 from rmqha.store.bulk.record_at import GOOD, record_at
 from rmqha.store.dispatch_request import DispatchRequest
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqStore")
 
 _unpack_lengths = LENGTHS.unpack_from
-_TRANSACTION_MASK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
-_WITHOUT_UNIT = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
+_TRANSACTION_MASK = sys_flags.TRANSACTION_ROLLBACK_TYPE
+_WITHOUT_UNIT = (sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_ROLLBACK_TYPE)
 _KEYS = message_const.PROPERTY_KEYS
 _UNIQ_KEY = message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 _TAGS = message_const.PROPERTY_TAGS

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqha.common.round import WAKE, Round, at_round_end
+from rmqha.common.futures import WAKE, Ahead, Round, WorkAhead, at_round_end, usable_cores
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.work_ahead import Ahead, WorkAhead, usable_cores
 from rmqha.store.bulk.bulk_layout import RECORD, Span, Stop
 from rmqha.store.config.message_store_config import SLAVE
 from rmqha.store.dispatch_request import DispatchRequest

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.stats.latency_histogram import Distribution
+from rmqha.common.stats import Distribution
 from rmqha.common.util_all import current_time_millis
 
 if TYPE_CHECKING:

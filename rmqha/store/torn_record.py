@@ -20,8 +20,8 @@ from rmqha.common.message.message_layout import (
     MESSAGE_MAGIC_CODE_POSITION,
     SYSFLAG_POSITION,
     body_length_position,
+    walk,
 )
-from rmqha.common.message.record_walk import walk
 
 SECTOR_SIZE = 512  # what a disk writes whole, or not at all
 _LONGEST_REST = LENGTHS_SIZE + MAX_TOPIC_LENGTH + MAX_PROPERTIES_LENGTH

@@ -13,9 +13,9 @@ from functools import partial
 from itertools import count
 
 from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.topic import topic_validator
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common import topics
+from rmqha.common.message.message import MessageExt
+from rmqha.common.topics import TopicConfig
 from rmqha.testing.errors import EmbeddedError, wait_until
 from rmqha.testing.faults import SENDS, Fault, RequestFault, RequestFaults, codes_of, response_code_of
 from rmqha.testing.name_server import EmbeddedNameServer
@@ -162,8 +162,8 @@ class EmbeddedRocketMQ:
 
     def create_topic(self, name: str, queues: int = 4) -> None:
         """Make a topic with so many queues on each master that runs; name server and slaves know it then."""
-        problem = topic_validator.check_topic(name)
-        if problem or topic_validator.is_system_topic(name):
+        problem = topics.check_topic(name)
+        if problem or topics.is_system_topic(name):
             raise EmbeddedError(f"topic {name!r}: {problem or 'it is the name of a topic of the system'}")
         if not 1 <= queues <= MAX_QUEUE_NUMS:
             raise EmbeddedError(f"topic {name!r} can't have {queues} queues: 1 to {MAX_QUEUE_NUMS}")

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqha.common.completable import Completable
+from rmqha.common.futures import Completable
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.threads import ScheduledService
 from rmqha.remoting.common.remoting_helper import exception_simple_desc
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import ProcessorPair

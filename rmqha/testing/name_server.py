@@ -4,7 +4,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqha.common import mix_all
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.namesrv.kvconfig.kv_config_manager import KVConfigSerializeWrapper
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.common.listening import PortError

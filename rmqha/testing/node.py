@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, NoReturn
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_field import config_keys
-from rmqha.common.config_file import nearest_key
+from rmqha.common.config_keys import config_keys
+from rmqha.common.configuration import nearest_key
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.listening import PortError
 from rmqha.remoting.server_config import ServerConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.cluster_bodies import ClusterInfo
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable

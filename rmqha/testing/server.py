@@ -13,8 +13,8 @@ from typing import NoReturn
 
 import click
 
-from rmqha.common.config_file import ConfigError
-from rmqha.common.stop_signal import ending_signals
+from rmqha.common.configuration import ConfigError
+from rmqha.common.program import ending_signals
 from rmqha.testing.embedded import EmbeddedRocketMQ
 from rmqha.testing.errors import EmbeddedError
 

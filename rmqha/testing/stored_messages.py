@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqha.common.compression.body_budget import MOST_IN_ALL, BodyBudget
+from rmqha.common.compression import MOST_IN_ALL, BodyBudget
 from rmqha.common.message import message_decoder
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 from rmqha.testing.errors import wait_until
 
 if TYPE_CHECKING:

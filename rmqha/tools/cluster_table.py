@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqha.common.regular_file import open_regular
+from rmqha.common.filesystem import open_regular
 from rmqha.tools.dialect.output import render_table as render_table
 
 CHUNK = 1 << 20

@@ -25,9 +25,9 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendStatus
 from rmqha.common import mix_all
 from rmqha.common.message.message import Message
-from rmqha.common.protocol.body.controller_bodies import ReplicasInfo
-from rmqha.common.thread_pool import NamedThreadPool
-from rmqha.common.topic.topic_validator import AUTO_CREATE_TOPIC_KEY_TOPIC
+from rmqha.common.protocol.cluster_bodies import ReplicasInfo
+from rmqha.common.threads import NamedThreadPool
+from rmqha.common.topics import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqha.tools.cluster.node import ClusterError
 from rmqha.tools.cluster.ports import free_port_block
 from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line

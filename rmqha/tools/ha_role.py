@@ -7,8 +7,8 @@ import click
 from rmqha.client.exception import MQBrokerException
 from rmqha.common.mix_all import NAMESRV_ADDR_ENV
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.replication_bodies import EpochEntryCache
-from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.protocol.admin_headers import NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.protocol.cluster_bodies import EpochEntryCache
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import BrokerAdmin, NoAnswerError, ReplicationToolError, chosen, parsed_address

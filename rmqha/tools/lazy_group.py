@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rmqha import __version__
-from rmqha.common.extras import how_to_install
+from rmqha.common.filesystem import how_to_install
 
 HELP_OPTIONS = ["-h", "--help"]
 _VERSION = click.version_option(__version__, prog_name="rmqha")

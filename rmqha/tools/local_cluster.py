@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqha.common.config_file import read_config_file
+from rmqha.common.configuration import read_config_file
 from rmqha.tools.cluster import layout
 from rmqha.tools.cluster.layout import Layout
 from rmqha.tools.cluster.node import (

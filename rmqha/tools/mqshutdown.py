@@ -8,7 +8,7 @@ import click
 import psutil
 
 from rmqha import __version__
-from rmqha.common.closed_pipe import discard_output, run_while_read
+from rmqha.common.program import discard_output, run_while_read
 from rmqha.tools.cluster.processes import ends
 
 USAGE = "Useage: mqshutdown broker | namesrv | controller"

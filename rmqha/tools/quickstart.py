@@ -24,13 +24,11 @@ from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyS
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendStatus
-from rmqha.common.home import checkout, templates
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
-from rmqha.common.stop_signal import ending_signals
-from rmqha.common.topic import topic_validator
+from rmqha.common import topics
+from rmqha.common.filesystem import checkout, templates
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
+from rmqha.common.program import ending_signals
+from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools import cluster_table
 from rmqha.tools.cluster.node import ClusterError
@@ -143,7 +141,7 @@ class Quickstart:
         return {address for broker in info.brokerAddrTable.values() for address in broker.brokerAddrs.values()}
 
     def _create_topic(self, topic: str, queues: int) -> None:
-        self._producer.admin.create_topic(topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC, topic, queues)
+        self._producer.admin.create_topic(topics.AUTO_CREATE_TOPIC_KEY_TOPIC, topic, queues)
         self._cluster.wait_until(
             lambda: self._brokers_of(topic) == len(self._cluster.masters), WAIT_S, f"a route of {topic} to each master")
 

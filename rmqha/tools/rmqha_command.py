@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rmqha import __version__
-from rmqha.common.interrupts import Interruptible, exit_code
+from rmqha.common.program import Interruptible, exit_code
 from rmqha.tools.dialect import exit_codes
 from rmqha.tools.lazy_group import HELP_OPTIONS, LazyCommand, LazyGroup, with_root_options
 

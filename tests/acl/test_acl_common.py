@@ -9,7 +9,7 @@ from rmqha.acl.common.acl_exception import AclException
 from rmqha.acl.common.acl_signer import SigningAlgorithm, cal_signature
 from rmqha.acl.common.session_credentials import SessionCredentials
 from rmqha.acl.plain.plain_access_resource import PlainAccessResource
-from rmqha.common.protocol.header.offset_headers import GetMaxOffsetRequestHeader
+from rmqha.common.protocol.client_headers import GetMaxOffsetRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.support.sources import ROOT
 

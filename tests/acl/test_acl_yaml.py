@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rmqha.acl.common import acl_yaml
 from rmqha.acl.common.acl_exception import AclException
 from rmqha.acl.plain.acl_file import AclFile
-from rmqha.common.extras import how_to_install
+from rmqha.common.filesystem import how_to_install
 from tests.acl.acl_documents import KNOWN, generated
 from tests.support.tiers import drawn
 

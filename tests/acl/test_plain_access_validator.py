@@ -12,7 +12,7 @@ from rmqha.acl.plain.plain_access_validator import PlainAccessValidator
 from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
 from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
+from rmqha.common.subscriptions import HeartbeatData
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.acl.accounts import manager_of, request_of

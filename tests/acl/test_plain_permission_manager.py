@@ -6,7 +6,7 @@ import yaml
 
 from rmqha.acl.common.acl_exception import AclException
 from rmqha.acl.plain.plain_access_resource import PlainAccessResource
-from rmqha.common.plain_access_config import PlainAccessConfig
+from rmqha.common.topics import PlainAccessConfig
 from tests.acl.accounts import ACCOUNTS, manager_of
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until

@@ -127,7 +127,7 @@ def cpu_seconds() -> float:
 
 def without_spark(root: Path, clock: Clock) -> None:
     """One thread: each step does what the ones before it do, and more."""
-    from rmqha.common.segment_files import pread
+    from rmqha.common.filesystem import pread
     from rmqha.pipeline.log.columns import BlockColumns
     from rmqha.pipeline.log.log_ends import log_end
     from rmqha.pipeline.log.log_files import find_logs

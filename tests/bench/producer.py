@@ -25,7 +25,7 @@ from typing import NamedTuple
 import psutil
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from tests.bench import KINDS, OTHER
 from tests.bench.results import Results, add_json
 from tests.bench.send import LARGE_STORE, _running, say

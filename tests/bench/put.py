@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_const, message_decoder
-from rmqha.common.thread_stacks import current_frames
+from rmqha.common.threads import current_frames
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner

@@ -4,21 +4,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.common import subscriptions as filter_api
+from rmqha.common import sys_flags
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.filter import filter_api
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code
+from rmqha.common.protocol.client_headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
-from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
-from rmqha.common.protocol.heartbeat.heartbeat_data import (
-    ConsumerData,
-    ConsumeType,
-    HeartbeatData,
-    MessageModel,
-    ProducerData,
-)
-from rmqha.common.sysflag import pull_sys_flag
+from rmqha.common.subscriptions import ConsumerData, ConsumeType, HeartbeatData, MessageModel, ProducerData
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -119,7 +112,7 @@ class BrokerHarness:
         """The header of a pull that brings its subscription with it."""
         header = PullMessageRequestHeader(
             consumerGroup=group, topic=topic, queueId=queue_id, queueOffset=offset, maxMsgNums=32,
-            sysFlag=pull_sys_flag.build_sys_flag(False, suspend_ms > 0, True, False), commitOffset=0,
+            sysFlag=sys_flags.build_pull_sys_flag(False, suspend_ms > 0, True, False), commitOffset=0,
             suspendTimeoutMillis=suspend_ms, subscription=expression, subVersion=0, expressionType="TAG")
         for name, value in fields.items():
             setattr(header, name, value)

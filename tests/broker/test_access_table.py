@@ -15,7 +15,7 @@ import pytest
 from rmqha.acl.common import permission
 from rmqha.acl.plain.request_needs import needs_of
 from rmqha.common import mix_all
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code
 from rmqha.namesrv import namesrv_startup
 from rmqha.namesrv.namesrv_controller import NamesrvController

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from rmqha.common.java_compat import uncached_hash_code
+from rmqha.common.java import uncached_hash_code
 from rmqha.remoting.protocol import remoting_serializable
 from tests.broker.acl_broker import (
     ADMIN,

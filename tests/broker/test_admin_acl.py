@@ -3,7 +3,7 @@ import pytest
 
 from rmqha.acl.common import acl_yaml
 from rmqha.broker import broker_startup
-from rmqha.common.config_file import ConfigError
+from rmqha.common.configuration import ConfigError
 from tests.acl.accounts import ACCOUNTS
 from tests.support.ports import free_broker_port
 from tests.support.signed_client import SignedClient

@@ -6,23 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header import (
-    admin_headers,
-    consumer_admin_headers,
-    consumer_headers,
-    offset_headers,
-    pull_headers,
-    query_headers,
-    send_headers,
-    transaction_headers,
-)
-from rmqha.common.sysflag import pull_sys_flag
+from rmqha.common import sys_flags
+from rmqha.common.protocol import admin_headers, client_headers, request_code, response_code
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.support.tiers import drawn
 
-_MODULES = (admin_headers, consumer_admin_headers, consumer_headers, offset_headers, pull_headers, query_headers,
-            send_headers)
+_MODULES = (admin_headers, admin_headers, admin_headers, client_headers, client_headers, client_headers,
+            client_headers)
 FIELD_NAMES = sorted({field.name for module in _MODULES for header in vars(module).values()
                       if hasattr(header, "__dataclass_fields__") for field in fields(header)})
 CODES = sorted({code for name, code in vars(request_code).items() if name.isupper()})
@@ -37,36 +27,36 @@ BODIES = st.one_of(
 
 
 WELL_FORMED = {
-    request_code.SEND_MESSAGE: send_headers.SendMessageRequestHeader,
-    request_code.SEND_MESSAGE_V2: send_headers.SendMessageRequestHeaderV2,
-    request_code.SEND_BATCH_MESSAGE: send_headers.SendMessageRequestHeaderV2,
-    request_code.CONSUMER_SEND_MSG_BACK: send_headers.ConsumerSendMsgBackRequestHeader,
-    request_code.PULL_MESSAGE: pull_headers.PullMessageRequestHeader,
-    request_code.QUERY_MESSAGE: query_headers.QueryMessageRequestHeader,
-    request_code.VIEW_MESSAGE_BY_ID: query_headers.ViewMessageRequestHeader,
-    request_code.QUERY_CONSUME_QUEUE: query_headers.QueryConsumeQueueRequestHeader,
-    request_code.GET_CONSUMER_LIST_BY_GROUP: consumer_headers.GetConsumerListByGroupRequestHeader,
-    request_code.UPDATE_CONSUMER_OFFSET: consumer_headers.UpdateConsumerOffsetRequestHeader,
-    request_code.QUERY_CONSUMER_OFFSET: consumer_headers.QueryConsumerOffsetRequestHeader,
-    request_code.UNREGISTER_CLIENT: consumer_headers.UnregisterClientRequestHeader,
+    request_code.SEND_MESSAGE: client_headers.SendMessageRequestHeader,
+    request_code.SEND_MESSAGE_V2: client_headers.SendMessageRequestHeaderV2,
+    request_code.SEND_BATCH_MESSAGE: client_headers.SendMessageRequestHeaderV2,
+    request_code.CONSUMER_SEND_MSG_BACK: client_headers.ConsumerSendMsgBackRequestHeader,
+    request_code.PULL_MESSAGE: client_headers.PullMessageRequestHeader,
+    request_code.QUERY_MESSAGE: client_headers.QueryMessageRequestHeader,
+    request_code.VIEW_MESSAGE_BY_ID: client_headers.ViewMessageRequestHeader,
+    request_code.QUERY_CONSUME_QUEUE: client_headers.QueryConsumeQueueRequestHeader,
+    request_code.GET_CONSUMER_LIST_BY_GROUP: admin_headers.GetConsumerListByGroupRequestHeader,
+    request_code.UPDATE_CONSUMER_OFFSET: admin_headers.UpdateConsumerOffsetRequestHeader,
+    request_code.QUERY_CONSUMER_OFFSET: admin_headers.QueryConsumerOffsetRequestHeader,
+    request_code.UNREGISTER_CLIENT: admin_headers.UnregisterClientRequestHeader,
     request_code.UPDATE_AND_CREATE_TOPIC: admin_headers.CreateTopicRequestHeader,
     request_code.GET_TOPIC_STATS_INFO: admin_headers.GetTopicStatsInfoRequestHeader,
     request_code.DELETE_SUBSCRIPTIONGROUP: admin_headers.DeleteSubscriptionGroupRequestHeader,
-    request_code.SEARCH_OFFSET_BY_TIMESTAMP: offset_headers.SearchOffsetRequestHeader,
-    request_code.GET_MAX_OFFSET: offset_headers.GetMaxOffsetRequestHeader,
-    request_code.GET_MIN_OFFSET: offset_headers.GetMinOffsetRequestHeader,
-    request_code.GET_EARLIEST_MSG_STORETIME: offset_headers.GetEarliestMsgStoretimeRequestHeader,
-    request_code.GET_CONSUME_STATS: consumer_admin_headers.GetConsumeStatsRequestHeader,
-    request_code.INVOKE_BROKER_TO_RESET_OFFSET: consumer_admin_headers.ResetOffsetRequestHeader,
-    request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: consumer_admin_headers.GetConsumerStatusRequestHeader,
-    request_code.QUERY_CONSUME_TIME_SPAN: consumer_admin_headers.QueryConsumeTimeSpanRequestHeader,
-    request_code.QUERY_CORRECTION_OFFSET: consumer_admin_headers.QueryCorrectionOffsetHeader,
-    request_code.CLONE_GROUP_OFFSET: consumer_admin_headers.CloneGroupOffsetRequestHeader,
-    request_code.SEND_REPLY_MESSAGE: send_headers.SendMessageRequestHeader,
-    request_code.SEND_REPLY_MESSAGE_V2: send_headers.SendMessageRequestHeaderV2,
-    request_code.END_TRANSACTION: transaction_headers.EndTransactionRequestHeader,
-    request_code.RESUME_CHECK_HALF_MESSAGE: transaction_headers.ResumeCheckHalfMessageRequestHeader,
-    request_code.CONSUME_MESSAGE_DIRECTLY: consumer_admin_headers.ConsumeMessageDirectlyResultRequestHeader,
+    request_code.SEARCH_OFFSET_BY_TIMESTAMP: client_headers.SearchOffsetRequestHeader,
+    request_code.GET_MAX_OFFSET: client_headers.GetMaxOffsetRequestHeader,
+    request_code.GET_MIN_OFFSET: client_headers.GetMinOffsetRequestHeader,
+    request_code.GET_EARLIEST_MSG_STORETIME: client_headers.GetEarliestMsgStoretimeRequestHeader,
+    request_code.GET_CONSUME_STATS: admin_headers.GetConsumeStatsRequestHeader,
+    request_code.INVOKE_BROKER_TO_RESET_OFFSET: admin_headers.ResetOffsetRequestHeader,
+    request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: admin_headers.GetConsumerStatusRequestHeader,
+    request_code.QUERY_CONSUME_TIME_SPAN: admin_headers.QueryConsumeTimeSpanRequestHeader,
+    request_code.QUERY_CORRECTION_OFFSET: admin_headers.QueryCorrectionOffsetHeader,
+    request_code.CLONE_GROUP_OFFSET: admin_headers.CloneGroupOffsetRequestHeader,
+    request_code.SEND_REPLY_MESSAGE: client_headers.SendMessageRequestHeader,
+    request_code.SEND_REPLY_MESSAGE_V2: client_headers.SendMessageRequestHeaderV2,
+    request_code.END_TRANSACTION: client_headers.EndTransactionRequestHeader,
+    request_code.RESUME_CHECK_HALF_MESSAGE: client_headers.ResumeCheckHalfMessageRequestHeader,
+    request_code.CONSUME_MESSAGE_DIRECTLY: admin_headers.ConsumeMessageDirectlyResultRequestHeader,
 }
 NAMES = st.sampled_from(["Known", "g", "%RETRY%g", "%DLQ%g", "", "../x", "t" * 128, "TBW102", "a@b", "\x00", "Ä",
                          "A" * 32])
@@ -88,7 +78,7 @@ def well_formed_requests(draw):
         else:
             values[field.name] = draw(NAMES)
     if code == request_code.PULL_MESSAGE:
-        values["sysFlag"] &= ~pull_sys_flag.FLAG_SUSPEND
+        values["sysFlag"] &= ~sys_flags.FLAG_SUSPEND
     if code == request_code.END_TRANSACTION:  # an outcome that is not known gets no answer
         values["commitOrRollback"] = draw(st.sampled_from([4, 8, 12]))
     return code, WELL_FORMED[code](**values)

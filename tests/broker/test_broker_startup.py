@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from rmqha.broker import broker_startup
+from rmqha.common import metrics
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_field import config_keys
-from rmqha.common.config_file import ConfigError
-from rmqha.common.extras import how_to_install
-from rmqha.common.metrics import exposition
+from rmqha.common.config_keys import config_keys
+from rmqha.common.configuration import ConfigError
+from rmqha.common.filesystem import how_to_install
 from rmqha.store.config.message_store_config import BrokerRole
 from tests.support.ports import free_broker_port
 from tests.support.processes import ServerProcess
@@ -84,7 +84,7 @@ def test_a_controller_decides_role_and_id_whatever_the_file_says(tmp_path):
 
 def test_metrics_without_their_library_end_the_start(tmp_path, monkeypatch, capsys):
     assert controller_of(tmp_path, "metricsPort=5557\nmetricsNames=both\n").broker_config.metricsPort == 5557
-    monkeypatch.setattr(exposition, "is_available", lambda: False)
+    monkeypatch.setattr(metrics, "is_available", lambda: False)
     assert broker_startup.main(["-c", str(tmp_path / "broker.conf")]) == 2
     assert capsys.readouterr().err == (f"{tmp_path}/broker.conf:3: metricsPort: metrics need prometheus-client: "
                                        f"{how_to_install('metrics')}\n")

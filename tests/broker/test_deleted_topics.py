@@ -5,13 +5,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from rmqha.common import sys_flags
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.admin_headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
-from rmqha.common.protocol.header.consumer_headers import UpdateConsumerOffsetRequestHeader
-from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
-from rmqha.common.sysflag import message_sys_flag
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.admin_headers import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rmqha.common.protocol.client_headers import EndTransactionRequestHeader
+from rmqha.common.topics import TopicConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import BrokerHarness, running_broker
@@ -170,11 +173,11 @@ def test_delayed_message_goes_with_its_topic(broker):
 def test_half_message_goes_with_its_topic(broker):
     def prepare(body: bytes) -> EndTransactionRequestHeader:
         answer = broker.send(TOPIC, body, 0, {"TRAN_MSG": "true", "PGROUP": "producer", "UNIQ_KEY": "u"},
-                             f=message_sys_flag.TRANSACTION_PREPARED_TYPE)
+                             f=sys_flags.TRANSACTION_PREPARED_TYPE)
         assert answer.code == response_code.SUCCESS
         offset = int(answer.ext_fields["msgId"][-16:], 16)
         return EndTransactionRequestHeader("producer", int(answer.ext_fields["queueOffset"]), offset,
-                                           message_sys_flag.TRANSACTION_COMMIT_TYPE, False, "u", "u")
+                                           sys_flags.TRANSACTION_COMMIT_TYPE, False, "u", "u")
 
     old = prepare(b"old")
     delete(broker)
@@ -189,7 +192,7 @@ def test_other_topics_and_what_nobody_has_in_a_table_stay(broker):
     create(broker, 1, "Other")
     broker.send("Other", b"other")
     broker.send(TOPIC, b"half", 0, {"TRAN_MSG": "true", "PGROUP": "producer"},
-                f=message_sys_flag.TRANSACTION_PREPARED_TYPE)
+                f=sys_flags.TRANSACTION_PREPARED_TYPE)
     delete(broker)
     assert read(broker, 0, "Other") == [b"other"]
     assert broker.next_offset("RMQ_SYS_TRANS_HALF_TOPIC") == 1

@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rmqha.broker.offset.lmq_consumer_offset_manager import LmqConsumerOffsetManager
-from rmqha.common.protocol.body.list_bodies import KVTable
-from rmqha.common.protocol.body.serialize_wrappers import (
+from rmqha.common.protocol.table_bodies import (
     ConsumerOffsetSerializeWrapper,
+    KVTable,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.protocol import fastjson, remoting_serializable
 from rmqha.remoting.protocol.fastjson_writer import WrittenEntries, entry_text
 from tests.broker.support import new_controller

@@ -7,12 +7,8 @@ import pytest
 from rmqha.broker.longpolling.pull_request import ManyPullRequest
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.consumer_headers import (
-    QueryConsumerOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.admin_headers import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.store.stats.lmq_broker_stats_manager import LmqBrokerStatsManager
 from tests.broker.support import bodies, new_controller, running_broker
 from tests.support.wait import wait_until

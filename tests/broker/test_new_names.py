@@ -11,7 +11,7 @@ from rmqha.broker.client.rebalance import rebalance_lock_manager
 from rmqha.broker.offset import consumer_offset_manager
 from rmqha.broker.subscription import subscription_group_manager
 from rmqha.broker.topic import topic_config_manager
-from rmqha.common.topic.topic_validator import is_system_topic
+from rmqha.common.topics import is_system_topic
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient

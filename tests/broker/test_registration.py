@@ -6,15 +6,15 @@ import pytest
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.out.registration import Registration
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.list_bodies import KVTable
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.protocol.header.admin_headers import CreateTopicRequestHeader
-from rmqha.common.protocol.header.namesrv.registration_headers import (
+from rmqha.common.protocol.admin_headers import CreateTopicRequestHeader
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
+from rmqha.common.protocol.namesrv_headers import (
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
+from rmqha.common.protocol.table_bodies import KVTable
 from rmqha.common.util_all import crc32
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -5,13 +5,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rmqha.broker.out.registration import Registration, ToldStates
-from rmqha.common.change_log import ChangeLog
-from rmqha.common.data_version import DataVersion
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.data_version import ChangeLog, DataVersion
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code, table_version
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
+from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
+from rmqha.common.topics import TopicConfig
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.namesrv.routeinfo import changed_here
 from rmqha.namesrv.routeinfo.route_info_manager import BrokerRegistration, RegistrationGap, RouteInfoManager

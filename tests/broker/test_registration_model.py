@@ -10,13 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
 from rmqha.broker.out.registration import Registration
-from rmqha.common.change_log import ChangeLog, entries_of
-from rmqha.common.data_version import DataVersion
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.data_version import ChangeLog, DataVersion, entries_of
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
+from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
+from rmqha.common.topics import TopicConfig
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
 from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
 from rmqha.remoting.client_config import ClientConfig

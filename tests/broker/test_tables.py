@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.common.protocol.body.list_bodies import KVTable
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.table_bodies import KVTable
+from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from tests.broker.support import new_controller
 
 

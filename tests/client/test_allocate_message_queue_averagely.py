@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueAveragely
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 
 STRATEGY = AllocateMessageQueueAveragely()
 

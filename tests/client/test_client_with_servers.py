@@ -16,8 +16,8 @@ from rmqha.client.producer.message_queue_selector import select_message_queue_by
 from rmqha.client.producer.send_result import SendCallback, SendStatus
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.consume_message_directly_result import CMResult
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, MessageModel
+from rmqha.common.protocol.client_bodies import CMResult
+from rmqha.common.subscriptions import ConsumeFromWhere, MessageModel
 from rmqha.remoting.exception import RemotingException
 from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until

@@ -13,12 +13,12 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendCallback, SendResult, SendStatus
 from rmqha.client.producer.transaction_listener import TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
-from rmqha.common.message import message_client_id_setter, message_decoder
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_batch import MessageBatch
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message import message_decoder
+from rmqha.common.message import message_decoder as message_client_id_setter
+from rmqha.common.message.message import Message, MessageQueue
+from rmqha.common.message.message_decoder import MessageBatch
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.route.topic_route_data import BrokerData, TopicRouteData
+from rmqha.common.protocol.topic_route_data import BrokerData, TopicRouteData
 from rmqha.remoting.exception import (
     RemotingConnectException,
     RemotingTimeoutException,

@@ -7,9 +7,8 @@ from rmqha.client.exception import MQClientException
 from rmqha.client.impl.consumer import rebalance_push_impl
 from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.message.message import Message, MessageQueue
+from rmqha.common.subscriptions import ConsumeFromWhere
 from tests.support.wait import wait_until
 
 LONG_MS = 120_000

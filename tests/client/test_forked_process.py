@@ -18,9 +18,7 @@ from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.transaction_listener import TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from tests.support.forked import in_forked_process
 

@@ -15,9 +15,8 @@ from rmqha.client.hook.send_message_hook import SendMessageHook
 from rmqha.client.impl.communication_mode import CommunicationMode
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendCallback
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_type import MessageType
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.message.message import Message, MessageType
+from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.exception import RemotingTimeoutException
 from tests.support.wait import wait_until
 

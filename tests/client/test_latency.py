@@ -5,11 +5,9 @@ from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
 from rmqha.client.latency.latency_fault_tolerance_impl import LatencyFaultToleranceImpl
 from rmqha.client.latency.mq_fault_strategy import MQFaultStrategy
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.common import util_all
-from rmqha.common.constant import perm_name
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.route.topic_route_data import QueueData, TopicRouteData
+from rmqha.common import sys_flags, util_all
+from rmqha.common.message.message import Message, MessageQueue
+from rmqha.common.protocol.topic_route_data import QueueData, TopicRouteData
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b", "c") for number in range(2)]
 
@@ -18,7 +16,7 @@ QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b", "c") for nu
 def info():
     """Two queues on each of three brokers."""
     data = [QueueData(brokerName=name, readQueueNums=2, writeQueueNums=2,
-                      perm=perm_name.PERM_READ | perm_name.PERM_WRITE) for name in "abc"]
+                      perm=sys_flags.PERM_READ | sys_flags.PERM_WRITE) for name in "abc"]
     return TopicPublishInfo(message_queue_list=QUEUES, topic_route_data=TopicRouteData(queueDatas=data))
 
 

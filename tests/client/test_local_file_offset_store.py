@@ -6,7 +6,7 @@ import pytest
 from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.exception import MQClientException
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 
 MQ = [MessageQueue("T", "a", number) for number in range(3)]
 STORE = ReadOffsetType.READ_FROM_STORE

@@ -5,7 +5,7 @@ from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQClientException
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.common.protocol.route.topic_route_data import BrokerData, QueueData, TopicRouteData
+from rmqha.common.protocol.topic_route_data import BrokerData, QueueData, TopicRouteData
 
 
 def route(**addrs):

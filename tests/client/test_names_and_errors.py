@@ -11,9 +11,8 @@ from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.check_push_config import check_push_config
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.client.producer.message_queue_selector import select_message_queue_by_hash
-from rmqha.common.message.message import Message
+from rmqha.common.message.message import Message, MessageQueue
 from rmqha.common.message.message_layout import MessageDecodeError
-from rmqha.common.message.message_queue import MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 

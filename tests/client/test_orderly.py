@@ -5,9 +5,8 @@ from contextlib import ExitStack
 
 from rmqha.client.consumer.listener.message_listener import ConsumeOrderlyStatus, MessageListenerOrderly
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.protocol.body import consumer_running_info
+from rmqha.common.message.message import Message, MessageExt
+from rmqha.common.protocol import client_bodies
 from tests.client.test_client_with_servers import consuming, make_topic, producer  # noqa: F401
 from tests.support.wait import wait_until
 
@@ -62,7 +61,7 @@ def test_each_queue_is_consumed_in_its_order(servers, make_topic, producer):
         send_in_order(producer, topic, 0, 200)
         wait_until(lambda: listener.total == 200, LONG_MS, "all messages")
         info = consumer.default_mq_push_consumer_impl.consumer_running_info()
-        assert info.properties[consumer_running_info.PROP_CONSUME_ORDERLY] == "true"
+        assert info.properties[client_bodies.PROP_CONSUME_ORDERLY] == "true"
         assert {queue_info.locked for mq, queue_info in info.mqTable.items() if mq.topic == topic} == {True}
     assert len(listener.seen) == 4 and listener.overlaps == 0
     assert all(bodies == sorted(bodies) for bodies in listener.seen.values())

@@ -35,7 +35,7 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.transaction_listener import TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 
 ADDRESS, TOPIC, MAKE = sys.argv[1:]

@@ -7,9 +7,9 @@ from rmqha.client.impl.consumer.process_queue import PULL_MAX_IDLE_TIME_MS, Proc
 from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
 from rmqha.common import util_all
 from rmqha.common.message import message_const
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.protocol.body.consumer_running_info import ProcessQueueInfo
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.message.message import MessageExt
+from rmqha.common.protocol.client_bodies import ProcessQueueInfo
+from rmqha.common.subscriptions import SubscriptionData
 
 
 def message(offset, size=10):

@@ -13,10 +13,9 @@ from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLi
 from rmqha.client.impl.consumer.rebalance_lite_pull_impl import RebalanceLitePullImpl
 from rmqha.client.impl.consumer.rebalance_push_impl import RebalancePushImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import Message, MessageQueue
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.exception import RemotingTimeoutException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.support.wait import wait_until

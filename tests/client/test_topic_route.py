@@ -4,8 +4,8 @@ from rmqha.client.impl.factory.topic_route import (
     topic_route_data2_topic_subscribe_info,
     topic_route_data_is_change,
 )
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.route.topic_route_data import BrokerData, QueueData, TopicRouteData
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.protocol.topic_route_data import BrokerData, QueueData, TopicRouteData
 
 READ, WRITE = 4, 2
 MASTER_A, MASTER_B = BrokerData("C", "a", {0: "1:1", 1: "1:5"}), BrokerData("C", "b", {0: "1:2"})

@@ -16,7 +16,7 @@ from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
 from rmqha.client.trace.trace_view import TraceView
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.subscriptions import ConsumeFromWhere
 from tests.support.wait import wait_until
 
 TRACES = "TracesOfOurOwn"

@@ -15,8 +15,7 @@ from rmqha.client.consumer.allocate_message_queue_strategy import (
 from rmqha.client.producer.transaction_listener import LocalTransactionState
 from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
 from rmqha.client.trace.trace_data_encoder import decoder_from_trace_data_string, encoder_from_context_bean
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.message.message_type import MessageType
+from rmqha.common.message.message import MessageQueue, MessageType
 from rmqha.common.protocol import namespace_util
 
 pytestmark = pytest.mark.java

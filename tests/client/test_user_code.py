@@ -23,7 +23,7 @@ from rmqha.client.producer.send_result import SendCallback
 from rmqha.client.producer.transaction_listener import LocalTransactionState
 from rmqha.common import mix_all
 from rmqha.common.message.message import Message
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.subscriptions import ConsumeFromWhere
 from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 

@@ -7,16 +7,13 @@ import pytest
 from rmqha.client.consumer.pull_result import PullResultExt, PullStatus
 from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
 from rmqha.client.impl.mq_admin_impl import MQAdminImpl
-from rmqha.common.compression import body_budget, compressor_factory
-from rmqha.common.compression.body_budget import BodyBudget, MissingBody
-from rmqha.common.compression.compression_type import CompressionType
-from rmqha.common.compression.compressor_factory import CompressionError, TooLargeError
+from rmqha.common import compression, sys_flags
+from rmqha.common.compression import BodyBudget, CompressionError, MissingBody, TooLargeError
 from rmqha.common.message import message_decoder
+from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.message.message_decoder import BodyDecodeError, BodyTooLargeError
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.sysflag import message_sys_flag
+from rmqha.common.subscriptions import SubscriptionData
+from rmqha.common.sys_flags import CompressionType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.tools.messages.message_json import as_object
 from rmqha.tools.view.messages import message_json
@@ -24,13 +21,13 @@ from tests.common.test_compression import INSTALLED
 
 MIB = 1 << 20
 TOPIC, KEY = "T", "key"
-PACKED = message_sys_flag.COMPRESSED_FLAG
+PACKED = sys_flags.COMPRESSED_FLAG
 
 
 def record(offset, size, kind=CompressionType.ZLIB, damage=False):
     """A record whose body of `size` zeros is compressed."""
     message = MessageExt(TOPIC)
-    message.body = compressor_factory.get_compressor(kind).compress(bytes(size), 9)
+    message.body = compression.get_compressor(kind).compress(bytes(size), 9)
     if damage:
         message.body = b"\xff" + message.body[1:]
     message.sys_flag = PACKED | kind.compression_flag
@@ -52,7 +49,7 @@ def peak(work):
 @pytest.mark.parametrize("kind", INSTALLED, ids=lambda kind: kind.name)
 def test_all_bodies_share_the_budget_and_one_that_is_too_large_leaves_room_for_the_others(kind):
     budget, flag = BodyBudget(1000, 500), PACKED | kind.compression_flag
-    pack = compressor_factory.get_compressor(kind).compress
+    pack = compression.get_compressor(kind).compress
     assert budget.plain(pack(bytes(300), 5), flag) == bytes(300) and budget.left == 700
     with pytest.raises(TooLargeError, match="more than 500 bytes"):
         budget.plain(pack(bytes(100_000), 5), flag)
@@ -67,7 +64,7 @@ def test_all_bodies_share_the_budget_and_one_that_is_too_large_leaves_room_for_t
 
 @pytest.mark.parametrize("kind", INSTALLED, ids=lambda kind: kind.name)
 def test_damage_is_not_taken_for_too_large(kind):
-    packed = compressor_factory.get_compressor(kind).compress(bytes(range(256)) * 20, 5)
+    packed = compression.get_compressor(kind).compress(bytes(range(256)) * 20, 5)
     with pytest.raises(CompressionError) as caught:
         BodyBudget().plain(packed[:-1], PACKED | kind.compression_flag)
     assert not isinstance(caught.value, TooLargeError)
@@ -199,4 +196,4 @@ def test_a_look_up_by_key_is_bounded_over_all_brokers(monkeypatch):
 
 
 def test_the_usual_budget_holds_what_one_message_may_have():
-    assert BodyBudget().most == body_budget.MOST_IN_ALL == compressor_factory.MAX_DECOMPRESSED_SIZE
+    assert BodyBudget().most == compression.MOST_IN_ALL == compression.MAX_DECOMPRESSED_SIZE

@@ -2,7 +2,7 @@
 import pytest
 
 from rmqha.broker.processor.send import send_header
-from rmqha.common import java_compat
+from rmqha.common import java
 from rmqha.common.message import message_decoder
 from rmqha.filter.parser import selector_parser
 from rmqha.store.index import index_layout
@@ -11,8 +11,8 @@ LONG = "x" * 30_000
 
 
 @pytest.mark.parametrize("cache, use", [
-    (java_compat._cached_hash_code, java_compat.string_hash_code),
-    (java_compat._cached_hash_map_order, lambda text: java_compat.hash_map_order([text, "TAGS"])),
+    (java._cached_hash_code, java.string_hash_code),
+    (java._cached_hash_map_order, lambda text: java.hash_map_order([text, "TAGS"])),
     (message_decoder._kept_order, lambda text: message_decoder.property_order((text, "TAGS"))),
     (index_layout._cached_hash, index_layout.index_key_hash_method),
     (selector_parser._kept, lambda text: selector_parser.parse(f"{text} > 3")),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
-from rmqha.common.change_log import ChangeLog, entries_of, follows
+from rmqha.common.data_version import ChangeLog, entries_of, follows
 
 NAMES = st.sampled_from("abcde")
 

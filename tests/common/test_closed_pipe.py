@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rmqha.common.closed_pipe import ENDED_BY_PIPE, nobody_reads, run_while_read
+from rmqha.common.program import ENDED_BY_PIPE, nobody_reads, run_while_read
 from tests.support.nodes import NamesrvNode
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.common.compression import compressor_factory
-from rmqha.common.compression.compression_type import CompressionType
-from rmqha.common.compression.compressor_factory import CompressionError
-from rmqha.common.sysflag import message_sys_flag
+from rmqha.common import compression, sys_flags
+from rmqha.common.compression import CompressionError
+from rmqha.common.sys_flags import CompressionType
 
 LIBRARIES = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstandard"}
 INSTALLED = [kind for kind in CompressionType
@@ -17,7 +16,7 @@ INSTALLED = [kind for kind in CompressionType
 
 @pytest.fixture(params=INSTALLED, ids=lambda kind: kind.name)
 def compressor(request):
-    return compressor_factory.get_compressor(request.param)
+    return compression.get_compressor(request.param)
 
 
 @pytest.mark.parametrize("plain", [b"", b"x", b"word " * 1000, bytes(range(256)) * 5])
@@ -47,14 +46,14 @@ def test_other_bytes_are_errors(compressor):
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_zlib_stream_or_an_error(data):
     try:
-        compressor_factory.get_compressor(CompressionType.ZLIB).decompress(data, 1000)
+        compression.get_compressor(CompressionType.ZLIB).decompress(data, 1000)
     except CompressionError:
         assert True
 
 
 @pytest.mark.parametrize(("flag", "kind"), [(0, "ZLIB"), (1, "ZLIB"), (0x300, "ZLIB"), (0x100, "LZ4"), (0x200, "ZSTD")])
 def test_type_is_in_the_system_flag(flag, kind):
-    assert message_sys_flag.get_compression_type(flag) is CompressionType[kind]
+    assert sys_flags.get_compression_type(flag) is CompressionType[kind]
 
 
 def test_types_have_names_and_flags():

@@ -6,10 +6,10 @@ import pytest
 
 from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_field import config_keys, key_types
-from rmqha.common.config_file import ConfigError, load_config_file, nearest_key
+from rmqha.common.config_keys import config_keys, key_types
+from rmqha.common.configuration import ConfigError, load_config_file, nearest_key
 from rmqha.common.mix_all import parse_property
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType, MessageStoreConfig

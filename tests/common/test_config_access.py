@@ -10,13 +10,30 @@ import re
 import pytest
 
 from rmqha.common import mix_all
-from rmqha.common.config_access import CHANGEABLE_TEXTS, FIXED_KEYS, SECRET_KEYS, is_fixed, is_secret, refused_keys
-from rmqha.common.config_field import config_keys
-from rmqha.common.config_file import ConfigError, load_config_file
-from rmqha.common.config_value import AnyText, Host, NamesrvAddresses, Path, Paths, Port, SecretText, base_type
-from rmqha.common.configuration import Configuration
+from rmqha.common.config_keys import (
+    AnyText,
+    Host,
+    NamesrvAddresses,
+    Path,
+    Paths,
+    Port,
+    SecretText,
+    base_type,
+    config_keys,
+)
+from rmqha.common.configuration import (
+    CHANGEABLE_TEXTS,
+    FIXED_KEYS,
+    SECRET_KEYS,
+    ConfigError,
+    Configuration,
+    is_fixed,
+    is_secret,
+    load_config_file,
+    refused_keys,
+)
 from rmqha.common.controller_config import ControllerConfig
-from rmqha.common.secret import Secret
+from rmqha.common.texts import Secret
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 from tests.common.test_config_keys import CLASSES, keys
 

@@ -9,12 +9,11 @@ import pytest
 from rmqha.broker import broker_startup
 from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_field import config_keys, key_types
-from rmqha.common.config_file import ConfigError, load_config_file
-from rmqha.common.config_value import allowed_words, base_type, parse_property, rules
+from rmqha.common.config_keys import allowed_words, base_type, config_keys, key_types, parse_property, rules
+from rmqha.common.configuration import ConfigError, load_config_file
 from rmqha.common.controller_config import ControllerConfig
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
-from rmqha.common.secret import Secret
+from rmqha.common.namesrv_config import NamesrvConfig
+from rmqha.common.texts import Secret
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import MessageStoreConfig

@@ -9,15 +9,12 @@ from enum import Enum
 import pytest
 
 from rmqha.broker import broker_startup
-from rmqha.common import java_properties, log_setup, mix_all
+from rmqha.common import java, logs, mix_all
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_access import is_fixed
-from rmqha.common.config_field import config_keys, key_types
-from rmqha.common.config_file import load_config_file
-from rmqha.common.config_value import base_type
-from rmqha.common.configuration import Configuration
+from rmqha.common.config_keys import base_type, config_keys, key_types
+from rmqha.common.configuration import Configuration, is_fixed, load_config_file
 from rmqha.common.controller_config import ControllerConfig
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.controller import controller_startup
 from rmqha.namesrv import namesrv_startup
 from rmqha.remoting.client_config import ClientConfig
@@ -37,7 +34,7 @@ SERVERS = {
 def no_log_files(monkeypatch):
     """Keep the log set-up of the test run."""
     for name in ("setup_broker_logging", "setup_namesrv_logging", "setup_controller_logging"):
-        monkeypatch.setattr(log_setup, name, lambda *_: None)
+        monkeypatch.setattr(logs, name, lambda *_: None)
 
 
 def another(config: object, attribute: str) -> object:
@@ -59,7 +56,7 @@ def test_no_key_that_a_program_sets_gets_into_the_file(server, tmp_path):
             configs = [each() for each in SERVERS[server]]
             configuration = Configuration(LOG, *configs, store_path=str(file))
             file.write_text(written)
-            configuration.register_config(java_properties.load(file.read_bytes()))
+            configuration.register_config(java.load(file.read_bytes()))
             setattr(configs[number], item.name, another(configs[number], item.name))
             configuration.update({"serverSelectorThreads": "5"})
             assert file.read_text() == written + "serverSelectorThreads=5\n", key
@@ -137,7 +134,7 @@ def test_what_requests_may_change_is_found_again(tmp_path):
               for key, item in config_keys(type(config)).items()
               if key in keys and (value := getattr(config, item.name)) is not None}
     Configuration(LOG, *configs, store_path=str(file)).update(values)
-    assert dict(java_properties.load(file.read_bytes())) == values
+    assert dict(java.load(file.read_bytes())) == values
 
 
 @pytest.fixture
@@ -166,8 +163,8 @@ def edited_file(tmp_path):
 ])
 def test_the_rest_of_the_file_stays(edited_file, before, after):
     assert edited_file(before, productEnvName="b") == after
-    assert java_properties.load(after)["productEnvName"] == "b"
-    others = [{key: value for key, value in java_properties.load(text).items() if key != "productEnvName"}
+    assert java.load(after)["productEnvName"] == "b"
+    others = [{key: value for key, value in java.load(text).items() if key != "productEnvName"}
               for text in (before, after)]
     assert others[0] == others[1]
 

@@ -3,9 +3,8 @@ import logging
 
 import pytest
 
-from rmqha.common.config_file import ConfigError
-from rmqha.common.configuration import Configuration
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.configuration import ConfigError, Configuration
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.remoting.server_config import ServerConfig
 
 LOG = logging.getLogger("RocketmqNamesrv")

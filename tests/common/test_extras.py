@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rmqha.common import extras, home
+from rmqha.common import filesystem
 from tests.support.sources import ROOT, nodes
 
 # What pip is told to install: from "pip install", over its options, to the requirement.
@@ -26,7 +26,7 @@ PIP = f"{shlex.quote(sys.executable)} -m pip install "
 
 
 def test_hint_of_a_checkout_names_it_and_the_extra():
-    assert extras.how_to_install("acl") == f"{PIP}'{ROOT}[acl]'"
+    assert filesystem.how_to_install("acl") == f"{PIP}'{ROOT}[acl]'"
 
 
 @pytest.fixture
@@ -37,26 +37,26 @@ def installed(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Name: rmqha\nRequires-Dist: click>=8.1\n"
                                    "Requires-Dist: pyyaml>=6; extra == \"acl\"\n"
                                    "Requires-Dist: a>=1; extra == 'two'\nRequires-Dist: b; extra == 'two'\n")
-    monkeypatch.setattr(home, "_PACKAGE", info.parent / "rmqha")
-    extras._dist_info.cache_clear()
+    monkeypatch.setattr(filesystem, "_PACKAGE", info.parent / "rmqha")
+    filesystem._dist_info.cache_clear()
     yield lambda origin: (info / "direct_url.json").write_text(json.dumps(origin))
-    extras._dist_info.cache_clear()
+    filesystem._dist_info.cache_clear()
 
 
 def test_hint_of_an_installed_package_can_be_pasted(installed, tmp_path):
-    assert extras.how_to_install("acl") == f"{PIP}'rmqha[acl]'"  # from an index, of which pip notes nothing
+    assert filesystem.how_to_install("acl") == f"{PIP}'rmqha[acl]'"  # from an index, of which pip notes nothing
     wheel = tmp_path / "my wheels" / "rmqha.whl"
     wheel.parent.mkdir()
     wheel.write_bytes(b"")
     installed({"url": wheel.as_uri(), "archive_info": {}})
-    assert extras.how_to_install("acl") == f"{PIP}'{wheel}[acl]'"
+    assert filesystem.how_to_install("acl") == f"{PIP}'{wheel}[acl]'"
     wheel.unlink()  # such as the image's, which was built elsewhere
-    assert extras.how_to_install("acl") == f"{PIP}'pyyaml>=6'"
-    assert extras.how_to_install("two") == f"{PIP}'a>=1' b"
+    assert filesystem.how_to_install("acl") == f"{PIP}'pyyaml>=6'"
+    assert filesystem.how_to_install("two") == f"{PIP}'a>=1' b"
     installed({"url": "https://example.org/rmqha.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}})
-    assert extras.how_to_install("acl") == f"{PIP}'rmqha[acl] @ git+https://example.org/rmqha.git'"
+    assert filesystem.how_to_install("acl") == f"{PIP}'rmqha[acl] @ git+https://example.org/rmqha.git'"
     installed({"url": "https://example.org/rmqha.whl", "archive_info": {}})
-    assert extras.how_to_install("acl") == f"{PIP}'rmqha[acl] @ https://example.org/rmqha.whl'"
+    assert filesystem.how_to_install("acl") == f"{PIP}'rmqha[acl] @ https://example.org/rmqha.whl'"
 
 
 def test_no_code_prints_the_placeholder_of_the_pages():

@@ -11,8 +11,8 @@ import rmqha.broker
 import rmqha.common
 import rmqha.namesrv
 import rmqha.remoting
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.secret import Secret
+from rmqha.common.subscriptions import SubscriptionData
+from rmqha.common.texts import Secret
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.common import home, server_util
+from rmqha.common import filesystem, server_util
 from tests.support.sources import ROOT
 
 
@@ -12,7 +12,7 @@ def installed(tmp_path, monkeypatch):
     """As if the package lay in a site-packages folder."""
     package = tmp_path / "site-packages" / "rmqha"
     package.mkdir(parents=True)
-    monkeypatch.setattr(home, "_PACKAGE", package)
+    monkeypatch.setattr(filesystem, "_PACKAGE", package)
     monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
@@ -21,20 +21,20 @@ def installed(tmp_path, monkeypatch):
 
 def test_checkout_is_its_own_home(monkeypatch):
     monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
-    assert home.rocketmq_home() == home.checkout() == ROOT
-    assert home.templates() == ROOT / "conf"
+    assert filesystem.rocketmq_home() == filesystem.checkout() == ROOT
+    assert filesystem.templates() == ROOT / "conf"
 
 
 def test_the_environment_goes_first(installed, monkeypatch):
     monkeypatch.setenv("ROCKETMQ_HOME", "/srv/rocketmq")
-    assert home.rocketmq_home() == Path("/srv/rocketmq")
+    assert filesystem.rocketmq_home() == Path("/srv/rocketmq")
 
 
 def test_installed_package_has_its_home_in_the_users_config_folder(installed, tmp_path, monkeypatch):
-    assert home.checkout() is None and home.templates() == installed / "conf"
-    assert home.rocketmq_home() == tmp_path / "home" / ".config" / "rmqha"
+    assert filesystem.checkout() is None and filesystem.templates() == installed / "conf"
+    assert filesystem.rocketmq_home() == tmp_path / "home" / ".config" / "rmqha"
     assert server_util.default_rocketmq_home() == str(tmp_path / "home" / ".config" / "rmqha")
     monkeypatch.setenv("XDG_CONFIG_HOME", "/etc/xdg")
-    assert home.rocketmq_home() == Path("/etc/xdg/rmqha")
+    assert filesystem.rocketmq_home() == Path("/etc/xdg/rmqha")
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
-    assert home.rocketmq_home() == tmp_path / "home" / ".config" / "rmqha"
+    assert filesystem.rocketmq_home() == tmp_path / "home" / ".config" / "rmqha"

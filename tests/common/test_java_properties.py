@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.common import java_properties
-from rmqha.common.java_properties import PropertiesError
+from rmqha.common import java
+from rmqha.common.java import PropertiesError
 
 CASES = {
     b"a=b": {"a": "b"},
@@ -43,25 +43,25 @@ CASES = {
 
 @pytest.mark.parametrize("data", CASES, ids=repr)
 def test_text_reads_as_java_reads_it(data):
-    assert java_properties.load(data) == CASES[data]
+    assert java.load(data) == CASES[data]
 
 
 @pytest.mark.parametrize("data", [b"a=\\u12", b"a=\\u12g4", b"a=1\nb=\\u\n", b"\\u+123=a"])
 def test_malformed_unicode_escape_is_an_error_with_its_line(data):
     with pytest.raises(PropertiesError) as raised:
-        java_properties.load(data)
+        java.load(data)
     assert raised.value.line == (2 if b"\n" in data else 1)
 
 
 def test_each_key_knows_the_line_that_set_it():
-    properties = java_properties.load(b"# c\na=1\nb=2\\\n 3\n\nc=4\na=5")
+    properties = java.load(b"# c\na=1\nb=2\\\n 3\n\nc=4\na=5")
     assert properties.lines == {"a": 7, "b": 3, "c": 6}
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_give_properties_or_a_properties_error(data):
     try:
-        properties = java_properties.load(data)
+        properties = java.load(data)
     except PropertiesError as error:
         assert error.line >= 1
         return
@@ -71,11 +71,11 @@ def test_any_bytes_give_properties_or_a_properties_error(data):
 
 @given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=12), max_size=5))
 def test_escaped_properties_read_back(properties):
-    text = "".join(f"{java_properties.escape(key, is_key=True)}={java_properties.escape(value)}\n"
+    text = "".join(f"{java.escape(key, is_key=True)}={java.escape(value)}\n"
                    for key, value in properties.items())
     assert text.isascii()
-    assert java_properties.load(text.encode("ascii")) == properties
+    assert java.load(text.encode("ascii")) == properties
 
 
 def test_plain_text_is_not_escaped():
-    assert java_properties.escape("/home/x/store;a=b:c d") == "/home/x/store;a=b:c d"
+    assert java.escape("/home/x/store;a=b:c d") == "/home/x/store;a=b:c d"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rmqha.common import extras
-from rmqha.common.json_text import MOST_DIGITS, JsonTextError, parse_json
-from rmqha.common.protocol.body import departed_broker
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBodyError, _Reader
+from rmqha.common import filesystem
+from rmqha.common.protocol import cluster_bodies
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerBodyError, _Reader
+from rmqha.common.texts import MOST_DIGITS, JsonTextError, parse_json
 from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
 from rmqha.controller.store import etcd_client, etcd_leadership, local_store
 from rmqha.store import queue_ends
@@ -40,7 +40,7 @@ REFUSED = [name for name in HOSTILE if not name.startswith(("a ", "an ", "null")
 # Where JSON or YAML is read without `parse_json`: how often, and why. Only remove from it.
 OTHER_READERS = {
     "rmqha/acl/common/acl_yaml.py": (1, "YAML, with a loader and an error of its own"),
-    "rmqha/common/json_text.py": (1, "parse_json itself"),
+    "rmqha/common/texts.py": (1, "parse_json itself"),
     "rmqha/remoting/protocol/fastjson.py": (1, "the wire's dialect, with FastjsonError"),
     "rmqha/remoting/protocol/remoting_command.py": (2, "headers, with RemotingCommandError"),
     "rmqha/tools/dialect/output.py": (1, "text that the line before has made"),
@@ -167,9 +167,9 @@ def _scrubbed(folder, text):
 
 def _installed_from(folder, text, monkeypatch):
     (folder / "direct_url.json").write_text(text)
-    monkeypatch.setattr(extras.home, "checkout", lambda: None)
-    monkeypatch.setattr(extras, "_dist_info", lambda: folder)
-    assert extras._wanted("acl") == ["rmqha[acl]"]
+    monkeypatch.setattr(filesystem.home, "checkout", lambda: None)
+    monkeypatch.setattr(filesystem, "_dist_info", lambda: folder)
+    assert filesystem._wanted("acl") == ["rmqha[acl]"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -183,7 +183,7 @@ def test_each_reader_survives_whatever_stands_there(name, tmp_path, monkeypatch)
              ReplicaSetError),
             (lambda: local_store.decode_table(f'{text},\n"replicaSets":\n[]}}\n'), ReplicaSetError),
             (lambda: queue_ends.decode(b"%d\n%b\n" % (zlib.crc32(data), data)), queue_ends.WrongQueueEndsError),
-            (lambda: departed_broker.decode(text), ValueError),
+            (lambda: cluster_bodies.decode_departed(text), ValueError),
             (lambda: _registered(text), RegisterBrokerBodyError),
             (lambda: json_lines.parsed(data), ValueError),
             (lambda: _deleted(tmp_path, text), ValueError),

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.common import log_setup
-from rmqha.common.log_style import MAX_LINE, JavaLevelFormatter, LogFormat, LogLevel, LogStyle, LogTime
+from rmqha.common import logs
+from rmqha.common.logs import MAX_LINE, JavaLevelFormatter, LogFormat, LogLevel, LogStyle, LogTime
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "logback.json").read_text("utf-8"))
-TABLES = {"broker": log_setup.BROKER_FILES, "namesrv": log_setup.NAMESRV_FILES, "tools": log_setup.TOOLS_FILES}
+TABLES = {"broker": logs.BROKER_FILES, "namesrv": logs.NAMESRV_FILES, "tools": logs.TOOLS_FILES}
 PATTERNS = {"%p %t - %m%n": "%(asctime)s %(levelname)s %(threadName)s - %(message)s",
             "%p - %m%n": "%(asctime)s %(levelname)s - %(message)s", "- %m%n": "%(asctime)s - %(message)s",
             None: "%(asctime)s %(levelname)s %(threadName)s - %(message)s"}  # the original forgot one
@@ -23,7 +23,7 @@ PATTERNS = {"%p %t - %m%n": "%(asctime)s %(levelname)s %(threadName)s - %(messag
 def no_handlers():
     """Loggers of RocketMQ without handlers; those that they get are taken away again."""
     names = {name for files in TABLES.values() for file in files for name in file.loggers}
-    names |= {*log_setup.CONSOLE_LOGGERS, *log_setup.TOOLS_SILENT_LOGGERS}
+    names |= {*logs.CONSOLE_LOGGERS, *logs.TOOLS_SILENT_LOGGERS}
     before = {name: (list(logging.getLogger(name).handlers), logging.getLogger(name).level,
                      logging.getLogger(name).propagate) for name in names}
     for name in names:
@@ -48,12 +48,12 @@ def test_files_loggers_sizes_and_counts_are_the_originals(what):
 
 
 def test_console_and_silent_loggers_are_the_originals():
-    assert sorted(log_setup.CONSOLE_LOGGERS) == sorted(GOLDEN["broker"]["console"] + GOLDEN["namesrv"]["console"])
-    assert sorted(log_setup.TOOLS_SILENT_LOGGERS) == sorted(GOLDEN["tools"]["nowhere"])
+    assert sorted(logs.CONSOLE_LOGGERS) == sorted(GOLDEN["broker"]["console"] + GOLDEN["namesrv"]["console"])
+    assert sorted(logs.TOOLS_SILENT_LOGGERS) == sorted(GOLDEN["tools"]["nowhere"])
 
 
 def test_all_files_are_there_from_the_start_and_roll_beside_the_brokers_of_the_host(tmp_path, no_handlers):
-    log_setup.setup_broker_logging(str(tmp_path), "broker-a_0")
+    logs.setup_broker_logging(str(tmp_path), "broker-a_0")
     logger = logging.getLogger("RocketmqWaterMark")
     logger.handlers[-1].maxBytes = 100
     for number in range(5):
@@ -64,7 +64,7 @@ def test_all_files_are_there_from_the_start_and_roll_beside_the_brokers_of_the_h
 
 
 def test_tools_write_to_their_files_and_never_to_the_console(tmp_path, no_handlers, capfd):
-    log_setup.setup_tools_logging(str(tmp_path))
+    logs.setup_tools_logging(str(tmp_path))
     for name in ("RocketmqTools", "RocketmqCommon", "RocketmqRemoting", "SomethingElse"):
         logging.getLogger(name).error("%s says so", name)
     assert "RocketmqTools says so" in (tmp_path / "tools.log").read_text("utf-8")
@@ -75,7 +75,7 @@ def test_tools_write_to_their_files_and_never_to_the_console(tmp_path, no_handle
 
 def test_a_folder_that_cannot_be_made_leaves_the_console(tmp_path, no_handlers, capfd):
     (tmp_path / "file").write_text("")
-    log_setup.setup_namesrv_logging(str(tmp_path / "file" / "below"))
+    logs.setup_namesrv_logging(str(tmp_path / "file" / "below"))
     logging.getLogger("RocketmqNamesrv").warning("still seen")
     assert "still seen" in capfd.readouterr().err
 
@@ -139,10 +139,10 @@ def test_text_tells_local_time_or_utc(in_kolkata):
 
 
 def test_level_is_that_of_the_style_until_it_is_changed(tmp_path, no_handlers):
-    log_setup.setup_broker_logging(str(tmp_path), style=LogStyle(LogLevel.WARN))
+    logs.setup_broker_logging(str(tmp_path), style=LogStyle(LogLevel.WARN))
     for step, level in enumerate((None, LogLevel.DEBUG, LogLevel.ERROR)):
         if level is not None:
-            log_setup.set_level(level)
+            logs.set_level(level)
         for name in ("debug", "info", "warning", "error"):
             getattr(logging.getLogger("RocketmqStore"), name)("%d %s", step, name)
     lines = [line.split(" - ")[1] for line in (tmp_path / "store.log").read_text("utf-8").splitlines()]
@@ -153,18 +153,18 @@ def test_level_is_that_of_the_style_until_it_is_changed(tmp_path, no_handlers):
 
 def test_level_of_a_process_without_log_files_is_left_alone(no_handlers):
     logging.getLogger("RocketmqStore").setLevel(logging.CRITICAL)
-    log_setup.set_level(LogLevel.DEBUG)
+    logs.set_level(LogLevel.DEBUG)
     assert logging.getLogger("RocketmqStore").level == logging.CRITICAL
 
 
 def test_file_that_another_process_writes_to_is_told(tmp_path, no_handlers):
-    log_setup.setup_broker_logging(str(tmp_path / "alone"))
-    assert log_setup.shared_log_file("RocketmqBroker") is None
+    logs.setup_broker_logging(str(tmp_path / "alone"))
+    assert logs.shared_log_file("RocketmqBroker") is None
     code = ("import sys\nfrom rmqha.common import log_setup\nlog_setup.setup_broker_logging(sys.argv[1])\n"
             "print('ready', flush=True)\nsys.stdin.read()")
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "both")], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as other:
         assert other.stdout.readline() == "ready\n"
-        log_setup.setup_broker_logging(str(tmp_path / "both"))
-        assert log_setup.shared_log_file("RocketmqBroker") == str(tmp_path / "both" / "broker.log")
+        logs.setup_broker_logging(str(tmp_path / "both"))
+        assert logs.shared_log_file("RocketmqBroker") == str(tmp_path / "both" / "broker.log")
         other.stdin.close()

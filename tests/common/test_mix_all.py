@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from rmqha.common import mix_all
-from rmqha.common.config_field import important
-from rmqha.common.config_value import Long
+from rmqha.common.config_keys import Long, important
 from rmqha.store.config.message_store_config import BrokerRole
 
 

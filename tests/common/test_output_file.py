@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from rmqha.common import output_file
+from rmqha.common import filesystem
 from tests.support.sources import ROOT
 
 TEXT = b"whole\n" * 1000
 
 
 def write(path, replace=True, text=TEXT):
-    with output_file.writing(str(path), replace) as file:
+    with filesystem.writing(str(path), replace) as file:
         file.write(text)
 
 
@@ -41,14 +41,14 @@ def test_a_file_is_replaced_in_its_mode(tmp_path):
 def test_what_fails_leaves_what_was_there(tmp_path):
     (tmp_path / "out").write_bytes(b"old")
     for name in ("out", "new"):
-        with pytest.raises(ZeroDivisionError), output_file.writing(str(tmp_path / name), True) as file:
+        with pytest.raises(ZeroDivisionError), filesystem.writing(str(tmp_path / name), True) as file:
             file.write(TEXT)
             raise ZeroDivisionError
     assert names(tmp_path) == ["out"] and (tmp_path / "out").read_bytes() == b"old"
 
 
 def test_what_somebody_else_makes_meanwhile_is_kept(tmp_path):
-    with pytest.raises(FileExistsError), output_file.writing(str(tmp_path / "out"), False) as file:
+    with pytest.raises(FileExistsError), filesystem.writing(str(tmp_path / "out"), False) as file:
         file.write(TEXT)
         (tmp_path / "out").write_bytes(b"theirs")
     assert names(tmp_path) == ["out"] and (tmp_path / "out").read_bytes() == b"theirs"

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.broker import broker_startup
-from rmqha.common.inflate import GZIP, inflate
-from rmqha.common.path_names import MAX_BYTES, folder_name, is_folder_name, path_below
+from rmqha.common.compression import GZIP, inflate
+from rmqha.common.texts import MAX_BYTES, folder_name, is_folder_name, path_below
 from rmqha.store.consume_queue import is_safe_topic
 from rmqha.tools.cluster import layout
 from rmqha.tools.cluster.cluster_folder import ClusterError

@@ -1,7 +1,7 @@
 """Round: what one channel or service does at its end keeps nothing from the others."""
 import pytest
 
-from rmqha.common.round import ANSWER, COUNT, REPLICATE, WAKE, Round, at_round_end
+from rmqha.common.futures import ANSWER, COUNT, REPLICATE, WAKE, Round, at_round_end
 
 
 class Counted:

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from rmqha.common import sd_notify
-from rmqha.common.stop_signal import StopSignal
+from rmqha.common import process as sd_notify
+from rmqha.common.program import StopSignal
 from tests.broker.support import running_broker
 from tests.support import ports
 from tests.support.sources import ROOT

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.common.stall_watch import StallWatch, busy_stacks, cpu_seconds, told
+from rmqha.common.process import StallWatch, busy_stacks, cpu_seconds, told
 from tests.support.wait import at_least, wait_until
 
 LIMIT_MS = 60
 ROOT = Path(__file__).parents[2]
 BUSY = """
 import logging, threading, time
-from rmqha.common.stall_watch import StallWatch
+from rmqha.common.process import StallWatch
 logging.basicConfig()
 def call(depth):
     return depth and call(depth - 1)

@@ -4,10 +4,9 @@ import threading
 
 import pytest
 
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.stats import stats_item
-from rmqha.common.stats.moment_stats_item_set import MomentStatsItemSet
-from rmqha.common.stats.stats_item_set import StatsItemSet
+from rmqha.common import stats
+from rmqha.common.stats import MomentStatsItemSet, StatsItemSet
+from rmqha.common.threads import ScheduledService
 from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
 from tests.support.wait import wait_until
 
@@ -18,7 +17,7 @@ LOG = logging.getLogger("RocketmqStats")
 def clock(monkeypatch):
     """A monotonic clock, in ms, that the test moves."""
     now = [1_000_000]
-    monkeypatch.setattr(stats_item.time, "monotonic_ns", lambda: now[0] * 1_000_000)
+    monkeypatch.setattr(stats.time, "monotonic_ns", lambda: now[0] * 1_000_000)
     return now
 
 
@@ -63,8 +62,8 @@ def test_keys_are_forgotten_by_their_parts():
 
 
 def test_keys_beyond_the_greatest_number_are_not_kept(monkeypatch):
-    monkeypatch.setattr("rmqha.common.stats.stats_item_set.MAX_KEYS", 3)
-    monkeypatch.setattr("rmqha.common.stats.moment_stats_item_set.MAX_KEYS", 3)
+    monkeypatch.setattr("rmqha.common.stats.MAX_KEYS", 3)
+    monkeypatch.setattr("rmqha.common.stats.MAX_KEYS", 3)
     counts, moments = StatsItemSet("N", logging.getLogger("n")), MomentStatsItemSet("M", logging.getLogger("n"))
     for key in ("a", "b", "c", "d", "a"):
         counts.add_value(key, 1, 1)

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from rmqha.common import stop_signal
+from rmqha.common import program
+from rmqha.common.program import StopSignal, interrupted_later
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.stop_signal import StopSignal, interrupted_later
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.threads import NamedThreadPool
 from tests.support.own_threads import own_threads
 from tests.support.sources import modules
 
@@ -24,7 +24,7 @@ def alarm():
 
 
 def test_signal_is_never_lost_however_close_to_the_wait_it_comes(alarm, monkeypatch):
-    monkeypatch.setattr(stop_signal, "_LOOK_S", 0.05)
+    monkeypatch.setattr(program, "_LOOK_S", 0.05)
     rng = random.Random(1)
     for _ in range(1000):  # a threading.Event does not end, mostly within a thousand
         stop = StopSignal()

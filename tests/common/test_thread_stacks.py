@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from rmqha.common.thread_stacks import current_frames, thread_stacks
+from rmqha.common.threads import current_frames, thread_stacks
 
 
 def test_each_thread_is_shown_innermost_call_first():

@@ -5,10 +5,8 @@ import threading
 
 import pytest
 
-from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
-from rmqha.common.waker import Waker
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, ScheduledService, Waker
 from tests.support.wait import at_least, wait_until
 
 

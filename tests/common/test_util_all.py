@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from rmqha.common import log_setup, mq_version, server_util, util_all
+from rmqha.common import java, logs, server_util, util_all
 
 
 def test_file_name_is_20_digits():
@@ -48,19 +48,19 @@ def test_split_drops_empty_parts_at_the_end():
 
 
 def test_version_numbers_are_those_on_the_wire():
-    assert mq_version.CURRENT_VERSION == 409
+    assert java.CURRENT_VERSION == 409
     names = {0: "V3_0_0_SNAPSHOT", 15: "V3_0_0_FINAL", 28: "V3_0_7_SNAPSHOT", 37: "V3_0_11", 62: "V3_1_8_SNAPSHOT",
              121: "V3_4_9", 393: "V4_9_0", 401: "V4_9_4", 407: "V4_9_7", 413: "V5_0_0", 612: "HIGHER_VERSION"}
-    assert {number: mq_version.get_version_desc(number) for number in names} == names
-    assert mq_version.get_version_desc(99_999) == "HIGHER_VERSION"
+    assert {number: java.get_version_desc(number) for number in names} == names
+    assert java.get_version_desc(99_999) == "HIGHER_VERSION"
     with pytest.raises(ValueError):
-        mq_version.value2version(-1)
+        java.value2version(-1)
 
 
 def test_log_lines_look_like_javas_and_roll(tmp_path):
     logger = logging.getLogger("RmqhaTestOfLogs")
-    files = (log_setup.LogFile("sample", (logger.name,), max_bytes=400, max_index=2),)
-    log_setup.setup_logging(files, str(tmp_path))
+    files = (logs.LogFile("sample", (logger.name,), max_bytes=400, max_index=2),)
+    logs.setup_logging(files, str(tmp_path))
     try:
         for number in range(20):
             logger.warning("line %d", number)

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.common.atomics import AtomicBoolean, AtomicInteger, AtomicLong
-from rmqha.common.completable import Completable
-from rmqha.common.java_compat import hash_map_order, int32, int64, string_hash_code
+from rmqha.common.futures import AtomicBoolean, AtomicInteger, AtomicLong, Completable
+from rmqha.common.java import hash_map_order, int32, int64, string_hash_code
 
 
 def test_first_completion_wins_and_late_callbacks_run_at_once():

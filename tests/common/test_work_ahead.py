@@ -3,8 +3,8 @@ import threading
 
 import pytest
 
-from rmqha.common import thread_pool
-from rmqha.common.work_ahead import WorkAhead, usable_cores
+from rmqha.common import threads as thread_pool
+from rmqha.common.futures import WorkAhead, usable_cores
 from tests.support.own_threads import own_threads
 
 

@@ -2,9 +2,8 @@
 import pytest
 
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_file import load_config_file, read_config_file
-from rmqha.common.controller_config import ControllerConfig, ControllerStoreKind
-from rmqha.common.controller_config_checks import peers_of
+from rmqha.common.configuration import load_config_file, read_config_file
+from rmqha.common.controller_config import ControllerConfig, ControllerStoreKind, peers_of
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig

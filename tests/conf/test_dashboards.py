@@ -8,9 +8,7 @@ import pytest
 import yaml
 
 from rmqha.broker.metrics.broker_metrics import BROKER_METRICS
-from rmqha.common.metrics.exposition import process_metrics
-from rmqha.common.metrics.metric import HISTOGRAM
-from rmqha.common.metrics.pages import OF_EACH_ANSWER
+from rmqha.common.metrics import HISTOGRAM, OF_EACH_ANSWER, process_metrics
 from rmqha.controller.metrics.controller_metrics import CONTROLLER_METRICS
 from rmqha.namesrv.metrics.namesrv_metrics import NAMESRV_METRICS
 from tests.support.sources import ROOT

@@ -8,7 +8,7 @@ import pytest
 
 from rmqha.broker.broker_startup import DEFAULT_LISTEN_PORT
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_file import load_config_file
+from rmqha.common.configuration import load_config_file
 from rmqha.namesrv import namesrv_startup
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from rmqha.common import log_setup, mix_all, sd_notify, server_util
+from rmqha.common import logs, mix_all, process, server_util
 from tests.support.sources import ROOT
 
 UNITS = ROOT / "conf" / "systemd"
@@ -38,14 +38,14 @@ def test_unit_starts_a_program_that_is_installed_with_a_config_file(name):
         "%i.properties" if "@" in name else name.removeprefix("rmqha-").replace(".service", ".properties"))
     kept = dict(item.split("=") for item in service["Environment"].split())
     assert kept[mix_all.ROCKETMQ_HOME_ENV] == "/etc/rmqha"
-    assert kept[log_setup.LOG_DIR_ENV] == "/var/log/" + service["LogsDirectory"]
+    assert kept[logs.LOG_DIR_ENV] == "/var/log/" + service["LogsDirectory"]
     assert kept["HOME"] == service["WorkingDirectory"] and service["WorkingDirectory"].startswith("/var/lib/rmqha")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_unit_waits_for_what_the_server_tells(name):
     service = unit(name)["Service"]
-    assert service["Type"] == "notify" and sd_notify.SOCKET_ENV == "NOTIFY_SOCKET"
+    assert service["Type"] == "notify" and process.SOCKET_ENV == "NOTIFY_SOCKET"
     # its look at its threads must have time: a quarter of this
     assert int(service["WatchdogSec"]) >= 60
     assert service["Restart"] == "on-failure"

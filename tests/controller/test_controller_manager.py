@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.common.config_file import ConfigError
+from rmqha.common.configuration import ConfigError
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol import response_code as code
 from rmqha.controller import notify_service

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from rmqha.common.name_length import MAX_NAME_LENGTH
 from rmqha.common.protocol import request_code
+from rmqha.common.texts import MAX_NAME_LENGTH
 from rmqha.controller import controller_limits
 from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
 from rmqha.controller.controller_limits import ControllerLimitError

@@ -1,8 +1,8 @@
 """In which order brokers are notified of a new master, without servers."""
 import pytest
 
-from rmqha.common.protocol.body.controller_bodies import SyncStateSet
-from rmqha.common.protocol.header.role_headers import NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.protocol.admin_headers import NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.protocol.cluster_bodies import SyncStateSet
 from rmqha.controller.notify_service import Audience, NotifyService, RoleChange
 from rmqha.remoting.exception import RemotingException
 from tests.support.wait import wait_until

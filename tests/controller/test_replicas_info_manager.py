@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from rmqha.common.protocol import response_code as code
-from rmqha.common.protocol.body.controller_bodies import ElectMasterResponseBody, SyncStateSet
-from rmqha.common.protocol.header.controller_headers import (
+from rmqha.common.protocol.cluster_bodies import ElectMasterResponseBody, SyncStateSet
+from rmqha.common.protocol.controller_headers import (
     AlterSyncStateSetRequestHeader,
     ApplyBrokerIdRequestHeader,
     CleanControllerBrokerDataRequestHeader,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqha.common.message import message_layout as layout
-from rmqha.common.sysflag.message_sys_flag import COMPRESSED_FLAG
+from rmqha.common.sys_flags import COMPRESSED_FLAG
 from rmqha.store.bulk import property_columns
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 
-from rmqha.common.java_compat import hash_map_order
+from rmqha.common.java import hash_map_order
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import fastjson, fastjson_parser, header_codec, remoting_command, rocketmq_serializable

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rmqha.broker.longpolling.pull_request import ManyPullRequest
 from rmqha.broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.processor.pull_message_processor import PullMessageProcessor
-from rmqha.common.java_compat import string_hash_code
+from rmqha.common.java import string_hash_code
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -14,11 +14,11 @@ from typing import Any
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.common import data_version
-from rmqha.common.change_log import ChangeLog
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.data_version import ChangeLog
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code, table_version
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
+from rmqha.common.topics import TopicConfig
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
 from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager

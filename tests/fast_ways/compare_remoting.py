@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import cast
 
-from rmqha.common.round import Round
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.futures import Round
+from rmqha.common.threads import NamedThreadPool
 from rmqha.remoting import channel as channel_module
 from rmqha.remoting import io_thread, large_requests, remoting_abstract
 from rmqha.remoting.channel import Channel

@@ -16,9 +16,9 @@ from rmqha.broker.processor.send.send_routes import SendRoutes
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_decoder import encode_messages
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
-from rmqha.common.topic_config import TopicConfig
-from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.common.protocol.client_headers import SendMessageRequestHeaderV2
+from rmqha.common.sys_flags import TopicFilterType
+from rmqha.common.topics import TopicConfig
 from rmqha.remoting import io_thread
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.large_requests import LARGE_HEADER_OF_SEND

@@ -15,9 +15,8 @@ from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.out.broker_outer_api import Told
 from rmqha.broker.slave.slave_synchronize import TableVersions
 from rmqha.common import data_version
-from rmqha.common.change_log import ChangeLog
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.data_version import ChangeLog
+from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.exception import RemotingSendRequestException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.broker.support import new_controller

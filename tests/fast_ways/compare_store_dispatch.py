@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from rmqha.common.work_ahead import WorkAhead
+from rmqha.common.futures import WorkAhead
 from rmqha.store import reput_message_service, span_dispatcher
 from rmqha.store.bulk.bulk_layout import RECORD, Run, Span, Stop
 from rmqha.store.config.message_store_config import BrokerRole

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from unittest import mock
 
-from rmqha.common import fsync
+from rmqha.common import filesystem
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.store import commit_log
 from rmqha.store.default_message_store import DefaultMessageStore
@@ -31,7 +31,7 @@ def scratch() -> Iterator[Path]:
     logging.disable(logging.CRITICAL)
     try:
         with tempfile.TemporaryDirectory(dir=_in_memory()) as folder, mock.patch.object(os, "fsync", _nothing), \
-                mock.patch.object(os, "fdatasync", _nothing), mock.patch.object(fsync, "fsync_path", _nothing):
+                mock.patch.object(os, "fdatasync", _nothing), mock.patch.object(filesystem, "fsync_path", _nothing):
             yield Path(folder)
     finally:
         logging.disable(before)

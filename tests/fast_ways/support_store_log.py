@@ -5,9 +5,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rmqha.common import sys_flags
 from rmqha.common.message import message_layout as layout
-from rmqha.common.sysflag import message_sys_flag
-from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
+from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from tests.fast_ways.support_store import NOW
 from tests.fast_ways.way import some_size
 
@@ -18,8 +18,8 @@ WORDS = (b"a", b"order-1", "\u6807\u7b7e".encode(), "\U0001f600x".encode(), b"po
 ODD_WORDS = (b"\xff", b"\xc3", b"\xf4\x90\x80\x80", b"")
 LEVELS = (b"17", b"18", b"1", b"0", b"-3", b"99")
 ODD_LEVELS = (b"x", b"2147483648", b"", b"1 ")
-KINDS = (0, 0, 0, 0, message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_COMMIT_TYPE,
-         message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
+KINDS = (0, 0, 0, 0, sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_COMMIT_TYPE,
+         sys_flags.TRANSACTION_ROLLBACK_TYPE)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class LogMaker:
         topic = rng.choice(ODD_TOPICS) if is_odd and rng.random() < 0.3 else rng.choice(self.topics).encode()
         queue_id, kind = rng.choice((0, 0, 1, 2)), rng.choice(KINDS)
         queue_offset = self.next_offsets.get((topic, queue_id), 0)
-        has_unit = kind not in (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_ROLLBACK_TYPE)
+        has_unit = kind not in (sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_ROLLBACK_TYPE)
         if is_odd and rng.random() < 0.2:
             queue_offset = max(0, rng.choice((queue_offset + 1, queue_offset + 5, queue_offset - 1, 0, 1 << 40)))
         body = rng.randbytes(some_size(rng, (), min(self.bodies, self.file_size - 2000)))

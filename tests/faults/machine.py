@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 from unittest import mock
 
-from rmqha.common.completable import Completable
+from rmqha.common.futures import Completable
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH, body_crc32
 from rmqha.store import checkpoint_positions
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType

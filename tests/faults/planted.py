@@ -13,7 +13,7 @@ import time
 
 from rmqha.broker import broker_startup
 from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.common.completable import Completable
+from rmqha.common.futures import Completable
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.flush_services import FlushCommitLogService

@@ -11,9 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.common import sys_flags
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_decoder, message_layout
-from rmqha.common.message.message import Message
+from rmqha.common.message.message import Message, MessageExtBatch
 from rmqha.common.message.message_const import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
@@ -21,9 +22,7 @@ from rmqha.common.message.message_const import (
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
 )
 from rmqha.common.message.message_decoder import message_properties2string
-from rmqha.common.message.message_ext import MessageExtBatch
 from rmqha.common.message.message_layout import host_to_bytes
-from rmqha.common.sysflag import message_sys_flag
 from rmqha.store import commit_log
 from rmqha.store.config.message_store_config import FlushDiskType, MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
@@ -119,7 +118,7 @@ class Process:
         msg = make_message(name, topic, queue_id, rng.choice([40, 300, 900]))
         kind = rng.random()
         if kind < 0.05:
-            msg.topic, msg.sys_flag = PREPARED_TOPIC, message_sys_flag.TRANSACTION_PREPARED_TYPE
+            msg.topic, msg.sys_flag = PREPARED_TOPIC, sys_flags.TRANSACTION_PREPARED_TYPE
         elif kind < 0.08:
             msg.topic = DELAYED_TOPIC  # delivered again at once or late, as the store's clock has it
             msg.put_property(PROPERTY_DELAY_TIME_LEVEL, "18")

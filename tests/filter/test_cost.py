@@ -1,7 +1,7 @@
 """Expressions, and the values that they look at, are read in linear time."""
 import pytest
 
-from rmqha.common.config_value import parse_property
+from rmqha.common.config_keys import parse_property
 from rmqha.filter.expression.java_values import double_value_of
 from rmqha.filter.expression.mq_filter_exception import FilterError, MQFilterException
 from rmqha.filter.parser.selector_parser import MAX_LENGTH, _parsed, parse

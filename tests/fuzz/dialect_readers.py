@@ -8,16 +8,19 @@ from collections.abc import Callable, Iterator
 
 from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol import header as headers
-from rmqha.common.protocol.body.client_bodies import CheckClientRequestBody
-from rmqha.common.protocol.body.controller_bodies import SyncStateSet
-from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, UnlockBatchRequestBody
-from rmqha.common.protocol.body.offset_bodies import GetConsumerStatusBody, ResetOffsetBody
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
+from rmqha.common.protocol.client_bodies import (
+    CheckClientRequestBody,
+    GetConsumerStatusBody,
+    LockBatchRequestBody,
+    ResetOffsetBody,
+    UnlockBatchRequestBody,
+)
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody, SyncStateSet
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
+from rmqha.common.protocol.topic_route_data import TopicRouteData
+from rmqha.common.subscriptions import HeartbeatData
+from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import fastjson, remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

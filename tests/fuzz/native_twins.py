@@ -16,7 +16,7 @@ from rmqha.broker.processor.send.send_codec import sends_in_python
 from rmqha.broker.processor.send.send_header import cluster_property
 from rmqha.common.message.message_layout import HEADS
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
+from rmqha.common.protocol.client_headers import SendMessageRequestHeaderV2
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store.bulk import bulk, bulk_python

@@ -5,7 +5,7 @@ import threading
 import time
 
 from rmqha.broker import broker_startup
-from rmqha.common.metrics.pages import Pages
+from rmqha.common.metrics import Pages
 from rmqha.remoting.protocol.fastjson_parser import FrozenObject
 from rmqha.remoting.remoting_abstract import RemotingAbstract
 from rmqha.store.ha.ha_connection import HAConnection

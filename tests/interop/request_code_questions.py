@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.protocol import fastjson
 from tests.interop.request_code_compare import Servers
 from tests.support.java_driver import JavaDriver, Workload

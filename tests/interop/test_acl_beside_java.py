@@ -15,7 +15,7 @@ from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendStatus
 from rmqha.common.message.message import Message
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from tests.interop.acl_requests import (
     broker_requests,

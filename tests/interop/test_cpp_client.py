@@ -11,7 +11,7 @@ from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyS
 from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.subscriptions import ConsumeFromWhere
 from tests.support import cpp_client
 from tests.support.nodes import BrokerNode
 from tests.support.tiers import in_long

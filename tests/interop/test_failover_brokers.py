@@ -8,7 +8,7 @@ import pytest
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
-from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.cluster_bodies import ClusterInfo
 from rmqha.remoting.protocol.remoting_serializable import from_json
 from tests.support import store_compare
 from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state

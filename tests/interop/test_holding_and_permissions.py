@@ -6,23 +6,19 @@ from functools import partial
 
 import pytest
 
+from rmqha.common import sys_flags
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.consumer_headers import (
-    GetConsumerListByGroupRequestHeader,
-    GetConsumerListByGroupResponseBody,
-)
-from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader
-from rmqha.common.protocol.heartbeat.heartbeat_data import (
+from rmqha.common.protocol.admin_headers import GetConsumerListByGroupRequestHeader, GetConsumerListByGroupResponseBody
+from rmqha.common.protocol.client_headers import PullMessageRequestHeader, SendMessageRequestHeader
+from rmqha.common.subscriptions import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     HeartbeatData,
     MessageModel,
+    SubscriptionData,
 )
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.sysflag import pull_sys_flag
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -70,7 +66,7 @@ class Talker:
 
     def pull(self, offset: int, hold_ms: int | None = None) -> RemotingCommand:
         """From queue 0; `hold_ms` lets the broker wait."""
-        flag = pull_sys_flag.build_sys_flag(False, hold_ms is not None, True, False)
+        flag = sys_flags.build_pull_sys_flag(False, hold_ms is not None, True, False)
         return self.ask(request_code.PULL_MESSAGE, PullMessageRequestHeader(
             consumerGroup="holder", topic=TOPIC, queueId=0, queueOffset=offset, maxMsgNums=32, sysFlag=flag,
             commitOffset=0, suspendTimeoutMillis=hold_ms or 0, subscription="*", subVersion=0, expressionType="TAG"))

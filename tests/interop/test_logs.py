@@ -10,9 +10,8 @@ import pytest
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.message_listener import ConsumeOrderlyStatus, MessageListenerOrderly
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.message.message import Message, MessageQueue
+from rmqha.common.subscriptions import ConsumeFromWhere
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
 

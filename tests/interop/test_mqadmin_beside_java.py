@@ -15,11 +15,9 @@ from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common import mix_all
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
+from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
+from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import commons_cli, mq_admin_startup
 from rmqha.tools.monitor.monitor_listener import DefaultMonitorListener, UndoneMsgs

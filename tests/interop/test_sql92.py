@@ -4,8 +4,8 @@ import json
 import pytest
 
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.client_bodies import CheckClientRequestBody
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.protocol.client_bodies import CheckClientRequestBody
+from rmqha.common.subscriptions import SubscriptionData
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

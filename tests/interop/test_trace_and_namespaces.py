@@ -11,10 +11,9 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.transaction_listener import LocalTransactionState, TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from rmqha.client.trace.trace_view import TraceView
-from rmqha.common.compression.compression_type import CompressionType
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.message.message import Message, MessageExt
+from rmqha.common.subscriptions import ConsumeFromWhere
+from rmqha.common.sys_flags import CompressionType
 from tests.support.nodes import BrokerNode
 from tests.support.tiers import in_long
 from tests.support.wait import wait_until

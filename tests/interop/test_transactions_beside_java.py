@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.common import sys_flags as flags
 from rmqha.common import util_all
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
-from rmqha.common.protocol.header.transaction_headers import (
+from rmqha.common.protocol.client_headers import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
+    SendMessageRequestHeaderV2,
 )
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData, ProducerData
-from rmqha.common.sysflag import message_sys_flag as flags
+from rmqha.common.subscriptions import HeartbeatData, ProducerData
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

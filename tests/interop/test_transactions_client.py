@@ -17,7 +17,7 @@ from rmqha.client.producer.transaction_listener import LocalTransactionState, Tr
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from rmqha.client.utils import message_util
 from rmqha.common.message.message import Message
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.subscriptions import ConsumeFromWhere
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
 

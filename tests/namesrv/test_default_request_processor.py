@@ -8,12 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqha.common import util_all
-from rmqha.common.config_file import ConfigError
-from rmqha.common.configuration import Configuration
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.configuration import ConfigError, Configuration
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
+from rmqha.common.topics import TopicConfig
 from rmqha.namesrv.kvconfig.kv_config_manager import KVConfigManager
 from rmqha.namesrv.processor import default_request_processor
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code
 from rmqha.namesrv import namesrv_startup
 from rmqha.namesrv.namesrv_controller import NamesrvController

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from rmqha.common.extras import how_to_install
-from rmqha.common.metrics import exposition
+from rmqha.common import metrics
+from rmqha.common.filesystem import how_to_install
 from rmqha.namesrv import namesrv_startup
 from tests.support.ports import free_port
 from tests.support.processes import ServerProcess
@@ -106,7 +106,7 @@ def test_taken_port_ends_the_start_with_a_line_that_names_it_and_its_holder(run,
 
 
 def test_metrics_without_their_library_end_the_start(conf, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(exposition, "is_available", lambda: False)
+    monkeypatch.setattr(metrics, "is_available", lambda: False)
     file = conf(f"kvConfigPath={tmp_path}/kv.json\nmetricsPort=5557\n")
     assert namesrv_startup.main(["-c", file]) == 2
     assert capsys.readouterr().err == (f"{file}:2: metricsPort: metrics need prometheus-client: "

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.data_version import DataVersion
-from rmqha.common.protocol.body import departed_broker
-from rmqha.common.protocol.body.departed_broker import DepartedBroker
-from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol import cluster_bodies
+from rmqha.common.protocol.cluster_bodies import DepartedBroker
+from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
+from rmqha.common.topics import TopicConfig
 from rmqha.namesrv.routeinfo import route_info_manager
 from rmqha.namesrv.routeinfo.departed_brokers import MAX_DEPARTED, DepartedBrokers
 from rmqha.namesrv.routeinfo.route_info_manager import (
@@ -431,15 +431,15 @@ def departing(address, broker_id, channel):
 @given(st.text(max_size=200))
 def test_any_text_is_departed_brokers_or_refused(text):
     try:
-        assert departed_broker.encode(departed_broker.decode(text)) is not None
+        assert cluster_bodies.encode_departed(cluster_bodies.decode_departed(text)) is not None
     except ValueError:
         return
 
 
 def test_departed_brokers_survive_their_text():
     brokers = [DepartedBroker("C", "a", 1, "s:1", 7), DepartedBroker("C", "ü", 2, "s:2")]
-    assert departed_broker.decode(departed_broker.encode(brokers)) == brokers
-    assert departed_broker.decode(None) == []
+    assert cluster_bodies.decode_departed(cluster_bodies.encode_departed(brokers)) == brokers
+    assert cluster_bodies.decode_departed(None) == []
     for text in ("{}x", '[{"cluster": 1}]', "[1]", '[{"cluster":"c","name":"n","broker_id":"x","address":"a"}]', "7"):
         with pytest.raises(ValueError):
-            departed_broker.decode(text)
+            cluster_bodies.decode_departed(text)

@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
+from rmqha.common import sys_flags
 from rmqha.common.message import message_layout
 from rmqha.common.message.message_layout import HEADS, RecordHead
 from rmqha.common.protocol import request_code
-from rmqha.common.sysflag import message_sys_flag
 from rmqha.native import kernels
 from rmqha.remoting.protocol.rocketmq_serializable import HEADER_FIXED
 from rmqha.store.message_rows import MessageRow
@@ -55,7 +55,7 @@ PYTHON = {
 @pytest.mark.parametrize("name", DEFINED)
 def test_number_is_pythons(name):
     number = PYTHON[name] if name in PYTHON else getattr(message_layout, name, None)
-    number = getattr(message_sys_flag, name) if number is None else number
+    number = getattr(sys_flags, name) if number is None else number
     assert number & 0xFFFF_FFFF == DEFINED[name]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from rmqha.common.message import message_layout as layout
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS
 from rmqha.pipeline.cluster import cluster_bounds
 from rmqha.pipeline.cluster.cluster_source import READ_OPTIONS, WRITE_OPTIONS, ClusterStreamReader, message_batch

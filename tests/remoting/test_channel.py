@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from rmqha.common.round import Round
+from rmqha.common.futures import Round
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

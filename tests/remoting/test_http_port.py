@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from rmqha.common.metrics.pages import Page, Subject
+from rmqha.common.metrics import Page, Subject
 from rmqha.remoting import http_port, metrics_port
 from rmqha.remoting.common.listening import PortError
 from rmqha.remoting.http_port import HttpPort

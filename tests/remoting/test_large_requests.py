@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body_limits import BODY_LIMITS, BodyLimit, code_name
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.protocol.table_bodies import BODY_LIMITS, BodyLimit, code_name
+from rmqha.common.threads import NamedThreadPool
 from rmqha.remoting import large_requests
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.remoting.support import (

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from rmqha.common.round import Round
+from rmqha.common.futures import Round
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import (
     RemotingConnectException,

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from rmqha.common.completable import Completable
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.futures import Completable
+from rmqha.common.threads import NamedThreadPool
 from rmqha.remoting.channel_event_listener import ChannelEventListener
 from rmqha.remoting.exception import RemotingSendRequestException, RemotingTimeoutException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.threads import NamedThreadPool
 from rmqha.remoting import begun_frames, request_lines
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.remoting_sys_response_code import SYSTEM_BUSY

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from rmqha.common import system_property
-from rmqha.common.config_file import ConfigError
+from rmqha.common import java
+from rmqha.common.configuration import ConfigError
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_server import RemotingServer
@@ -50,7 +50,7 @@ def test_system_property_is_found_where_the_start_scripts_take_it(environment, e
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert system_property.get_property("tls.server.keyPath") == expected
+    assert java.get_property("tls.server.keyPath") == expected
     assert TlsSystemConfig().tls_server_key_path == expected
 
 

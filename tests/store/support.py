@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_decoder
+from rmqha.common.message.message import MessageExtBatch
 from rmqha.common.message.message_decoder import message_properties2string
-from rmqha.common.message.message_ext import MessageExtBatch
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner

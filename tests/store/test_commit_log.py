@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from rmqha.common import sys_flags
 from rmqha.common.message import message_layout
-from rmqha.common.sysflag import message_sys_flag
 from rmqha.common.util_all import current_time_millis
 from rmqha.store import commit_log as module
 from rmqha.store import mapped_file, message_ext_encoder
@@ -179,9 +179,9 @@ def test_mapped_ipv4_address_is_ipv4(store):
     assert stored.born_host == ("10.0.0.1", 5) and not stored.sys_flag & 0x10
 
 
-@pytest.mark.parametrize("flag, queued", [(message_sys_flag.TRANSACTION_PREPARED_TYPE, False),
-                                          (message_sys_flag.TRANSACTION_ROLLBACK_TYPE, False),
-                                          (message_sys_flag.TRANSACTION_COMMIT_TYPE, True)])
+@pytest.mark.parametrize("flag, queued", [(sys_flags.TRANSACTION_PREPARED_TYPE, False),
+                                          (sys_flags.TRANSACTION_ROLLBACK_TYPE, False),
+                                          (sys_flags.TRANSACTION_COMMIT_TYPE, True)])
 def test_prepared_and_rolled_back_messages_have_no_queue_offset(store, flag, queued):
     put(store, message(), message())
     msg = message()
@@ -210,7 +210,7 @@ def test_delay_level_above_the_last_is_the_last(store):
 
 def test_prepared_message_is_not_delayed(store):
     msg = message(DELAY="5")
-    msg.sys_flag = message_sys_flag.TRANSACTION_PREPARED_TYPE
+    msg.sys_flag = sys_flags.TRANSACTION_PREPARED_TYPE
     assert store.look_message_by_offset(put(store, msg)[0].wrote_offset).topic == "T"
 
 
@@ -249,7 +249,7 @@ def bad_batches():
     lying.body = message_layout.BATCH_HEAD.pack(0, 0, 0, 0, 1 << 30) + b"xx"
     yield "lying body length", lying, "MESSAGE_ILLEGAL"
     prepared = batch([b"a"])
-    prepared.sys_flag = message_sys_flag.TRANSACTION_PREPARED_TYPE
+    prepared.sys_flag = sys_flags.TRANSACTION_PREPARED_TYPE
     yield "prepared", prepared, "MESSAGE_ILLEGAL"
     yield "delayed", batch([b"a"], DELAY="3"), "MESSAGE_ILLEGAL"
     yield "above the maximum", batch([b"x" * 2000, b"y" * 2000]), "MESSAGE_ILLEGAL"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.common import fsync, mix_all
+from rmqha.common import filesystem, mix_all
 from rmqha.controller.store import local_store
 from rmqha.controller.store.controller_store import StoreFailedError
 from rmqha.store import consume_queue
@@ -228,7 +228,7 @@ def test_file_is_replaced_whole_or_not_at_all_without_descriptors(tmp_path, disk
     path = tmp_path / "config.json"
     mix_all.string2file("old", str(path))
     disk.fault = ("open",), str(tmp_path), number, True
-    with pytest.raises(fsync.NotAskedError):
+    with pytest.raises(filesystem.NotAskedError):
         mix_all.string2file("new", str(path))
     assert path.read_text() == "old"
     disk.fault = None

@@ -1,7 +1,7 @@
 """Reading through consume queues: statuses, next offsets, limits, filters."""
 import pytest
 
-from rmqha.common.java_compat import string_hash_code
+from rmqha.common.java import string_hash_code
 from rmqha.common.message.message_layout import INT
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.get_message_result import GetMessageStatus

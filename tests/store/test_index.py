@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.common.java_compat import uncached_hash_code
-from rmqha.common.sysflag import message_sys_flag
+from rmqha.common import sys_flags
+from rmqha.common.java import uncached_hash_code
 from rmqha.store.index import index_layout as layout
 from rmqha.store.index import index_service
 from rmqha.store.index.index_file import IndexFile
@@ -185,9 +185,9 @@ def test_number_of_answers_is_capped(store):
     assert query(store, "k", max_num=2) == [b"98", b"99"]
 
 
-@pytest.mark.parametrize("flag, found", [(message_sys_flag.TRANSACTION_PREPARED_TYPE, 1),
-                                         (message_sys_flag.TRANSACTION_COMMIT_TYPE, 1),
-                                         (message_sys_flag.TRANSACTION_ROLLBACK_TYPE, 0)])
+@pytest.mark.parametrize("flag, found", [(sys_flags.TRANSACTION_PREPARED_TYPE, 1),
+                                         (sys_flags.TRANSACTION_COMMIT_TYPE, 1),
+                                         (sys_flags.TRANSACTION_ROLLBACK_TYPE, 0)])
 def test_rolled_back_messages_are_not_indexed(store, flag, found):
     msg = message(KEYS="k")
     msg.sys_flag = flag

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from rmqha.common.message.message_ext import MessageExtBatch
+from rmqha.common.message.message import MessageExtBatch
 from rmqha.common.message.message_layout import encode_batch_message
 from rmqha.store import commit_log
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from rmqha.common import process_limits
+from rmqha.common import process
 from rmqha.store import mapped_file
 from rmqha.store.map_keeper import MapKeeper
 from rmqha.store.mapped_file import MappedFile
@@ -136,16 +136,16 @@ def test_few_blocks_are_reserved_at_first_and_as_many_again_later(tmp_path, keep
 
 def test_limit_is_half_of_the_smaller_one(monkeypatch, tmp_path):
     count = tmp_path / "max_map_count"
-    monkeypatch.setattr(process_limits, "MAX_MAP_COUNT_FILE", str(count))
-    monkeypatch.setattr(process_limits.resource, "getrlimit", lambda _which: (20_000, 20_000))
+    monkeypatch.setattr(process, "MAX_MAP_COUNT_FILE", str(count))
+    monkeypatch.setattr(process.resource, "getrlimit", lambda _which: (20_000, 20_000))
     count.write_text("65530\n")
-    assert process_limits.max_mapped_files() == 10_000
+    assert process.max_mapped_files() == 10_000
     count.write_text("1000\n")
-    assert process_limits.max_mapped_files() == 500
+    assert process.max_mapped_files() == 500
     count.unlink()
-    unlimited = process_limits.resource.RLIM_INFINITY
-    monkeypatch.setattr(process_limits.resource, "getrlimit", lambda _which: (unlimited, unlimited))
-    assert process_limits.max_mapped_files() == 65_530 // 2
+    unlimited = process.resource.RLIM_INFINITY
+    monkeypatch.setattr(process.resource, "getrlimit", lambda _which: (unlimited, unlimited))
+    assert process.max_mapped_files() == 65_530 // 2
 
 
 @pytest.mark.parametrize("is_killed", [False, True])

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha.common import sys_flags
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message_layout import BORNHOST_V6_FLAG, HEADS, STOREHOSTADDRESS_V6_FLAG
-from rmqha.common.sysflag import message_sys_flag
 from rmqha.store.message_rows import MessageRow, records_in_python
 from tests.support.tiers import drawn
 
@@ -87,8 +87,8 @@ def test_records_of_other_hosts(request, make, born_flag, born_host, store_flag,
 @pytest.mark.parametrize("make", ["compiled", "python"])
 def test_prepared_and_rolled_back_messages_have_no_place_in_their_queue(request, make):
     records = records_in_python if make == "python" else request.getfixturevalue("compiled")
-    kinds = (message_sys_flag.TRANSACTION_PREPARED_TYPE, message_sys_flag.TRANSACTION_COMMIT_TYPE,
-             message_sys_flag.TRANSACTION_ROLLBACK_TYPE, message_sys_flag.TRANSACTION_NOT_TYPE)
+    kinds = (sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_COMMIT_TYPE,
+             sys_flags.TRANSACTION_ROLLBACK_TYPE, sys_flags.TRANSACTION_NOT_TYPE)
     sends = [send(sys_flag=kind) for kind in kinds]
     queue_offsets, _, data, next_offsets, *_ = records(sends, total(sends), {"T-0": 7}, 0, 1, STORE_HOST, 4711)
     assert queue_offsets == [0, 7, 0, 8] and next_offsets == {"T-0": 9}

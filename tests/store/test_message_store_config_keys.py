@@ -11,7 +11,7 @@ import pytest
 from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message.message_layout import HEAD_LENGTH
-from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
+from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import LONG_AGO, current_time_millis
 from rmqha.store import clean_commit_log_service, mapped_file
 from rmqha.store.config import message_store_config

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.common.java_compat import string_hash_code
+from rmqha.common.java import string_hash_code
 from rmqha.common.message import message_layout as layout
 from rmqha.store.record_check import check_message_and_return_size, skip_good_records
 from tests.support.tiers import drawn

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.futures import WorkAhead
 from rmqha.common.message import message_layout as layout
-from rmqha.common.message.message_ext import MessageExtBatch
-from rmqha.common.work_ahead import WorkAhead
+from rmqha.common.message.message import MessageExtBatch
 from rmqha.store import reput_message_service, span_dispatcher
 from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import KEY

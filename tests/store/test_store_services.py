@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from rmqha.common.round import ANSWER, Round, at_round_end
+from rmqha.common.futures import ANSWER, Round, at_round_end
 from rmqha.store import clean_commit_log_service, mapped_file
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.store.message_arriving_listener import MessageArrivingListener

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.server_config import ServerConfig
 from tests.broker.support import new_controller

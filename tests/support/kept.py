@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from types import ModuleType
 
-from rmqha.common.stats.stats_item import CallSnapshot
+from rmqha.common.stats import CallSnapshot
 
 _AT_ONCE = 10_000  # objects asked for what they refer to in one call
 

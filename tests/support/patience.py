@@ -19,7 +19,7 @@ _SET_BY_TESTS_MS = 1000
 _PATIENT_MS = 120_000
 _UNITS_PER_S = {"S": 1, "MS": 1000, "MILLIS": 1000, "NS": 1_000_000_000}
 DEADLINES = (
-    ("rmqha.common.metrics.pages", "TIME_LIMIT_S"),
+    ("rmqha.common.metrics", "TIME_LIMIT_S"),
     ("rmqha.remoting.http_port", "MAX_CONNECTION_S"),
     ("rmqha.remoting.io_thread", "TLS_HANDSHAKE_TIMEOUT_NS"),
     ("rmqha.remoting.remoting_client", "LOCK_TIMEOUT_MS"),

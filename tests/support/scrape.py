@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from rmqha.common.metrics.pages import Subject
+from rmqha.common.metrics import Subject
 from rmqha.remoting.metrics_port import MetricsPort
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rmqha.common import mix_all
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from tests.support.kept import names_kept, own_objects
 from tests.support.tiers import in_all
 

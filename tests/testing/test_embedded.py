@@ -8,8 +8,7 @@ import time
 import pytest
 
 from rmqha.client.exception import MQClientException
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import Message, MessageQueue
 from rmqha.testing import EmbeddedError, EmbeddedRocketMQ, node
 from rmqha.testing.ports import free_broker_port
 from rmqha.testing.temporary_folder import TemporaryFolder

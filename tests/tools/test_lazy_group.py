@@ -4,7 +4,7 @@ import sys
 
 from click.testing import CliRunner
 
-from rmqha.common.extras import how_to_install
+from rmqha.common.filesystem import how_to_install
 from rmqha.tools.rmqha_command import rmqha
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rmqha.common.config_file import read_config_file
+from rmqha.common.configuration import read_config_file
 from rmqha.tools.cluster.node import PORTS_PER_BROKER, SMALL_FILES, ClusterError
 from rmqha.tools.cluster.ports import PORTS, free_port_block
 from rmqha.tools.local_cluster import LocalCluster

@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.common import util_all
-from rmqha.common.admin.stats_tables import ConsumeStats, OffsetWrapper
-from rmqha.common.message.message_ext import MessageClientExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
+from rmqha.common.message.message import MessageClientExt, MessageQueue
+from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, OffsetWrapper
 from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS, micros
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.tools.command.cluster.cluster_list_sub_command import _broker_row
@@ -190,7 +188,7 @@ def test_a_size_or_a_time_of_too_many_digits_is_an_error_of_the_option(digits, u
 # Where a calendar is asked about a number: it is this host's clock, or the place says what to do beyond the calendar.
 GUARDED = {
     "rmqha/common/util_all.py", "rmqha/tools/dialect/output.py", "rmqha/tools/store/output.py",
-    "rmqha/common/log_style.py", "rmqha/tools/top/top_app.py", "rmqha/common/message/message_client_id_setter.py",
+    "rmqha/common/logs.py", "rmqha/tools/top/top_app.py", "rmqha/common/message/message_decoder.py",
 }
 CALENDAR = {"fromtimestamp", "utcfromtimestamp", "gmtime", "localtime", "ctime"}
 

@@ -13,8 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from rmqha.acl.common.acl_exception import AclException
-from rmqha.common.extras import how_to_install
-from rmqha.common.fsync import replace_and_force
+from rmqha.common.filesystem import how_to_install, replace_and_force
 from rmqha.remoting.protocol.fastjson_writer import java_double
 
 MAX_ALIASES_FOR_COLLECTIONS = 50

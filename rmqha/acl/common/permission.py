@@ -5,9 +5,8 @@ Java: org.apache.rocketmq.acl.common.Permission (4.9.8)
 from rmqha.acl.common import acl_constants
 from rmqha.acl.common.acl_exception import AclException
 from rmqha.acl.plain.plain_access_resource import PlainAccessResource, get_retry_topic, is_retry_topic
-from rmqha.common import mix_all
+from rmqha.common import mix_all, topics
 from rmqha.common.protocol import request_code
-from rmqha.common.topic import topic_validator
 
 DENY = 1
 ANY = 1 << 1
@@ -61,9 +60,9 @@ COMMON_CODE = frozenset({
 
 # Topics in which the broker keeps the messages of all others, or tells of all groups.
 INNER_TOPICS = frozenset({
-    topic_validator.RMQ_SYS_SCHEDULE_TOPIC, topic_validator.RMQ_SYS_TRANS_HALF_TOPIC,
-    topic_validator.RMQ_SYS_TRANS_OP_HALF_TOPIC, topic_validator.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC,
-    topic_validator.RMQ_SYS_OFFSET_MOVED_EVENT,
+    topics.RMQ_SYS_SCHEDULE_TOPIC, topics.RMQ_SYS_TRANS_HALF_TOPIC,
+    topics.RMQ_SYS_TRANS_OP_HALF_TOPIC, topics.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC,
+    topics.RMQ_SYS_OFFSET_MOVED_EVENT,
 })
 
 _JAVA_SPACE = "".join(map(chr, range(0x21)))  # what String.trim takes away
@@ -84,7 +83,7 @@ def check_permission(needed_perm: int, owned_perm: int) -> bool:
 
 def is_owned(owned_access: PlainAccessResource, resource: str, needed_perm: int) -> bool:
     """Whether an account has a permission for a topic, or for a group that stands as its retry topic."""
-    if resource == topic_validator.RMQ_SYS_TRACE_TOPIC and needed_perm == PUB:
+    if resource == topics.RMQ_SYS_TRACE_TOPIC and needed_perm == PUB:
         return True  # the topic of message traces is open to all
     owned = (owned_access.resource_perm_map or {}).get(resource)
     if owned is not None:

@@ -5,7 +5,7 @@ from typing import Any
 from rmqha.acl.common import acl_constants, acl_yaml
 from rmqha.acl.common.acl_exception import AclException
 from rmqha.common.data_version import DataVersion
-from rmqha.common.plain_access_config import PlainAccessConfig
+from rmqha.common.topics import PlainAccessConfig
 
 _TEXTS = (acl_constants.CONFIG_ACCESS_KEY, acl_constants.CONFIG_SECRET_KEY, acl_constants.CONFIG_WHITE_ADDR,
           acl_constants.CONFIG_DEFAULT_TOPIC_PERM, acl_constants.CONFIG_DEFAULT_GROUP_PERM)

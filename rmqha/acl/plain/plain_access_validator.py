@@ -9,7 +9,7 @@ from rmqha.acl.plain.plain_permission_manager import PlainPermissionManager
 from rmqha.acl.plain.request_needs import Need, needs_of
 from rmqha.common.data_version import DataVersion
 from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG
-from rmqha.common.plain_access_config import AclConfig, PlainAccessConfig
+from rmqha.common.topics import AclConfig, PlainAccessConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 _NOT_SIGNED = (SIGNATURE, UNIQUE_MSG_QUERY_FLAG)

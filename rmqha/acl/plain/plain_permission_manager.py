@@ -25,10 +25,9 @@ from rmqha.acl.plain.plain_access_resource import (
 from rmqha.acl.plain.remote_address_strategy_factory import RemoteAddressStrategyFactory
 from rmqha.common import mix_all
 from rmqha.common.data_version import DataVersion
-from rmqha.common.java_compat import hash_map_order
-from rmqha.common.plain_access_config import AclConfig, PlainAccessConfig
-from rmqha.common.secret import HIDDEN
-from rmqha.common.system_property import get_property
+from rmqha.common.java import get_property, hash_map_order
+from rmqha.common.texts import HIDDEN
+from rmqha.common.topics import AclConfig, PlainAccessConfig
 from rmqha.remoting.protocol import remoting_serializable
 
 log = logging.getLogger("RocketmqCommon")

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from rmqha.acl.common import permission
 from rmqha.acl.plain.plain_access_resource import get_retry_topic
-from rmqha.common import mix_all, util_all
-from rmqha.common.java_compat import string_of
+from rmqha.common import mix_all, stats, util_all
+from rmqha.common.java import string_of
 from rmqha.common.message import message_const, message_layout
 from rmqha.common.message.message_decoder import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.client_bodies import CheckClientRequestBody
-from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
-from rmqha.common.stats import stats
+from rmqha.common.protocol.client_bodies import CheckClientRequestBody, LockBatchRequestBody
+from rmqha.common.subscriptions import HeartbeatData
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 

@@ -4,7 +4,7 @@
 """
 from typing import TYPE_CHECKING
 
-from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.threads import ScheduledService
 from rmqha.remoting.channel_event_listener import ChannelEventListener
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.client.client_channel_info import ClientChannelInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from rmqha.broker.client.client_channel_info import ClientChannelInfo
 from rmqha.broker.client.consumer_group_info import ConsumerGroupInfo
 from rmqha.broker.client.consumer_ids_change_listener import ConsumerGroupEvent, ConsumerIdsChangeListener
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 

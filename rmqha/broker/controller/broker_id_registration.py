@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.common import mix_all, util_all
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.header.controller_headers import (
+from rmqha.common.protocol.controller_headers import (
     ApplyBrokerIdRequestHeader,
     RegisterBrokerToControllerRequestHeader,
     RegisterBrokerToControllerResponseHeader,
@@ -23,7 +23,7 @@ from rmqha.store.ha.autoswitch.broker_metadata import BrokerMetadata, BrokerMeta
 
 if TYPE_CHECKING:
     from rmqha.broker.out.controller_api import ControllerApi
-    from rmqha.common.protocol.body.controller_bodies import SyncStateSet
+    from rmqha.common.protocol.cluster_bodies import SyncStateSet
 
 log = logging.getLogger("RocketmqBroker")
 

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from rmqha.broker.slave.master_inquiry import HA_ADDRESS_FIELD, HA_PORT_FIELD
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:

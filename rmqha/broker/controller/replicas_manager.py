@@ -27,8 +27,8 @@ from rmqha.broker.out.controller_api import ControllerApi
 from rmqha.broker.topic.topic_adoption import adopt_topics
 from rmqha.common import mix_all
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.controller_bodies import SyncStateSet
-from rmqha.common.protocol.header.controller_headers import (
+from rmqha.common.protocol.cluster_bodies import SyncStateSet
+from rmqha.common.protocol.controller_headers import (
     AlterSyncStateSetRequestHeader,
     BrokerHeartbeatRequestHeader,
     BrokerHeartbeatResponseHeader,
@@ -37,9 +37,8 @@ from rmqha.common.protocol.header.controller_headers import (
     GetReplicaInfoResponseHeader,
     RegisterBrokerToControllerResponseHeader,
 )
-from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, ScheduledService
 from rmqha.remoting.common.dual_stack import all_addresses
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.config.store_path_config_helper import get_broker_identity

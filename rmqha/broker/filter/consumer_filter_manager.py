@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.broker.filter.consumer_filter_data import ConsumerFilterData
+from rmqha.common import subscriptions as expression_type
 from rmqha.common import util_all
 from rmqha.common.config_manager import ConfigManager
-from rmqha.common.filter import expression_type
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.subscriptions import SubscriptionData
 from rmqha.filter import filter_factory
 from rmqha.filter.expression.expression import Expression
 from rmqha.filter.expression.mq_filter_exception import MQFilterException

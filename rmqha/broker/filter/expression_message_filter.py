@@ -4,11 +4,10 @@ import logging
 from rmqha.broker.filter.consumer_filter_data import ConsumerFilterData
 from rmqha.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rmqha.broker.filter.message_evaluation_context import MessageEvaluationContext
-from rmqha.common import mix_all
-from rmqha.common.filter import expression_type
-from rmqha.common.java_compat import int32
+from rmqha.common import mix_all, subscriptions
+from rmqha.common.java import int32
 from rmqha.common.message import message_const, message_decoder
-from rmqha.common.protocol.heartbeat.subscription_data import SUB_ALL, SubscriptionData
+from rmqha.common.subscriptions import SUB_ALL, SubscriptionData
 from rmqha.filter.util.bits_array import BitsArray
 from rmqha.store.consume_queue_ext import CqExtUnit
 from rmqha.store.message_filter import MessageFilter
@@ -32,7 +31,7 @@ class ExpressionMessageFilter(MessageFilter):
         self.consumer_filter_data = consumer_filter_data
         self.consumer_filter_manager = consumer_filter_manager
         self._is_tag = (subscription_data.classFilterMode
-                        or expression_type.is_tag_type(subscription_data.expressionType))
+                        or subscriptions.is_tag_type(subscription_data.expressionType))
         self._code_set = _wanted_codes(subscription_data) if self._is_tag else None
 
     @property

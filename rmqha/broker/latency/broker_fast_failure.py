@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.common.completable import Completable
+from rmqha.common.futures import Completable
 from rmqha.common.protocol import response_code
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.common.remoting_helper import exception_simple_desc
 from rmqha.remoting.exception import RemotingCommandException, RequestDeniedException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rmqha.store.message_filter import MessageFilter
 
 if TYPE_CHECKING:
-    from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+    from rmqha.common.subscriptions import SubscriptionData
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.protocol.remoting_command import RemotingCommand
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.client.client_channel_info import now_ms
 from rmqha.broker.longpolling.pull_request import ManyPullRequest, PullRequest
-from rmqha.common.round import ANSWER, Round, at_round_end
+from rmqha.common.futures import ANSWER, Round, at_round_end
 from rmqha.common.service_thread import ServiceThread
 from rmqha.store.consume_queue_ext import CqExtUnit
 from rmqha.store.message_arriving_listener import MessageArrivingListener

@@ -2,7 +2,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqha.common.constant import perm_name
+from rmqha.common import sys_flags
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import current_time_millis
 from rmqha.store.config.message_store_config import SLAVE, SYNC_MASTER
@@ -56,7 +56,7 @@ def _why_not_sending(controller: "BrokerController") -> Iterator[str]:
     manager = controller.replicas_manager
     if manager is not None and not manager.may_acknowledge():
         yield "no controller confirms at present that it is the master"
-    if not perm_name.is_writeable(config.brokerPermission):
+    if not sys_flags.is_writeable(config.brokerPermission):
         yield f"brokerPermission={config.brokerPermission} forbids sends"
     wait_ms = config.startAcceptSendRequestTimeStamp - current_time_millis()
     if wait_ms > 0:

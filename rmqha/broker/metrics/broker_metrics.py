@@ -12,9 +12,7 @@ from rmqha.broker.metrics.group_progress import StoreTimes, group_progress
 from rmqha.broker.metrics.otel_metrics import OTEL_METRICS, OtelMetrics
 from rmqha.broker.metrics.own_metrics import OWN_METRICS, OwnMetrics
 from rmqha.broker.metrics.runtime_metrics import RUNTIME_METRICS, RuntimeMetrics
-from rmqha.common.metrics.metric import Family, Memo, MetricsNames
-from rmqha.common.metrics.pace import Pace
-from rmqha.common.metrics.pages import Subject
+from rmqha.common.metrics import Family, Memo, MetricsNames, Pace, Subject
 from rmqha.store.config.message_store_config import SLAVE
 
 if TYPE_CHECKING:

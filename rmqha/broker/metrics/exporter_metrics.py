@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqha.broker.metrics.group_progress import GroupProgress, is_consumer
-from rmqha.common.metrics.metric import GAUGE, Family, Memo, Metric, Sample
-from rmqha.common.metrics.pace import Pace
+from rmqha.common import stats
+from rmqha.common.metrics import GAUGE, Family, Memo, Metric, Pace, Sample
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
-from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
-from rmqha.common.stats import stats
-from rmqha.common.stats.stats_item import StatsSnapshot
+from rmqha.common.stats import StatsSnapshot
+from rmqha.common.subscriptions import MessageModel
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqha.broker.offset.consumer_offset_manager import TOPIC_GROUP_SEPARATOR
-from rmqha.common.metrics.pace import Pace
+from rmqha.common.metrics import Pace
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX
-from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
+from rmqha.common.subscriptions import MessageModel
 from rmqha.common.util_all import current_time_millis
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.metrics.group_progress import GroupProgress
 from rmqha.broker.metrics.runtime_metrics import RuntimeMetrics
-from rmqha.common import mix_all, mq_version
-from rmqha.common.metrics.metric import COUNTER, GAUGE, Family, Memo, Metric, Sample
+from rmqha.common import java, mix_all, stats
+from rmqha.common.metrics import COUNTER, GAUGE, Family, Memo, Metric, Sample
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
-from rmqha.common.stats import stats
 from rmqha.common.util_all import current_time_millis
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ class OtelMetrics:
 
 def _client(info: "ClientChannelInfo") -> tuple[str, str, str]:
     language = info.language.name.lower() if info.language is not None else ""
-    return language, mq_version.get_version_desc(info.version).lower(), _REMOTING
+    return language, java.get_version_desc(info.version).lower(), _REMOTING
 
 
 def _is_system_group(group: str) -> bool:

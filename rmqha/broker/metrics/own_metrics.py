@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import rmqha
 from rmqha.broker.metrics.broker_health import why_not_ready
-from rmqha.common import mq_version
-from rmqha.common.metrics.metric import COUNTER, GAUGE, HISTOGRAM, Family, Metric, Sample
+from rmqha.common import java
+from rmqha.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, Metric, Sample
 from rmqha.remoting.common.tcp_info import retransmits
 from rmqha.store import running_flags
 from rmqha.store.config.message_store_config import BrokerRole
@@ -134,7 +134,7 @@ class OwnMetrics:
         """What is known before the store is open."""
         controller, store = self._controller, self._store
         yield Family(INFO, [((*self._broker, controller.broker_addr, controller.message_store_config.brokerRole.name,
-                              rmqha.__version__, mq_version.get_version_desc(mq_version.CURRENT_VERSION)), 1)])
+                              rmqha.__version__, java.get_version_desc(java.CURRENT_VERSION)), 1)])
         yield self._one(READY, not why_not_ready(controller))
         yield self._one(STORE_OPEN, store is not None and not store.is_shutdown)
 

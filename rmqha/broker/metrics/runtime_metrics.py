@@ -3,8 +3,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from rmqha.common import mq_version
-from rmqha.common.metrics.metric import GAUGE, Family, Metric, Sample
+from rmqha.common import java
+from rmqha.common.metrics import GAUGE, Family, Metric, Sample
 from rmqha.common.util_all import get_disk_partition_space_used_percent
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.store.store_stats_service import FOUND, GOT, MISSED, PUTS
@@ -145,9 +145,9 @@ class RuntimeMetrics:
         """Each metric once."""
         controller = self._controller
         labels = (controller.broker_config.brokerClusterName, controller.broker_addr, "",
-                  mq_version.get_version_desc(mq_version.CURRENT_VERSION),
+                  java.get_version_desc(java.CURRENT_VERSION),
                   str(controller.message_store.store_stats_service.message_store_boot_timestamp),
-                  str(mq_version.CURRENT_VERSION))
+                  str(java.CURRENT_VERSION))
         for metric, value in _METRICS.items():
             yield Family(metric, self._sample(labels, value))
         yield Family(EARLIEST, self._sample(labels, lambda _controller: self.earliest_message_time()))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from rmqha.broker import broker_path_config_helper
 from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGTH
 from rmqha.common import util_all
-from rmqha.common.change_log import entries_of
 from rmqha.common.config_manager import ConfigManager
+from rmqha.common.data_version import entries_of
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.serialize_wrappers import ConsumerOffsetSerializeWrapper
+from rmqha.common.protocol.table_bodies import ConsumerOffsetSerializeWrapper
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson_writer import WrittenEntries
 from rmqha.remoting.protocol.kept_entries import KeptEntries

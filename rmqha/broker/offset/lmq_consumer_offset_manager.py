@@ -8,7 +8,7 @@ from rmqha.broker import broker_path_config_helper
 from rmqha.broker.offset.consumer_offset_manager import TOPIC_GROUP_SEPARATOR, ConsumerOffsetManager
 from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGTH
 from rmqha.common import mix_all
-from rmqha.common.change_log import entries_of
+from rmqha.common.data_version import entries_of
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson_writer import WrittenEntries
 from rmqha.remoting.protocol.kept_entries import KeptEntries

@@ -11,28 +11,27 @@ from typing import Generic, NamedTuple, TypeVar
 from rmqha.broker.out.registration import Part, Registration, ToldStates
 from rmqha.common import mix_all, util_all
 from rmqha.common.data_version import DataVersion
-from rmqha.common.protocol import request_code, response_code, table_version
-from rmqha.common.protocol.body import log_checksums
-from rmqha.common.protocol.body.list_bodies import KVTable
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody, RegisterBrokerResult
-from rmqha.common.protocol.body.serialize_wrappers import (
-    ConsumerOffsetSerializeWrapper,
-    SubscriptionGroupWrapper,
-    TopicConfigSerializeWrapper,
+from rmqha.common.protocol import log_checksums, request_code, response_code, table_version
+from rmqha.common.protocol.client_headers import ViewMessageRequestHeader
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody, RegisterBrokerResult
+from rmqha.common.protocol.controller_headers import (
+    GetCommitLogChecksumsRequestHeader,
+    GetCommitLogChecksumsResponseHeader,
 )
-from rmqha.common.protocol.header.namesrv.registration_headers import (
+from rmqha.common.protocol.namesrv_headers import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
-from rmqha.common.protocol.header.query_headers import ViewMessageRequestHeader
-from rmqha.common.protocol.header.replication_headers import (
-    GetCommitLogChecksumsRequestHeader,
-    GetCommitLogChecksumsResponseHeader,
+from rmqha.common.protocol.table_bodies import (
+    ConsumerOffsetSerializeWrapper,
+    KVTable,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
 )
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable

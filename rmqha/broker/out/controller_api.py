@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.controller_bodies import ElectMasterResponseBody, SyncStateSet
-from rmqha.common.protocol.header.controller_headers import (
+from rmqha.common.protocol.cluster_bodies import ElectMasterResponseBody, SyncStateSet
+from rmqha.common.protocol.controller_headers import (
     AlterSyncStateSetRequestHeader,
     ApplyBrokerIdRequestHeader,
     BrokerHeartbeatRequestHeader,

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from rmqha.common.change_log import ChangeLog
-from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
+from rmqha.common.data_version import ChangeLog
+from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
 
 Topics = Callable[[Iterable[str] | None], TopicConfigSerializeWrapper]
 

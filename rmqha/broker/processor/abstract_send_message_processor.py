@@ -3,7 +3,7 @@ import random
 
 from rmqha.broker.processor.send.send_admission import SendAdmission
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rmqha.common.protocol.client_headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 DLQ_NUMS_PER_GROUP = 1

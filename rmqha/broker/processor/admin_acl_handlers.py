@@ -8,14 +8,14 @@ from rmqha.acl.access_validator import AccessValidator
 from rmqha.acl.common.acl_exception import AclException
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success
 from rmqha.common import util_all
-from rmqha.common.plain_access_config import PlainAccessConfig
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.acl_headers import (
+from rmqha.common.protocol.admin_headers import (
     CreateAccessConfigRequestHeader,
     DeleteAccessConfigRequestHeader,
     GetBrokerAclConfigResponseHeader,
     UpdateGlobalWhiteAddrsConfigRequestHeader,
 )
+from rmqha.common.topics import PlainAccessConfig
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

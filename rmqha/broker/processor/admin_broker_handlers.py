@@ -8,23 +8,22 @@ from rmqha.acl.common.session_credentials import ACCESS_KEY, SECURITY_TOKEN, SIG
 from rmqha.broker.processor.admin_ha_handlers import replication_times
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.broker.processor.request_body import decode_body
-from rmqha.common import log_setup, mix_all, mq_version
-from rmqha.common.config_access import refused_keys
-from rmqha.common.config_file import ConfigError
-from rmqha.common.java_compat import string_of
+from rmqha.common import java, logs, mix_all
+from rmqha.common.configuration import ConfigError, refused_keys
+from rmqha.common.java import string_of
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.list_bodies import KVTable
-from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
-from rmqha.common.protocol.body.stats_bodies import BrokerStatsData, BrokerStatsItem
-from rmqha.common.protocol.header.admin_headers import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
-from rmqha.common.protocol.header.consumer_admin_headers import (
+from rmqha.common.protocol.admin_headers import (
     ConsumeMessageDirectlyResultRequestHeader,
+    GetBrokerConfigResponseHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
 )
-from rmqha.common.stats.stats_item import StatsSnapshot
+from rmqha.common.protocol.client_bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from rmqha.common.protocol.table_bodies import BrokerStatsData, BrokerStatsItem, KVTable
+from rmqha.common.stats import StatsSnapshot
 from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingException, RemotingTimeoutException
 from rmqha.remoting.protocol import remoting_serializable
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
-_V3_1_8_SNAPSHOT = mq_version.Version["V3_1_8_SNAPSHOT"]
+_V3_1_8_SNAPSHOT = java.Version["V3_1_8_SNAPSHOT"]
 _CREDENTIALS = (ACCESS_KEY, SECURITY_TOKEN, SIGNATURE)
 
 
@@ -86,7 +85,7 @@ class AdminBrokerHandlers(AdminHandlers):
             except ConfigError as failure:
                 return system_error(str(failure))
             if "logLevel" in properties:
-                log_setup.set_level(controller.broker_config.logLevel)
+                logs.set_level(controller.broker_config.logLevel)
             if "brokerPermission" in properties:
                 controller.topic_config_manager.note_another_owner()
                 controller.register_broker_all(False, False, True)
@@ -176,8 +175,8 @@ class AdminBrokerHandlers(AdminHandlers):
         store, config, totals = controller.message_store, controller.broker_config, controller.broker_stats
         info: dict[str, object] = {**store.get_runtime_info(), **replication_times(store)}
         info |= {
-            "brokerVersionDesc": mq_version.get_version_desc(mq_version.CURRENT_VERSION),
-            "brokerVersion": mq_version.CURRENT_VERSION,
+            "brokerVersionDesc": java.get_version_desc(java.CURRENT_VERSION),
+            "brokerVersion": java.CURRENT_VERSION,
             "msgPutTotalYesterdayMorning": totals.msg_put_total_yesterday_morning,
             "msgPutTotalTodayMorning": totals.msg_put_total_today_morning,
             "msgPutTotalTodayNow": totals.msg_put_total_today_now,
@@ -226,7 +225,7 @@ class AdminBrokerHandlers(AdminHandlers):
         if client is None:
             return system_error(f"The Consumer <{group}> <{string_of(client_id)}> not online")
         if client.version < _V3_1_8_SNAPSHOT:
-            return system_error(f"The Consumer <{client_id}> Version <{mq_version.get_version_desc(client.version)}> "
+            return system_error(f"The Consumer <{client_id}> Version <{java.get_version_desc(client.version)}> "
                                 "too low to finish, please upgrade it to V3_1_8_SNAPSHOT")
         call = RemotingCommand.create_request_command(request.code)
         # Differs: who asks keeps his signature to himself; with the original the consumer gets it, and may send in his

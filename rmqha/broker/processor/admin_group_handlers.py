@@ -8,28 +8,30 @@ from rmqha.broker.processor.request_body import decode_body
 from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGTH, MAX_GROUPS
 from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS
 from rmqha.common import util_all
-from rmqha.common.admin.stats_tables import ConsumeStats, OffsetWrapper
-from rmqha.common.java_compat import string_of
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.java import string_of
+from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.client_bodies import Connection, ConsumerConnection, ProducerConnection
-from rmqha.common.protocol.body.list_bodies import GroupList
-from rmqha.common.protocol.body.offset_bodies import QueryConsumeTimeSpanBody, QueryCorrectionOffsetBody, QueueTimeSpan
-from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
-from rmqha.common.protocol.header.admin_headers import (
+from rmqha.common.protocol.admin_headers import (
+    CloneGroupOffsetRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     GetConsumerConnectionListRequestHeader,
-    GetProducerConnectionListRequestHeader,
-)
-from rmqha.common.protocol.header.consumer_admin_headers import (
-    CloneGroupOffsetRequestHeader,
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
     QueryCorrectionOffsetHeader,
     QueryTopicConsumeByWhoRequestHeader,
 )
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.common.protocol.client_bodies import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
+    QueueTimeSpan,
+)
+from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, GroupList, OffsetWrapper
+from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 

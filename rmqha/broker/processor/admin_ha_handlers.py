@@ -3,9 +3,8 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.broker.slave.master_inquiry import handshake_fields
-from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body import log_checksums
-from rmqha.common.protocol.header.replication_headers import (
+from rmqha.common.protocol import log_checksums, request_code
+from rmqha.common.protocol.controller_headers import (
     GetCommitLogChecksumsRequestHeader,
     GetCommitLogChecksumsResponseHeader,
 )

@@ -2,7 +2,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.common.change_log import ChangeLog
+from rmqha.common.data_version import ChangeLog
 from rmqha.common.protocol import response_code, table_version
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.remoting.protocol import remoting_serializable

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.common import mix_all
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.replication_bodies import EpochEntry, EpochEntryCache
-from rmqha.common.protocol.header.role_headers import (
+from rmqha.common.protocol.admin_headers import (
     HandoverMasterRequestHeader,
     HandoverMasterResponseHeader,
     NotifyBrokerRoleChangedRequestHeader,
 )
+from rmqha.common.protocol.cluster_bodies import EpochEntry, EpochEntryCache
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole
@@ -65,7 +65,7 @@ class AdminRoleHandlers(AdminHandlers):
         log.info("Receive notifyBrokerRoleChanged request, try to change brokerRole, request:%s", header)
         manager = self.broker_controller.replicas_manager
         if manager is not None:
-            from rmqha.common.protocol.body.controller_bodies import SyncStateSet  # most brokers have no controller
+            from rmqha.common.protocol.cluster_bodies import SyncStateSet  # most brokers have no controller
 
             told = remoting_serializable.from_json(SyncStateSet, request.body or b"{}")
             manager.change_broker_role(header.masterBrokerId, header.masterAddress, header.masterEpoch,

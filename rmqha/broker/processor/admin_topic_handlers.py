@@ -9,30 +9,29 @@ from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilte
 from rmqha.broker.processor.admin_handlers import NO_REMARK, AdminHandlers, Handler, success, system_error, table_answer
 from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS, MAX_TOPICS
 from rmqha.common import mix_all
-from rmqha.common.admin.stats_tables import TopicOffset, TopicStatsTable
-from rmqha.common.java_compat import string_of
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.java import string_of
+from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.list_bodies import TopicList
-from rmqha.common.protocol.body.query_consume_queue_response_body import ConsumeQueueData, QueryConsumeQueueResponseBody
-from rmqha.common.protocol.header.admin_headers import (
+from rmqha.common.protocol.admin_headers import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
     GetAllTopicConfigResponseHeader,
     GetTopicStatsInfoRequestHeader,
 )
-from rmqha.common.protocol.header.offset_headers import (
+from rmqha.common.protocol.client_bodies import ConsumeQueueData, QueryConsumeQueueResponseBody
+from rmqha.common.protocol.client_headers import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     GetMinOffsetRequestHeader,
     GetMinOffsetResponseHeader,
+    QueryConsumeQueueRequestHeader,
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
 )
-from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.table_bodies import TopicList, TopicOffset, TopicStatsTable
+from rmqha.common.topics import TopicConfig
 from rmqha.filter.util.bits_array import BitsArray
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable

@@ -8,7 +8,7 @@ from rmqha.broker.transaction.queue.transactional_message_bridge import Transact
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.header.transaction_headers import ResumeCheckHalfMessageRequestHeader
+from rmqha.common.protocol.client_headers import ResumeCheckHalfMessageRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.put_message_result import PutMessageStatus
 

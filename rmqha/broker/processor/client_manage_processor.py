@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 from rmqha.broker.client.client_channel_info import ClientChannelInfo
 from rmqha.broker.filter.consumer_filter_manager import MAX_EXPRESSION_LENGTH
 from rmqha.broker.processor.request_body import decode_body
-from rmqha.common import mix_all
-from rmqha.common.constant import perm_name
-from rmqha.common.filter import expression_type
+from rmqha.common import mix_all, subscriptions, sys_flags, topics
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.client_bodies import CheckClientRequestBody
-from rmqha.common.protocol.header.consumer_headers import UnregisterClientRequestHeader
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumerData, HeartbeatData, ProducerData
-from rmqha.common.sysflag import topic_sys_flag
-from rmqha.common.topic import topic_validator
+from rmqha.common.protocol.admin_headers import UnregisterClientRequestHeader
+from rmqha.common.protocol.client_bodies import CheckClientRequestBody
+from rmqha.common.subscriptions import ConsumerData, HeartbeatData, ProducerData
 from rmqha.filter import filter_factory
 from rmqha.filter.expression.mq_filter_exception import MQFilterException
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
@@ -30,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
-_READ_WRITE = perm_name.PERM_READ | perm_name.PERM_WRITE
+_READ_WRITE = sys_flags.PERM_READ | sys_flags.PERM_WRITE
 
 
 class ClientManageProcessor:
@@ -87,10 +83,10 @@ class ClientManageProcessor:
         notify = True
         if group_config is not None:
             notify = group_config.notifyConsumerIdsChangedEnable
-            sys_flag = topic_sys_flag.build_sys_flag(False, True) if data.unitMode else 0
+            sys_flag = sys_flags.build_topic_sys_flag(False, True) if data.unitMode else 0
             retry_topic = mix_all.get_retry_topic(data.groupName)
             # Differs: a group whose name is no legal topic name gets no topic; its name would become a folder's
-            if topic_validator.check_topic(retry_topic) is None:
+            if topics.check_topic(retry_topic) is None:
                 controller.topic_config_manager.create_topic_in_send_message_back_method(
                     retry_topic, group_config.retryQueueNums, _READ_WRITE, sys_flag)
         changed = controller.consumer_manager.register_consumer(
@@ -115,7 +111,7 @@ class ClientManageProcessor:
     def _check_client_config(self, request: RemotingCommand) -> RemotingCommand:
         body = decode_body(request, CheckClientRequestBody)
         subscription = body.subscriptionData
-        if subscription is None or expression_type.is_tag_type(subscription.expressionType):
+        if subscription is None or subscriptions.is_tag_type(subscription.expressionType):
             return RemotingCommand.create_response_command(response_code.SUCCESS, None)
         if not self.broker_controller.broker_config.enablePropertyFilter:
             return RemotingCommand.create_response_command(

@@ -3,7 +3,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.consumer_headers import (
+from rmqha.common.protocol.admin_headers import (
     GetConsumerListByGroupRequestHeader,
     GetConsumerListByGroupResponseBody,
     QueryConsumerOffsetRequestHeader,

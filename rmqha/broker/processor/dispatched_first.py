@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor import admin_turns
-from rmqha.common.completable import Completable
+from rmqha.common.futures import Completable
 from rmqha.common.protocol import request_code, response_code
 from rmqha.remoting.common.remoting_helper import exception_simple_desc
 from rmqha.remoting.exception import RemotingCommandException

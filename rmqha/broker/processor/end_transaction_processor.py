@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.admin_handlers import NO_REMARK
 from rmqha.broker.transaction.queue import transactional_message_util
+from rmqha.common import sys_flags
 from rmqha.common.message import message_const, message_decoder
-from rmqha.common.message.message import parse_int
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt, parse_int
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
-from rmqha.common.sysflag import message_sys_flag
+from rmqha.common.protocol.client_headers import EndTransactionRequestHeader
 from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole
@@ -33,14 +32,14 @@ _STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT, PutMess
            PutMessageStatus.SLAVE_NOT_AVAILABLE)
 # (after a check, outcome) -> what is logged
 _NOTICES = {
-    (True, message_sys_flag.TRANSACTION_NOT_TYPE): "Check producer[%s] transaction state, but it's pending status.",
-    (True, message_sys_flag.TRANSACTION_COMMIT_TYPE):
+    (True, sys_flags.TRANSACTION_NOT_TYPE): "Check producer[%s] transaction state, but it's pending status.",
+    (True, sys_flags.TRANSACTION_COMMIT_TYPE):
         "Check producer[%s] transaction state, the producer commit the message.",
-    (True, message_sys_flag.TRANSACTION_ROLLBACK_TYPE):
+    (True, sys_flags.TRANSACTION_ROLLBACK_TYPE):
         "Check producer[%s] transaction state, the producer rollback the message.",
-    (False, message_sys_flag.TRANSACTION_NOT_TYPE):
+    (False, sys_flags.TRANSACTION_NOT_TYPE):
         "The producer[%s] end transaction in sending message,  and it's pending status.",
-    (False, message_sys_flag.TRANSACTION_ROLLBACK_TYPE):
+    (False, sys_flags.TRANSACTION_ROLLBACK_TYPE):
         "The producer[%s] end transaction in sending message, rollback the message.",
 }
 
@@ -66,9 +65,9 @@ class EndTransactionProcessor:
         if notice is not None:
             log.warning(notice + "RequestHeader: %s Remark: %s", parse_channel_remote_addr(channel), header,
                         request.remark)
-        if outcome == message_sys_flag.TRANSACTION_COMMIT_TYPE:
+        if outcome == sys_flags.TRANSACTION_COMMIT_TYPE:
             return self._in_turn(lambda: self._commit(channel, request, header))
-        if outcome == message_sys_flag.TRANSACTION_ROLLBACK_TYPE:
+        if outcome == sys_flags.TRANSACTION_ROLLBACK_TYPE:
             return self._in_turn(lambda: self._rollback(channel, request, header))
         return None
 
@@ -95,7 +94,7 @@ class EndTransactionProcessor:
             service.delete_prepare_message(half)
             return _answer(response_code.SUCCESS)
         message = _end_message_transaction(half)
-        message.sys_flag = message_sys_flag.reset_transaction_value(message.sys_flag, header.commitOrRollback)
+        message.sys_flag = sys_flags.reset_transaction_value(message.sys_flag, header.commitOrRollback)
         message.queue_offset = header.tranStateTableOffset
         message.prepared_transaction_offset = header.commitLogOffset
         message.store_timestamp = half.store_timestamp

@@ -13,21 +13,15 @@ from rmqha.broker.filter import consumer_filter_manager
 from rmqha.broker.filter.consumer_filter_data import ConsumerFilterData
 from rmqha.broker.filter.expression_message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
 from rmqha.broker.longpolling.pull_request import PullRequest
-from rmqha.common import mix_all, util_all
-from rmqha.common.constant import perm_name
-from rmqha.common.filter import expression_type, filter_api
-from rmqha.common.help import faq_url
+from rmqha.common import mix_all, subscriptions, sys_flags, topics, util_all
 from rmqha.common.message import message_decoder, message_layout
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.offset_bodies import OffsetMovedEvent
-from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.sysflag import pull_sys_flag
-from rmqha.common.topic import topic_validator
-from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.protocol import namespace_util, response_code
+from rmqha.common.protocol.client_bodies import OffsetMovedEvent
+from rmqha.common.protocol.client_headers import PullMessageRequestHeader, PullMessageResponseHeader
+from rmqha.common.subscriptions import MessageModel, SubscriptionData
+from rmqha.common.sys_flags import TopicFilterType
+from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -118,7 +112,7 @@ class PullMessageProcessor:
             if response.code == response_code.SUCCESS:
                 self._transfer(header, result, response, begin_ms)
             elif response.code == response_code.PULL_NOT_FOUND:
-                if broker_allow_suspend and pull_sys_flag.has_suspend_flag(header.sysFlag):
+                if broker_allow_suspend and sys_flags.has_suspend_flag(header.sysFlag):
                     if self._suspend(channel, request, header, message_filter):
                         response = None
                 # Differs: the original answers at once, and may lack messages that were acknowledged before
@@ -138,7 +132,7 @@ class PullMessageProcessor:
                     response = self._process(channel, request, header, True, waited_for_dispatch=True)
                 else:
                     self._offset_moved(header, group_config, result, response, response_header)
-        if broker_allow_suspend and pull_sys_flag.has_commit_offset_flag(header.sysFlag):
+        if broker_allow_suspend and sys_flags.has_commit_offset_flag(header.sysFlag):
             self._commit_offset(channel, header)
         return response
 
@@ -150,7 +144,7 @@ class PullMessageProcessor:
     def _check_group(self, header: PullMessageRequestHeader,
                      response: RemotingCommand) -> SubscriptionGroupConfig | None:
         controller = self.broker_controller
-        if not perm_name.is_readable(controller.broker_config.brokerPermission):
+        if not sys_flags.is_readable(controller.broker_config.brokerPermission):
             response.code = response_code.NO_PERMISSION
             response.remark = f"the broker[{controller.broker_config.brokerIP1}] pulling message is forbidden"
             return None
@@ -159,7 +153,7 @@ class PullMessageProcessor:
         if config is None:
             response.code = response_code.SUBSCRIPTION_GROUP_NOT_EXIST
             response.remark = (f"subscription group [{group}] does not exist, "
-                               + faq_url.suggest_todo(faq_url.SUBSCRIPTION_GROUP_NOT_EXIST))
+                               + namespace_util.suggest_todo(namespace_util.SUBSCRIPTION_GROUP_NOT_EXIST))
             return None
         if not config.consumeEnable:
             response.code = response_code.NO_PERMISSION
@@ -174,9 +168,9 @@ class PullMessageProcessor:
             log.error("the topic %s not exist, consumer: %s", topic, parse_channel_remote_addr(channel))
             response.code = response_code.TOPIC_NOT_EXIST
             response.remark = (f"topic[{topic}] not exist, apply first please! "
-                               + faq_url.suggest_todo(faq_url.APPLY_TOPIC_URL))
+                               + namespace_util.suggest_todo(namespace_util.APPLY_TOPIC_URL))
             return False
-        if not perm_name.is_readable(config.perm):
+        if not sys_flags.is_readable(config.perm):
             response.code = response_code.NO_PERMISSION
             response.remark = f"the topic[{topic}] pulling message is forbidden"
             return False
@@ -191,7 +185,7 @@ class PullMessageProcessor:
     def _message_filter(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
                         response: RemotingCommand) -> ExpressionMessageFilter | None:
         """What the group wants; None: `response` says what is wrong with it."""
-        if pull_sys_flag.has_subscription_flag(header.sysFlag):
+        if sys_flags.has_subscription_flag(header.sysFlag):
             found = self._build_subscription(header, response)
         else:
             found = self._find_subscription(header, group_config, response)
@@ -199,7 +193,7 @@ class PullMessageProcessor:
             return None
         subscription, filter_data = found
         config = self.broker_controller.broker_config
-        if not config.enablePropertyFilter and not expression_type.is_tag_type(subscription.expressionType):
+        if not config.enablePropertyFilter and not subscriptions.is_tag_type(subscription.expressionType):
             response.code = response_code.SYSTEM_ERROR
             response.remark = ("The broker does not support consumer to filter message by "
                                f"{subscription.expressionType}")
@@ -209,8 +203,8 @@ class PullMessageProcessor:
 
     def _build_subscription(self, header: PullMessageRequestHeader, response: RemotingCommand) -> _Subscription | None:
         try:
-            subscription = filter_api.build(header.topic, header.subscription, header.expressionType)
-            if expression_type.is_tag_type(subscription.expressionType):
+            subscription = subscriptions.build(header.topic, header.subscription, header.expressionType)
+            if subscriptions.is_tag_type(subscription.expressionType):
                 return subscription, None
             filter_data = consumer_filter_manager.build(header.topic, header.consumerGroup, header.subscription,
                                                         header.expressionType, header.subVersion)
@@ -234,7 +228,7 @@ class PullMessageProcessor:
             log.warning("the consumer's group info not exist, group: %s", group)
             response.code = response_code.SUBSCRIPTION_NOT_EXIST
             response.remark = ("the consumer's group info not exist"
-                               + faq_url.suggest_todo(faq_url.SAME_GROUP_DIFFERENT_TOPIC))
+                               + namespace_util.suggest_todo(namespace_util.SAME_GROUP_DIFFERENT_TOPIC))
             return None
         if not group_config.consumeBroadcastEnable and info.message_model is MessageModel.BROADCASTING:
             response.code = response_code.NO_PERMISSION
@@ -245,14 +239,14 @@ class PullMessageProcessor:
             log.warning("the consumer's subscription not exist, group: %s, topic:%s", group, header.topic)
             response.code = response_code.SUBSCRIPTION_NOT_EXIST
             response.remark = ("the consumer's subscription not exist"
-                               + faq_url.suggest_todo(faq_url.SAME_GROUP_DIFFERENT_TOPIC))
+                               + namespace_util.suggest_todo(namespace_util.SAME_GROUP_DIFFERENT_TOPIC))
             return None
         if subscription.subVersion < header.subVersion:
             log.warning("The broker's subscription is not latest, group: %s %s", group, subscription.subString)
             response.code = response_code.SUBSCRIPTION_NOT_LATEST
             response.remark = "the consumer's subscription not latest"
             return None
-        if expression_type.is_tag_type(subscription.expressionType):
+        if subscriptions.is_tag_type(subscription.expressionType):
             return subscription, None
         filter_data = self._find_filter_data(header, response)
         return (subscription, filter_data) if filter_data is not None else None
@@ -342,7 +336,7 @@ class PullMessageProcessor:
 
     def _generate_offset_moved_event(self, event: OffsetMovedEvent) -> None:
         message = MessageExtBrokerInner()
-        message.topic = topic_validator.RMQ_SYS_OFFSET_MOVED_EVENT
+        message.topic = topics.RMQ_SYS_OFFSET_MOVED_EVENT
         message.tags = event.consumerGroup
         message.delay_time_level = 0
         message.keys = event.consumerGroup
@@ -370,7 +364,7 @@ def _may_continue(header: PullMessageRequestHeader, result: GetMessageResult) ->
     after 10 s and a rebalance: 20 to 33 s until a new group's first message, where the beginning of a topic is deleted.
     A pull that does not want to be held is answered as there: its user may have to know that messages are gone.
     """
-    return (result.status is GetMessageStatus.OFFSET_TOO_SMALL and pull_sys_flag.has_suspend_flag(header.sysFlag)
+    return (result.status is GetMessageStatus.OFFSET_TOO_SMALL and sys_flags.has_suspend_flag(header.sysFlag)
             and 0 <= header.queueOffset < result.next_begin_offset)
 
 

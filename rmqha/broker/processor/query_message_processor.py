@@ -2,9 +2,9 @@
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
-from rmqha.common.java_compat import string_of
+from rmqha.common.java import string_of
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.query_headers import (
+from rmqha.common.protocol.client_headers import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,

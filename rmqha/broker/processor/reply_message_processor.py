@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.abstract_send_message_processor import AbstractSendMessageProcessor, random_queue_id
 from rmqha.broker.processor.send.send_answers import first_fields
-from rmqha.common import util_all
-from rmqha.common.completable import Completable
+from rmqha.common import sys_flags, util_all
+from rmqha.common.futures import Completable
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.send_headers import ReplyMessageRequestHeader, SendMessageRequestHeader
-from rmqha.common.sysflag import message_sys_flag
+from rmqha.common.protocol.client_headers import ReplyMessageRequestHeader, SendMessageRequestHeader
 from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqBroker")
 
 PUSH_TIMEOUT_MS = 10_000
-_COMPRESSION = message_sys_flag.COMPRESSED_FLAG | message_sys_flag.COMPRESSION_TYPE_COMPARATOR
+_COMPRESSION = sys_flags.COMPRESSED_FLAG | sys_flags.COMPRESSION_TYPE_COMPARATOR
 _STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT, PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
            PutMessageStatus.SLAVE_NOT_AVAILABLE)
 

@@ -13,18 +13,14 @@ from rmqha.broker.processor.abstract_send_message_processor import (
 )
 from rmqha.broker.processor.send.send_admission import READ_WRITE
 from rmqha.broker.processor.send.send_answers import SENT, SENT_CODES, first_fields, tell_place
-from rmqha.common import mix_all, util_all
-from rmqha.common.constant import perm_name
-from rmqha.common.help import faq_url
+from rmqha.common import mix_all, sys_flags, topics, util_all
+from rmqha.common.java import Version
 from rmqha.common.message import message_const, message_decoder
-from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
-from rmqha.common.mq_version import Version
-from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.send_headers import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
-from rmqha.common.sysflag import message_sys_flag, topic_sys_flag
-from rmqha.common.topic import topic_validator
-from rmqha.common.topic_config import TopicConfig
-from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.common.message.message import MessageExt, MessageExtBatch
+from rmqha.common.protocol import namespace_util, request_code, response_code
+from rmqha.common.protocol.client_headers import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
+from rmqha.common.sys_flags import TopicFilterType
+from rmqha.common.topics import TopicConfig
 from rmqha.remoting.common.remoting_helper import exception_simple_desc
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config import store_path_config_helper
@@ -79,18 +75,18 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         group_config = controller.subscription_group_manager.find_subscription_group_config(header.group)
         if group_config is None:
             return _answer(response_code.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group not exist, "
-                           f"{header.group} {faq_url.suggest_todo(faq_url.SUBSCRIPTION_GROUP_NOT_EXIST)}")
-        if not perm_name.is_writeable(controller.broker_config.brokerPermission):
+                           f"{header.group} {namespace_util.suggest_todo(namespace_util.SUBSCRIPTION_GROUP_NOT_EXIST)}")
+        if not sys_flags.is_writeable(controller.broker_config.brokerPermission):
             return _answer(response_code.NO_PERMISSION,
                            f"the broker[{controller.broker_config.brokerIP1}] sending message is forbidden")
         if group_config.retryQueueNums <= 0:
             return _answer(response_code.SUCCESS, None)
         topic = mix_all.get_retry_topic(header.group)
-        sys_flag = topic_sys_flag.build_sys_flag(False, True) if header.unitMode else 0
+        sys_flag = sys_flags.build_topic_sys_flag(False, True) if header.unitMode else 0
         topic_config = self._retry_topic(topic, group_config.retryQueueNums, sys_flag)
         if topic_config is None:
             return _answer(response_code.SYSTEM_ERROR, f"topic[{topic}] not exist")
-        if not perm_name.is_writeable(topic_config.perm):
+        if not sys_flags.is_writeable(topic_config.perm):
             return _answer(response_code.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
         message = controller.message_store.look_message_by_offset(header.offset)
         if message is None:
@@ -123,7 +119,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
 
     def _retry_topic(self, topic: str, queue_nums: int, sys_flag: int) -> TopicConfig | None:
         # Differs: a group whose name is no legal topic name gets no topic; its name would become a folder's
-        if topic not in self._topics and topic_validator.check_topic(topic) is not None:
+        if topic not in self._topics and topics.check_topic(topic) is not None:
             return None
         return self.broker_controller.topic_config_manager.create_topic_in_send_message_back_method(
             topic, queue_nums, READ_WRITE, sys_flag)
@@ -135,7 +131,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         append = result.append_message_result
         if result.put_message_status is not PutMessageStatus.PUT_OK or append is None:
             return _answer(response_code.SYSTEM_ERROR, result.put_message_status.name)
-        if inner.topic == topic_validator.RMQ_SYS_SCHEDULE_TOPIC:
+        if inner.topic == topics.RMQ_SYS_SCHEDULE_TOPIC:
             wrote_bytes = append.wrote_bytes
             self._stats.inc_topic_put_nums(inner.topic)
             self._stats.inc_topic_put_size(inner.topic, wrote_bytes)
@@ -200,7 +196,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         if group_config is None:
             response.code = response_code.SUBSCRIPTION_GROUP_NOT_EXIST
             response.remark = (f"subscription group not exist, {group} "
-                               + faq_url.suggest_todo(faq_url.SUBSCRIPTION_GROUP_NOT_EXIST))
+                               + namespace_util.suggest_todo(namespace_util.SUBSCRIPTION_GROUP_NOT_EXIST))
             return False
         max_times = group_config.retryMaxTimes
         if request.version >= _V3_4_9 and header.maxReconsumeTimes is not None:
@@ -230,7 +226,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
               header: SendMessageRequestHeader, topic_config: TopicConfig) -> None:
         sys_flag = header.sysFlag
         if topic_config.topicFilterType is TopicFilterType.MULTI_TAG:
-            sys_flag |= message_sys_flag.MULTI_TAGS_FLAG
+            sys_flag |= sys_flags.MULTI_TAGS_FLAG
         message.sys_flag = sys_flag
         message.body = request.body or b""
         message.flag = header.flag
@@ -253,7 +249,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
             return response
         response.code = code
         stats, topic = self._stats, message.topic
-        if topic == topic_validator.RMQ_SYS_SCHEDULE_TOPIC:
+        if topic == topics.RMQ_SYS_SCHEDULE_TOPIC:
             stats.inc_queue_put_nums(topic, message.queue_id, append.msg_num, 1)
             stats.inc_queue_put_size(topic, message.queue_id, append.wrote_bytes)
         stats.inc_topic_put_nums(topic, append.msg_num, 1)
@@ -268,7 +264,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
             response.remark = mix_all.TOO_FEW_IN_SYNC
         elif status is PutMessageStatus.TOPIC_NOT_EXIST:
             response.code = response_code.TOPIC_NOT_EXIST
-            response.remark = "the topic was deleted" + faq_url.suggest_todo(faq_url.APPLY_TOPIC_URL)
+            response.remark = "the topic was deleted" + namespace_util.suggest_todo(namespace_util.APPLY_TOPIC_URL)
         elif status is PutMessageStatus.CREATE_MAPEDFILE_FAILED:
             response.remark = "create mapped file failed, server is busy or broken."
         elif status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):

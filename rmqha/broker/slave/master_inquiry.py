@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.log_checksums import LogChecksums
+from rmqha.common.protocol.log_checksums import LogChecksums
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.store.ha.ha_client import parse_address

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import mix_all
-from rmqha.common.change_log import entries_of
 from rmqha.common.config_manager import ConfigManager
-from rmqha.common.data_version import DataVersion
-from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.common.data_version import DataVersion, entries_of
+from rmqha.common.protocol.table_bodies import SubscriptionGroupWrapper
+from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson_writer import WrittenEntries
 from rmqha.remoting.protocol.kept_entries import KeptEntries

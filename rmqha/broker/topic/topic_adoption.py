@@ -3,7 +3,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.topics import TopicConfig
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

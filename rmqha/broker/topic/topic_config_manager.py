@@ -7,16 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
-from rmqha.common import mix_all
-from rmqha.common.change_log import entries_of
+from rmqha.common import mix_all, sys_flags, topics
 from rmqha.common.config_manager import ConfigManager
-from rmqha.common.constant import perm_name
-from rmqha.common.data_version import DataVersion
-from rmqha.common.protocol.body.list_bodies import KVTable
-from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
-from rmqha.common.topic import topic_validator
-from rmqha.common.topic.topic_validator import TopicValidator
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.data_version import DataVersion, entries_of
+from rmqha.common.protocol.table_bodies import KVTable, TopicConfigSerializeWrapper
+from rmqha.common.topics import TopicConfig, TopicValidator
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson_writer import WrittenEntries
 from rmqha.remoting.protocol.kept_entries import KeptEntries
@@ -31,7 +26,7 @@ MAX_TOPICS = 100_000
 MAX_AUTO_CREATED_TOPICS = 20_000  # more are made by `mqadmin updateTopic` only
 MAX_QUEUE_NUMS = 1 << 16  # of a topic, on one broker
 SCHEDULE_TOPIC_QUEUE_NUM = 18
-_READ_WRITE = perm_name.PERM_READ | perm_name.PERM_WRITE
+_READ_WRITE = sys_flags.PERM_READ | sys_flags.PERM_WRITE
 
 
 @dataclass(slots=True)
@@ -61,17 +56,17 @@ class TopicConfigManager(ConfigManager):
 
     def _add_system_topics(self) -> None:
         config = self._broker_controller.broker_config
-        self._add_system_topic(topic_validator.RMQ_SYS_SELF_TEST_TOPIC, 1)
+        self._add_system_topic(topics.RMQ_SYS_SELF_TEST_TOPIC, 1)
         if config.autoCreateTopicEnable:
-            self._add_system_topic(topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC, config.defaultTopicQueueNums,
-                                   perm_name.PERM_INHERIT | _READ_WRITE)
-        self._add_system_topic(topic_validator.RMQ_SYS_BENCHMARK_TOPIC, 1024)
+            self._add_system_topic(topics.AUTO_CREATE_TOPIC_KEY_TOPIC, config.defaultTopicQueueNums,
+                                   sys_flags.PERM_INHERIT | _READ_WRITE)
+        self._add_system_topic(topics.RMQ_SYS_BENCHMARK_TOPIC, 1024)
         self._add_system_topic(config.brokerClusterName, 16,
-                               perm_name.PERM_INHERIT | (_READ_WRITE if config.clusterTopicEnable else 0))
+                               sys_flags.PERM_INHERIT | (_READ_WRITE if config.clusterTopicEnable else 0))
         self._add_system_topic(config.brokerName, 1,
-                               perm_name.PERM_INHERIT | (_READ_WRITE if config.brokerTopicEnable else 0))
-        self._add_system_topic(topic_validator.RMQ_SYS_OFFSET_MOVED_EVENT, 1)
-        self._add_system_topic(topic_validator.RMQ_SYS_SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUE_NUM)
+                               sys_flags.PERM_INHERIT | (_READ_WRITE if config.brokerTopicEnable else 0))
+        self._add_system_topic(topics.RMQ_SYS_OFFSET_MOVED_EVENT, 1)
+        self._add_system_topic(topics.RMQ_SYS_SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUE_NUM)
         if config.traceTopicEnable:
             self._add_system_topic(config.msgTraceTopicName, 1)
         self._add_system_topic(mix_all.get_reply_topic(config.brokerClusterName), 1)
@@ -112,7 +107,7 @@ class TopicConfigManager(ConfigManager):
                                             perm: int) -> TopicConfig | None:
         """The topic of half messages that were given up."""
         return self.create_topic_in_send_message_back_method(
-            topic_validator.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC, client_default_topic_queue_nums, perm, 0)
+            topics.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC, client_default_topic_queue_nums, perm, 0)
 
     def update_topic_config(self, topic_config: TopicConfig) -> None:
         """Create or replace a topic."""
@@ -244,16 +239,16 @@ class TopicConfigManager(ConfigManager):
             log.warning("Create new topic failed, because the default topic[%s] not exist. producer:[%s]",
                         default_topic, remote_address)
             return None
-        if (default_topic == topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC
+        if (default_topic == topics.AUTO_CREATE_TOPIC_KEY_TOPIC
                 and not self._broker_controller.broker_config.autoCreateTopicEnable):
             default.perm = _READ_WRITE
             self.changes.note([default_topic])
-        if not perm_name.is_inherited(default.perm):
+        if not sys_flags.is_inherited(default.perm):
             log.warning("Create new topic failed, because the default topic[%s] has no perm [%s] producer:[%s]",
                         default_topic, default.perm, remote_address)
             return None
         queues = max(0, min(queue_nums, default.writeQueueNums))
-        return TopicConfig(topic, queues, queues, default.perm & ~perm_name.PERM_INHERIT, default.topicFilterType,
+        return TopicConfig(topic, queues, queues, default.perm & ~sys_flags.PERM_INHERIT, default.topicFilterType,
                            sys_flag)
 
 
@@ -266,7 +261,7 @@ class LmqTopicConfigManager(TopicConfigManager):
     def select_topic_config(self, topic: str) -> TopicConfig | None:
         """The topic, or None."""
         if mix_all.is_lmq(topic):
-            return TopicConfig(topic, 1, 1, perm_name.PERM_READ | perm_name.PERM_WRITE)
+            return TopicConfig(topic, 1, 1, sys_flags.PERM_READ | sys_flags.PERM_WRITE)
         return super().select_topic_config(topic)
 
     def update_topic_config(self, topic_config: TopicConfig) -> None:

@@ -14,7 +14,7 @@ from rmqha.store.config.message_store_config import BrokerRole
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
-    from rmqha.common.topic_config import TopicConfig
+    from rmqha.common.topics import TopicConfig
 
 log = logging.getLogger("RocketmqBroker")
 

@@ -3,9 +3,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from rmqha.common.message import message_const
-from rmqha.common.message.message import parse_int
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.protocol.header.transaction_headers import CheckTransactionStateRequestHeader
+from rmqha.common.message.message import MessageExt, parse_int
+from rmqha.common.protocol.client_headers import CheckTransactionStateRequestHeader
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -2,9 +2,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqha.common.completable import Completable
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
+from rmqha.common.futures import Completable
+from rmqha.common.message.message import MessageExt
+from rmqha.common.protocol.client_headers import EndTransactionRequestHeader
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.put_message_result import PutMessageResult
 

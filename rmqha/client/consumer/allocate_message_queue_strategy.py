@@ -2,8 +2,8 @@
 import logging
 from typing import Protocol
 
-from rmqha.common.consistenthash.consistent_hash_router import ConsistentHashRouter, HashFunction, md5_hash
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.consistent_hash_router import ConsistentHashRouter, HashFunction, md5_hash
+from rmqha.common.message.message import MessageQueue
 
 
 class AllocateMessageQueueStrategy:

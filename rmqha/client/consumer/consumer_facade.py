@@ -5,7 +5,7 @@ from rmqha.client.consumer.allocate_message_queue_strategy import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,
 )
-from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
+from rmqha.common.subscriptions import MessageModel
 
 
 class ConsumerFacade(Lifecycle, ClientConfig):

@@ -9,8 +9,7 @@ from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
 from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLitePullConsumerImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.settings import PullConsumerSettings, apply_settings
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageExt, MessageQueue
 
 if TYPE_CHECKING:
     from rmqha.client.impl.mq_admin_impl import MQAdminImpl

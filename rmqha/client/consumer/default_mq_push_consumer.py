@@ -13,8 +13,7 @@ from rmqha.client.hook.filter_message_hook import FilterMessageHook
 from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.settings import PushConsumerSettings, apply_settings
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageExt, MessageQueue
 
 if TYPE_CHECKING:
     from rmqha.remoting.rpc_hook import RPCHook

@@ -1,5 +1,5 @@
 """The interfaces of those who want to know which queues are theirs, and which a topic has."""
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 
 
 class MessageQueueListener:

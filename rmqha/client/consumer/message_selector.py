@@ -1,7 +1,7 @@
 """What a consumer wants of a topic."""
 from dataclasses import dataclass
 
-from rmqha.common.filter import expression_type
+from rmqha.common import subscriptions
 
 
 @dataclass(frozen=True)
@@ -12,12 +12,12 @@ class MessageSelector:
     """
 
     expression: str | None
-    type: str = expression_type.TAG
+    type: str = subscriptions.TAG
 
     @staticmethod
     def by_sql(sql: str) -> "MessageSelector":
         """Messages that an SQL92 condition matches, "a > 5 AND region = 'north'"."""
-        return MessageSelector(sql, expression_type.SQL92)
+        return MessageSelector(sql, subscriptions.SQL92)
 
     @staticmethod
     def by_tag(tag: str | None) -> "MessageSelector":

@@ -12,10 +12,9 @@ from types import TracebackType
 from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.message_queue_listener import MessageQueueListener
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.subscriptions import MessageModel
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, ScheduledService
 
 log = logging.getLogger("RocketmqClient")
 

@@ -2,8 +2,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.pull_status import PullStatus as PullStatus
+from rmqha.common.message.message import MessageExt
+from rmqha.common.subscriptions import PullStatus as PullStatus
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher, star
 from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
 from rmqha.client.trace.trace_hooks import ConsumeMessageTraceHookImpl
 from rmqha.common import util_all
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.subscriptions import ConsumeFromWhere
 
 if TYPE_CHECKING:
     from rmqha.remoting.rpc_hook import RPCHook

@@ -2,8 +2,7 @@
 from dataclasses import dataclass
 
 from rmqha.client.impl.communication_mode import CommunicationMode
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import Message, MessageQueue
 
 
 @dataclass

@@ -3,8 +3,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqha.client.client_config import AccessChannel
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageExt, MessageQueue
 
 
 @dataclass

@@ -1,8 +1,7 @@
 """The interface of hooks that filter what was pulled."""
 from dataclasses import dataclass
 
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageExt, MessageQueue
 
 
 @dataclass

@@ -4,9 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqha.client.impl.communication_mode import CommunicationMode
 from rmqha.client.producer.send_result import SendResult
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.message.message_type import MessageType
+from rmqha.common.message.message import Message, MessageQueue, MessageType
 
 if TYPE_CHECKING:
     from rmqha.client.impl.producer.default_mq_producer_impl import DefaultMQProducerImpl

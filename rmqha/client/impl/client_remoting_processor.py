@@ -5,24 +5,20 @@
 import logging
 from typing import TYPE_CHECKING
 
-from rmqha.common import util_all
-from rmqha.common.compression import compressor_factory
+from rmqha.common import compression, sys_flags, util_all
 from rmqha.common.message import message_const, message_decoder
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.offset_bodies import GetConsumerStatusBody, ResetOffsetBody
-from rmqha.common.protocol.header.consumer_admin_headers import (
+from rmqha.common.protocol.admin_headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
     ResetOffsetRequestHeader,
 )
-from rmqha.common.protocol.header.consumer_headers import NotifyConsumerIdsChangedRequestHeader
-from rmqha.common.protocol.header.send_headers import ReplyMessageRequestHeader
-from rmqha.common.protocol.header.transaction_headers import CheckTransactionStateRequestHeader
-from rmqha.common.sysflag import message_sys_flag
-from rmqha.common.thread_pool import NamedThreadPool
-from rmqha.common.thread_stacks import thread_stacks
+from rmqha.common.protocol.client_bodies import GetConsumerStatusBody, ResetOffsetBody
+from rmqha.common.protocol.client_headers import CheckTransactionStateRequestHeader, ReplyMessageRequestHeader
+from rmqha.common.threads import NamedThreadPool, thread_stacks
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -147,8 +143,8 @@ class ClientRemotingProcessor:
 
 def _reply_message(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt:
     msg = MessageExt(header.topic, body)
-    if header.sysFlag & message_sys_flag.COMPRESSED_FLAG:
-        compressor = compressor_factory.get_compressor(message_sys_flag.get_compression_type(header.sysFlag))
+    if header.sysFlag & sys_flags.COMPRESSED_FLAG:
+        compressor = compression.get_compressor(sys_flags.get_compression_type(header.sysFlag))
         msg.body = compressor.decompress(body)
     msg.queue_id = header.queueId
     msg.flag = header.flag

@@ -11,14 +11,13 @@ from rmqha.client.impl.factory.topic_route import (
 )
 from rmqha.client.query_result import QueryResult
 from rmqha.common import mix_all
-from rmqha.common.compression.body_budget import MOST_IN_ALL, BodyBudget
-from rmqha.common.help import faq_url
-from rmqha.common.message import message_client_id_setter, message_const, message_decoder
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol import response_code
-from rmqha.common.protocol.header.query_headers import QueryMessageRequestHeader, QueryMessageResponseHeader
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.compression import MOST_IN_ALL, BodyBudget
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message import message_decoder as message_client_id_setter
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.protocol import namespace_util, response_code
+from rmqha.common.protocol.client_headers import QueryMessageRequestHeader, QueryMessageResponseHeader
+from rmqha.common.topics import TopicConfig
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class MQAdminImpl:
                     f"Can not find Message Queue for this topic, {topic} Namesrv return empty")
         except (MQClientException, RemotingException) as error:
             raise MQClientException(f"Can not find Message Queue for this topic, {topic}"
-                                    + faq_url.suggest_todo(faq_url.MQLIST_NOT_EXIST)) from error
+                                    + namespace_util.suggest_todo(namespace_util.MQLIST_NOT_EXIST)) from error
         return queues
 
     def search_offset(self, mq: MessageQueue, timestamp: int) -> int:

@@ -9,83 +9,81 @@ from typing import TypeVar
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.client_remoting import ClientRemoting
-from rmqha.common import java_properties, mix_all, util_all
-from rmqha.common.admin.stats_tables import ConsumeStats, TopicStatsTable
+from rmqha.common import java, mix_all, util_all
 from rmqha.common.data_version import DataVersion
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.plain_access_config import PlainAccessConfig
-from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body import log_checksums
-from rmqha.common.protocol.body.client_bodies import ConsumerConnection, ProducerConnection, ProducerTableInfo
-from rmqha.common.protocol.body.cluster_info import ClusterAclVersionInfo, ClusterInfo
-from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.body.list_bodies import GroupList, KVTable, TopicList
-from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
-from rmqha.common.protocol.body.offset_bodies import (
-    GetConsumerStatusBody,
-    QueryConsumeTimeSpanBody,
-    QueueTimeSpan,
-    ResetOffsetBody,
-)
-from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
-from rmqha.common.protocol.body.serialize_wrappers import (
-    ConsumerOffsetSerializeWrapper,
-    SubscriptionGroupWrapper,
-    TopicConfigSerializeWrapper,
-)
-from rmqha.common.protocol.body.stats_bodies import BrokerStatsData, ConsumeStatsList
-from rmqha.common.protocol.command_custom_header import CommandCustomHeader
-from rmqha.common.protocol.header.acl_headers import (
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.protocol import log_checksums, request_code, response_code
+from rmqha.common.protocol.admin_headers import (
+    CloneGroupOffsetRequestHeader,
+    ConsumeMessageDirectlyResultRequestHeader,
     CreateAccessConfigRequestHeader,
-    DeleteAccessConfigRequestHeader,
-    GetBrokerAclConfigResponseHeader,
-    UpdateGlobalWhiteAddrsConfigRequestHeader,
-)
-from rmqha.common.protocol.header.admin_headers import (
     CreateTopicRequestHeader,
+    DeleteAccessConfigRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
     GetAllProducerInfoRequestHeader,
+    GetBrokerAclConfigResponseHeader,
     GetConsumerConnectionListRequestHeader,
-    GetProducerConnectionListRequestHeader,
-    GetTopicsByClusterRequestHeader,
-    GetTopicStatsInfoRequestHeader,
-    ViewBrokerStatsDataRequestHeader,
-)
-from rmqha.common.protocol.header.consumer_admin_headers import (
-    CloneGroupOffsetRequestHeader,
-    ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    GetTopicStatsInfoRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
     ResetOffsetRequestHeader,
+    UpdateGlobalWhiteAddrsConfigRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
 )
-from rmqha.common.protocol.header.namesrv.kv_config_headers import (
+from rmqha.common.protocol.client_bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    GetConsumerStatusBody,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    ProducerConnection,
+    ProducerTableInfo,
+    QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+    ResetOffsetBody,
+    UnlockBatchRequestBody,
+)
+from rmqha.common.protocol.client_headers import QueryConsumeQueueRequestHeader, ResumeCheckHalfMessageRequestHeader
+from rmqha.common.protocol.cluster_bodies import ClusterAclVersionInfo, ClusterInfo
+from rmqha.common.protocol.command_custom_header import CommandCustomHeader
+from rmqha.common.protocol.controller_headers import (
+    GetCommitLogChecksumsRequestHeader,
+    GetCommitLogChecksumsResponseHeader,
+)
+from rmqha.common.protocol.namesrv_headers import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
     DeleteKVConfigRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
     GetKVConfigRequestHeader,
     GetKVConfigResponseHeader,
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
-)
-from rmqha.common.protocol.header.namesrv.registration_headers import (
-    AddWritePermOfBrokerRequestHeader,
-    AddWritePermOfBrokerResponseHeader,
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from rmqha.common.protocol.header.namesrv.topic_headers import DeleteTopicFromNamesrvRequestHeader
-from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
-from rmqha.common.protocol.header.replication_headers import (
-    GetCommitLogChecksumsRequestHeader,
-    GetCommitLogChecksumsResponseHeader,
+from rmqha.common.protocol.table_bodies import (
+    BrokerStatsData,
+    ConsumerOffsetSerializeWrapper,
+    ConsumeStats,
+    ConsumeStatsList,
+    GroupList,
+    KVTable,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicStatsTable,
 )
-from rmqha.common.protocol.header.transaction_headers import ResumeCheckHalfMessageRequestHeader
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.topics import PlainAccessConfig, SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.language_code import LanguageCode
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -179,7 +177,7 @@ class MQClientAPIAdmin:
     def get_broker_config(self, addr: str, timeout_ms: float) -> dict[str, str]:
         """All settings."""
         response = self._ask(addr, request_code.GET_BROKER_CONFIG, None, timeout_ms)
-        return java_properties.loads(bytes(response.body or b"").decode("utf-8"))
+        return java.loads(bytes(response.body or b"").decode("utf-8"))
 
     def update_broker_config(self, addr: str, properties: dict[str, str], timeout_ms: float) -> None:
         """Change settings while the broker runs."""
@@ -477,7 +475,7 @@ class MQClientAPIAdmin:
     def get_name_server_config(self, addr: str, timeout_ms: float) -> dict[str, str]:
         """All settings of one name server."""
         response = self._ask(addr, request_code.GET_NAMESRV_CONFIG, None, timeout_ms)
-        return java_properties.loads(bytes(response.body or b"").decode("utf-8"))
+        return java.loads(bytes(response.body or b"").decode("utf-8"))
 
     def update_name_server_config(self, addr: str, properties: dict[str, str], timeout_ms: float) -> None:
         """Change settings of one name server."""

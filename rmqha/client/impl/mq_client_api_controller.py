@@ -7,17 +7,17 @@ from typing import Any
 
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.client_remoting import ClientRemoting
-from rmqha.common import java_properties, mix_all
+from rmqha.common import java, mix_all
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.controller_bodies import (
+from rmqha.common.protocol.cluster_bodies import (
     BrokerMemberGroup,
     BrokerReplicasInfo,
     ElectMasterResponseBody,
+    EpochEntryCache,
     SyncStateSet,
 )
-from rmqha.common.protocol.body.replication_bodies import EpochEntryCache
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
-from rmqha.common.protocol.header.controller_headers import (
+from rmqha.common.protocol.controller_headers import (
     CleanControllerBrokerDataRequestHeader,
     ElectMasterRequestHeader,
     ElectMasterResponseHeader,
@@ -88,7 +88,7 @@ class MQClientAPIController:
     def get_controller_config(self, controller_addr: str, timeout_ms: float) -> dict[str, str]:
         """All settings of one controller."""
         response = self._ask_controller(controller_addr, request_code.GET_CONTROLLER_CONFIG, None, timeout_ms)
-        return java_properties.loads(bytes(response.body or b"").decode("utf-8"))
+        return java.loads(bytes(response.body or b"").decode("utf-8"))
 
     def update_controller_config(self, controller_addr: str, properties: dict[str, str], timeout_ms: float) -> None:
         """Change settings of one controller."""

@@ -16,15 +16,13 @@ from rmqha.client.impl.mq_client_api_admin import MQClientAPIAdmin
 from rmqha.client.impl.mq_client_api_controller import MQClientAPIController
 from rmqha.client.producer.send_result import SendResult, SendStatus
 from rmqha.common import mix_all
-from rmqha.common.config_value import address_hint, is_host_and_port
-from rmqha.common.message import message_client_id_setter, message_const, message_decoder
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_batch import MessageBatch
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.config_keys import address_hint, is_host_and_port
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message import message_decoder as message_client_id_setter
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
+from rmqha.common.message.message_decoder import MessageBatch
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.client_bodies import CheckClientRequestBody
-from rmqha.common.protocol.header.consumer_headers import (
+from rmqha.common.protocol.admin_headers import (
     GetConsumerListByGroupRequestHeader,
     GetConsumerListByGroupResponseBody,
     QueryConsumerOffsetRequestHeader,
@@ -32,28 +30,28 @@ from rmqha.common.protocol.header.consumer_headers import (
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rmqha.common.protocol.header.namesrv.topic_headers import GetRouteInfoRequestHeader
-from rmqha.common.protocol.header.offset_headers import (
+from rmqha.common.protocol.client_bodies import CheckClientRequestBody
+from rmqha.common.protocol.client_headers import (
+    ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     GetMinOffsetRequestHeader,
     GetMinOffsetResponseHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryMessageRequestHeader,
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
-)
-from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rmqha.common.protocol.header.query_headers import QueryMessageRequestHeader, ViewMessageRequestHeader
-from rmqha.common.protocol.header.send_headers import (
-    ConsumerSendMsgBackRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
+    ViewMessageRequestHeader,
 )
-from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.namesrv_headers import GetRouteInfoRequestHeader
+from rmqha.common.protocol.topic_route_data import TopicRouteData
+from rmqha.common.subscriptions import HeartbeatData, SubscriptionData
 from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -3,7 +3,7 @@ from bisect import bisect_right
 
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
 from rmqha.client.latency.latency_fault_tolerance_impl import LatencyFaultToleranceImpl
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 
 ISOLATION_LATENCY_MS = 30_000
 

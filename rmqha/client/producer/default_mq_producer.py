@@ -18,14 +18,12 @@ from rmqha.client.settings import ProducerSettings, apply_settings
 from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
 from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
 from rmqha.client.trace.trace_hooks import EndTransactionTraceHookImpl, SendMessageTraceHookImpl
-from rmqha.common.compression.compression_type import CompressionType
-from rmqha.common.message import message_client_id_setter
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_batch import MessageBatch
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common import topics
+from rmqha.common.message import message_decoder
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
+from rmqha.common.message.message_decoder import MessageBatch
 from rmqha.common.protocol import response_code
-from rmqha.common.topic import topic_validator
+from rmqha.common.sys_flags import CompressionType
 
 if TYPE_CHECKING:
     from rmqha.client.impl.mq_admin_impl import MQAdminImpl
@@ -74,7 +72,7 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
         self.namespace = namespace
         self.producer_group = producer_group
         self.retry_response_codes = set(RETRY_RESPONSE_CODES)
-        self.create_topic_key = topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC
+        self.create_topic_key = topics.AUTO_CREATE_TOPIC_KEY_TOPIC
         self.default_topic_queue_nums = 4
         self.send_msg_timeout = 3_000
         self.compress_msg_body_over_howmuch = 4 * 1024
@@ -228,7 +226,7 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
         batch = MessageBatch(messages).take_over()
         batch.is_checked = True
         for msg in batch:
-            message_client_id_setter.set_uniq_id(msg)
+            message_decoder.set_uniq_id(msg)
         try:
             batch.body = batch.encode()
         except (ValueError, struct.error) as error:  # what does not fit the wire

@@ -2,9 +2,8 @@
 import random
 from typing import Any
 
-from rmqha.common.java_compat import string_hash_code
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.java import string_hash_code
+from rmqha.common.message.message import Message, MessageQueue
 
 
 def select_message_queue_by_hash(mqs: list[MessageQueue], msg: Message, arg: Any) -> MessageQueue:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqha.client.common.cause_log import CauseLog
-from rmqha.common.atomics import AtomicBoolean
+from rmqha.common.futures import AtomicBoolean
 from rmqha.common.message import message_const
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 
 
 class RequestCallback:

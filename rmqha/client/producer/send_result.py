@@ -3,7 +3,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 
 
 class SendStatus(Enum):

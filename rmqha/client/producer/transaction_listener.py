@@ -4,8 +4,7 @@ from enum import Enum
 from typing import Any
 
 from rmqha.client.producer.send_result import SendResult
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import Message, MessageExt
 
 
 class LocalTransactionState(Enum):

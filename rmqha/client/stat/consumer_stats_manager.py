@@ -1,10 +1,9 @@
 """How fast consumers pull and consume."""
 import logging
 
-from rmqha.common.protocol.body.consumer_running_info import ConsumeStatus
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.stats.stats_item import StatsSnapshot
-from rmqha.common.stats.stats_item_set import StatsItemSet
+from rmqha.common.protocol.client_bodies import ConsumeStatus
+from rmqha.common.stats import StatsItemSet, StatsSnapshot
+from rmqha.common.threads import ScheduledService
 
 log = logging.getLogger("RocketmqClient")
 

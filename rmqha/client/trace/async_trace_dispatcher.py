@@ -19,10 +19,10 @@ from rmqha.client.trace import trace_constants
 from rmqha.client.trace.trace_context import TraceContext
 from rmqha.client.trace.trace_data_encoder import TraceTransferBean, encoder_from_context_bean
 from rmqha.client.trace.trace_dispatcher import TraceDispatcher, TraceDispatcherType
-from rmqha.common.java_compat import hash_map_order
+from rmqha.common import topics
+from rmqha.common.java import hash_map_order
 from rmqha.common.message.message import Message
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.topic import topic_validator
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class AsyncTraceDispatcher(TraceDispatcher, ServiceThread):
         self.daemon = True
         self.dispatcher_id = uuid.uuid4().hex[:12]
         self.trace_topic_name = trace_topic_name if trace_topic_name and trace_topic_name.strip() \
-            else topic_validator.RMQ_SYS_TRACE_TOPIC
+            else topics.RMQ_SYS_TRACE_TOPIC
         self.access_channel = AccessChannel.LOCAL
         self.discard_count = 0  # events thrown away; guarded by _lock
         self.trace_producer = trace_producer

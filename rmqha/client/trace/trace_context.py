@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from rmqha.client.client_config import AccessChannel
 from rmqha.client.producer.transaction_listener import LocalTransactionState
 from rmqha.common import mix_all, util_all
-from rmqha.common.message import message_client_id_setter
-from rmqha.common.message.message_type import MessageType
+from rmqha.common.message import message_decoder
+from rmqha.common.message.message import MessageType
 
 _local_address = functools.cache(mix_all.get_local_address)
 
@@ -63,7 +63,7 @@ class TraceContext:
     group_name: str | None = ""
     cost_time: int = 0
     is_success: bool = True
-    request_id: str = field(default_factory=message_client_id_setter.create_uniq_id)
+    request_id: str = field(default_factory=message_decoder.create_uniq_id)
     context_code: int = 0
     access_channel: AccessChannel | None = None
     trace_beans: list[TraceBean] = field(default_factory=list)

@@ -17,8 +17,7 @@ from rmqha.client.producer.transaction_listener import LocalTransactionState
 from rmqha.client.trace.trace_constants import CONTENT_SPLITOR, FIELD_SPLITOR
 from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
 from rmqha.common.message import message_const
-from rmqha.common.message.message import parse_int
-from rmqha.common.message.message_type import MessageType
+from rmqha.common.message.message import MessageType, parse_int
 
 _LONG = re.compile(r"[+-]?[0-9]{1,19}\Z").match
 

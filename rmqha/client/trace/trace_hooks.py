@@ -8,7 +8,7 @@ from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher
 from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
 from rmqha.common import mix_all
 from rmqha.common.message import message_const
-from rmqha.common.message.message_type import MessageType
+from rmqha.common.message.message import MessageType
 from rmqha.common.protocol import namespace_util
 
 

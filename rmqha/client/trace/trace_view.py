@@ -2,7 +2,7 @@
 from dataclasses import dataclass
 
 from rmqha.client.trace.trace_data_encoder import decoder_from_trace_data_string
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 
 
 @dataclass

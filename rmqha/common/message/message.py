@@ -1,9 +1,23 @@
-"""The message that a producer sends."""
+"""Messages: as producers send them, as brokers store them, and their queues.
+
+The message that a producer sends.
+
+What kind of message a hook sees.
+
+A message as a broker stored it.
+
+One queue of a topic on one broker.
+"""
+import enum
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from rmqha.common.later import LATER
+from rmqha.common import sys_flags
 from rmqha.common.message import message_const
+from rmqha.common.message.message_layout import Host, host_to_bytes
+from rmqha.common.sys_flags import TopicFilterType
+from rmqha.common.texts import LATER
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}\Z").match
 
@@ -177,3 +191,138 @@ class Message:
     def __repr__(self) -> str:
         return (f"{type(self).__name__}(topic={self.topic!r}, flag={self.flag}, properties={self.properties}, "
                 f"body of {len(self.body)} bytes, transaction_id={self.transaction_id!r})")
+
+
+class MessageType(enum.Enum):
+    """Ordinary, half, committed or delayed. The names are Java's.
+
+    Java: org.apache.rocketmq.common.message.MessageType (4.9.8)
+    """
+
+    Normal_Msg = 0
+    Trans_Msg_Half = 1
+    Trans_msg_Commit = 2
+    Delay_Msg = 3
+
+
+class MessageExt(Message):
+    """A message with what the broker added. Hosts are (address, port); times are ms since the epoch.
+
+    Java: org.apache.rocketmq.common.message.MessageExt (4.9.8)
+    """
+
+    __slots__ = ("broker_name", "queue_id", "store_size", "queue_offset", "sys_flag", "born_timestamp", "born_host",
+                 "store_timestamp", "store_host", "msg_id", "commit_log_offset", "body_crc", "reconsume_times",
+                 "prepared_transaction_offset")
+
+    def __init__(self, topic: str = LATER, body: bytes | memoryview = b"") -> None:
+        self.topic = topic
+        self.flag = 0
+        self.properties: dict[str, str] = {}
+        self.body = body
+        self.transaction_id: str | None = None
+        self.broker_name: str | None = None
+        self.queue_id = 0
+        self.store_size = 0
+        self.queue_offset = 0
+        self.sys_flag = 0
+        self.born_timestamp = 0
+        self.born_host: Host | None = None
+        self.store_timestamp = 0
+        self.store_host: Host | None = None
+        self._init_msg_id()
+        self.commit_log_offset = 0
+        self.body_crc = 0
+        self.reconsume_times = 0
+        self.prepared_transaction_offset = 0
+
+    def _init_msg_id(self) -> None:
+        self.msg_id: str | None = None
+
+    @staticmethod
+    def parse_topic_filter_type(sys_flag: int) -> TopicFilterType:
+        """Whether the record may have several tags."""
+        return (TopicFilterType.MULTI_TAG if sys_flag & sys_flags.MULTI_TAGS_FLAG
+                else TopicFilterType.SINGLE_TAG)
+
+    @property
+    def born_host_bytes(self) -> bytes:
+        """BORNHOST of the record: 8 or 20 bytes."""
+        return host_to_bytes(self.born_host)
+
+    @property
+    def store_host_bytes(self) -> bytes:
+        """STOREHOSTADDRESS of the record: 8 or 20 bytes."""
+        return host_to_bytes(self.store_host)
+
+    @property
+    def born_host_string(self) -> str | None:
+        """The producer's address without port."""
+        return self.born_host[0] if self.born_host else None
+
+    def __repr__(self) -> str:
+        return (f"{type(self).__name__} [brokerName={self.broker_name}, queueId={self.queue_id}, "
+                f"storeSize={self.store_size}, queueOffset={self.queue_offset}, sysFlag={self.sys_flag}, "
+                f"bornTimestamp={self.born_timestamp}, bornHost={self.born_host}, "
+                f"storeTimestamp={self.store_timestamp}, storeHost={self.store_host}, msgId={self.msg_id}, "
+                f"commitLogOffset={self.commit_log_offset}, bodyCRC={self.body_crc}, "
+                f"reconsumeTimes={self.reconsume_times}, "
+                f"preparedTransactionOffset={self.prepared_transaction_offset}, {super().__repr__()}]")
+
+
+class MessageClientExt(MessageExt):
+    """A stored message whose `msg_id` is its producer's unique id, or the offset id when it has none.
+
+    Java: org.apache.rocketmq.common.message.MessageClientExt (4.9.8)
+    """
+
+    __slots__ = ("offset_msg_id",)
+
+    def _init_msg_id(self) -> None:
+        self.offset_msg_id: str | None = None
+
+    @property
+    def msg_id(self) -> str | None:  # type: ignore[override]  # as in Java, a getter takes the attribute's place
+        """UNIQ_KEY, else the offset id."""
+        return self.properties.get(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) or self.offset_msg_id
+
+
+class MessageExtBatch(MessageExt):
+    """A batch request: `body` is the encoded messages, `encoded_buff` the records that the store made of them.
+
+    Java: org.apache.rocketmq.common.message.MessageExtBatch (4.9.8)
+    """
+
+    __slots__ = ("encoded_buff",)
+
+    def __init__(self, topic: str = LATER, body: bytes | memoryview = b"") -> None:
+        super().__init__(topic, body)
+        self.encoded_buff: bytes | bytearray | memoryview | None = None
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class MessageQueue:
+    """Topic, broker and queue number: hashable, ordered in this order. Field names are the JSON's.
+
+    Java: org.apache.rocketmq.common.message.MessageQueue (4.9.8)
+    """
+
+    topic: str = LATER
+    brokerName: str = LATER
+    queueId: int = 0
+
+    def __str__(self) -> str:
+        return f"MessageQueue [topic={self.topic}, brokerName={self.brokerName}, queueId={self.queueId}]"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class MessageQueueForC:
+    """A queue with an offset, the form for clients in C++.
+
+    Java: org.apache.rocketmq.common.message.MessageQueueForC (4.9.8)
+    """
+
+    topic: str = LATER
+    brokerName: str = LATER
+    queueId: int = 0
+    offset: int = 0

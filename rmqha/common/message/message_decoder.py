@@ -4,27 +4,39 @@ Java's positions in a ByteBuffer are explicit here: `decode` takes the position,
 bytes later.
 
 Java: org.apache.rocketmq.common.message.MessageDecoder (4.9.8)
+
+The producer's unique message id (UNIQ_KEY).
+
+Upper-case hex of: IP (4 or 16 bytes), process id (2), a number of the process (4), ms since the month began (4),
+counter (2): 32 or 56 characters.
+
+Java: org.apache.rocketmq.common.message.MessageClientIDSetter (4.9.8)
+
+Several messages sent as one.
 """
-from collections.abc import Iterable
+import ipaddress
+import itertools
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from rmqha.common.compression import compressor_factory
-from rmqha.common.compression.body_budget import MOST_IN_ALL, BodyBudget, MissingBody
-from rmqha.common.compression.compressor_factory import CompressionError, TooLargeError
-from rmqha.common.java_compat import hash_map_order
+import psutil
+
+from rmqha.common import compression, sys_flags
+from rmqha.common.compression import MOST_IN_ALL, BodyBudget, CompressionError, MissingBody, TooLargeError
+from rmqha.common.java import hash_map_order
+from rmqha.common.message import message_const
 from rmqha.common.message import message_layout as layout
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageClientExt, MessageExt
-from rmqha.common.message.message_layout import (  # noqa: F401, the constants are Java's MessageDecoder's)
-    MESSAGE_MAGIC_CODE,
-    QUEUE_OFFSET_POSITION,
-    SYSFLAG_POSITION,
+from rmqha.common.message.message import Message, MessageClientExt, MessageExt
+from rmqha.common.message.message_layout import (
     Buffer,
     Host,
     MessageDecodeError,
 )
-from rmqha.common.sysflag import message_sys_flag
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
@@ -102,7 +114,7 @@ def decode(buffer: Buffer, read_body: bool = True, decompress: bool = True, posi
     message.store_host = layout.bytes_to_host(store_host)
     if body_length and read_body:
         body = bytes(buffer[parts.body_position:parts.body_position + body_length])
-        if decompress and head.sys_flag & message_sys_flag.COMPRESSED_FLAG:
+        if decompress and head.sys_flag & sys_flags.COMPRESSED_FLAG:
             body = _decompress(body, head.sys_flag, position, budget or _alone())
         message.body = body
     start = parts.topic_position
@@ -204,8 +216,8 @@ def encode(message: MessageExt, need_compress: bool = False) -> bytes:
     `need_compress`: the body is not compressed although the bit says so: compress it.
     """
     body = message.body
-    if need_compress and message.sys_flag & message_sys_flag.COMPRESSED_FLAG:
-        compressor = compressor_factory.get_compressor(message_sys_flag.get_compression_type(message.sys_flag))
+    if need_compress and message.sys_flag & sys_flags.COMPRESSED_FLAG:
+        compressor = compression.get_compressor(sys_flags.get_compression_type(message.sys_flag))
         body = compressor.compress(body, COMPRESS_LEVEL)
     properties = message_properties2string(message.properties).encode("utf-8", "replace")
     # Differs: Java pads or overflows when store_size is set and no longer fits; here it is always computed.
@@ -275,3 +287,161 @@ def _from_batch(parts: layout.BatchMessage) -> Message:
     message.body = bytes(parts.body)
     message.properties = string2message_properties(layout.decode_text(parts.properties))
     return message
+
+
+# One counter for the process, as in Java: ids must differ between all its producers. next() on it is atomic.
+_COUNTER = itertools.count()
+
+
+def _local_ip() -> bytes:
+    """The first public address of this host, else its first private IPv4 one, else four bytes of the time."""
+    private = None
+    for addresses in psutil.net_if_addrs().values():
+        for entry in addresses:
+            if entry.family not in (socket.AF_INET, socket.AF_INET6):
+                continue
+            address = ipaddress.ip_address(entry.address)
+            if address.is_loopback or address.is_link_local or address.is_unspecified:
+                continue
+            if not address.is_private:
+                return address.packed
+            if address.version == 4:
+                private = private or address.packed
+    return private or create_fake_ip()
+
+
+def create_fake_ip() -> bytes:
+    """Four bytes of the time, for a host without an address."""
+    return struct.pack(">q", time.time_ns() // 1_000_000)[4:]
+
+
+@lru_cache(maxsize=1)
+def _fixed_part(process_id: int) -> str:
+    return (_local_ip() + struct.pack(">H", process_id & 0xFFFF) + os.urandom(4)).hex().upper()
+
+
+@lru_cache(maxsize=2)
+def _month_start_ms(year: int, month: int) -> int:
+    """Local midnight of the first of the month, in ms since the epoch."""
+    return int(time.mktime((year, month, 1, 0, 0, 0, 0, 0, -1))) * 1000
+
+
+def create_uniq_id() -> str:
+    """A new unique id."""
+    now_ms = time.time_ns() // 1_000_000
+    local = time.localtime(now_ms // 1000)
+    elapsed = max(0, now_ms - _month_start_ms(local.tm_year, local.tm_mon))
+    return f"{_fixed_part(os.getpid())}{elapsed & 0xFFFF_FFFF:08X}{next(_COUNTER) & 0xFFFF:04X}"
+
+
+def set_uniq_id(message: Message) -> None:
+    """Give the message a unique id unless it has one."""
+    if message.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) is None:
+        message.put_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, create_uniq_id())
+
+
+def get_uniq_id(message: Message) -> str | None:
+    """The message's unique id, or None."""
+    return message.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+
+
+def _parts(msg_id: str) -> tuple[bytes, int, int]:
+    data = bytes.fromhex(msg_id)
+    if len(data) not in (16, 28):
+        raise ValueError(f"a unique id has 32 or 56 characters, not {len(msg_id)}")
+    ip_length = len(data) - 12
+    process_id, elapsed = struct.unpack_from(">H4xI", data, ip_length)
+    return data[:ip_length], process_id, elapsed
+
+
+def get_nearly_time_from_id(msg_id: str) -> int:
+    """When the id was made, in ms since the epoch, if that is less than a month ago. ValueError for no unique id."""
+    elapsed = _parts(msg_id)[2]
+    now_ms = time.time_ns() // 1_000_000
+    local = time.localtime(now_ms // 1000)
+    start = _month_start_ms(local.tm_year, local.tm_mon)
+    # Differs: an id of this millisecond is of now; the original takes it for one of a month ago.
+    if start + elapsed > now_ms:
+        start = _month_start_ms(local.tm_year, local.tm_mon - 1)
+    return start + elapsed
+
+
+RETRY_GROUP_TOPIC_PREFIX = "%RETRY%"
+# A broker adds the batch's own properties, with the name of its cluster, to those of each message, and what comes to
+# more than the limit has the whole batch refused (a broker of 4.9 stores what nobody can read). Room for them.
+MAX_PROPERTIES_IN_BATCH = layout.MAX_PROPERTIES_LENGTH - 1024
+_UNIQUE_KEY_SIZE = len(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) + 32 + 2
+
+
+def properties_size(message: Message) -> int:
+    """Bytes of a message's properties as they are sent, with the unique key that it is given when it has none."""
+    size = len(message_properties2string(message.properties).encode("utf-8", "replace"))
+    has_key = message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX in message.properties
+    return size if has_key else size + _UNIQUE_KEY_SIZE
+
+
+def size_in_batch(message: Message) -> int:
+    """Bytes that a message takes in the body of a batch, which is what brokers limit."""
+    return layout.BATCH_HEAD.size + len(message.body) + layout.SHORT.size + properties_size(message)
+
+
+def may_join_batch(message: Message) -> bool:
+    """Whether a message may go together with others; one that may not is fine when it is sent alone."""
+    return (message.delay_time_level <= 0 and not message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+            and properties_size(message) <= MAX_PROPERTIES_IN_BATCH)
+
+
+class MessageBatch(Message):
+    """Messages of one topic that go as the body of one SEND_BATCH_MESSAGE.
+
+    Java: org.apache.rocketmq.common.message.MessageBatch (4.9.8)
+    """
+
+    __slots__ = ("messages", "is_checked")
+
+    def __init__(self, messages: list[Message]) -> None:
+        super().__init__()
+        self.messages = messages
+        self.is_checked = False  # the producer that has made it has looked at each message
+
+    def encode(self) -> bytes:
+        """The request's body."""
+        return encode_messages(self.messages)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
+
+    @staticmethod
+    def generate_from_list(messages: Iterable[Message]) -> "MessageBatch":
+        """A batch; ValueError when there are no messages or they may not go together."""
+        batch = MessageBatch(list(messages))
+        MessageBatch.check(batch.messages)
+        return batch.take_over()
+
+    def take_over(self) -> "MessageBatch":
+        """Be of the messages' topic, and wait as they do; self. The messages may go together."""
+        self.topic = self.messages[0].topic
+        self.wait_store_msg_ok = self.messages[0].wait_store_msg_ok
+        return self
+
+    @staticmethod
+    def check(messages: list[Message]) -> None:
+        """ValueError when there are no messages or they may not go together; it names the first that may not."""
+        if not messages:
+            raise ValueError("a batch needs a message")
+        for number, message in enumerate(messages):
+            try:
+                _check(messages[0], message)
+            except ValueError as error:
+                raise ValueError(f"message {number}: {error}") from error
+
+
+def _check(first: Message, message: Message) -> None:
+    if message.delay_time_level > 0:
+        raise ValueError("TimeDelayLevel is not supported for batching")
+    if message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        raise ValueError("Retry Group is not supported for batching")
+    if message.topic != first.topic:
+        raise ValueError("The topic of the messages in one batch should be the same")
+    if message.wait_store_msg_ok != first.wait_store_msg_ok:
+        raise ValueError("The waitStoreMsgOK of the messages in one batch should the same")

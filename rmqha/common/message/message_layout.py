@@ -28,6 +28,11 @@ A message of a batch request is shorter: TOTALSIZE 4, MAGICCODE 4 (0), BODYCRC 4
 properties length 2, PROPERTIES. Readers ignore its first three fields.
 
 Pure functions on bytes, shared by the store, recovery, the client and the tools.
+
+Stepping over bytes of the commit log by the first eight bytes of each record: TOTALSIZE and MAGICCODE. Pure.
+
+That is enough to follow records, and to see what is no log. Whether a record is whole and good is told by `bulk.walk`
+and `check_message_and_return_size`, which look at all of it.
 """
 import ipaddress
 import struct
@@ -36,7 +41,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from rmqha.common.sysflag.message_sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+from rmqha.common.sys_flags import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 
 Buffer = bytes | bytearray | memoryview
 Host = tuple[str, int]
@@ -305,3 +310,31 @@ def encode_batch_message(flag: int, body: Buffer, properties: bytes) -> bytes:
                          f"maxSize: {MAX_PROPERTIES_LENGTH}.")
     head = BATCH_HEAD.pack(BATCH_HEAD.size + len(body) + 2 + len(properties), 0, 0, flag, len(body))
     return b"".join((head, body, _PACK_SHORT(len(properties)), properties))
+
+
+HEAD = BLANK  # a blank has nothing else
+
+
+def walk(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Position, size and magic code of what begins at `position`, and of what follows it, before `end`.
+
+    Nothing is checked. The last one is that whose size is not positive, or behind which the buffer has no whole head.
+    """
+    end = min(end, len(buffer) - HEAD.size + 1)
+    while position < end:
+        size, magic_code = HEAD.unpack_from(buffer, position)
+        yield position, size, magic_code
+        if size <= 0:
+            return
+        position += size
+
+
+def fits(size: int, magic_code: int, room: int) -> bool:
+    """Whether a record may begin so, or the blank that ends a file, where `room` bytes are left of the file."""
+    return (magic_code == MESSAGE_MAGIC_CODE and HEAD.size < size <= room
+            or magic_code == BLANK_MAGIC_CODE and size == room)
+
+
+def is_blank(buffer: Buffer) -> bool:
+    """Whether the buffer begins with a blank, whatever the size that it tells."""
+    return len(buffer) >= HEAD.size and HEAD.unpack_from(buffer)[1] == BLANK_MAGIC_CODE

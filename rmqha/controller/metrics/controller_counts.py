@@ -5,7 +5,7 @@ import threading
 from collections import Counter
 
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.stats.latency_histogram import Distribution, LatencyHistogram
+from rmqha.common.stats import Distribution, LatencyHistogram
 from rmqha.controller.replicas_info_manager import Decision
 
 # 5.1.4's, in us: 1, 3, 5, 10, 30 ... up to 10 s

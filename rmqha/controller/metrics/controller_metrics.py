@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import rmqha
-from rmqha.common import mq_version
-from rmqha.common.metrics.metric import COUNTER, GAUGE, HISTOGRAM, Family, Metric, Sample
-from rmqha.common.metrics.pace import Pace
-from rmqha.common.metrics.pages import Subject
+from rmqha.common import java
+from rmqha.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, Metric, Pace, Sample, Subject
 from rmqha.controller.replica_set import ReplicaSet
 from rmqha.controller.store.controller_store import NotLeaderError
 
@@ -59,7 +57,7 @@ class ControllerMetrics(Subject):
         owner = (manager.address, config.controllerDLegerGroup or "", manager.self_id)
         yield Family(ROLE, [(owner, LEADER if store.leads else FOLLOWER)])
         yield Family(READY, [((), float(not self.why_not_ready()))])
-        yield Family(INFO, [((rmqha.__version__, mq_version.get_version_desc(mq_version.CURRENT_VERSION),
+        yield Family(INFO, [((rmqha.__version__, java.get_version_desc(java.CURRENT_VERSION),
                               config.controllerStore.name), 1)])
         alive = Counter(info.identity[:2] for info in manager.liveness.all())
         yield Family(ACTIVE_BROKERS, [((*owner, *of), number) for of, number in alive.items()])

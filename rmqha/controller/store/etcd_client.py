@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rmqha.common.extras import how_to_install
-from rmqha.common.json_text import parse_json
-from rmqha.common.secret import Secret
+from rmqha.common.filesystem import how_to_install
+from rmqha.common.texts import Secret, parse_json
 
 if TYPE_CHECKING:
     from etcd3gw import Etcd3Client

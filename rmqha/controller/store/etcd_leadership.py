@@ -25,8 +25,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rmqha.common.json_text import parse_json
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.texts import parse_json
 from rmqha.common.util_all import LONG_AGO
 from rmqha.controller.store.controller_store import NotLeaderError, StoreFailedError, Versioned, new_term
 from rmqha.controller.store.etcd_client import (

@@ -15,9 +15,9 @@ import time
 import zlib
 from collections.abc import Callable
 
-from rmqha.common.fsync import NotAskedError, replace_and_force
-from rmqha.common.json_text import parse_json
+from rmqha.common.filesystem import NotAskedError, replace_and_force
 from rmqha.common.mix_all import file2string, keep_as, string2file_not_safe
+from rmqha.common.texts import parse_json
 from rmqha.common.util_all import LONG_AGO
 from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
 from rmqha.controller.store.controller_store import (

@@ -1,7 +1,7 @@
 """Expressions with one operand."""
 from enum import Enum
 
-from rmqha.common.java_compat import int32, int64
+from rmqha.common.java import int32, int64
 from rmqha.filter.expression.expression import BooleanExpression, EvaluationContext, Expression, PropertyExpression
 from rmqha.filter.expression.java_values import Integer, Long, Value
 

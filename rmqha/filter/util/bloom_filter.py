@@ -2,7 +2,7 @@
 import math
 from dataclasses import dataclass
 
-from rmqha.common.java_compat import int32
+from rmqha.common.java import int32
 from rmqha.filter.util.bits_array import BitsArray
 from rmqha.filter.util.murmur3 import murmur3_128_low
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
-from rmqha.common.config_file import ConfigError
-from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
-from rmqha.common.protocol.body.list_bodies import KVTable
+from rmqha.common.configuration import ConfigError
+from rmqha.common.namesrv_config import NAMESPACE_ORDER_TOPIC_CONFIG
+from rmqha.common.protocol.table_bodies import KVTable
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable
 

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import rmqha
-from rmqha.common import mq_version
-from rmqha.common.metrics.metric import GAUGE, Family, Metric, Sample
-from rmqha.common.metrics.pace import Pace
-from rmqha.common.metrics.pages import Subject
+from rmqha.common import java
+from rmqha.common.metrics import GAUGE, Family, Metric, Pace, Sample, Subject
 
 if TYPE_CHECKING:
     from rmqha.namesrv.namesrv_controller import NamesrvController
@@ -40,7 +38,7 @@ class NamesrvMetrics(Subject):
     def families(self, pace: Pace) -> Iterator[Family]:
         """Each metric once."""
         controller, routes = self._controller, self._controller.route_info_manager
-        yield Family(INFO, [((rmqha.__version__, mq_version.get_version_desc(mq_version.CURRENT_VERSION)), 1)])
+        yield Family(INFO, [((rmqha.__version__, java.get_version_desc(java.CURRENT_VERSION)), 1)])
         yield Family(READY, [((), float(not self.why_not_ready()))])
         brokers = routes.live_brokers()
         in_cluster = Counter(one.cluster for one in brokers)

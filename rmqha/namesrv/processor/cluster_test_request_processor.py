@@ -4,11 +4,11 @@ import os
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
-from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
-from rmqha.common.namesrv.top_addressing import TopAddressing
+from rmqha.common.namesrv_config import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.namesrv.topic_headers import GetRouteInfoRequestHeader
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.namesrv_headers import GetRouteInfoRequestHeader
+from rmqha.common.protocol.topic_route_data import TopicRouteData
+from rmqha.common.top_addressing import TopAddressing
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor, topic_not_exist
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingException

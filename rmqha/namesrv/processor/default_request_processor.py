@@ -6,31 +6,25 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.common import log_setup, mix_all, util_all
-from rmqha.common.config_access import FIXED_KEYS, refused_keys
-from rmqha.common.config_file import ConfigError
+from rmqha.common import logs, mix_all, util_all
+from rmqha.common.configuration import FIXED_KEYS, ConfigError, refused_keys
 from rmqha.common.data_version import DataVersion
-from rmqha.common.help import faq_url
-from rmqha.common.java_compat import string_of
-from rmqha.common.mq_version import Version, value2version
-from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
-from rmqha.common.protocol import request_code, response_code, table_version
-from rmqha.common.protocol.body import departed_broker
-from rmqha.common.protocol.body.list_bodies import TopicList
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
+from rmqha.common.java import Version, string_of, value2version
+from rmqha.common.namesrv_config import NAMESPACE_ORDER_TOPIC_CONFIG
+from rmqha.common.protocol import cluster_bodies, namespace_util, request_code, response_code, table_version
+from rmqha.common.protocol.admin_headers import GetTopicsByClusterRequestHeader
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
-from rmqha.common.protocol.header.admin_headers import GetTopicsByClusterRequestHeader
-from rmqha.common.protocol.header.namesrv.kv_config_headers import (
+from rmqha.common.protocol.namesrv_headers import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
     DeleteKVConfigRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
     GetKVConfigRequestHeader,
     GetKVConfigResponseHeader,
     GetKVListByNamespaceRequestHeader,
+    GetRouteInfoRequestHeader,
     PutKVConfigRequestHeader,
-)
-from rmqha.common.protocol.header.namesrv.registration_headers import (
-    AddWritePermOfBrokerRequestHeader,
-    AddWritePermOfBrokerResponseHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
@@ -39,11 +33,8 @@ from rmqha.common.protocol.header.namesrv.registration_headers import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from rmqha.common.protocol.header.namesrv.topic_headers import (
-    DeleteTopicFromNamesrvRequestHeader,
-    GetRouteInfoRequestHeader,
-)
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper, TopicList
+from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.namesrv.routeinfo.route_info_manager import BrokerRegistration, RegistrationGap
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
@@ -204,8 +195,8 @@ class DefaultRequestProcessor:
     def get_broker_cluster_info(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CLUSTER_INFO; also who is missing, for those who ask."""
         response = _success(body=remoting_serializable.encode(self._routes.get_all_cluster_info()))
-        if departed_broker.ASK in (request.ext_fields or {}):
-            response.add_ext_field(departed_broker.TOLD, departed_broker.encode(self._routes.departed_brokers()))
+        if cluster_bodies.ASK_DEPARTED_BROKERS in (request.ext_fields or {}):
+            response.add_ext_field(cluster_bodies.DEPARTED_BROKERS, cluster_bodies.encode_departed(self._routes.departed_brokers()))
         return response
 
     def wipe_write_perm_of_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
@@ -283,7 +274,7 @@ class DefaultRequestProcessor:
         except ConfigError as failure:
             return _failure(response_code.SYSTEM_ERROR, str(failure))
         if "logLevel" in properties:
-            log_setup.set_level(self._namesrv_controller.namesrv_config.logLevel)
+            logs.set_level(self._namesrv_controller.namesrv_config.logLevel)
         return _success()
 
     def get_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
@@ -304,7 +295,7 @@ def topic_not_exist(topic: str | None) -> RemotingCommand:
     """The answer for a topic without a route."""
     return _failure(response_code.TOPIC_NOT_EXIST,
                     f"No topic route info in name server for the topic: {string_of(topic)}"
-                    + faq_url.suggest_todo(faq_url.APPLY_TOPIC_URL))
+                    + namespace_util.suggest_todo(namespace_util.APPLY_TOPIC_URL))
 
 
 def _standard_json(route: TopicRouteData) -> bytes:

@@ -1,7 +1,7 @@
 """The topics that administrators have changed at the name server alone, as their brokers registered them."""
 from collections.abc import Container, Iterable
 
-from rmqha.common.protocol.route.topic_route_data import QueueData
+from rmqha.common.protocol.topic_route_data import QueueData
 from rmqha.namesrv.routeinfo.registration_limits import MAX_TOPICS_OF_BROKER
 
 

@@ -5,7 +5,7 @@ know that there should be one more.
 """
 from collections.abc import Callable
 
-from rmqha.common.protocol.body.departed_broker import DepartedBroker
+from rmqha.common.protocol.cluster_bodies import DepartedBroker
 
 MAX_DEPARTED = 1000
 _REMEMBERED_MS = 7 * 24 * 3_600_000

@@ -2,11 +2,11 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rmqha.common.name_length import MAX_NAME_LENGTH, too_long
+from rmqha.common.texts import MAX_NAME_LENGTH, too_long
 from rmqha.remoting.exception import RemotingCommandException
 
 if TYPE_CHECKING:
-    from rmqha.common.topic_config import TopicConfig
+    from rmqha.common.topics import TopicConfig
     from rmqha.remoting.channel import Channel
 
 MAX_BROKERS = 10_000  # addresses, and names

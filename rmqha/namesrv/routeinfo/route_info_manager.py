@@ -12,19 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from rmqha.common.change_log import follows
-from rmqha.common.constant.perm_name import PERM_READ, PERM_WRITE
-from rmqha.common.data_version import DataVersion
-from rmqha.common.java_compat import hash_map_order, int32
+from rmqha.common import sys_flags
+from rmqha.common.data_version import DataVersion, follows
+from rmqha.common.java import hash_map_order, int32
 from rmqha.common.mix_all import MASTER_ID
-from rmqha.common.protocol.body.cluster_info import ClusterInfo
-from rmqha.common.protocol.body.departed_broker import DepartedBroker
-from rmqha.common.protocol.body.list_bodies import TopicList
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerResult
-from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
-from rmqha.common.protocol.route.topic_route_data import BrokerData, QueueData, TopicRouteData
-from rmqha.common.sysflag import topic_sys_flag
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.cluster_bodies import ClusterInfo, DepartedBroker, RegisterBrokerResult
+from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper, TopicList
+from rmqha.common.protocol.topic_route_data import BrokerData, QueueData, TopicRouteData
+from rmqha.common.sys_flags import PERM_READ, PERM_WRITE
+from rmqha.common.topics import TopicConfig
 from rmqha.namesrv.routeinfo.changed_here import ChangedHere
 from rmqha.namesrv.routeinfo.departed_brokers import DepartedBrokers
 from rmqha.namesrv.routeinfo.registration_limits import (
@@ -549,16 +545,16 @@ class RouteInfoManager:
 
     def get_unit_topics(self) -> TopicList:
         """The topics of a unit."""
-        return self._topic_queue_table_iter(topic_sys_flag.has_unit_flag)
+        return self._topic_queue_table_iter(sys_flags.has_unit_flag)
 
     def get_has_unit_sub_topic_list(self) -> TopicList:
         """The topics that a unit subscribes to."""
-        return self._topic_queue_table_iter(topic_sys_flag.has_unit_sub_flag)
+        return self._topic_queue_table_iter(sys_flags.has_unit_sub_flag)
 
     def get_has_unit_sub_un_unit_topic_list(self) -> TopicList:
         """The topics that a unit subscribes to and that are no unit's."""
         return self._topic_queue_table_iter(
-            lambda flag: not topic_sys_flag.has_unit_flag(flag) and topic_sys_flag.has_unit_sub_flag(flag))
+            lambda flag: not sys_flags.has_unit_flag(flag) and sys_flags.has_unit_sub_flag(flag))
 
     def _topic_queue_table_iter(self, pick_condition: Callable[[int], bool]) -> TopicList:
         """The topics whose first broker's flag is picked."""

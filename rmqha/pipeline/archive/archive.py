@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from rmqha.common.json_text import parse_json
-from rmqha.common.segment_files import pread
+from rmqha.common.filesystem import pread
+from rmqha.common.texts import parse_json
 from rmqha.pipeline.archive import archive_lock
 from rmqha.pipeline.archive.archive_files import ArchiveFiles, archive_files
 from rmqha.pipeline.archive.archive_layout import (

@@ -15,7 +15,7 @@ from uuid import uuid4
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from rmqha.common.fsync import fsync_path
+from rmqha.common.filesystem import fsync_path
 from rmqha.pipeline.archive.archive_layout import archive_path
 from rmqha.pipeline.options import PipelineError
 from rmqha.pipeline.session import is_connect

@@ -23,9 +23,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from rmqha.common.inflate import inflate
-from rmqha.common.json_text import parse_json
-from rmqha.common.path_names import path_below
+from rmqha.common.compression import inflate
+from rmqha.common.texts import parse_json, path_below
 from rmqha.pipeline.options import PipelineError
 
 VERSION = 2

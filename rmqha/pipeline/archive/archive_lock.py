@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import psutil
 
-from rmqha.common.json_text import parse_json
+from rmqha.common.texts import parse_json
 from rmqha.pipeline.archive.archive_files import ArchiveFiles
 from rmqha.pipeline.archive.archive_layout import LOCKS
 from rmqha.pipeline.options import PipelineError

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rmqha.common.segment_files import pread
+from rmqha.common.filesystem import pread
 from rmqha.pipeline.archive.archive_layout import COLUMNS, Piece, Residue
 from rmqha.pipeline.archive.remainder import TOLD_BY, blank
 from rmqha.pipeline.log.columns import BlockColumns

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
+from rmqha.common import sys_flags
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_layout import decode_text
-from rmqha.common.sysflag import message_sys_flag
 from rmqha.pipeline.archive.archive_files import archive_files
 from rmqha.pipeline.archive.archive_layout import Manifest
 from rmqha.pipeline.archive.archive_scan import MESSAGES
@@ -127,7 +127,7 @@ class _AsTable:
         for name, column in (("queueOffset", "queueOffset"), ("size", "storeSize"), ("queueId", "queueId"),
                              ("sysFlag", "sysFlag")):
             rows[name] = np.asarray(given[column])
-        more = np.where(rows["sysFlag"] & message_sys_flag.BORNHOST_V6_FLAG, layout.MORE_IN_V6, 0)
+        more = np.where(rows["sysFlag"] & sys_flags.BORNHOST_V6_FLAG, layout.MORE_IN_V6, 0)
         numbers = np.ndarray((max(len(data) - 7, 0),), ">i8", data, strides=(1,))
         rows["storeTime"] = numbers[starts[:-1] + layout.STORE_TIMESTAMP_POSITION + more]
         topics = _topics(data, starts, rows)

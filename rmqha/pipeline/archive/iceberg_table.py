@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from rmqha.common.extras import how_to_install
+from rmqha.common.filesystem import how_to_install
 from rmqha.pipeline.archive.archive_files import ArchiveFiles
 from rmqha.pipeline.archive.archive_layout import COLUMNS
 from rmqha.pipeline.archive.archive_scan import ROWS

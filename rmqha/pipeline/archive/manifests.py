@@ -10,7 +10,7 @@ import base64
 import gzip
 from collections.abc import Sequence
 
-from rmqha.common.inflate import GZIP, inflate
+from rmqha.common.compression import GZIP, inflate
 from rmqha.pipeline.archive.archive_files import ArchiveFiles
 from rmqha.pipeline.archive.archive_layout import (
     MANIFESTS,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from rmqha.common.fsync import fsync_path
+from rmqha.common.filesystem import fsync_path
 from rmqha.common.util_all import offset2file_name
 from rmqha.pipeline.archive.archive_files import ArchiveFiles, archive_files
 from rmqha.pipeline.archive.archive_layout import DATA, Manifest

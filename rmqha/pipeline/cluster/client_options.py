@@ -9,8 +9,8 @@ from typing import Any
 from rmqha.acl.common.acl_client_rpc_hook import AclClientRPCHook
 from rmqha.acl.common.session_credentials import SessionCredentials
 from rmqha.client.client_config import ClientConfig
-from rmqha.common.config_file import ConfigError
-from rmqha.common.secret import Secret
+from rmqha.common.configuration import ConfigError
+from rmqha.common.texts import Secret
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 

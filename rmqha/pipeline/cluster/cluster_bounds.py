@@ -6,7 +6,7 @@
 import logging
 
 from rmqha.common import util_all
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.pipeline.cluster.cluster_queues import EARLIEST, LATEST, Bounds, ClusterQueues
 from rmqha.pipeline.cluster.queue_offsets import QueueOffsets, get_offset, named, set_offset, walk
 from rmqha.pipeline.options import Options, PipelineError, is_long, queue_id_of

@@ -9,7 +9,7 @@ from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common import mix_all
-from rmqha.common.config_file import ConfigError
+from rmqha.common.configuration import ConfigError
 from rmqha.pipeline.cluster.client_options import ACCESS_KEY, SECRET_KEY, ClientOptions, client_options
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.remoting.exception import (

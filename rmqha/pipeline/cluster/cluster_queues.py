@@ -7,14 +7,12 @@ from typing import NamedTuple, TypeVar
 from rmqha.client.consumer.pull_result import PullStatus
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.factory.topic_route import topic_route_data2_topic_subscribe_info
-from rmqha.common import mix_all
-from rmqha.common.filter import expression_type
+from rmqha.common import mix_all, subscriptions, sys_flags
 from rmqha.common.message import message_decoder
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import namespace_util, response_code
-from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
-from rmqha.common.sysflag import pull_sys_flag
+from rmqha.common.protocol.client_headers import PullMessageRequestHeader
+from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.pipeline.at_once import at_once
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, cluster_client
 from rmqha.pipeline.cluster.queue_lives import Look, Mark, Seen
@@ -206,8 +204,8 @@ class ClusterQueues:
         header = PullMessageRequestHeader(
             consumerGroup=self.consumer.with_namespace(self.cluster.group),
             topic=self.consumer.with_namespace(queue.topic), queueId=queue.queueId, queueOffset=offset, maxMsgNums=1,
-            sysFlag=pull_sys_flag.build_sys_flag(False, False, True, False), commitOffset=0, suspendTimeoutMillis=0,
-            subscription="*", subVersion=0, expressionType=expression_type.TAG, bname=queue.brokerName)
+            sysFlag=sys_flags.build_pull_sys_flag(False, False, True, False), commitOffset=0, suspendTimeoutMillis=0,
+            subscription="*", subVersion=0, expressionType=subscriptions.TAG, bname=queue.brokerName)
         try:
             asked, result = self._of_broker(queue.brokerName, queue.topic,
                                             lambda addr: self.consumer.api.pull_message(addr, header, TIMEOUT_MS))

@@ -13,10 +13,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from rmqha.client.consumer.pull_result import PullStatus
-from rmqha.common.compression.body_budget import MissingBody
+from rmqha.common.compression import MissingBody
 from rmqha.common.message import message_const
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.pipeline import trigger_delay
 from rmqha.pipeline.brief_errors import briefly
 from rmqha.pipeline.calendar_time import micros

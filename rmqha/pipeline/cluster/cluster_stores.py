@@ -6,7 +6,7 @@ from typing import NamedTuple
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.common.mix_all import MASTER_ID
-from rmqha.common.protocol.route.topic_route_data import BrokerData
+from rmqha.common.protocol.topic_route_data import BrokerData
 from rmqha.pipeline.cluster.client_options import CLIENT_OPTIONS
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, ClusterClient, cluster_client
 from rmqha.pipeline.log.log_files import COMMIT_LOG, find_logs

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from rmqha.common import util_all
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.pipeline.cluster.queue_offsets import (
     QueueOffsets,
     named,

@@ -3,7 +3,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import cast, overload
 
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.pipeline.options import PipelineError, is_long, queue_id_of
 
 QueueOffsets = dict[str, dict[str, dict[str, int]]]

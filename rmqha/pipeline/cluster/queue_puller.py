@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.pull_result import PullResult
 from rmqha.client.exception import MQClientException
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, ClusterClient
 from rmqha.pipeline.cluster.queue_offsets import named

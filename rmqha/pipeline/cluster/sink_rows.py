@@ -13,7 +13,7 @@ from rmqha.client import validators
 from rmqha.client.exception import MQClientException
 from rmqha.common.message import message_const
 from rmqha.common.message.message import Message
-from rmqha.common.message.message_batch import properties_size
+from rmqha.common.message.message_decoder import properties_size
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH
 from rmqha.pipeline.options import MOST_INT, Options, PipelineError
 

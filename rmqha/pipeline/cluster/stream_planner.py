@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.pipeline.cluster.queue_lives import (
     Finding,
     Look,

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 from pyspark.sql import SparkSession
 
-from rmqha.common.segment_files import Segment, pread
+from rmqha.common.filesystem import Segment, pread
 from rmqha.pipeline.log.log_ends import log_end, log_ends
 from rmqha.pipeline.log.log_files import LogFiles, find_logs
 from rmqha.pipeline.log.log_scan import Block, ByteRange, Hole, VanishedError, open_file, scan_range

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from pyspark.sql import SparkSession
 
-from rmqha.common.segment_files import pread
+from rmqha.common.filesystem import pread
 from rmqha.pipeline.progress import Progress
 from rmqha.pipeline.tasks import run_tasks
 from rmqha.store.bulk import bulk

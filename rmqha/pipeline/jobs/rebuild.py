@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import numpy as np
 from pyspark.sql import SparkSession
 
-from rmqha.common.path_names import is_folder_name
+from rmqha.common.texts import is_folder_name
 from rmqha.common.util_all import offset2file_name
 from rmqha.pipeline.jobs.index_parts import IndexFile, build_index
 from rmqha.pipeline.log import ranges

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
-from rmqha.common import output_file
+from rmqha.common import filesystem
 from rmqha.pipeline.jobs.report_page import render
 from rmqha.pipeline.log.commit_log_source import FORMAT
 from rmqha.pipeline.log.log_ends import log_ends
@@ -104,7 +104,7 @@ def report(spark: SparkSession, store: str, page: str, options: dict[str, str],
             come_to(number, len(steps) + 1)
     finally:
         frame.unpersist()
-    with output_file.writing(page, replace=True) as file:
+    with filesystem.writing(page, replace=True) as file:
         file.write(render(found).encode("utf-8"))
     come_to(len(steps) + 1, len(steps) + 1)
     return found

@@ -6,12 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqha.common.compression import compressor_factory
-from rmqha.common.compression.compressor_factory import MAX_DECOMPRESSED_SIZE, CompressionError, TooLargeError
+from rmqha.common import compression, sys_flags
+from rmqha.common.compression import MAX_DECOMPRESSED_SIZE, CompressionError, TooLargeError
 from rmqha.common.message import message_const
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_layout import bytes_to_host
-from rmqha.common.sysflag import message_sys_flag
 from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS
 from rmqha.pipeline.log.log_scan import Block, Hole
 from rmqha.pipeline.table import KAFKA_SOURCE
@@ -104,11 +103,11 @@ class BlockColumns:
 
     @cached_property
     def _born_v6(self) -> np.ndarray:
-        return np.where(self._rows["sysFlag"] & message_sys_flag.BORNHOST_V6_FLAG, layout.MORE_IN_V6, 0)
+        return np.where(self._rows["sysFlag"] & sys_flags.BORNHOST_V6_FLAG, layout.MORE_IN_V6, 0)
 
     @cached_property
     def _both_v6(self) -> np.ndarray:
-        store_v6 = np.where(self._rows["sysFlag"] & message_sys_flag.STOREHOSTADDRESS_V6_FLAG, layout.MORE_IN_V6, 0)
+        store_v6 = np.where(self._rows["sysFlag"] & sys_flags.STOREHOSTADDRESS_V6_FLAG, layout.MORE_IN_V6, 0)
         return self._born_v6 + store_v6
 
     @cached_property
@@ -159,7 +158,7 @@ class BlockColumns:
     @cached_property
     def _is_packed(self) -> np.ndarray:
         """Which bodies have to be inflated."""
-        return ((self._rows["sysFlag"] & message_sys_flag.COMPRESSED_FLAG) != 0) & (self._body_length > 0)
+        return ((self._rows["sysFlag"] & sys_flags.COMPRESSED_FLAG) != 0) & (self._body_length > 0)
 
     def _inflated(self, first: int) -> tuple[list[bytes | None], int]:
         """(the packed bodies of the rows from `first` on, inflated; the row after the last that a batch has room for).
@@ -184,7 +183,7 @@ class BlockColumns:
         begin, length = int(self._at[index] + self._body_at[index]), int(self._body_length[index])
         sys_flag = int(self._rows["sysFlag"][index])
         try:
-            compressor = compressor_factory.get_compressor(message_sys_flag.get_compression_type(sys_flag))
+            compressor = compression.get_compressor(sys_flags.get_compression_type(sys_flag))
             return compressor.decompress(bytes(self._bytes[begin:begin + length]), most)
         except ValueError as error:
             if isinstance(error, TooLargeError) and most < MAX_DECOMPRESSED_SIZE:

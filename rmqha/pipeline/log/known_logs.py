@@ -21,8 +21,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from rmqha.common.filesystem import Segment, read_at
 from rmqha.common.message.message_layout import HEAD_LENGTH
-from rmqha.common.segment_files import Segment, read_at
 from rmqha.pipeline.log.log_files import LogFiles
 from rmqha.pipeline.log.log_scan import VanishedError, is_record, open_file, whole_file
 from rmqha.pipeline.options import PipelineError, is_long

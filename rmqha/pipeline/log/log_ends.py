@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rmqha.common.filesystem import Segment, pread, read_at
 from rmqha.common.message.message_layout import (
     BLANK,
     HEADS,
@@ -19,7 +20,6 @@ from rmqha.common.message.message_layout import (
     decode_header,
     decode_parts,
 )
-from rmqha.common.segment_files import Segment, pread, read_at
 from rmqha.pipeline.at_once import at_once
 from rmqha.pipeline.log.log_files import COMMIT_LOG, LogFiles
 from rmqha.pipeline.log.log_scan import (

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmqha.common.json_text import JsonTextError, parse_json
-from rmqha.common.segment_files import NAME_LENGTH, Segment, is_segment_name, list_segments
+from rmqha.common.filesystem import NAME_LENGTH, Segment, is_segment_name, list_segments
+from rmqha.common.texts import JsonTextError, parse_json
 from rmqha.pipeline.at_once import at_once
 from rmqha.pipeline.options import Options, PipelineError
 

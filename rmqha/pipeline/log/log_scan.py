@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqha.common.message import record_walk
+from rmqha.common.filesystem import Segment, open_regular, pread
+from rmqha.common.message import message_layout
 from rmqha.common.message.message_layout import (
     BLANK,
     HEADS,
@@ -33,8 +34,6 @@ from rmqha.common.message.message_layout import (
     decode_parts,
     decode_text,
 )
-from rmqha.common.regular_file import open_regular
-from rmqha.common.segment_files import Segment, pread
 from rmqha.pipeline.options import PipelineError
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import RECORD, Stop
@@ -163,7 +162,7 @@ def _may_be_read(fd: int, span: ByteRange, position: int, size: int) -> bool:
 
 def is_blank(fd: int, span: ByteRange, offset: int) -> bool:
     """Whether the blank that ends a file lies at `offset`."""
-    return record_walk.is_blank(pread(fd, BLANK.size, offset - span.file_start))
+    return message_layout.is_blank(pread(fd, BLANK.size, offset - span.file_start))
 
 
 def _block(data: bytes, base: int, records: bytes, topics: list[str], end: int) -> Block:

@@ -5,7 +5,8 @@ a record with a wrong one is a record here, as there. Only a block of 4 MiB is k
 """
 from typing import NamedTuple
 
-from rmqha.common.message import record_walk
+from rmqha.common.filesystem import Segment, pread
+from rmqha.common.message import message_layout
 from rmqha.common.message.message_layout import (
     HEADS,
     LENGTHS_SIZE,
@@ -17,7 +18,6 @@ from rmqha.common.message.message_layout import (
     MessageDecodeError,
     decode_header,
 )
-from rmqha.common.segment_files import Segment, pread
 from rmqha.pipeline.log.log_files import LogFiles
 from rmqha.pipeline.log.log_scan import BLOCK, ByteRange, VanishedError, hole_at, open_file, whole_file
 from rmqha.store.bulk import bulk
@@ -96,7 +96,7 @@ class _Walk:
             self.rows, self.size = self.rows + count, self.size + size
             return size
         taken = 0
-        for position, one, _ in record_walk.walk(data, 0, size):
+        for position, one, _ in message_layout.walk(data, 0, size):
             if self.is_full or position >= size:
                 break
             taken += self._take_one(one)

@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from rmqha.common.filesystem import NAME_LENGTH, Segment, pread
 from rmqha.common.message.message_layout import MESSAGE_MAGIC_CODE, MessageDecodeError, decode_header
-from rmqha.common.segment_files import NAME_LENGTH, Segment, pread
 from rmqha.pipeline.log.log_files import LogFiles
 from rmqha.pipeline.log.log_scan import ByteRange, VanishedError, find_record, open_file, whole_file
 from rmqha.pipeline.options import Options, PipelineError, is_long, queue_id_of

@@ -13,8 +13,8 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from rmqha.common.atomics import AtomicBoolean, AtomicLong
-from rmqha.common.cached import cached
+from rmqha.common.futures import AtomicBoolean, AtomicLong
+from rmqha.common.texts import cached
 from rmqha.remoting.protocol.fastjson_parser import FastjsonError
 
 # Differs: fastjson writes values of any depth

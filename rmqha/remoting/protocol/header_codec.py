@@ -10,11 +10,15 @@ from collections.abc import Callable
 from dataclasses import fields
 from enum import Enum
 
-from rmqha.common.cached import cached
-from rmqha.common.java_compat import hash_map_order, uncached_hash_code
+from rmqha.common.java import hash_map_order, uncached_hash_code
+from rmqha.common.protocol.client_headers import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
 from rmqha.common.protocol.command_custom_header import LONG, CommandCustomHeader, HeaderFieldError
-from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from rmqha.common.texts import cached
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.fastjson_writer import SPECIAL, java_double, quote
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
-from rmqha.common.change_log import ChangeLog
+from rmqha.common.data_version import ChangeLog
 from rmqha.remoting.protocol.fastjson_writer import WrittenEntries, entry_text
 
 _IN_A_FIELD = 2  # tabs before the entries of a map that is a field of the file's object

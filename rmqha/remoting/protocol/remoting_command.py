@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from types import NoneType
 from typing import TypeVar
 
-from rmqha.common.java_compat import int32
-from rmqha.common.mq_version import CURRENT_VERSION
+from rmqha.common.java import CURRENT_VERSION, int32
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import fastjson, remoting_sys_response_code

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
-from rmqha.common.atomics import AtomicLong
-from rmqha.common.cached import cached
-from rmqha.common.java_compat import int64
+from rmqha.common.futures import AtomicLong
+from rmqha.common.java import int64
+from rmqha.common.texts import cached
 from rmqha.remoting.protocol import fastjson
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.fastjson_parser import MAX_WIDE_KEYS, brief, is_wide

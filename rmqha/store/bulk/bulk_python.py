@@ -4,12 +4,12 @@ Same functions, arguments and results as the C source; `bulk` checks the argumen
 """
 from collections.abc import Sequence
 
-from rmqha.common.java_compat import string_hash_code
+from rmqha.common import sys_flags
+from rmqha.common.java import string_hash_code
 from rmqha.common.message import message_const
 from rmqha.common.message.message import parse_int
 from rmqha.common.message.message_layout import Buffer
-from rmqha.common.sysflag import message_sys_flag
-from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
+from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.store.bulk.bulk_layout import KEY, KEYS_PER_RECORD, RECORD, RUN, Stop
 from rmqha.store.bulk.record_at import GOOD, record_at
 from rmqha.store.consume_queue_layout import CQ_UNIT
@@ -34,8 +34,8 @@ _KEYS = message_const.PROPERTY_KEYS.encode()
 _UNIQ_KEY = message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()
 _DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL.encode()
 _MULTI_DISPATCH = message_const.PROPERTY_INNER_MULTI_DISPATCH.encode()
-_ROLLBACK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
-_WITHOUT_UNIT = (message_sys_flag.TRANSACTION_PREPARED_TYPE, _ROLLBACK)
+_ROLLBACK = sys_flags.TRANSACTION_ROLLBACK_TYPE
+_WITHOUT_UNIT = (sys_flags.TRANSACTION_PREPARED_TYPE, _ROLLBACK)
 
 _Rows = tuple[list[tuple[str, int, int]], bytes, bytes, bytes, bytes]
 """Topics, records, runs, units, keys."""

@@ -1,7 +1,7 @@
 """deletedTopics.json as tools read it; rmqha.store.deleted_topics writes it."""
 
-from rmqha.common.json_text import parse_json
 from rmqha.common.mix_all import file2string
+from rmqha.common.texts import parse_json
 from rmqha.store.config import store_path_config_helper as paths
 
 

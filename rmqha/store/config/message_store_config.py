@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, ClassVar
 
-from rmqha.common.config_field import important, renamed
-from rmqha.common.config_value import (
+from rmqha.common.config_keys import (
     INT_MAX,
     Allowed,
     AnyInt,
@@ -29,6 +28,8 @@ from rmqha.common.config_value import (
     PlainText,
     Port,
     Positive,
+    important,
+    renamed,
     whole_number,
 )
 from rmqha.store.ha.allowed_peers import AllowedPeers

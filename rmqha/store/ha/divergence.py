@@ -7,7 +7,7 @@ import os
 import threading
 from typing import NamedTuple
 
-from rmqha.common.json_text import parse_json
+from rmqha.common.texts import parse_json
 
 log = logging.getLogger("RocketmqStore")
 

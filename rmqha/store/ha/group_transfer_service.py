@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from rmqha.common.round import Round
+from rmqha.common.futures import Round
 from rmqha.common.service_thread import ServiceThread
 from rmqha.store.put_message_result import PutMessageStatus
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rmqha.common.later import LATER
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.texts import LATER
+from rmqha.common.threads import Waker
 from rmqha.common.util_all import current_time_millis
-from rmqha.common.waker import Waker
 from rmqha.remoting.common.tcp_info import retransmits
 from rmqha.remoting.quick_selector import QuickEpollSelector
 from rmqha.store.ha.first_file_search import FirstFileSearch

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmqha.common.completable import Completable
+from rmqha.common.futures import Completable
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import LONG_AGO
 from rmqha.store.config.message_store_config import BrokerRole

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqha.common.atomics import AtomicInteger, AtomicLong
-from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
-from rmqha.common.round import REPLICATE, at_round_end
+from rmqha.common.futures import REPLICATE, AtomicInteger, AtomicLong, at_round_end
+from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.waker import Waker
+from rmqha.common.threads import Waker
 from rmqha.remoting.common.dual_stack import plain_address
 from rmqha.remoting.common.listening import HA_PORT, listen
 from rmqha.store.config.message_store_config import SLAVE, SYNC_MASTER

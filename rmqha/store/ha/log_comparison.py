@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-from rmqha.common.message import record_walk
+from rmqha.common.message import message_layout
 from rmqha.store.bulk import bulk
 from rmqha.store.ha.greeting import Comparison
 from rmqha.store.ha.ha_handshake import MAX_BLOCKS, Answer, Block, Finding, Question, Range, Verdict
@@ -143,8 +143,8 @@ def record_start(store: DefaultMessageStore, offset: int) -> int:
         limit = min(offset - start, result.size)
         # In one call, up to a record that does not lie whole before the limit, or is not known whole and good
         behind = bulk.walk(result.buffer, 0, limit).position
-        for position, size, magic_code in record_walk.walk(result.buffer, behind, limit):
-            if not record_walk.fits(size, magic_code, segment_size - position):
+        for position, size, magic_code in message_layout.walk(result.buffer, behind, limit):
+            if not message_layout.fits(size, magic_code, segment_size - position):
                 break
             if position + size > limit:
                 return start + position
@@ -158,7 +158,7 @@ def is_blank(store: DefaultMessageStore, offset: int) -> bool:
     if result is None:
         return False
     with result:
-        return record_walk.is_blank(result.buffer)
+        return message_layout.is_blank(result.buffer)
 
 
 def record_sizes(store: DefaultMessageStore, first: int, end: int) -> Iterator[int]:
@@ -173,8 +173,8 @@ def record_sizes(store: DefaultMessageStore, first: int, end: int) -> Iterator[i
             raise ComparisonError(f"what was at {first} is gone")
         with result:
             behind, limit, room = 0, min(result.size, end - first), segment_size - first % segment_size
-            for position, size, magic_code in record_walk.walk(result.buffer, 0, limit):
-                if not record_walk.fits(size, magic_code, room - position):
+            for position, size, magic_code in message_layout.walk(result.buffer, 0, limit):
+                if not message_layout.fits(size, magic_code, room - position):
                     break
                 behind = min(position + size, result.size)
                 yield behind - position

@@ -5,7 +5,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from rmqha.common.fsync import fsync_path
+from rmqha.common.filesystem import fsync_path
 from rmqha.common.util_all import current_time_millis, offset_to_file_name, time_millis_to_human_string
 from rmqha.store.config.store_path_config_helper import get_diverged_folder
 from rmqha.store.ha.autoswitch.log_truncation import truncate_dirty_files

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from enum import Enum
 
-from rmqha.common.protocol.body.log_checksums import LogChecksums
+from rmqha.common.protocol.log_checksums import LogChecksums
 from rmqha.common.util_all import LONG_AGO
 from rmqha.remoting.common.byte_stream import ByteStream, StreamError
 from rmqha.store.ha import ha_transfer

@@ -5,8 +5,7 @@ exactly to the file's end. Frames are not aligned to records, so a piece may beg
 """
 from typing import NamedTuple
 
-from rmqha.common.message.message_layout import MESSAGE_MAGIC_CODE
-from rmqha.common.message.record_walk import HEAD, fits
+from rmqha.common.message.message_layout import HEAD, MESSAGE_MAGIC_CODE, fits
 from rmqha.store.bulk import bulk
 
 _BULK_BYTES = 4096

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.common.message.record_walk import HEAD
+from rmqha.common.message.message_layout import HEAD
 from rmqha.store.ha.log_comparison import ComparisonError, is_blank, record_sizes, record_start
 
 if TYPE_CHECKING:

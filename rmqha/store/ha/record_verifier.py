@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from rmqha.common.message.message_layout import (
     BLANK_MAGIC_CODE,
+    HEAD,
     HEAD_LENGTH,
     LENGTHS,
     LENGTHS_SIZE,
@@ -22,8 +23,8 @@ from rmqha.common.message.message_layout import (
     MAX_TOPIC_LENGTH,
     MIN_RECORD_LENGTH,
     SUMMARIES,
+    fits,
 )
-from rmqha.common.message.record_walk import HEAD, fits
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Stop
 from rmqha.store.ha.record_chain import RecordChainError

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqha.common.message.record_walk import HEAD
+from rmqha.common.message.message_layout import HEAD
 from rmqha.common.service_thread import ServiceThread
 from rmqha.store.bulk import bulk
 from rmqha.store.config.message_store_config import BrokerRole

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from rmqha.common.json_text import parse_json
 from rmqha.common.mix_all import string2file
+from rmqha.common.texts import parse_json
 from rmqha.common.util_all import current_time_millis
 
 log = logging.getLogger("RocketmqStore")

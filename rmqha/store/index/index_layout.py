@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator
 from functools import lru_cache
 
-from rmqha.common.java_compat import uncached_hash_code
+from rmqha.common.java import uncached_hash_code
 
 INDEX_HEADER_SIZE = 40
 HASH_SLOT_SIZE = 4

@@ -11,11 +11,11 @@ import threading
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqha.common.fsync import NotAskedError
+from rmqha.common import sys_flags
+from rmqha.common.filesystem import NotAskedError
 from rmqha.common.message import message_const
-from rmqha.common.process_limits import how_to_raise, is_shortage
-from rmqha.common.sysflag import message_sys_flag
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.process import how_to_raise, is_shortage
+from rmqha.common.threads import NamedThreadPool
 from rmqha.common.util_all import current_time_millis, time_millis_to_human_string
 from rmqha.store.bulk.bulk_layout import KEY
 from rmqha.store.config.store_path_config_helper import get_store_path_index
@@ -365,7 +365,7 @@ def build_key(topic: str, key: str) -> str:
 
 def keys_of(request: DispatchRequest) -> list[str]:
     """The keys of a record: its unique key, then the words of its KEYS; none for a rolled back message."""
-    if request.sys_flag & message_sys_flag.TRANSACTION_ROLLBACK_TYPE == message_sys_flag.TRANSACTION_ROLLBACK_TYPE:
+    if request.sys_flag & sys_flags.TRANSACTION_ROLLBACK_TYPE == sys_flags.TRANSACTION_ROLLBACK_TYPE:
         return []
     keys = [request.uniq_key] if request.uniq_key is not None else []
     if request.keys:

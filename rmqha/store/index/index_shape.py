@@ -6,8 +6,7 @@ other. What comes out is tried on the entries themselves.
 import os
 from typing import BinaryIO, NamedTuple
 
-from rmqha.common.regular_file import open_regular
-from rmqha.common.segment_files import pread
+from rmqha.common.filesystem import open_regular, pread
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.index.index_layout import (
     ENTRY,

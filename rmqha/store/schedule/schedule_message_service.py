@@ -16,15 +16,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from rmqha.common import mix_all
+from rmqha.common import mix_all, topics
 from rmqha.common.config_manager import ConfigManager
-from rmqha.common.later import LATER
 from rmqha.common.message import message_const
-from rmqha.common.message.message import parse_int
+from rmqha.common.message.message import MessageExt, parse_int
 from rmqha.common.message.message_decoder import message_properties2string
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.topic import topic_validator
+from rmqha.common.texts import LATER
+from rmqha.common.threads import ScheduledService
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config import store_path_config_helper
@@ -107,7 +105,7 @@ class ScheduleMessageService(ConfigManager):
 
     def _max_offset(self, level: int) -> int:
         return self.default_message_store.get_max_offset_in_queue(
-            topic_validator.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
+            topics.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
 
     def update_offset(self, delay_level: int, offset: int) -> None:
         """Everything below `offset` has been delivered."""
@@ -233,7 +231,7 @@ class ScheduleMessageService(ConfigManager):
     def _correct_level(self, level: int) -> None:
         offset = self.offset_table.get(level)
         consume_queue = self.default_message_store.find_consume_queue(
-            topic_validator.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
+            topics.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
         if offset is None or consume_queue is None:
             return
         lowest, highest = consume_queue.get_min_offset_in_queue(), consume_queue.get_max_offset_in_queue()
@@ -286,7 +284,7 @@ class DeliverDelayedMessageTimerTask:
         """Deliver what is due; after how many ms to look again."""
         queue_id = self.service.delay_level2queue_id(self.delay_level)
         consume_queue = self.service.default_message_store.find_consume_queue(
-            topic_validator.RMQ_SYS_SCHEDULE_TOPIC, queue_id)
+            topics.RMQ_SYS_SCHEDULE_TOPIC, queue_id)
         if consume_queue is None:
             return DELAY_FOR_A_WHILE_MS
         buffer_cq = consume_queue.get_index_buffer(self.offset)
@@ -351,7 +349,7 @@ class DeliverDelayedMessageTimerTask:
             # Differs: Java tries such a message again for ever, and none behind it is delivered
             log.error("the delayed message at %d can't be delivered, it is skipped: %s", offset_py, error)
             return True
-        if msg_inner.topic == topic_validator.RMQ_SYS_TRANS_HALF_TOPIC:
+        if msg_inner.topic == topics.RMQ_SYS_TRANS_HALF_TOPIC:
             log.error("[BUG] the real topic of schedule msg is %s, discard the msg. msg=%s", msg_inner.topic, msg_inner)
             return True
         if self.service.enable_async_deliver:
@@ -501,7 +499,7 @@ class PutResultProcess:
         stats, appended = store.broker_stats_manager, result.append_message_result
         if stats is None or appended is None or not store.message_store_config.enableScheduleMessageStats:
             return
-        group, schedule_topic = mix_all.SCHEDULE_CONSUMER_GROUP, topic_validator.RMQ_SYS_SCHEDULE_TOPIC
+        group, schedule_topic = mix_all.SCHEDULE_CONSUMER_GROUP, topics.RMQ_SYS_SCHEDULE_TOPIC
         queue_id = self.service.delay_level2queue_id(self.delay_level)
         stats.inc_queue_get_nums(group, schedule_topic, queue_id, appended.msg_num)
         stats.inc_queue_get_size(group, schedule_topic, queue_id, appended.wrote_bytes)

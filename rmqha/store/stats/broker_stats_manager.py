@@ -5,11 +5,9 @@
 import logging
 from enum import Enum
 
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.stats import stats
-from rmqha.common.stats.moment_stats_item_set import MomentStatsItemSet
-from rmqha.common.stats.stats_item import StatsItem
-from rmqha.common.stats.stats_item_set import StatsItemSet
+from rmqha.common import stats
+from rmqha.common.stats import MomentStatsItemSet, StatsItem, StatsItemSet
+from rmqha.common.threads import ScheduledService
 
 log = logging.getLogger("RocketmqStats")
 COMMERCIAL_LOG = logging.getLogger("RocketmqCommercial")

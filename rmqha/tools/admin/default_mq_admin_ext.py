@@ -8,26 +8,30 @@ from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_admin_impl import MQAdminImpl
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
-from rmqha.common import mix_all
-from rmqha.common.admin.stats_tables import ConsumeStats, OffsetWrapper, RollbackStats, TopicStatsTable
-from rmqha.common.java_compat import hash_map_order
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.namesrv.namesrv_util import NAMESPACE_ORDER_TOPIC_CONFIG
+from rmqha.common import mix_all, topics
+from rmqha.common.java import hash_map_order
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.namesrv_config import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.client_bodies import ConsumerConnection
-from rmqha.common.protocol.body.cluster_info import ClusterInfo
-from rmqha.common.protocol.body.controller_bodies import BrokerMemberGroup, BrokerReplicasInfo
-from rmqha.common.protocol.body.list_bodies import GroupList, KVTable, TopicList
-from rmqha.common.protocol.body.offset_bodies import QueueTimeSpan
-from rmqha.common.protocol.body.replication_bodies import EpochEntryCache
-from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
-from rmqha.common.protocol.body.stats_bodies import BrokerStatsData, ConsumeStatsList
-from rmqha.common.protocol.header.consumer_headers import UpdateConsumerOffsetRequestHeader
-from rmqha.common.protocol.header.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
-from rmqha.common.protocol.route.topic_route_data import BrokerData, TopicRouteData
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.topic import topic_validator
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.admin_headers import UpdateConsumerOffsetRequestHeader
+from rmqha.common.protocol.client_bodies import ConsumerConnection, QueueTimeSpan
+from rmqha.common.protocol.cluster_bodies import BrokerMemberGroup, BrokerReplicasInfo, ClusterInfo, EpochEntryCache
+from rmqha.common.protocol.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
+from rmqha.common.protocol.table_bodies import (
+    BrokerStatsData,
+    ConsumeStats,
+    ConsumeStatsList,
+    GroupList,
+    KVTable,
+    OffsetWrapper,
+    RollbackStats,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicStatsTable,
+)
+from rmqha.common.protocol.topic_route_data import BrokerData, TopicRouteData
+from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.rpc_hook import RPCHook
 
@@ -110,7 +114,7 @@ class DefaultMQAdminExt:
 
     def create_and_update_topic_config(self, addr: str, config: TopicConfig) -> None:
         """Make a topic on a broker, or change it."""
-        self.api.create_topic(addr, topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC, config, self.timeout_millis)
+        self.api.create_topic(addr, topics.AUTO_CREATE_TOPIC_KEY_TOPIC, config, self.timeout_millis)
 
     def create_and_update_subscription_group_config(self, addr: str, config: SubscriptionGroupConfig) -> None:
         """Make a group on a broker, or change it."""

@@ -4,13 +4,16 @@ import random
 
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common import mix_all
-from rmqha.common.java_compat import hash_map_order
-from rmqha.common.message.message_ext import MessageClientExt, MessageExt
+from rmqha.common.java import hash_map_order
+from rmqha.common.message.message import MessageClientExt, MessageExt
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.client_bodies import ConsumerConnection, ProducerConnection
-from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType
+from rmqha.common.protocol.client_bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProducerConnection,
+)
+from rmqha.common.subscriptions import ConsumeType
 from rmqha.remoting.common.remoting_helper import parse_socket_address_addr
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.api.message_track import MessageTrack, TrackType

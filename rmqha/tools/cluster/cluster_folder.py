@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqha.common.metrics import exposition
+from rmqha.common import metrics
 from rmqha.tools.cluster import layout
 from rmqha.tools.cluster.layout import Layout, Shape
 from rmqha.tools.cluster.node import ClusterError
@@ -98,8 +98,8 @@ def _make(folder: Path, shape: Shape, first_port: int | None) -> Layout:
         first_port = free_port_block(shape.port_count, _reserved_ports())
     elif first_port + shape.port_count > _MAX_PORT:
         raise ClusterError(f"--port {first_port}: {shape.port_count} ports from there on end beyond {_MAX_PORT}")
-    if shape.metrics and not exposition.is_available():
-        raise ClusterError(f"--metrics: {exposition.HOW_TO_INSTALL}")
+    if shape.metrics and not metrics.is_available():
+        raise ClusterError(f"--metrics: {metrics.HOW_TO_INSTALL}")
     made = layout.make(folder, shape, first_port)
     check_free(made.nodes)
     layout.write(folder, made)  # first: from now on the folder is known as ours

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rmqha.common import mix_all
-from rmqha.common.config_file import ConfigError, read_config_file
-from rmqha.common.json_text import parse_json
-from rmqha.common.path_names import folder_name
+from rmqha.common.configuration import ConfigError, read_config_file
+from rmqha.common.texts import folder_name, parse_json
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.tools.cluster.node import (
     CONTROLLER,

@@ -5,7 +5,7 @@ import time
 
 import click
 
-from rmqha.common.interrupts import Terminated
+from rmqha.common.program import Terminated
 from rmqha.tools.cluster import cluster_folder, log_lines
 from rmqha.tools.cluster.cluster_command import chosen_folder, folder_options
 from rmqha.tools.cluster.log_lines import LEVELS, Entry, Follower, last_entries, log_files

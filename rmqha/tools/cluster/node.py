@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 import rmqha
-from rmqha.common import log_setup, mix_all
+from rmqha.common import logs, mix_all
 from rmqha.store.config.message_store_config import BrokerRole
 
 HOST = "127.0.0.1"
@@ -137,7 +137,7 @@ class Node:
     def environment(self) -> dict[str, str]:
         """What it runs with: its home is the cluster's folder, and it finds the package that this process uses."""
         environment = {**os.environ, "HOME": str(self.folder), mix_all.ROCKETMQ_HOME_ENV: str(self.folder),
-                       log_setup.LOG_DIR_ENV: str(self.log_folder), "PYTHONUNBUFFERED": "1"}
+                       logs.LOG_DIR_ENV: str(self.log_folder), "PYTHONUNBUFFERED": "1"}
         environment.pop(mix_all.NAMESRV_ADDR_ENV, None)
         environment.pop("NOTIFY_SOCKET", None)  # of the service that `rmqha up` may run in
         if site.USER_BASE:  # what was installed with pip's --user is below the home that this process has

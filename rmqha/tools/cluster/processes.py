@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import psutil
 
 from rmqha.common import mix_all
-from rmqha.common.json_text import parse_json
+from rmqha.common.texts import parse_json
 from rmqha.tools.cluster.node import ClusterError, Node
 
 log = logging.getLogger("RocketmqTools")

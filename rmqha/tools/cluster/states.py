@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import psutil
 
-from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
+from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
 from rmqha.tools.cluster import processes
 from rmqha.tools.cluster.layout import Layout
 from rmqha.tools.cluster.node import Node

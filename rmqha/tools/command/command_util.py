@@ -3,7 +3,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 
 from rmqha.common import mix_all
-from rmqha.common.java_compat import hash_map_order
+from rmqha.common.java import hash_map_order
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine
 from rmqha.tools.command.output import Part

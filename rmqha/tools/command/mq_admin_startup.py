@@ -3,9 +3,8 @@ import os
 import sys
 
 from rmqha import __version__
-from rmqha.common import home, log_setup, mix_all
-from rmqha.common.closed_pipe import run_while_read
-from rmqha.common.interrupts import Interruptible, exit_code
+from rmqha.common import filesystem, logs, mix_all
+from rmqha.common.program import Interruptible, exit_code, run_while_read
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.acl.cluster_acl_config_version_list_sub_command import ClusterAclConfigVersionListSubCommand
@@ -161,7 +160,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     try:
         with Interruptible():
-            log_setup.setup_tools_logging()
+            logs.setup_tools_logging()
             return main0(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt as interrupt:  # the way to end clusterRT, clusterList -i and startMonitoring
         return exit_code(interrupt)
@@ -240,7 +239,7 @@ def _output_help(command: type[SubCommand]) -> str:
 
 def get_acl_rpc_hook() -> RPCHook | None:
     """What signs the requests with the account in conf/tools.yml below the home; None without such a file."""
-    file = home.rocketmq_home() / "conf" / "tools.yml"
+    file = filesystem.rocketmq_home() / "conf" / "tools.yml"
     if not file.exists():
         return None
     from rmqha.acl.common import acl_utils  # reading YAML takes a library that those without accounts need not have

@@ -5,14 +5,13 @@ from dataclasses import asdict, dataclass
 import click
 
 from rmqha.acl.common import acl_yaml
-from rmqha.common import controller_config_checks
+from rmqha.common import controller_config, metrics
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_field import config_keys
-from rmqha.common.config_file import Bad, ConfigError, Warn, load_config_file, read_config_file
+from rmqha.common.config_keys import config_keys
+from rmqha.common.configuration import Bad, ConfigError, Warn, load_config_file, read_config_file
 from rmqha.common.controller_config import ControllerConfig
-from rmqha.common.java_properties import JavaProperties
-from rmqha.common.metrics import exposition
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.java import JavaProperties
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.broker_config_checks import check_role, check_sums, check_supported
@@ -57,8 +56,8 @@ def check(file: str, kind: str) -> list[Finding]:
             controller = ControllerConfig()
             properties = load_config_file(file, (controller, ServerConfig(), ClientConfig()), warn=warn, bad=error)
             bad_key = _bad_key(file, properties, error)
-            controller_config_checks.check_controller(controller, bad_key)
-            exposition.check_available(controller.metricsPort, bad_key)
+            controller_config.check_controller(controller, bad_key)
+            metrics.check_available(controller.metricsPort, bad_key)
         else:
             _check_broker(file, warn, error)
     except ConfigError as failure:  # the file can't be read at all
@@ -74,8 +73,8 @@ def _check_name_server(file: str, warn: Warn, error: Bad) -> None:
     properties = load_config_file(file, configs, warn=warn, bad=error)
     bad_key = _bad_key(file, properties, error)
     if has_controller:
-        controller_config_checks.check_controller(controller, bad_key)
-    exposition.check_available(config.metricsPort, bad_key)
+        controller_config.check_controller(controller, bad_key)
+    metrics.check_available(config.metricsPort, bad_key)
 
 
 def _check_broker(file: str, warn: Warn, error: Bad) -> None:
@@ -84,7 +83,7 @@ def _check_broker(file: str, warn: Warn, error: Bad) -> None:
     bad_key = _bad_key(file, properties, error)
     check_supported(broker, store, bad_key)
     acl_yaml.check_available(broker.aclEnable, bad_key)
-    exposition.check_available(broker.metricsPort, bad_key)
+    metrics.check_available(broker.metricsPort, bad_key)
     check_role(broker, store, bad_key)
     check_sums(server, store, bad_key)
     waits = waits_for_promotion(broker, store)

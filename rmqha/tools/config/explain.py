@@ -10,11 +10,10 @@ import click
 import rmqha
 from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_field import config_keys, key_types
-from rmqha.common.config_file import nearest_key
-from rmqha.common.config_value import allowed_words, base_type
+from rmqha.common.config_keys import allowed_words, base_type, config_keys, key_types
+from rmqha.common.configuration import nearest_key
 from rmqha.common.controller_config import ControllerConfig
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import MessageStoreConfig

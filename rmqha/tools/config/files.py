@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from rmqha.common import home
+from rmqha.common import filesystem
 from rmqha.tools.dialect.exit_codes import CannotAnswerError
 
 _SECRET = {"plain_acl.yml", "tools.yml"}
@@ -18,7 +18,7 @@ def path_command() -> None:
 
     $ROCKETMQ_HOME/conf, else that of the checkout, else ~/.config/rmqha/conf ($XDG_CONFIG_HOME/rmqha/conf).
     """
-    click.echo(home.rocketmq_home() / "conf")
+    click.echo(filesystem.rocketmq_home() / "conf")
 
 
 @click.command("init")
@@ -28,8 +28,8 @@ def init_command(folder: Path | None) -> None:
 
     A file that is there already is left as it is. Those with accounts can be read by their owner alone.
     """
-    target = folder if folder is not None else home.rocketmq_home() / "conf"
-    source = home.templates()
+    target = folder if folder is not None else filesystem.rocketmq_home() / "conf"
+    source = filesystem.templates()
     if not source.is_dir():
         raise CannotAnswerError(f"{source} is missing: rmqha was not installed as a wheel makes it")
     if target.resolve() == source.resolve():

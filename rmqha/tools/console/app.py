@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rmqha.common.json_text import JsonTextError, parse_json
+from rmqha.common.texts import JsonTextError, parse_json
 from rmqha.tools.console.access import Access
 from rmqha.tools.console.api import Api
 from rmqha.tools.console.guard import Guard

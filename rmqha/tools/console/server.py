@@ -4,7 +4,7 @@ import signal
 import click
 import uvicorn
 
-from rmqha.common.stop_signal import ending_signals
+from rmqha.common.program import ending_signals
 from rmqha.tools.console.access import Access
 from rmqha.tools.console.app import create_app
 from rmqha.tools.console.patient_protocol import PatientProtocol

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from rmqha.common.constant import perm_name
-from rmqha.common.topic import topic_validator
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common import sys_flags
+from rmqha.common import topics as topic_validator
+from rmqha.common.topics import TopicConfig
 from rmqha.tools.console.source import Source
 from rmqha.tools.view.as_json import Json
 from rmqha.tools.view.questions import QuestionError, asked
@@ -36,7 +36,7 @@ class Writes:
             raise QuestionError(reason or "topic: a name")
         if not isinstance(queues, int) or isinstance(queues, bool) or not 1 <= queues <= MAX_QUEUES:
             raise QuestionError(f"queues: 1 to {MAX_QUEUES} on each broker")
-        config = TopicConfig(name, queues, queues, perm_name.PERM_READ | perm_name.PERM_WRITE)
+        config = TopicConfig(name, queues, queues, sys_flags.PERM_READ | sys_flags.PERM_WRITE)
         masters = [broker for broker in self._source.picture().snapshot.brokers if broker.is_master]
         for broker in masters:
             asked(partial(self._admin.create_and_update_topic_config, broker.address, config))

@@ -4,8 +4,8 @@ import os
 import click
 
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.common.config_file import ConfigError
-from rmqha.common.regular_file import NotRegularFileError
+from rmqha.common.configuration import ConfigError
+from rmqha.common.filesystem import NotRegularFileError
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.dialect.exit_codes import CannotAnswerError
 

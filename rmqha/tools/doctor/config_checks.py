@@ -3,8 +3,8 @@ import ipaddress
 from dataclasses import dataclass, field
 
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_file import ConfigError, load_config_file
-from rmqha.common.java_properties import JavaProperties
+from rmqha.common.configuration import ConfigError, load_config_file
+from rmqha.common.java import JavaProperties
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.common.remoting_helper import string2_socket_address
 from rmqha.remoting.server_config import ServerConfig

@@ -6,7 +6,7 @@ import resource
 import psutil
 
 from rmqha.common import mix_all
-from rmqha.common.process_limits import max_map_count, max_mapped_files
+from rmqha.common.process import max_map_count, max_mapped_files
 from rmqha.common.util_all import get_disk_partition_space_used_percent
 from rmqha.native import kernels
 from rmqha.remoting.common.listening import FAST_PORT, HA_PORT, LISTEN_PORT, holders

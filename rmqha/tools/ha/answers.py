@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
+from rmqha.common.threads import NamedThreadPool
 from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, NoAnswerError, ReplicationToolError, number
 
 K = TypeVar("K")

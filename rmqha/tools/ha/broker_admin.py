@@ -10,25 +10,26 @@ import click
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
-from rmqha.common.config_file import nearest_key
-from rmqha.common.config_value import address_hint, is_host_and_port
+from rmqha.common.config_keys import address_hint, is_host_and_port
+from rmqha.common.configuration import nearest_key
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.mix_all import MASTER_ID
-from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body import departed_broker
-from rmqha.common.protocol.body.cluster_info import ClusterInfo
-from rmqha.common.protocol.body.controller_bodies import ReplicasInfo
-from rmqha.common.protocol.body.departed_broker import DepartedBroker
-from rmqha.common.protocol.body.replication_bodies import EpochEntryCache, HARuntimeInfo
-from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
+from rmqha.common.protocol import cluster_bodies, request_code, response_code
+from rmqha.common.protocol.admin_headers import HandoverMasterRequestHeader
+from rmqha.common.protocol.client_headers import SendMessageRequestHeaderV2, ViewMessageRequestHeader
+from rmqha.common.protocol.cluster_bodies import (
+    ClusterInfo,
+    DepartedBroker,
+    EpochEntryCache,
+    HARuntimeInfo,
+    ReplicasInfo,
+)
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
-from rmqha.common.protocol.header.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
-from rmqha.common.protocol.header.query_headers import ViewMessageRequestHeader
-from rmqha.common.protocol.header.role_headers import HandoverMasterRequestHeader
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
-from rmqha.common.topic.topic_validator import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_BENCHMARK_TOPIC
+from rmqha.common.protocol.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
+from rmqha.common.protocol.table_bodies import ConsumeStatsList
+from rmqha.common.topics import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_BENCHMARK_TOPIC
 from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
 from rmqha.remoting.common.remoting_helper import string2_socket_address
 from rmqha.remoting.exception import RemotingConnectException, RemotingException
@@ -119,9 +120,9 @@ class BrokerAdmin:
         """Those that the name server misses; one of RocketMQ does not tell."""
         def ask() -> list[DepartedBroker]:
             request = RemotingCommand.create_request_command(request_code.GET_BROKER_CLUSTER_INFO)
-            request.add_ext_field(departed_broker.ASK, "true")
+            request.add_ext_field(cluster_bodies.ASK_DEPARTED_BROKERS, "true")
             response = self._api.remoting_client.invoke_sync(None, request, self.timeout_ms)
-            return departed_broker.decode((response.ext_fields or {}).get(departed_broker.TOLD))
+            return cluster_bodies.decode_departed((response.ext_fields or {}).get(cluster_bodies.DEPARTED_BROKERS))
         return self._asked(f"name server {self.namesrv}", ask)
 
     def brokers(self) -> list[Broker]:

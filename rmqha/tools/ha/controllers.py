@@ -5,7 +5,7 @@
 """
 from collections.abc import Iterable
 
-from rmqha.common.protocol.body.controller_bodies import ReplicaIdentity, ReplicasInfo
+from rmqha.common.protocol.cluster_bodies import ReplicaIdentity, ReplicasInfo
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.answers import Told, in_parallel
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError, parsed_address

@@ -39,9 +39,9 @@ def differing_blocks(one: LogSide, other: LogSide, begin: int, end: int,
         size = min(BLOCK, end - offset)
         count = min((end - offset) // size, _BLOCKS)
         pairs = zip(one.checksums(offset, size, count), other.checksums(offset, size, count), strict=True)
-        for number, (mine, theirs) in enumerate(pairs):
+        for index, (mine, theirs) in enumerate(pairs):
             if mine != theirs:
-                yield offset + number * size, offset + (number + 1) * size
+                yield offset + index * size, offset + (index + 1) * size
         offset += count * size
         come_to(offset)
 

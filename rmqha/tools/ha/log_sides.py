@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Callable
 from typing import Protocol
 
-from rmqha.common.protocol.body.log_checksums import LogChecksums
-from rmqha.common.protocol.header.replication_headers import MAX_BYTES
+from rmqha.common.protocol.controller_headers import MAX_BYTES
+from rmqha.common.protocol.log_checksums import LogChecksums
 from rmqha.remoting.common.byte_stream import ByteStream, StreamError
 from rmqha.store.ha import ha_transfer
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError, number, parsed_address

@@ -7,7 +7,7 @@ that is not registered, or a receiver.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rmqha.common.protocol.body.replication_bodies import HAConnectionRuntimeInfo
+from rmqha.common.protocol.cluster_bodies import HAConnectionRuntimeInfo
 from rmqha.tools.ha.answers import Look, Told
 from rmqha.tools.ha.broker_admin import Broker
 

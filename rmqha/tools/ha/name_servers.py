@@ -2,7 +2,7 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from rmqha.common.protocol.body.departed_broker import DepartedBroker
+from rmqha.common.protocol.cluster_bodies import DepartedBroker
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.answers import in_parallel
 from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, NoAnswerError, ReplicationToolError

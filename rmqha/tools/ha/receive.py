@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from rmqha.common.stop_signal import StopSignal, ending_signals
+from rmqha.common.program import StopSignal, ending_signals
 from rmqha.remoting.common.byte_stream import StreamError
 from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import (

@@ -3,8 +3,7 @@ import fcntl
 import os
 from types import TracebackType
 
-from rmqha.common.regular_file import open_regular
-from rmqha.common.segment_files import NAME_LENGTH, pread
+from rmqha.common.filesystem import NAME_LENGTH, open_regular, pread
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.tools.ha.broker_admin import ReplicationToolError
 from rmqha.tools.store import broker_lock

@@ -2,7 +2,7 @@
 from collections.abc import Mapping, Sequence
 
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_field import config_keys
+from rmqha.common.config_keys import config_keys
 from rmqha.common.mix_all import property_text
 from rmqha.store.config.message_store_config import MessageStoreConfig
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rmqha.common.config_file import nearest_key
+from rmqha.common.configuration import nearest_key
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.answers import Look, Told, ask_all

@@ -5,7 +5,7 @@ import time
 
 import click
 
-from rmqha.common.interrupts import Terminated
+from rmqha.common.program import Terminated
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.cluster_table import render_table
 from rmqha.tools.dialect.unit_types import duration_type

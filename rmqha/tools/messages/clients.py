@@ -6,8 +6,8 @@ from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.exception import MQClientException
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.common.config_file import nearest_key
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.configuration import nearest_key
+from rmqha.common.message.message import MessageQueue
 from rmqha.common.mix_all import TOOLS_CONSUMER_GROUP
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.dialect.errors import one_line

@@ -5,9 +5,9 @@ import click
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.message_selector import MessageSelector
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common import topics as topic_validator
+from rmqha.common.message.message import MessageQueue
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
-from rmqha.common.topic import topic_validator
 from rmqha.tools.dialect.options import namesrv_option
 from rmqha.tools.dialect.output import put, to_json
 from rmqha.tools.messages import export_file

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, BinaryIO, Self, cast
 
-from rmqha.common import output_file
+from rmqha.common import filesystem
 from rmqha.common.message import message_const as names
 from rmqha.common.message.message import Message, parse_int
-from rmqha.common.topic.topic_validator import check_topic
+from rmqha.common.topics import check_topic
 from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
 from rmqha.tools.dialect.output import iso_time, to_json
 from rmqha.tools.messages.json_lines import (
@@ -80,7 +80,7 @@ def writing(path: str, force: bool) -> Iterator[IO[str]]:
         yield sys.stdout
         return
     try:
-        with output_file.writing(path, force) as file, _text(file, path) as stream:
+        with filesystem.writing(path, force) as file, _text(file, path) as stream:
             yield stream
     except FileExistsError:
         raise CannotAnswerError(f"{path} exists: --force writes over it") from None

@@ -2,7 +2,7 @@
 import re
 from collections.abc import Callable
 
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 from rmqha.tools.dialect.exit_codes import CannotAnswerError
 from rmqha.tools.messages.message_json import user_properties
 from rmqha.tools.store.output import time_text

@@ -8,10 +8,10 @@ from rmqha.client import validators
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendStatus
-from rmqha.common.message import message_client_id_setter
-from rmqha.common.message.message_batch import MessageBatch, may_join_batch, size_in_batch
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.stop_signal import interrupted_later
+from rmqha.common.message import message_decoder
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.message.message_decoder import MessageBatch, may_join_batch, size_in_batch
+from rmqha.common.program import interrupted_later
 from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
 from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
 from rmqha.tools.dialect.options import namesrv_option
@@ -150,7 +150,7 @@ def _batch(run: list[Exported]) -> MessageBatch:
     """A batch that producers do not check again: a body may be empty, as it was where it was exported from."""
     batch = MessageBatch.generate_from_list([each.message for each in run])
     for message in batch:
-        message_client_id_setter.set_uniq_id(message)
+        message_decoder.set_uniq_id(message)
     batch.body = batch.encode()
     batch.is_checked = True
     return batch

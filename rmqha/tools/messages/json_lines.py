@@ -3,8 +3,8 @@ import reprlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rmqha.common.compression.compressor_factory import MAX_DECOMPRESSED_SIZE
-from rmqha.common.json_text import JsonTextError, parse_json
+from rmqha.common.compression import MAX_DECOMPRESSED_SIZE
+from rmqha.common.texts import JsonTextError, parse_json
 
 LONGEST_BODY = MAX_DECOMPRESSED_SIZE  # no client of ours could read a longer one
 # Above this a body is written as base64, which adds a third: in JSON's own way a byte may take six.

@@ -4,10 +4,9 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
-from rmqha.common.compression.body_budget import MissingBody
+from rmqha.common.compression import MissingBody
 from rmqha.common.message import message_const as names
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import Message, MessageExt
 from rmqha.tools.dialect.output import iso_time
 from rmqha.tools.messages.json_lines import LONGEST_TEXT, number, shown, typed
 

@@ -7,7 +7,7 @@ import click
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.common import units
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
 _NUMBER = re.compile(r"-?\d{1,12}", re.ASCII)  # more digits are ms

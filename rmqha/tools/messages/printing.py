@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable
 
 import click
 
-from rmqha.common.compression.body_budget import MissingBody
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.compression import MissingBody
+from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.tools.dialect.output import cell, display_width, emit, padded, put
 from rmqha.tools.messages.format_string import compiled
 from rmqha.tools.messages.message_json import as_object

@@ -12,9 +12,8 @@ import click
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.send_result import SendResult, SendStatus
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.stop_signal import interrupted_later
+from rmqha.common.message.message import Message, MessageQueue
+from rmqha.common.program import interrupted_later
 from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
 from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
 from rmqha.tools.dialect.options import namesrv_option, output_option, topic_option

@@ -11,8 +11,7 @@ from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.message_selector import MessageSelector
 from rmqha.client.consumer.pull_result import PullCallback, PullResult, PullStatus
 from rmqha.client.exception import MQBrokerException
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
 from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError

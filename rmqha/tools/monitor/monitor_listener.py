@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.body.offset_bodies import OffsetMovedEvent
+from rmqha.common.protocol.client_bodies import ConsumerRunningInfo, OffsetMovedEvent
 
 log = logging.getLogger("RocketmqClient")
 

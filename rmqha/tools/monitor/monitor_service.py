@@ -12,17 +12,13 @@ from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.consumer.pull_result import PullStatus
-from rmqha.common import mix_all, util_all
-from rmqha.common.admin.stats_tables import OffsetWrapper
-from rmqha.common.java_compat import string_hash_code
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.mq_version import Version
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.body.offset_bodies import OffsetMovedEvent
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.stop_signal import interrupted_later
-from rmqha.common.topic import topic_validator
+from rmqha.common import mix_all, topics, util_all
+from rmqha.common.java import Version, string_hash_code
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.program import interrupted_later
+from rmqha.common.protocol.client_bodies import ConsumerRunningInfo, OffsetMovedEvent
+from rmqha.common.protocol.table_bodies import OffsetWrapper
+from rmqha.common.threads import ScheduledService
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.rpc_hook import RPCHook
@@ -65,7 +61,7 @@ class MonitorService:
         for client in (self._admin.client_config, self._pull_consumer, self._push_consumer):
             client.instance_name = self._instance_name()
         self._push_consumer.consume_thread_min = self._push_consumer.consume_thread_max = 1
-        self._push_consumer.subscribe(topic_validator.RMQ_SYS_OFFSET_MOVED_EVENT, "*")
+        self._push_consumer.subscribe(topics.RMQ_SYS_OFFSET_MOVED_EVENT, "*")
         self._scheduled_service = ScheduledService("MonitorService")
 
     def _instance_name(self) -> str:

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rmqha.common.regular_file import check_regular, open_regular
+from rmqha.common.filesystem import check_regular, open_regular
 from rmqha.tools.store.errors import StoreToolError
 
 _LOCKS = "/proc/locks"

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from rmqha.common.filesystem import Segment
 from rmqha.common.message.message_layout import BLANK, MAX_HEAD_LENGTH, decode_header
-from rmqha.common.segment_files import Segment
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.tools.dialect.output import to_json
 from rmqha.tools.store.dump import message_object

@@ -1,20 +1,19 @@
 """What consume queues and index must hold of one record: computed as the broker's dispatch does."""
 from collections.abc import Mapping
 
-from rmqha.common import mix_all
-from rmqha.common.java_compat import string_hash_code
+from rmqha.common import mix_all, sys_flags
+from rmqha.common.java import string_hash_code
 from rmqha.common.message import message_const
 from rmqha.common.message.message import parse_int
-from rmqha.common.sysflag import message_sys_flag
-from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
+from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.record_scan import LogRecord
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNKNOWN_LEVEL_MS = 1000
-_ROLLBACK = message_sys_flag.TRANSACTION_ROLLBACK_TYPE
-_NOT_QUEUED = (message_sys_flag.TRANSACTION_PREPARED_TYPE, _ROLLBACK)
+_ROLLBACK = sys_flags.TRANSACTION_ROLLBACK_TYPE
+_NOT_QUEUED = (sys_flags.TRANSACTION_PREPARED_TYPE, _ROLLBACK)
 
 Properties = dict[str, str]
 Unit = tuple[str, int, int, int]  # topic, queue id, index in the queue, tags code

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from rmqha.common.message import message_const
+from rmqha.common.message.message import MessageExt
 from rmqha.common.message.message_decoder import create_message_id, decode, decode_message_id
-from rmqha.common.message.message_ext import MessageExt
 from rmqha.common.message.message_layout import Host, MessageDecodeError, body_crc32
 from rmqha.common.units import TIMES
 from rmqha.tools.cluster_table import render_table

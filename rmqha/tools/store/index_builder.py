@@ -3,7 +3,7 @@ import os
 from collections.abc import Callable
 from typing import Protocol
 
-from rmqha.common.segment_files import read_at
+from rmqha.common.filesystem import read_at
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
 from rmqha.store.index.index_layout import (

@@ -5,8 +5,7 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rmqha.common.regular_file import open_regular
-from rmqha.common.segment_files import read_at
+from rmqha.common.filesystem import open_regular, read_at
 from rmqha.store.index.index_layout import (
     ENTRY,
     HASH_SLOT_SIZE,

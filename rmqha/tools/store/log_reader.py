@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from rmqha.common.filesystem import Segment, open_regular, pread, read_at
 from rmqha.common.message.message_layout import BLANK, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_POSITION
-from rmqha.common.regular_file import open_regular
-from rmqha.common.segment_files import Segment, pread, read_at
 from rmqha.store.bulk.bulk_layout import RECORD
 from rmqha.tools.store.record_scan import BlockEnd, LogRecord, scan_block
 from rmqha.tools.store.segments import Folder

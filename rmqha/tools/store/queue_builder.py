@@ -4,7 +4,7 @@ import shutil
 import time
 from typing import Protocol
 
-from rmqha.common.regular_file import open_regular
+from rmqha.common.filesystem import open_regular
 from rmqha.common.util_all import offset2file_name
 from rmqha.store.consume_queue_layout import PRE_BLANK_UNIT
 from rmqha.tools.store.index_builder import write_all

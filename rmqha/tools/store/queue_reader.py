@@ -2,7 +2,7 @@
 import os
 from typing import NamedTuple
 
-from rmqha.common.segment_files import read_at
+from rmqha.common.filesystem import read_at
 from rmqha.store.consume_queue_layout import (
     BLANK_POSITION,
     CQ_STORE_UNIT_SIZE,

@@ -10,9 +10,9 @@ from typing import TypedDict, Unpack
 
 import click
 
-from rmqha.common.fsync import fsync_path
+from rmqha.common.filesystem import fsync_path
 from rmqha.common.message.message_layout import MIN_RECORD_LENGTH
-from rmqha.common.path_names import is_folder_name
+from rmqha.common.texts import is_folder_name
 from rmqha.common.util_all import current_time_millis, time_millis_to_human_string, time_millis_to_human_string3
 from rmqha.store.bulk.bulk_layout import Span
 from rmqha.store.config import store_path_config_helper as paths

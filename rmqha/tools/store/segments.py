@@ -3,7 +3,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmqha.common.segment_files import Segment, list_segments
+from rmqha.common.filesystem import Segment, list_segments
 
 
 class Folder(NamedTuple):

@@ -3,7 +3,7 @@ import os
 import struct
 from typing import NamedTuple
 
-from rmqha.common.segment_files import Segment, is_segment_name, read_at
+from rmqha.common.filesystem import Segment, is_segment_name, read_at
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.deleted_topics_file import read_deleted_topics
 from rmqha.store.index.index_shape import Shape

@@ -3,7 +3,7 @@ import sys
 from array import array
 from collections.abc import Iterator
 
-from rmqha.common.segment_files import read_at
+from rmqha.common.filesystem import read_at
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
 from rmqha.store.index.index_layout import (

@@ -2,7 +2,7 @@
 import struct
 import time
 
-from rmqha.common.segment_files import read_at
+from rmqha.common.filesystem import read_at
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.tools.store.dispatch import Unit as DispatchUnit
 from rmqha.tools.store.findings import Findings

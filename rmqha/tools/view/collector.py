@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
-from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
+from rmqha.common.protocol.table_bodies import ConsumeStatsList
 from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.answers import Look, Told, ask_all, in_parallel

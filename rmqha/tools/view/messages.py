@@ -6,11 +6,12 @@ from typing import Any
 
 from rmqha.client.exception import MQClientException
 from rmqha.client.trace.trace_view import TraceView
-from rmqha.common.compression.body_budget import BodyBudget, MissingBody
-from rmqha.common.message import message_client_id_setter, message_decoder
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common import topics
+from rmqha.common.compression import BodyBudget, MissingBody
+from rmqha.common.message import message_decoder
+from rmqha.common.message import message_decoder as message_client_id_setter
+from rmqha.common.message.message import MessageExt
 from rmqha.common.protocol import response_code
-from rmqha.common.topic import topic_validator
 from rmqha.tools.admin.message_questions import message_track_detail
 from rmqha.tools.command.message.message_text import message_fields
 from rmqha.tools.view.questions import QuestionError, Questions, asked
@@ -97,7 +98,7 @@ class Messages:
             topic, key, MAX_MESSAGES, 0, _now_ms(), _budget()).message_list)
         return sorted(messages, key=lambda msg: -msg.store_timestamp)[:MAX_MESSAGES]
 
-    def trace(self, msg_id: str, trace_topic: str = topic_validator.RMQ_SYS_TRACE_TOPIC
+    def trace(self, msg_id: str, trace_topic: str = topics.RMQ_SYS_TRACE_TOPIC
               ) -> tuple[list[TraceView], list[str]]:
         """What producers and consumers have noted about a message, by time, and why some of it can't be read.
 

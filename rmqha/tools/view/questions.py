@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.common import mix_all, mq_version
-from rmqha.common.constant import perm_name
-from rmqha.common.help import faq_url
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.client_bodies import ConsumerConnection
-from rmqha.common.topic import topic_validator
+from rmqha.common import java, mix_all, sys_flags
+from rmqha.common import topics as topic_validator
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.protocol import namespace_util, response_code
+from rmqha.common.protocol.client_bodies import ConsumerConnection
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS
@@ -191,7 +189,7 @@ class Questions:
             told = told_now if told_now.connectionSet else told
             for each in told_now.connectionSet:
                 found[each.clientId] = ClientRow(each.clientId, each.clientAddr or "", each.language or "",
-                                                 mq_version.get_version_desc(each.version))
+                                                 java.get_version_desc(each.version))
         return GroupClients(
             tuple(found[name] for name in sorted(found)),
             told.consumeType.name if told.consumeType else "", told.messageModel.name if told.messageModel else "",
@@ -213,7 +211,7 @@ def asked(ask: Callable[[], T]) -> T:
 def question_error(error: Exception) -> QuestionError:
     """An error of the client for people, without the address of a page that explains it."""
     if isinstance(error, (MQClientException, MQBrokerException)):
-        text = (error.error_message or str(error)).split(faq_url.TIP_STRING_BEGIN)[0].strip()
+        text = (error.error_message or str(error)).split(namespace_util.TIP_STRING_BEGIN)[0].strip()
         where = f" ({error.broker_addr})" if isinstance(error, MQBrokerException) and error.broker_addr else ""
         return QuestionError(f"{text}{where}", error.response_code in _NOT_THERE)
     assert isinstance(error, RemotingException)
@@ -221,7 +219,7 @@ def question_error(error: Exception) -> QuestionError:
 
 
 def _topic_row(name: str, configs: list[Any], own: set[str]) -> TopicRow:
-    perms = {perm_name.perm2_string(config.perm)[:2] for _broker, config in configs}
+    perms = {sys_flags.perm2_string(config.perm)[:2] for _broker, config in configs}
     return TopicRow(name, topic_kind(name, own), tuple(sorted({broker for broker, _config in configs})),
                     sum(config.readQueueNums for _broker, config in configs),
                     sum(config.writeQueueNums for _broker, config in configs), " ".join(sorted(perms)),

@@ -5,9 +5,8 @@ monotonic. What nobody told is None, or -1 for a counter.
 """
 from dataclasses import dataclass
 
-from rmqha.common.admin.stats_tables import ConsumeStats
 from rmqha.common.mix_all import is_sys_consumer_group
-from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
+from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList
 from rmqha.tools.admin.default_mq_admin_ext import SYSTEM_GROUPS
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.dialect.numbers import real, whole

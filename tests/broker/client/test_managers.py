@@ -7,9 +7,9 @@ from rmqha.broker.client.consumer_ids_change_listener import ConsumerGroupEvent
 from rmqha.broker.client.consumer_manager import ConsumerManager
 from rmqha.broker.client.producer_manager import ProducerManager
 from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockManager
-from rmqha.common.filter import filter_api
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
+from rmqha.common import subscriptions as filter_api
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.subscriptions import ConsumeType, MessageModel
 from rmqha.remoting.protocol.language_code import LanguageCode
 
 

@@ -6,8 +6,8 @@ import pytest
 from rmqha.broker.controller.broker_id_registration import BrokerIdRegistration, RegisterState
 from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.controller_bodies import SyncStateSet
-from rmqha.common.protocol.header.controller_headers import RegisterBrokerToControllerResponseHeader
+from rmqha.common.protocol.cluster_bodies import SyncStateSet
+from rmqha.common.protocol.controller_headers import RegisterBrokerToControllerResponseHeader
 from rmqha.remoting.exception import RemotingTimeoutException
 from rmqha.store.ha.autoswitch.broker_metadata import BrokerMetadataError
 

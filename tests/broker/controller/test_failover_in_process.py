@@ -9,8 +9,8 @@ import pytest
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.cluster_info import ClusterInfo
-from rmqha.common.protocol.header.controller_headers import ElectMasterRequestHeader
+from rmqha.common.protocol.cluster_bodies import ClusterInfo
+from rmqha.common.protocol.controller_headers import ElectMasterRequestHeader
 from rmqha.controller.controller_manager import ControllerManager
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.server_config import ServerConfig

@@ -8,8 +8,8 @@ from rmqha.broker.controller.controller_heartbeat import ControllerHeartbeat
 from rmqha.broker.controller.replicas_manager import ReplicasManager, Role, State
 from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.controller_bodies import SyncStateSet
-from rmqha.common.protocol.header.controller_headers import (
+from rmqha.common.protocol.cluster_bodies import SyncStateSet
+from rmqha.common.protocol.controller_headers import (
     BrokerHeartbeatResponseHeader,
     GetMetaDataResponseHeader,
     GetReplicaInfoResponseHeader,

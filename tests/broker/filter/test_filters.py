@@ -9,13 +9,11 @@ import pytest
 from rmqha.broker.filter import consumer_filter_manager
 from rmqha.broker.filter.consumer_filter_manager import build
 from rmqha.broker.filter.expression_message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
-from rmqha.common import util_all
-from rmqha.common.filter import filter_api
+from rmqha.common import subscriptions, sys_flags, util_all
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
-from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumerData, ConsumeType, HeartbeatData, MessageModel
-from rmqha.common.sysflag import pull_sys_flag
+from rmqha.common.protocol.client_bodies import QueryConsumeQueueResponseBody
+from rmqha.common.protocol.client_headers import QueryConsumeQueueRequestHeader
+from rmqha.common.subscriptions import ConsumerData, ConsumeType, HeartbeatData, MessageModel
 from rmqha.filter.util.bits_array import BitsArray
 from rmqha.filter.util.bloom_filter import BloomFilterData
 from rmqha.remoting.protocol import remoting_serializable
@@ -30,7 +28,7 @@ def manager(tmp_path):
 
 
 def subscription(topic, expression, version, kind="SQL92"):
-    data = filter_api.build(topic, expression, kind)
+    data = subscriptions.build(topic, expression, kind)
     data.subVersion = version
     return data
 
@@ -223,7 +221,7 @@ def test_held_pull_wakes_for_a_message_that_the_expression_wants(filtering):
     start = filtering.next_offset("Held")
     announce(filtering, "ones", "Held", "n = 1", 10)
     answers = []
-    flags = pull_sys_flag.build_sys_flag(False, True, False, False)
+    flags = sys_flags.build_pull_sys_flag(False, True, False, False)
     header = filtering.pull_header("Held", start, group="ones", suspend_ms=90_000, subVersion=10)
     header.sysFlag = flags
     waiting = threading.Thread(target=lambda: answers.append(

@@ -8,10 +8,10 @@ import pytest
 
 from rmqha.broker.metrics.broker_metrics import BROKER_METRICS, BrokerMetrics
 from rmqha.broker.metrics.own_metrics import FAULTS
-from rmqha.common.metrics import pace
-from rmqha.common.metrics.metric import MetricsNames
+from rmqha.common import metrics as pace
+from rmqha.common import stats
+from rmqha.common.metrics import MetricsNames
 from rmqha.common.protocol import response_code
-from rmqha.common.stats import stats
 from rmqha.store.config.message_store_config import FlushDiskType
 from tests.broker.support import new_controller, running_broker
 from tests.support.in_process import running_name_server

@@ -4,56 +4,62 @@ import threading
 
 import pytest
 
-from rmqha.common.admin.stats_tables import ConsumeStats, TopicStatsTable
 from rmqha.common.message import message_decoder
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import request_code as codes
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.client_bodies import ConsumerConnection, ProducerConnection, ProducerTableInfo
-from rmqha.common.protocol.body.list_bodies import GroupList, KVTable, TopicList
-from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, LockBatchResponseBody
-from rmqha.common.protocol.body.offset_bodies import (
-    GetConsumerStatusBody,
-    QueryConsumeTimeSpanBody,
-    QueryCorrectionOffsetBody,
-    ResetOffsetBody,
-)
-from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
-from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
-from rmqha.common.protocol.body.stats_bodies import BrokerStatsData, ConsumeStatsList
-from rmqha.common.protocol.header.admin_headers import (
+from rmqha.common.protocol.admin_headers import (
+    CloneGroupOffsetRequestHeader,
+    ConsumeMessageDirectlyResultRequestHeader,
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
     GetConsumerConnectionListRequestHeader,
-    GetProducerConnectionListRequestHeader,
-    GetTopicStatsInfoRequestHeader,
-    ViewBrokerStatsDataRequestHeader,
-)
-from rmqha.common.protocol.header.consumer_admin_headers import (
-    CloneGroupOffsetRequestHeader,
-    ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetTopicStatsInfoRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
     QueryCorrectionOffsetHeader,
     QueryTopicConsumeByWhoRequestHeader,
     ResetOffsetRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
 )
-from rmqha.common.protocol.header.offset_headers import (
+from rmqha.common.protocol.client_bodies import (
+    ConsumerConnection,
+    GetConsumerStatusBody,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    ProducerConnection,
+    ProducerTableInfo,
+    QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
+    ResetOffsetBody,
+)
+from rmqha.common.protocol.client_headers import (
     GetEarliestMsgStoretimeRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
-    SearchOffsetRequestHeader,
-)
-from rmqha.common.protocol.header.query_headers import (
     QueryConsumeQueueRequestHeader,
     QueryMessageRequestHeader,
+    SearchOffsetRequestHeader,
     ViewMessageRequestHeader,
 )
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.common.protocol.table_bodies import (
+    BrokerStatsData,
+    ConsumeStats,
+    ConsumeStatsList,
+    GroupList,
+    KVTable,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicStatsTable,
+)
+from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole

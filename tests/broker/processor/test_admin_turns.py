@@ -6,11 +6,8 @@ import pytest
 from rmqha.broker.processor import admin_turns
 from rmqha.broker.processor.admin_turns import AdminTurns
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.consumer_admin_headers import (
-    GetConsumerStatusRequestHeader,
-    QueryTopicConsumeByWhoRequestHeader,
-)
-from rmqha.common.protocol.header.offset_headers import GetMaxOffsetRequestHeader, SearchOffsetRequestHeader
+from rmqha.common.protocol.admin_headers import GetConsumerStatusRequestHeader, QueryTopicConsumeByWhoRequestHeader
+from rmqha.common.protocol.client_headers import GetMaxOffsetRequestHeader, SearchOffsetRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.support.wait import wait_until
 

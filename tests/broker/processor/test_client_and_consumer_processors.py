@@ -2,15 +2,15 @@
 import pytest
 
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.client_bodies import CheckClientRequestBody
-from rmqha.common.protocol.header.consumer_headers import (
+from rmqha.common.protocol.admin_headers import (
     GetConsumerListByGroupRequestHeader,
     GetConsumerListByGroupResponseBody,
     QueryConsumerOffsetRequestHeader,
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.protocol.client_bodies import CheckClientRequestBody
+from rmqha.common.subscriptions import SubscriptionData
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -4,15 +4,14 @@ import pytest
 from rmqha.broker.processor import dispatched_first
 from rmqha.common.protocol import request_code as codes
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.header.admin_headers import GetTopicStatsInfoRequestHeader
-from rmqha.common.protocol.header.consumer_admin_headers import GetConsumeStatsRequestHeader
-from rmqha.common.protocol.header.offset_headers import (
+from rmqha.common.protocol.admin_headers import GetConsumeStatsRequestHeader, GetTopicStatsInfoRequestHeader
+from rmqha.common.protocol.client_headers import (
     GetEarliestMsgStoretimeRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
+    QueryConsumeQueueRequestHeader,
     SearchOffsetRequestHeader,
 )
-from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.support.gathering import gathering
 from tests.support.wait import wait_until

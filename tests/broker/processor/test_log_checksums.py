@@ -10,7 +10,7 @@ from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.replication_headers import GetCommitLogChecksumsRequestHeader
+from rmqha.common.protocol.controller_headers import GetCommitLogChecksumsRequestHeader
 from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
 from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import running_broker

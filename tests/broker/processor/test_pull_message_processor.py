@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha.common import sys_flags
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.offset_bodies import OffsetMovedEvent
-from rmqha.common.protocol.header.pull_headers import PullMessageResponseHeader
-from rmqha.common.sysflag import pull_sys_flag
+from rmqha.common.protocol.client_bodies import OffsetMovedEvent
+from rmqha.common.protocol.client_headers import PullMessageResponseHeader
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.protocol.serialize_type import SerializeType
@@ -263,7 +263,7 @@ def test_unreadable_broker_and_topic_refuse(broker):
 
 
 def test_offset_in_the_request_is_committed(stocked):
-    flag = pull_sys_flag.build_sys_flag(True, False, True, False)
+    flag = sys_flags.build_pull_sys_flag(True, False, True, False)
     stocked.pull("Stock", 3, group="committer", sysFlag=flag, commitOffset=3)
     assert stocked.controller.consumer_offset_manager.query_offset("committer", "Stock", 0) == 3
 
@@ -279,7 +279,7 @@ def test_pull_counts_for_the_statistics(stocked):
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1), st.integers(0, 31),
        st.text(max_size=6))
 def test_any_numbers_get_an_answer(stocked, offset, number, flags, expression):
-    flags &= ~pull_sys_flag.FLAG_SUSPEND
+    flags &= ~sys_flags.FLAG_SUSPEND
     response = stocked.pull("Stock", offset, maxMsgNums=number, sysFlag=flags, expression=expression)
     assert response.code in (0, 1, 19, 20, 21, 23, 24)
 

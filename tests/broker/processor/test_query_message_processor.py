@@ -2,7 +2,7 @@
 from rmqha.common import mix_all
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.header.query_headers import QueryMessageRequestHeader
+from rmqha.common.protocol.client_headers import QueryMessageRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.broker.support import running_broker
 

@@ -5,14 +5,11 @@ import threading
 
 import pytest
 
-from rmqha.common import mq_version
+from rmqha.common import java
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.send_headers import (
-    ConsumerSendMsgBackRequestHeader,
-    SendMessageRequestHeader,
-)
+from rmqha.common.protocol.client_headers import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole
@@ -177,7 +174,7 @@ def test_busy_store_turns_sends_away(broker, monkeypatch):
     assert response.code == response_code.SYSTEM_BUSY and response.remark.startswith("[REJECTREQUEST]")
 
 
-def send_back(broker, response, group="group", delay_level=1, version=mq_version.CURRENT_VERSION, **fields):
+def send_back(broker, response, group="group", delay_level=1, version=java.CURRENT_VERSION, **fields):
     offset = message_decoder.decode_message_id(response.ext_fields["msgId"]).offset
     header = ConsumerSendMsgBackRequestHeader(offset=offset, group=group, delayLevel=delay_level, **fields)
     request = RemotingCommand.create_request_command(request_code.CONSUMER_SEND_MSG_BACK, header)
@@ -206,7 +203,7 @@ def test_message_that_failed_for_good_goes_to_the_dead_letters(broker, fields):
 
 def test_old_client_cannot_name_the_number_of_tries(broker):
     sent = broker.send("Work")
-    old = mq_version.Version["V3_4_9"] - 1
+    old = java.Version["V3_4_9"] - 1
     assert send_back(broker, sent, version=old, maxReconsumeTimes=0).code == response_code.SUCCESS
     assert broker.controller.topic_config_manager.select_topic_config("%DLQ%group") is None
 

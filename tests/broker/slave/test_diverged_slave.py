@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
+from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.consume_queue_layout import PRE_BLANK_UNIT

@@ -7,16 +7,14 @@ from rmqha.broker.out.broker_outer_api import Told
 from rmqha.broker.processor.admin_handlers import table_answer
 from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
 from rmqha.common import mix_all
-from rmqha.common.change_log import ChangeLog
-from rmqha.common.data_version import DataVersion
+from rmqha.common.data_version import ChangeLog, DataVersion
 from rmqha.common.protocol import request_code, table_version
-from rmqha.common.protocol.body.serialize_wrappers import (
+from rmqha.common.protocol.table_bodies import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.exception import RemotingConnectException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.broker.support import running_broker

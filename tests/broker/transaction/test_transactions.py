@@ -4,15 +4,12 @@ import zlib
 import pytest
 
 from rmqha.broker.topic import topic_config_manager
+from rmqha.common import sys_flags as flags
 from rmqha.common import util_all
-from rmqha.common.compression.compression_type import CompressionType
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.transaction_headers import (
-    EndTransactionRequestHeader,
-    ResumeCheckHalfMessageRequestHeader,
-)
-from rmqha.common.sysflag import message_sys_flag as flags
+from rmqha.common.protocol.client_headers import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
+from rmqha.common.sys_flags import CompressionType
 from rmqha.store import commit_log
 from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import bodies, new_controller, running_broker

@@ -1,12 +1,11 @@
 """Messages, batches, queues and unique ids."""
 import pytest
 
-from rmqha.common.message import message_client_id_setter, message_decoder
-from rmqha.common.message.message import Message, parse_int
-from rmqha.common.message.message_batch import MessageBatch
-from rmqha.common.message.message_ext import MessageExt, MessageExtBatch
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.common.message import message_decoder
+from rmqha.common.message import message_decoder as message_client_id_setter
+from rmqha.common.message.message import Message, MessageExt, MessageExtBatch, MessageQueue, parse_int
+from rmqha.common.message.message_decoder import MessageBatch
+from rmqha.common.sys_flags import TopicFilterType
 from rmqha.common.util_all import current_time_millis
 
 

@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.common import sys_flags
 from rmqha.common.message import message_decoder, message_layout
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageClientExt, MessageExt
+from rmqha.common.message.message import Message, MessageClientExt, MessageExt
 from rmqha.common.message.message_layout import MessageDecodeError
-from rmqha.common.sysflag import message_sys_flag
 from tests.common.model_golden import golden
 
 RECORDS = golden("records")
@@ -19,7 +18,7 @@ TYPE_LIBRARIES = {0x100: "lz4", 0x200: "zstandard"}
 
 
 def needs_library(case):
-    name = TYPE_LIBRARIES.get(case["sysFlag"] & message_sys_flag.COMPRESSION_TYPE_COMPARATOR)
+    name = TYPE_LIBRARIES.get(case["sysFlag"] & sys_flags.COMPRESSION_TYPE_COMPARATOR)
     return name is not None and importlib.util.find_spec(name) is None
 
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message import message_layout as layout
-from rmqha.common.message.record_walk import HEAD, fits, is_blank, walk
+from rmqha.common.message.message_layout import HEAD, fits, is_blank, walk
 from rmqha.store import torn_record
 from rmqha.store.ha.log_comparison import record_sizes, record_start
 from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records

@@ -4,10 +4,9 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rmqha.common.metrics import exposition
-from rmqha.common.metrics.metric import COUNTER, GAUGE, HISTOGRAM, Family, Memo, Metric
-from rmqha.common.metrics.pace import STEPS, OutOfTimeError, Pace
-from rmqha.common.stats.latency_histogram import LatencyHistogram
+from rmqha.common import metrics
+from rmqha.common.metrics import COUNTER, GAUGE, HISTOGRAM, STEPS, Family, Memo, Metric, OutOfTimeError, Pace
+from rmqha.common.stats import LatencyHistogram
 
 SIZES = Metric("sizes", GAUGE, ("topic",), "Bytes\nof it")
 
@@ -18,7 +17,7 @@ def _parsed(pieces):
 
 def test_a_family_of_many_pieces_is_one_family_with_one_header():
     count = STEPS * 3 + 1
-    pieces = list(exposition.encode([Family(SIZES, (((f"t{n}",), n) for n in range(count)))], Pace(60)))
+    pieces = list(metrics.encode([Family(SIZES, (((f"t{n}",), n) for n in range(count)))], Pace(60)))
     assert len(pieces) == 4 and b"".join(pieces).count(b"# TYPE") == 1
     (family,) = _parsed(pieces)
     assert family.name == "sizes" and family.type == "gauge" and len(family.samples) == count
@@ -27,13 +26,13 @@ def test_a_family_of_many_pieces_is_one_family_with_one_header():
 
 def test_names_that_break_the_format_are_written_so_that_they_are_read_again():
     topic = 'a"b\\c\nd'
-    (family,) = _parsed(exposition.encode([Family(SIZES, [((topic,), 1)])], Pace(60)))
+    (family,) = _parsed(metrics.encode([Family(SIZES, [((topic,), 1)])], Pace(60)))
     assert family.samples[0].labels == {"topic": topic}
 
 
 def test_counters_and_empty_families():
     counter = Metric("things_total", COUNTER, (), "Things")
-    things, empty = _parsed(exposition.encode([Family(counter, [((), 7)]), Family(SIZES, [])], Pace(60)))
+    things, empty = _parsed(metrics.encode([Family(counter, [((), 7)]), Family(SIZES, [])], Pace(60)))
     assert things.type == "counter" and things.samples[0].name == "things_total" and things.samples[0].value == 7
     assert empty.name == "sizes" and not empty.samples
 
@@ -43,7 +42,7 @@ def test_buckets_add_up():
     for elapsed_ns in (500_000, 1_000_000, 2_000_000, 5_000_000_000):
         times.note(elapsed_ns)
     took = Metric("took_seconds", HISTOGRAM, ("what",), "Time")
-    (family,) = _parsed(exposition.encode([Family(took, [(("x",), times.distribution())])], Pace(60)))
+    (family,) = _parsed(metrics.encode([Family(took, [(("x",), times.distribution())])], Pace(60)))
     values = {(sample.name, sample.labels.get("le")): sample.value for sample in family.samples}
     assert values == {("took_seconds_bucket", "0.001"): 2, ("took_seconds_bucket", "0.01"): 3,
                       ("took_seconds_bucket", "+Inf"): 4, ("took_seconds_count", None): 4,
@@ -52,7 +51,7 @@ def test_buckets_add_up():
 
 def test_wrong_number_of_labels_is_an_error():
     with pytest.raises(ValueError):
-        list(exposition.encode([Family(SIZES, [((), 1)])], Pace(60)))
+        list(metrics.encode([Family(SIZES, [((), 1)])], Pace(60)))
 
 
 def test_a_family_that_fails_is_left_out_and_told(caplog):
@@ -61,7 +60,7 @@ def test_a_family_that_fails_is_left_out_and_told(caplog):
         raise RuntimeError("planted")
 
     other = Metric("other", GAUGE, (), "Other")
-    pieces, is_whole = exposition.encode_all([Family(SIZES, broken()), Family(other, [((), 1)])], Pace(60))
+    pieces, is_whole = metrics.encode_all([Family(SIZES, broken()), Family(other, [((), 1)])], Pace(60))
     assert not is_whole and [family.name for family in _parsed(pieces)][-1] == "other"
     assert "sizes can't be told" in caplog.text
 
@@ -73,7 +72,7 @@ def test_when_time_is_out_what_is_done_is_told(caplog):
 
     other = Metric("other", GAUGE, (), "Other")
     pace = Pace(0.05)
-    pieces, is_whole = exposition.encode_all([Family(other, [((), 1)]), Family(SIZES, endless())], pace)
+    pieces, is_whole = metrics.encode_all([Family(other, [((), 1)]), Family(SIZES, endless())], pace)
     assert not is_whole and _parsed(pieces)[0].name == "other"
     assert "no time for sizes" in caplog.text
 
@@ -105,5 +104,5 @@ def test_memo_makes_each_once():
 
 
 def test_process_metrics_are_there():
-    names = {family.name for family in _parsed([exposition.process_metrics()])}
+    names = {family.name for family in _parsed([metrics.process_metrics()])}
     assert {"process_resident_memory_bytes", "process_cpu_seconds", "process_open_fds"} <= names

@@ -1,8 +1,7 @@
 """The pages of a metrics port, without the port."""
 import threading
 
-from rmqha.common.metrics.metric import GAUGE, Family, Metric
-from rmqha.common.metrics.pages import Pages, Subject
+from rmqha.common.metrics import GAUGE, Family, Metric, Pages, Subject
 
 ONE = Metric("one", GAUGE, (), "One")
 

@@ -1,55 +1,59 @@
 """The bodies of tests/golden/model_bodies.json as they were filled when they were captured."""
-from rmqha.common.admin.stats_tables import ConsumeStats, OffsetWrapper, TopicOffset, TopicStatsTable
+from rmqha.common import subscriptions
 from rmqha.common.data_version import DataVersion
-from rmqha.common.filter import filter_api
-from rmqha.common.message.message_queue import MessageQueue, MessageQueueForC
-from rmqha.common.protocol.body.client_bodies import (
-    CheckClientRequestBody,
-    Connection,
-    ConsumerConnection,
-    ProducerInfo,
-    ProducerTableInfo,
-)
-from rmqha.common.protocol.body.cluster_info import ClusterInfo
-from rmqha.common.protocol.body.consume_message_directly_result import CMResult, ConsumeMessageDirectlyResult
-from rmqha.common.protocol.body.consumer_running_info import (
+from rmqha.common.message.message import MessageQueue, MessageQueueForC
+from rmqha.common.protocol.client_bodies import (
     PROP_CONSUME_TYPE,
+    CheckClientRequestBody,
+    CMResult,
+    Connection,
+    ConsumeMessageDirectlyResult,
+    ConsumeQueueData,
+    ConsumerConnection,
     ConsumerRunningInfo,
     ConsumeStatus,
-    ProcessQueueInfo,
-)
-from rmqha.common.protocol.body.list_bodies import GroupList, KVTable, TopicList
-from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, LockBatchResponseBody
-from rmqha.common.protocol.body.offset_bodies import (
     GetConsumerStatusBody,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
     OffsetMovedEvent,
+    ProcessQueueInfo,
+    ProducerInfo,
+    ProducerTableInfo,
+    QueryConsumeQueueResponseBody,
     QueryConsumeTimeSpanBody,
     QueryCorrectionOffsetBody,
     QueueTimeSpan,
     ResetOffsetBody,
     ResetOffsetBodyForC,
 )
-from rmqha.common.protocol.body.query_consume_queue_response_body import ConsumeQueueData, QueryConsumeQueueResponseBody
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.protocol.body.serialize_wrappers import (
+from rmqha.common.protocol.cluster_bodies import ClusterInfo, RegisterBrokerBody
+from rmqha.common.protocol.table_bodies import (
+    BrokerStatsData,
+    BrokerStatsItem,
     ConsumerOffsetSerializeWrapper,
+    ConsumeStats,
+    ConsumeStatsList,
+    GroupList,
+    KVTable,
+    OffsetWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
 )
-from rmqha.common.protocol.body.stats_bodies import BrokerStatsData, BrokerStatsItem, ConsumeStatsList
-from rmqha.common.protocol.heartbeat.heartbeat_data import (
+from rmqha.common.protocol.topic_route_data import BrokerData, QueueData, TopicRouteData
+from rmqha.common.subscriptions import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     HeartbeatData,
     MessageModel,
     ProducerData,
+    SubscriptionData,
 )
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.protocol.route.topic_route_data import BrokerData, QueueData, TopicRouteData
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.topic_config import TopicConfig
-from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.common.sys_flags import TopicFilterType
+from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 
 VERSION = DataVersion(1700000000000, 42)
 QUEUE = MessageQueue("TopicTest", "broker-a", 3)
@@ -66,7 +70,7 @@ def topics() -> TopicConfigSerializeWrapper:
 
 def subscription() -> SubscriptionData:
     """To one tag, at a fixed time."""
-    data = filter_api.build_subscription_data("TopicTest", "TagA")
+    data = subscriptions.build_subscription_data("TopicTest", "TagA")
     data.subVersion = 1700000000001
     return data
 

@@ -7,18 +7,18 @@ import typing
 
 import pytest
 
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import body as body_package
-from rmqha.common.protocol.body.client_bodies import ConsumerConnection
-from rmqha.common.protocol.body.cluster_info import ClusterInfo
-from rmqha.common.protocol.body.consumer_running_info import (
+from rmqha.common.protocol.client_bodies import (
     PROP_CONSUME_ORDERLY,
     PROP_CONSUMER_START_TIMESTAMP,
+    ConsumerConnection,
     ConsumerRunningInfo,
     ProcessQueueInfo,
 )
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.protocol.route.topic_route_data import BrokerData, QueueData, TopicRouteData
+from rmqha.common.protocol.cluster_bodies import ClusterInfo
+from rmqha.common.protocol.topic_route_data import BrokerData, QueueData, TopicRouteData
+from rmqha.common.subscriptions import SubscriptionData
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.protocol import remoting_serializable
 from tests.common.model_golden import golden

@@ -1,16 +1,14 @@
 """Constants, against those of a real RocketMQ 4.9.7."""
 import pytest
 
-from rmqha.common.constant import perm_name
+from rmqha.common import sys_flags, topics
 from rmqha.common.message import message_const
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.sysflag import message_sys_flag, pull_sys_flag, topic_sys_flag
-from rmqha.common.topic import topic_validator
 from tests.common.model_golden import golden
 
 CONSTANTS = golden("constants")
 MODULES = {"RequestCode": request_code, "ResponseCode": response_code, "MessageConst": message_const,
-           "MessageSysFlag": message_sys_flag, "PermName": perm_name, "TopicValidator": topic_validator}
+           "MessageSysFlag": sys_flags, "PermName": sys_flags, "TopicValidator": topics}
 # 5.1.4 has these, 4.9 has not.
 FROM_514 = {"GET_BROKER_HA_STATUS", "GET_BROKER_EPOCH_CACHE", "NOTIFY_BROKER_ROLE_CHANGED", "BROKER_HEARTBEAT",
             "UPDATE_CONTROLLER_CONFIG", "GET_CONTROLLER_CONFIG", "CLEAN_BROKER_DATA",
@@ -50,27 +48,27 @@ def test_reserved_property_names_are_javas():
 
 
 def test_transaction_bits_are_replaced():
-    flag = message_sys_flag.reset_transaction_value(0x3D, message_sys_flag.TRANSACTION_PREPARED_TYPE)
+    flag = sys_flags.reset_transaction_value(0x3D, sys_flags.TRANSACTION_PREPARED_TYPE)
     assert flag == 0x35
 
 
 @pytest.mark.parametrize("bits", range(32))
 def test_pull_flag_bits(bits):
     given = [bool(bits >> shift & 1) for shift in range(5)]
-    flag = pull_sys_flag.build_sys_flag(*given)
+    flag = sys_flags.build_pull_sys_flag(*given)
     assert flag == bits
-    assert given[:3] == [pull_sys_flag.has_commit_offset_flag(flag), pull_sys_flag.has_suspend_flag(flag),
-                         pull_sys_flag.has_subscription_flag(flag)]
-    assert pull_sys_flag.clear_commit_offset_flag(flag) == bits & ~1
+    assert given[:3] == [sys_flags.has_commit_offset_flag(flag), sys_flags.has_suspend_flag(flag),
+                         sys_flags.has_subscription_flag(flag)]
+    assert sys_flags.clear_commit_offset_flag(flag) == bits & ~1
 
 
 def test_unit_flag_bits():
-    flag = topic_sys_flag.build_sys_flag(True, True)
-    assert flag == 3 and topic_sys_flag.has_unit_flag(flag) and topic_sys_flag.has_unit_sub_flag(flag)
-    assert [topic_sys_flag.build_sys_flag(unit, sub) for unit, sub in ((True, False), (False, True))] == [1, 2]
+    flag = sys_flags.build_topic_sys_flag(True, True)
+    assert flag == 3 and sys_flags.has_unit_flag(flag) and sys_flags.has_unit_sub_flag(flag)
+    assert [sys_flags.build_topic_sys_flag(unit, sub) for unit, sub in ((True, False), (False, True))] == [1, 2]
 
 
 @pytest.mark.parametrize(("perm", "text"), [(0, "---"), (1, "--X"), (2, "-W-"), (4, "R--"), (6, "RW-"), (7, "RWX"),
                                             (8, "---"), (15, "RWX")])
 def test_permissions_have_a_text(perm, text):
-    assert perm_name.perm2_string(perm) == text
+    assert sys_flags.perm2_string(perm) == text

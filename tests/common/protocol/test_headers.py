@@ -6,6 +6,13 @@ import pkgutil
 import pytest
 
 from rmqha.common.protocol import header as header_package
+from rmqha.common.protocol.admin_headers import CreateTopicRequestHeader
+from rmqha.common.protocol.client_headers import (
+    CheckTransactionStateResponseHeader,
+    EndTransactionRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from rmqha.common.protocol.command_custom_header import (
     INTEGER,
     LONG,
@@ -14,14 +21,8 @@ from rmqha.common.protocol.command_custom_header import (
     RpcRequestHeader,
     not_null_names,
 )
-from rmqha.common.protocol.header.admin_headers import CreateTopicRequestHeader
-from rmqha.common.protocol.header.namesrv.topic_headers import GetRouteInfoRequestHeader
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from rmqha.common.protocol.header.transaction_headers import (
-    CheckTransactionStateResponseHeader,
-    EndTransactionRequestHeader,
-)
-from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.common.protocol.namesrv_headers import GetRouteInfoRequestHeader
+from rmqha.common.sys_flags import TopicFilterType
 from tests.common.model_golden import golden
 
 GOLDEN = {name.rsplit(".", 1)[1]: fields for name, fields in golden("headers").items()}

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.common.protocol.body import log_checksums
+from rmqha.common.protocol import log_checksums
 from rmqha.common.protocol.command_custom_header import HeaderFieldError
-from rmqha.common.protocol.header.replication_headers import (
+from rmqha.common.protocol.controller_headers import (
     MAX_BLOCK_SIZE,
     MAX_BLOCKS,
     MAX_RANGE,

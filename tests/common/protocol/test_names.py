@@ -5,16 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.common import namesrv_config, subscriptions, topics
 from rmqha.common.data_version import DataVersion
-from rmqha.common.filter import expression_type, filter_api
-from rmqha.common.help import faq_url
-from rmqha.common.namesrv import namesrv_util
 from rmqha.common.protocol import namespace_util, response_code
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerResult
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.topic import topic_validator
-from rmqha.common.topic.topic_validator import TopicValidator
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol import namespace_util as faq_url
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerResult
+from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig, TopicValidator
 from rmqha.common.util_all import current_time_millis
 from tests.common.model_golden import golden
 
@@ -23,23 +19,23 @@ GOLDEN = golden("names")
 
 @pytest.mark.parametrize("case", GOLDEN["subscriptions"], ids=lambda case: repr(case["expression"]))
 def test_subscriptions_are_built_as_java_does(case):
-    data = filter_api.build("t", case["expression"], None)
+    data = subscriptions.build("t", case["expression"], None)
     assert (data.subString, sorted(data.tagsSet), sorted(data.codeSet)) == (
         case["subString"], case["tags"], case["codes"])
 
 
 def test_subscriptions_without_tags_or_expression():
-    assert filter_api.build("t", None, "TAG").subString == "*"
-    sql = filter_api.build("t", "a > 1", "SQL92")
+    assert subscriptions.build("t", None, "TAG").subString == "*"
+    sql = subscriptions.build("t", "a > 1", "SQL92")
     assert (sql.expressionType, sql.subString, sql.tagsSet) == ("SQL92", "a > 1", set())
     for wrong in ("||", "||||"):
         with pytest.raises(ValueError, match="split"):
-            filter_api.build("t", wrong, "TAG")
+            subscriptions.build("t", wrong, "TAG")
     for wrong in (None, ""):
         with pytest.raises(ValueError, match="SQL92"):
-            filter_api.build("t", wrong, "SQL92")
-    assert expression_type.is_tag_type(None) and expression_type.is_tag_type("") and expression_type.is_tag_type("TAG")
-    assert not expression_type.is_tag_type("SQL92")
+            subscriptions.build("t", wrong, "SQL92")
+    assert subscriptions.is_tag_type(None) and subscriptions.is_tag_type("") and subscriptions.is_tag_type("TAG")
+    assert not subscriptions.is_tag_type("SQL92")
 
 
 @pytest.mark.parametrize("case", GOLDEN["namespaces"], ids=lambda case: repr(case["resource"]))
@@ -62,7 +58,7 @@ def test_retry_topics_are_known_by_their_prefix():
     ("a\n", "illegal"), ("\u00e4", "illegal"), ("t" * 128, "longer than topic max length")])
 def test_bad_topics_are_refused_with_javas_remark(topic, remark):
     response = SimpleNamespace(code=0, remark=None)
-    assert not topic_validator.validate_topic(topic, response)
+    assert not topics.validate_topic(topic, response)
     assert response.code == response_code.SYSTEM_ERROR and remark in response.remark
 
 
@@ -75,7 +71,7 @@ def test_good_topics_leave_the_response_alone(topic):
 
 @given(st.text(max_size=140))
 def test_any_text_is_a_topic_or_not(text):
-    good = topic_validator.check_topic(text) is None
+    good = topics.check_topic(text) is None
     assert good == (0 < len(text) <= 127 and all(c.isascii() and (c.isalnum() or c in "%|_-") for c in text))
 
 
@@ -85,8 +81,8 @@ def test_system_topics_of_a_broker_are_its_own():
     response = SimpleNamespace(code=0, remark=None)
     assert one.is_system_topic("broker-a", response) and not other.is_system_topic("broker-a")
     assert response.code == response_code.SYSTEM_ERROR and "conflict with system topic" in response.remark
-    assert one.is_system_topic("rmq_sys_x") and topic_validator.is_system_topic("TBW102")
-    assert not topic_validator.is_system_topic("broker-a") and "broker-a" in one.system_topic_set
+    assert one.is_system_topic("rmq_sys_x") and topics.is_system_topic("TBW102")
+    assert not topics.is_system_topic("broker-a") and "broker-a" in one.system_topic_set
 
 
 def test_sends_to_some_system_topics_are_forbidden():
@@ -94,7 +90,7 @@ def test_sends_to_some_system_topics_are_forbidden():
     assert validator.is_not_allowed_send_topic("SCHEDULE_TOPIC_XXXX", response)
     assert response.code == response_code.NO_PERMISSION and "is forbidden" in response.remark
     assert not validator.is_not_allowed_send_topic("TBW102")
-    assert topic_validator.is_not_allowed_send_topic("OFFSET_MOVED_EVENT")
+    assert topics.is_not_allowed_send_topic("OFFSET_MOVED_EVENT")
 
 
 def test_topic_text_comes_back():
@@ -135,4 +131,4 @@ def test_errors_point_to_the_documentation():
 
 def test_registration_results_start_empty():
     assert RegisterBrokerResult() == RegisterBrokerResult(None, None, None)
-    assert namesrv_util.NAMESPACE_ORDER_TOPIC_CONFIG == "ORDER_TOPIC_CONFIG"
+    assert namesrv_config.NAMESPACE_ORDER_TOPIC_CONFIG == "ORDER_TOPIC_CONFIG"

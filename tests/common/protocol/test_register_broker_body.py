@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.common.data_version import DataVersion
-from rmqha.common.protocol.body import register_broker_body
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody, RegisterBrokerBodyError
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol import cluster_bodies
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody, RegisterBrokerBodyError
+from rmqha.common.topics import TopicConfig
 from tests.common.model_golden import golden
 from tests.common.protocol import samples
 
@@ -68,7 +68,7 @@ def test_hostile_registrations_are_errors(data):
 
 
 def test_inflated_registrations_are_refused(monkeypatch):
-    monkeypatch.setattr(register_broker_body, "MAX_INFLATED_SIZE", 10_000)
+    monkeypatch.setattr(cluster_bodies, "MAX_INFLATED_SIZE", 10_000)
     with pytest.raises(RegisterBrokerBodyError, match="inflates"):
         RegisterBrokerBody.decode_compressed(zlib.compress(bytes(100_000)))
 
@@ -87,7 +87,7 @@ def test_bodies_that_inflate_more_than_lists_of_topics_do_are_refused():
 def test_too_many_topics_and_too_much_json_are_refused(monkeypatch):
     with pytest.raises(RegisterBrokerBodyError, match="10001 elements of JSON, the limit is 10000"):
         RegisterBrokerBody.decode_compressed(body(filters=b"[" * 10_001))
-    monkeypatch.setattr(register_broker_body, "MAX_TOPICS", 2)
+    monkeypatch.setattr(cluster_bodies, "MAX_TOPICS", 2)
     assert RegisterBrokerBody.decode_compressed(body(topics=(b"T 1 2 6 SINGLE_TAG",) * 2))
     with pytest.raises(RegisterBrokerBodyError, match="3 topics, the limit is 2"):
         RegisterBrokerBody.decode_compressed(body(topics=(b"T 1 2 6 SINGLE_TAG",) * 3))

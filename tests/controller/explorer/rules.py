@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from rmqha.broker.controller.master_lease import MasterLease
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.controller_bodies import SyncStateSet
-from rmqha.common.protocol.header.controller_headers import AlterSyncStateSetRequestHeader, ElectMasterRequestHeader
+from rmqha.common.protocol.cluster_bodies import SyncStateSet
+from rmqha.common.protocol.controller_headers import AlterSyncStateSetRequestHeader, ElectMasterRequestHeader
 from rmqha.controller import replicas_info_manager as decisions
 from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
 from rmqha.controller.replica_set import Replica, ReplicaSet

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from rmqha.common.extras import how_to_install
+from rmqha.common.filesystem import how_to_install
 from rmqha.common.util_all import LONG_AGO
 from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
 from rmqha.controller.store import etcd_store

@@ -1,5 +1,5 @@
 """A name server's metrics against the brokers that are registered."""
-from rmqha.common.namesrv.namesrv_config import NamesrvConfig
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.namesrv.metrics.namesrv_metrics import NAMESRV_METRICS, NamesrvMetrics
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.server_config import ServerConfig

@@ -6,8 +6,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from rmqha.client.consumer.pull_result import PullResult, PullStatus
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.pipeline.cluster.cluster_queues import EARLIEST, Bounds
 from rmqha.pipeline.cluster.queue_lives import Look, Mark, Seen
 from rmqha.pipeline.cluster.queue_offsets import QueueOffsets, set_offset

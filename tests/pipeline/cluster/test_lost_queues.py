@@ -10,7 +10,7 @@ import pytest
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.topics import TopicConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from tests.client.conftest import servers  # noqa: F401, a fixture
 from tests.pipeline.cluster.driven_query import DrivenQuery

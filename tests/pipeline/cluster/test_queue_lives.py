@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 from rmqha.pipeline.cluster import cluster_source, stream_planner
 from rmqha.pipeline.cluster.queue_lives import Mark, Position, decode, encode
 from rmqha.pipeline.options import Options, PipelineError

@@ -6,9 +6,8 @@ import pytest
 from rmqha.client.producer.send_result import SendResult, SendStatus
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message import message_layout as layout
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_batch import MessageBatch
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import Message, MessageQueue
+from rmqha.common.message.message_decoder import MessageBatch
 from rmqha.pipeline.cluster.cluster_sink import MessageSender
 
 STORED = SendResult(SendStatus.SEND_OK, "0" * 32, MessageQueue("T", "b", 0), 0)

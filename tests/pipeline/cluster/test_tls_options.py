@@ -1,7 +1,7 @@
 """The settings of TLS on their way to a task: it can use the passwords, and shows none."""
 import pickle
 
-from rmqha.common.secret import Secret
+from rmqha.common.texts import Secret
 from rmqha.pipeline.cluster.client_options import CLIENT_OPTIONS, client_options
 from rmqha.pipeline.options import Options
 

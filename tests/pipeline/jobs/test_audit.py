@@ -148,8 +148,7 @@ def test_the_ends_of_files_are_not_cut_between_what_is_compared(master):
 def cluster(module_nodes, tmp_path_factory) -> list:
     """[name server, the real broker as master, rmqha as its slave, a master without a slave], all running."""
     from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-    from rmqha.common.message.message import Message
-    from rmqha.common.message.message_queue import MessageQueue
+    from rmqha.common.message.message import Message, MessageQueue
     from tests.support.nodes import BrokerNode, NamesrvNode
     folder = tmp_path_factory.mktemp("cluster")
     namesrv = NamesrvNode("rmqha", folder / "namesrv")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha.common.filesystem import Segment
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_decoder import decode
-from rmqha.common.segment_files import Segment
-from rmqha.common.sysflag.message_sys_flag import COMPRESSED_FLAG
+from rmqha.common.sys_flags import COMPRESSED_FLAG
 from rmqha.pipeline.log.columns import BlockColumns
 from rmqha.pipeline.log.log_ends import file_end, log_end
 from rmqha.pipeline.log.log_files import LogFiles

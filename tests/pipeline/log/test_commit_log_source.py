@@ -233,7 +233,7 @@ def test_a_file_that_vanishes_while_it_is_read_is_an_error_in_the_driver(spark, 
 
 
 def test_compressed_bodies_are_inflated(spark, tmp_path):
-    from rmqha.common.sysflag.message_sys_flag import COMPRESSED_FLAG
+    from rmqha.common.sys_flags import COMPRESSED_FLAG
     with support.open_store(tmp_path / "store") as running:
         for number, data in enumerate((zlib.compress(BODY * 10), b"no stream", BODY)):
             message = support.message(body=data)
@@ -250,12 +250,11 @@ def test_compressed_bodies_are_inflated(spark, tmp_path):
 @pytest.mark.parametrize("kind, library", [("LZ4", "lz4"), ("ZSTD", "zstandard")])
 def test_bodies_in_the_formats_of_the_extras_are_inflated(spark, tmp_path, kind, library):
     pytest.importorskip(library)
-    from rmqha.common.compression import compressor_factory
-    from rmqha.common.compression.compression_type import CompressionType
-    from rmqha.common.sysflag.message_sys_flag import COMPRESSED_FLAG
+    from rmqha.common import compression
+    from rmqha.common.sys_flags import COMPRESSED_FLAG, CompressionType
     of_kind = CompressionType[kind]
     with support.open_store(tmp_path / "store") as running:
-        message = support.message(body=compressor_factory.get_compressor(of_kind).compress(BODY * 9, 5))
+        message = support.message(body=compression.get_compressor(of_kind).compress(BODY * 9, 5))
         message.sys_flag |= COMPRESSED_FLAG | of_kind.compression_flag
         support.put(running, message)
     row, = read(spark, tmp_path / "store").collect()

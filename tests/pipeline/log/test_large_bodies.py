@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message import message_layout as layout
-from rmqha.common.sysflag.message_sys_flag import COMPRESSED_FLAG
+from rmqha.common.sys_flags import COMPRESSED_FLAG
 from rmqha.pipeline.archive.archive_scan import Task, scan_piece
 from rmqha.pipeline.archive.archive_table import _READ, _AsTable
 from rmqha.pipeline.log import columns

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha.common.filesystem import Segment
 from rmqha.common.message import message_layout as layout
-from rmqha.common.segment_files import Segment
 from rmqha.pipeline.log import log_ends as ends
 from rmqha.pipeline.log import log_scan
 from rmqha.pipeline.log.log_ends import file_end, log_end, log_ends

@@ -3,11 +3,9 @@ import random
 
 import pytest
 
-from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody
-from rmqha.common.protocol.body.offset_bodies import ResetOffsetBody
-from rmqha.common.protocol.body.register_broker_body import RegisterBrokerBody
-from rmqha.common.protocol.heartbeat.heartbeat_data import HeartbeatData
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.protocol.client_bodies import LockBatchRequestBody, ResetOffsetBody
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
+from rmqha.common.subscriptions import HeartbeatData, SubscriptionData
 from rmqha.remoting.protocol import fastjson, remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.language_code import LanguageCode

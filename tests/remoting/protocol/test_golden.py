@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-
 import rmqha.common.protocol.header
-from rmqha.common.atomics import AtomicLong
+
 from rmqha.common.data_version import DataVersion
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.serialize_wrappers import TopicConfigSerializeWrapper
+from rmqha.common.futures import AtomicLong
+from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
-from rmqha.common.protocol.route.topic_route_data import BrokerData, TopicRouteData
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
+from rmqha.common.protocol.topic_route_data import BrokerData, TopicRouteData
+from rmqha.common.topics import TopicConfig
 from rmqha.remoting.protocol import fastjson
 from rmqha.remoting.protocol.header_codec import plan_of
 from rmqha.remoting.protocol.language_code import LanguageCode

@@ -4,8 +4,7 @@ import struct
 
 import pytest
 
-from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
+from rmqha.common.protocol.client_headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import MAX_DIALECT_LENGTH, MAX_HEADER_ELEMENTS, RemotingCommand
 from rmqha.remoting.protocol.rocketmq_serializable import MAX_EXT_FIELDS

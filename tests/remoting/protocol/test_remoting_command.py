@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
-from rmqha.common.protocol.header.query_headers import QueryConsumeQueueRequestHeader
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
-from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
+from rmqha.common.protocol.client_headers import (
+    EndTransactionRequestHeader,
+    PullMessageRequestHeader,
+    QueryConsumeQueueRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_command
 from rmqha.remoting.protocol.language_code import LanguageCode

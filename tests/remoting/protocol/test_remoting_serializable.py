@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.common.atomics import AtomicLong
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.topic_config import TopicConfig
-from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.common.futures import AtomicLong
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.sys_flags import TopicFilterType
+from rmqha.common.topics import TopicConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 

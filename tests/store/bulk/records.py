@@ -5,8 +5,8 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from rmqha.common.message import message_layout as layout
-from rmqha.common.sysflag.message_sys_flag import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
-from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC
+from rmqha.common.sys_flags import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
+from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.store.bulk.bulk_layout import KEY, RECORD, Stop
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, pack_unit
 from rmqha.store.index.index_layout import index_key_hash_method

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.common.java_compat import string_hash_code
+from rmqha.common.java import string_hash_code
 from rmqha.common.message import message_layout as layout
 from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import KEY, MAX_LIMIT, RECORD, IndexCounters, Run, Stop, TopicShare, Walk

@@ -1,7 +1,7 @@
 """A slave that notices that its queues are not its master's says so, and goes on saying so until they are mended."""
 import pytest
 
-from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
+from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.divergence import Divergence

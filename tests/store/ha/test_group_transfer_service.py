@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from rmqha.common.atomics import AtomicLong
+from rmqha.common.futures import AtomicLong
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.ha.group_transfer_service import GroupTransferService
 from rmqha.store.put_message_result import PutMessageStatus

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rmqha.common.round import Round
+from rmqha.common.futures import Round
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import frame_format, ha_connection, ha_handshake, ha_service
 from rmqha.store.ha.ha_connection import HAConnection, WriteSocketService

@@ -1,7 +1,7 @@
 """What an operator sees of replication, and how one waits for a state."""
 import pytest
 
-from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
+from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import ha_client, ha_connection_state_notification_service

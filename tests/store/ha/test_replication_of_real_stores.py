@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.futures import Round
 from rmqha.common.message.message_decoder import message_properties2string
-from rmqha.common.round import Round
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.ha import ha_client

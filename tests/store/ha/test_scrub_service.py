@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE
-from rmqha.common.protocol.body.log_checksums import LogChecksums
+from rmqha.common.protocol.log_checksums import LogChecksums
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import scrub_service
 from rmqha.store.ha.log_of_master import CantAsk

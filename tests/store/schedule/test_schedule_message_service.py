@@ -7,11 +7,11 @@ from collections import deque
 import pytest
 
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.completable import Completable
+from rmqha.common.futures import Completable
 from rmqha.common.message import message_const
 from rmqha.common.message.message_decoder import message_properties2string
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.topic.topic_validator import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
+from rmqha.common.threads import ScheduledService
+from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
 from rmqha.common.util_all import current_time_millis
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore

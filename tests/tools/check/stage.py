@@ -15,11 +15,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.header.namesrv.registration_headers import (
-    RegisterBrokerRequestHeader,
-    UnRegisterBrokerRequestHeader,
-)
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
+from rmqha.common.protocol.client_headers import SendMessageRequestHeaderV2
+from rmqha.common.protocol.namesrv_headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -11,9 +11,8 @@ from click.testing import CliRunner
 
 from rmqha.broker.broker_startup import create_broker_controller, parse_command_line
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_file import load_config_file, read_config_file
-from rmqha.common.controller_config import ControllerConfig
-from rmqha.common.controller_config_checks import peers_of
+from rmqha.common.configuration import load_config_file, read_config_file
+from rmqha.common.controller_config import ControllerConfig, peers_of
 from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig

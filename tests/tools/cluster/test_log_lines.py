@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from rmqha.common.log_setup import JavaLevelFormatter, OtherDaysFileHandler
+from rmqha.common.logs import JavaLevelFormatter, OtherDaysFileHandler
 from rmqha.tools.cluster.log_lines import EntryReader, Follower, end_of_logs, last_entries, log_files
 from rmqha.tools.cluster.node import NAMESRV, Node
 

@@ -4,9 +4,8 @@ from itertools import islice
 
 import pytest
 
-from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.table_bodies import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.cluster.cluster_list_sub_command import ClusterListSubCommand

@@ -12,12 +12,10 @@ import pytest
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.protocol import request_code
-from rmqha.common.protocol.body.offset_bodies import OffsetMovedEvent
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
+from rmqha.common.protocol.client_bodies import OffsetMovedEvent
+from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import commons_cli

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.client.exception import MQClientException
-from rmqha.common.message.message_ext import MessageClientExt, MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.client_bodies import Connection
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.route.topic_route_data import QueueData, TopicRouteData
+from rmqha.common.message.message import MessageClientExt, MessageExt, MessageQueue
+from rmqha.common.protocol.client_bodies import Connection, ConsumerRunningInfo
+from rmqha.common.protocol.topic_route_data import QueueData, TopicRouteData
 from rmqha.tools.command.acl.update_access_config_sub_command import UpdateAccessConfigSubCommand, plain_access_config
 from rmqha.tools.command.broker.send_msg_status_command import build_message
 from rmqha.tools.command.commons_cli import NumberFormatException, parse

@@ -3,11 +3,11 @@ import json
 
 import pytest
 
-from rmqha.common.admin.stats_tables import ConsumeStats, OffsetWrapper
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.cluster_info import ClusterInfo
-from rmqha.common.protocol.route.topic_route_data import BrokerData, TopicRouteData
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.protocol.cluster_bodies import ClusterInfo
+from rmqha.common.protocol.table_bodies import ConsumeStats, OffsetWrapper
+from rmqha.common.protocol.topic_route_data import BrokerData, TopicRouteData
+from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.broker.get_broker_config_command import GetBrokerConfigCommand
 from rmqha.tools.command.consumer.get_consumer_config_sub_command import GetConsumerConfigSubCommand

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from rmqha.broker import broker_startup
-from rmqha.common.config_field import config_keys
+from rmqha.common.config_keys import config_keys
 from rmqha.controller import controller_startup
 from rmqha.tools.config.config_meanings import MEANINGS, NOT_IN_5, NOWHERE_ELSE, OLD_NAMES, RENAMED_IN_5
 from rmqha.tools.config.explain import OWNERS, explain, known_keys

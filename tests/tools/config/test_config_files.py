@@ -3,7 +3,7 @@ import os
 
 from click.testing import CliRunner
 
-from rmqha.common import home
+from rmqha.common import filesystem
 from rmqha.tools.rmqha_command import rmqha
 from tests.support.sources import ROOT
 
@@ -63,6 +63,6 @@ def test_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 def test_installation_without_templates_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(home, "_PACKAGE", tmp_path / "rmqha")
+    monkeypatch.setattr(filesystem, "_PACKAGE", tmp_path / "rmqha")
     result = run("init", tmp_path / "conf")
     assert result.exit_code == 2 and "not installed as a wheel makes it" in result.output

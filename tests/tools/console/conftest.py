@@ -8,8 +8,8 @@ from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.subscriptions import ConsumeFromWhere
+from rmqha.common.topics import TopicConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.view.questions import QuestionError, asked
 from tests.support.wait import wait_until

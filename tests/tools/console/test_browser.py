@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.common.extras import how_to_install
+from rmqha.common.filesystem import how_to_install
 from tests.support import patience, start_as
 from tests.support.browser import Browser, needs_browser
 from tests.tools.console.conftest import EVIL, GROUP, TOPIC

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.common.message.message_ext import MessageClientExt
+from rmqha.common.message.message import MessageClientExt
 from rmqha.remoting.protocol.fastjson import FastjsonError, loads
 from rmqha.tools.console.access import Access
 from rmqha.tools.view.change import picture

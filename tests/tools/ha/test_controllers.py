@@ -3,9 +3,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.common.protocol.body.controller_bodies import ReplicaIdentity, ReplicasInfo
-from rmqha.common.protocol.body.replication_bodies import EpochEntry, EpochEntryCache
-from rmqha.common.protocol.header.controller_headers import GetMetaDataResponseHeader
+from rmqha.common.protocol.cluster_bodies import EpochEntry, EpochEntryCache, ReplicaIdentity, ReplicasInfo
+from rmqha.common.protocol.controller_headers import GetMetaDataResponseHeader
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.answers import Told
 from rmqha.tools.ha.broker_admin import Broker, NoAnswerError, RefusedError, ReplicationToolError

@@ -1,8 +1,7 @@
 """Settings of replicas that differ: who reports them, and which."""
 import pytest
 
-from rmqha.common.config_field import config_keys, key_types
-from rmqha.common.config_value import base_type
+from rmqha.common.config_keys import base_type, config_keys, key_types
 from rmqha.common.mix_all import property_text
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.tools.check.check_base import Status

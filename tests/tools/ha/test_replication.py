@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.common.protocol.body.replication_bodies import HAConnectionRuntimeInfo, HARuntimeInfo
+from rmqha.common.protocol.cluster_bodies import HAConnectionRuntimeInfo, HARuntimeInfo
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha import replication
 from rmqha.tools.ha.answers import Told

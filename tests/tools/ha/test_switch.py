@@ -2,9 +2,8 @@
 import pytest
 
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body.controller_bodies import ReplicasInfo
-from rmqha.common.protocol.body.replication_bodies import HARuntimeInfo
-from rmqha.common.protocol.header.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
+from rmqha.common.protocol.cluster_bodies import HARuntimeInfo, ReplicasInfo
+from rmqha.common.protocol.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
 from rmqha.tools.dialect.exit_codes import WorkFailedError
 from rmqha.tools.ha import switch as module
 from rmqha.tools.ha.broker_admin import NoAnswerError, RefusedError, ReplicationToolError

@@ -12,12 +12,11 @@ import pytest
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.common.interrupts import Terminated
 from rmqha.common.message import message_decoder
 from rmqha.common.message import message_layout as layout
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_batch import MessageBatch
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import Message, MessageQueue
+from rmqha.common.message.message_decoder import MessageBatch
+from rmqha.common.program import Terminated
 from rmqha.tools.dialect.exit_codes import CannotAnswerError
 from rmqha.tools.messages.export_file import NOT_CARRIED, Exported
 from rmqha.tools.messages.import_ import runs, target_queues

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from rmqha.common.message import message_decoder
-from rmqha.common.message.message_batch import MessageBatch
+from rmqha.common.message.message_decoder import MessageBatch
 from rmqha.tools.dialect.output import to_json
 from rmqha.tools.messages import export_file, json_lines
 from rmqha.tools.messages.export_file import ExportReader

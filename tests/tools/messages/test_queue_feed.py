@@ -3,8 +3,7 @@ import pytest
 
 from rmqha.client.consumer.message_selector import MessageSelector
 from rmqha.client.consumer.pull_result import PullResult, PullStatus
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.tools.dialect.exit_codes import WorkFailedError
 from rmqha.tools.messages.queue_feed import QueueFeed
 

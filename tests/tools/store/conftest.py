@@ -5,7 +5,7 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
-from rmqha.common.sysflag import message_sys_flag
+from rmqha.common import sys_flags
 from rmqha.tools.rmqha_command import rmqha
 from tests.store.support import batch, crash, message, new_store, open_store, put, unpack_golden, wait_dispatched
 
@@ -26,8 +26,8 @@ def fill(store, count=BODIES, start=0):
         if number % 8 == 4:
             properties["DELAY"] = str(1 + number % 18)
         msg = message("TopicA" if number % 2 else "TopicB", number % 3, bytes(range(number % 200)) * 4, **properties)
-        msg.sys_flag |= {5: message_sys_flag.TRANSACTION_PREPARED_TYPE, 7: message_sys_flag.TRANSACTION_COMMIT_TYPE,
-                         11: message_sys_flag.TRANSACTION_ROLLBACK_TYPE}.get(number % 13, 0)
+        msg.sys_flag |= {5: sys_flags.TRANSACTION_PREPARED_TYPE, 7: sys_flags.TRANSACTION_COMMIT_TYPE,
+                         11: sys_flags.TRANSACTION_ROLLBACK_TYPE}.get(number % 13, 0)
         if number % 6 == 1:
             msg.born_host = ("2001:db8::1", 40000)
         put(store, msg)

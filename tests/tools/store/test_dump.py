@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rmqha.common.compression import compressor_factory
-from rmqha.common.compression.compression_type import CompressionType
+from rmqha.common import compression
+from rmqha.common.sys_flags import CompressionType
 from rmqha.common.units import parse_time
 from tests.store.support import message, open_store, put, wait_dispatched
 from tests.support import store_compare
@@ -115,7 +115,7 @@ def test_damage_is_said_and_gone_past(run, copy):
 
 def test_compressed_body_is_shown_plain_and_a_bad_one_as_it_is(run, tmp_path):
     root = tmp_path / "s"
-    good = message(body=compressor_factory.get_compressor(CompressionType.ZLIB).compress(b"plain text", 5))
+    good = message(body=compression.get_compressor(CompressionType.ZLIB).compress(b"plain text", 5))
     bad = message(body=b"\xff\xfe no zlib")
     good.sys_flag = bad.sys_flag = 1
     with open_store(root) as store:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from rmqha.common.regular_file import NotRegularFileError, open_regular
+from rmqha.common.filesystem import NotRegularFileError, open_regular
 from tests.store.support import message, new_store, open_store, put, wait_dispatched
 from tests.support.sources import ROOT
 from tests.tools.store.test_verify import segment
@@ -94,7 +94,7 @@ def opens_of(path):
 
 
 def test_tools_open_files_of_a_store_by_one_function():
-    modules = [*(ROOT / "rmqha" / "tools" / "store").glob("*.py"), ROOT / "rmqha/common/segment_files.py",
+    modules = [*(ROOT / "rmqha" / "tools" / "store").glob("*.py"), ROOT / "rmqha/common/filesystem.py",
                ROOT / "rmqha/tools/ha/received_log.py", ROOT / "rmqha/tools/cluster_table.py",
                ROOT / "rmqha/pipeline/log/log_scan.py", ROOT / "rmqha/store/index/index_shape.py"]
     assert [line for module in modules for line in opens_of(module)] == []

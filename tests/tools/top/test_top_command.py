@@ -6,7 +6,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from rmqha.common.extras import how_to_install
+from rmqha.common.filesystem import how_to_install
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.rmqha_command import rmqha
 from rmqha.tools.view.collector import Collector

@@ -1,7 +1,6 @@
 """What brokers tell, as a snapshot has it: no server."""
-from rmqha.common.admin.stats_tables import ConsumeStats, OffsetWrapper
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.stats_bodies import ConsumeStatsList
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, OffsetWrapper
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.answers import Told
 from rmqha.tools.ha.broker_admin import Broker

@@ -4,16 +4,18 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.common import util_all
+from rmqha.common.java import Version, get_version_desc
 from rmqha.common.message import message_decoder
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue, MessageQueueForC
-from rmqha.common.mq_version import Version, get_version_desc
+from rmqha.common.message.message import MessageExt, MessageQueue, MessageQueueForC
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.body.offset_bodies import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
-from rmqha.common.protocol.body_limits import BODY_LIMITS
-from rmqha.common.protocol.header.consumer_admin_headers import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
-from rmqha.common.protocol.header.consumer_headers import NotifyConsumerIdsChangedRequestHeader
-from rmqha.common.protocol.header.transaction_headers import CheckTransactionStateRequestHeader
+from rmqha.common.protocol.admin_headers import (
+    GetConsumerStatusRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from rmqha.common.protocol.client_bodies import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
+from rmqha.common.protocol.client_headers import CheckTransactionStateRequestHeader
+from rmqha.common.protocol.table_bodies import BODY_LIMITS
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError

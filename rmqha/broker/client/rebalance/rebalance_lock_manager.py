@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from rmqha.broker.client.client_channel_info import now_ms
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 
 log = logging.getLogger("RocketmqRebalanceLock")
 

@@ -12,9 +12,9 @@ from rmqha.broker.processor.send.send_codec import read_simple_sends
 from rmqha.broker.processor.send.send_header import cluster_property
 from rmqha.broker.processor.send.send_routes import SendRoutes
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
+from rmqha.common.futures import COUNT, at_round_end
 from rmqha.common.message import message_layout
 from rmqha.common.message.message_layout import Host
-from rmqha.common.round import COUNT, at_round_end
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH, LENGTH_FIELD_SIZE, FrameDecoder
 from rmqha.remoting.large_requests import LARGE_HEADER_OF_SEND
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

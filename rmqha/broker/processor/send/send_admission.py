@@ -7,14 +7,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.common import mix_all, util_all
-from rmqha.common.completable import Completable
-from rmqha.common.constant import perm_name
-from rmqha.common.help import faq_url
-from rmqha.common.protocol import response_code
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader
-from rmqha.common.sysflag import topic_sys_flag
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common import mix_all, sys_flags, util_all
+from rmqha.common.futures import Completable
+from rmqha.common.protocol import namespace_util, response_code
+from rmqha.common.protocol.client_headers import SendMessageRequestHeader
+from rmqha.common.topics import TopicConfig
 from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -26,8 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
-READ_WRITE = perm_name.PERM_READ | perm_name.PERM_WRITE
-_WRITE = perm_name.PERM_WRITE
+READ_WRITE = sys_flags.PERM_READ | sys_flags.PERM_WRITE
+_WRITE = sys_flags.PERM_WRITE
 
 
 class SendAdmission:
@@ -69,7 +66,7 @@ class SendAdmission:
             if topic_config is None:
                 response.code = response_code.TOPIC_NOT_EXIST
                 response.remark = (f"topic[{topic}] not exist, apply first please!"
-                                   + faq_url.suggest_todo(faq_url.APPLY_TOPIC_URL))
+                                   + namespace_util.suggest_todo(namespace_util.APPLY_TOPIC_URL))
                 return None
             self._add_checked(topic)
         if header.queueId >= topic_config.writeQueueNums and header.queueId >= topic_config.readQueueNums:
@@ -113,7 +110,7 @@ class SendAdmission:
     def _create_topic(self, channel: "Channel", header: SendMessageRequestHeader) -> TopicConfig | None:
         topic = header.topic
         is_retry = topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
-        sys_flag = topic_sys_flag.build_sys_flag(not is_retry, is_retry) if header.unitMode else 0
+        sys_flag = sys_flags.build_topic_sys_flag(not is_retry, is_retry) if header.unitMode else 0
         remote = parse_channel_remote_addr(channel)
         log.warning("the topic %s not exist, producer: %s", topic, remote)
         for name in ("defaultTopic", "defaultTopicQueueNums"):

@@ -4,13 +4,13 @@
 was: both read the same.
 """
 from rmqha.broker.processor.send.send_header import read_simple_header
+from rmqha.common import sys_flags
 from rmqha.common.message import message_layout
-from rmqha.common.sysflag import message_sys_flag
 from rmqha.native import kernels
 from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE
 from rmqha.store.message_rows import MessageRow
 
-_OTHER_SYS_FLAGS = message_sys_flag.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
+_OTHER_SYS_FLAGS = sys_flags.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
 
 Routes = dict[str, tuple[str, ...]]
 """By topic: "topic-queueId" of each queue."""

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, cast
 
 from rmqha.broker.processor.send.send_admission import SendAdmission
 from rmqha.broker.processor.send.send_codec import Routes
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader
-from rmqha.common.topic_config import TopicConfig
-from rmqha.common.topic_filter_type import TopicFilterType
+from rmqha.common.protocol.client_headers import SendMessageRequestHeader
+from rmqha.common.sys_flags import TopicFilterType
+from rmqha.common.topics import TopicConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:

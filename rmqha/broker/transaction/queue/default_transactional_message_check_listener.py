@@ -6,9 +6,9 @@ from rmqha.broker.transaction.abstract_transactional_message_check_listener impo
     AbstractTransactionalMessageCheckListener,
 )
 from rmqha.broker.transaction.queue.transactional_message_bridge import TransactionalMessageBridge
-from rmqha.common.constant import perm_name
+from rmqha.common import sys_flags
 from rmqha.common.message import message_const
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common.message.message import MessageExt
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.put_message_result import PutMessageStatus
 
@@ -38,7 +38,7 @@ class DefaultTransactionalMessageCheckListener(AbstractTransactionalMessageCheck
     def _to_message_ext_broker_inner(self, message: MessageExt) -> MessageExtBrokerInner | None:
         """None when the topic can't be made: as in Java, the message is given up, and the check goes on."""
         topic = self.broker_controller.topic_config_manager.create_topic_of_tran_check_max_time(
-            TCMT_QUEUE_NUMS, perm_name.PERM_READ | perm_name.PERM_WRITE)
+            TCMT_QUEUE_NUMS, sys_flags.PERM_READ | sys_flags.PERM_WRITE)
         if topic is None:
             return None
         inner = TransactionalMessageBridge.renew_half_message_inner(message)

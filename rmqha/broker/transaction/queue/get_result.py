@@ -1,8 +1,8 @@
 """What reading the half or the op topic gave."""
 from dataclasses import dataclass, field
 
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.pull_status import PullStatus as PullStatus
+from rmqha.common.message.message import MessageExt
+from rmqha.common.subscriptions import PullStatus as PullStatus
 
 
 @dataclass

@@ -4,16 +4,13 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.transaction.queue import transactional_message_util as util
 from rmqha.broker.transaction.queue.get_result import GetResult, PullStatus
-from rmqha.common import util_all
-from rmqha.common.completable import Completable
-from rmqha.common.constant import perm_name
-from rmqha.common.message import message_client_id_setter, message_const, message_decoder
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
+from rmqha.common import sys_flags, util_all
+from rmqha.common.futures import Completable
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message import message_decoder as message_client_id_setter
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.message.message_layout import MessageDecodeError
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.sysflag import message_sys_flag
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.topics import TopicConfig
 from rmqha.store.get_message_result import GetMessageResult, GetMessageStatus
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
@@ -39,7 +36,7 @@ _NOT_OF_A_NEW_HALF_MESSAGE = (
     # it may be discarded without a question
     message_const.PROPERTY_TRANSACTION_CHECK_TIMES,
     message_const.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
-_READ_WRITE = perm_name.PERM_READ | perm_name.PERM_WRITE
+_READ_WRITE = sys_flags.PERM_READ | sys_flags.PERM_WRITE
 
 
 class TransactionalMessageBridge:
@@ -203,8 +200,8 @@ def _decode(result: GetMessageResult) -> list[MessageExt]:
 def _parse_half_message_inner(message: MessageExtBrokerInner) -> MessageExtBrokerInner:
     message.put_property(message_const.PROPERTY_REAL_TOPIC, message.topic)
     message.put_property(message_const.PROPERTY_REAL_QUEUE_ID, str(message.queue_id))
-    message.sys_flag = message_sys_flag.reset_transaction_value(message.sys_flag,
-                                                                message_sys_flag.TRANSACTION_NOT_TYPE)
+    message.sys_flag = sys_flags.reset_transaction_value(message.sys_flag,
+                                                                sys_flags.TRANSACTION_NOT_TYPE)
     for name in _NOT_OF_A_NEW_HALF_MESSAGE:
         message.clear_property(name)
     message.topic = util.build_half_topic()

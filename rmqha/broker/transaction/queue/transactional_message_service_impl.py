@@ -16,13 +16,12 @@ from rmqha.broker.transaction.queue.get_result import GetResult, PullStatus
 from rmqha.broker.transaction.queue.transactional_message_bridge import TransactionalMessageBridge
 from rmqha.broker.transaction.transactional_message_service import OperationResult, TransactionalMessageService
 from rmqha.common import util_all
-from rmqha.common.completable import Completable
-from rmqha.common.later import LATER
+from rmqha.common.futures import Completable
 from rmqha.common.message import message_const
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.header.transaction_headers import EndTransactionRequestHeader
+from rmqha.common.protocol.client_headers import EndTransactionRequestHeader
+from rmqha.common.texts import LATER
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 

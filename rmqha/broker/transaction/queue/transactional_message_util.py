@@ -2,20 +2,19 @@
 
 Java: org.apache.rocketmq.broker.transaction.queue.TransactionalMessageUtil (4.9.8)
 """
-from rmqha.common import mix_all
-from rmqha.common.topic import topic_validator
+from rmqha.common import mix_all, topics
 
 REMOVETAG = "d"
 
 
 def build_op_topic() -> str:
     """The topic of op messages."""
-    return topic_validator.RMQ_SYS_TRANS_OP_HALF_TOPIC
+    return topics.RMQ_SYS_TRANS_OP_HALF_TOPIC
 
 
 def build_half_topic() -> str:
     """The topic of half messages."""
-    return topic_validator.RMQ_SYS_TRANS_HALF_TOPIC
+    return topics.RMQ_SYS_TRANS_HALF_TOPIC
 
 
 def build_consumer_group() -> str:

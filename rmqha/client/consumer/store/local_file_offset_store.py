@@ -9,7 +9,7 @@ from rmqha.client.consumer.store.offset_table import NO_OFFSET, OffsetTable
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.exception import MQClientException
 from rmqha.common import mix_all
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 

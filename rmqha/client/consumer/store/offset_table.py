@@ -1,7 +1,7 @@
 """The offsets that a consumer holds in memory, whoever keeps them."""
 import threading
 
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 
 NO_OFFSET = -1
 

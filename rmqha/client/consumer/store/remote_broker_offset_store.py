@@ -8,12 +8,9 @@ from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.find_broker_result import FindBrokerResult
 from rmqha.common import mix_all
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.header.consumer_headers import (
-    QueryConsumerOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
+from rmqha.common.protocol.admin_headers import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:

@@ -20,12 +20,10 @@ from rmqha.client.impl.consumer.consumer_hooks import return_type
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.common import util_all
 from rmqha.common.message import message_const
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.consume_message_directly_result import CMResult, ConsumeMessageDirectlyResult
-from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.thread_pool import RejectedExecutionError
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.protocol.client_bodies import CMResult, ConsumeMessageDirectlyResult
+from rmqha.common.subscriptions import MessageModel
+from rmqha.common.threads import RejectedExecutionError, ScheduledService
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from rmqha.client.impl.consumer.consumer_hooks import return_type
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.common import util_all
 from rmqha.common.message import message_const
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.thread_pool import RejectedExecutionError
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.threads import RejectedExecutionError
 
 if TYPE_CHECKING:
     from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl

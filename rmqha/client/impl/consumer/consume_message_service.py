@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING
 
 from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.consume_message_directly_result import CMResult, ConsumeMessageDirectlyResult
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.thread_pool import NamedThreadPool
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.protocol.client_bodies import CMResult, ConsumeMessageDirectlyResult
+from rmqha.common.threads import NamedThreadPool, ScheduledService
 
 if TYPE_CHECKING:
     from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl

@@ -9,8 +9,7 @@ from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.listener.message_listener import ConsumeReturnType
 from rmqha.client.hook.consume_message_hook import ConsumeMessageContext, ConsumeMessageHook
 from rmqha.common import mix_all
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageExt, MessageQueue
 
 log = logging.getLogger("RocketmqClient")
 

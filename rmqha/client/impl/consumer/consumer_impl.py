@@ -15,13 +15,10 @@ from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.common import mix_all, util_all
 from rmqha.common.message import message_const
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.stop_signal import interrupted_later
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
+from rmqha.common.program import interrupted_later
+from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
+from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:

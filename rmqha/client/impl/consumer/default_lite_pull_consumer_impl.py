@@ -30,17 +30,12 @@ from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.client.impl.consumer.rebalance_lite_pull_impl import RebalanceLitePullImpl
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.common import mix_all
-from rmqha.common.filter import expression_type, filter_api
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol import response_code
-from rmqha.common.protocol.body import consumer_running_info
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import MessageModel
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.sysflag import pull_sys_flag
+from rmqha.common import mix_all, subscriptions, sys_flags
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.protocol import client_bodies, response_code
+from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
+from rmqha.common.subscriptions import MessageModel, SubscriptionData
+from rmqha.common.threads import ScheduledService
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
@@ -171,7 +166,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         with self._state_lock:
             self._set_subscription_type(_SUBSCRIBE)
             try:
-                subscription = filter_api.build(topic, selector.expression, selector.type)
+                subscription = subscriptions.build(topic, selector.expression, selector.type)
             except ValueError as error:
                 raise MQClientException("subscribe exception") from error
             self.rebalance_impl.put_subscription(topic, subscription)
@@ -338,7 +333,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         """What of a topic is wanted."""
         if self._subscription_type == _SUBSCRIBE:
             return self.rebalance_impl.subscription_inner[topic]
-        return filter_api.build_subscription_data(topic, self._topic_to_sub_expression.get(topic, "*"))
+        return subscriptions.build_subscription_data(topic, self._topic_to_sub_expression.get(topic, "*"))
 
     def found(self, task: "PullTaskImpl", state: MessageQueueState, result: PullResult) -> None:
         """Cache what was pulled, unless the user went elsewhere meanwhile."""
@@ -395,7 +390,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         consumer = self.default_lite_pull_consumer
         info.properties.update({item.name: mix_all.property_text(getattr(consumer, item.name))
                                 for item in fields(ClientConfig)})
-        info.properties[consumer_running_info.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)
+        info.properties[client_bodies.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)
         info.subscriptionSet.extend(sorted(self.subscriptions()))
         return info
 
@@ -452,7 +447,7 @@ class PullTaskImpl:
     def _pull(self, state: MessageQueueState, offset: int) -> None:
         impl, consumer = self._impl, self._impl.default_lite_pull_consumer
         subscription = impl.subscription_of(self.message_queue.topic)
-        is_tag_type = expression_type.is_tag_type(subscription.expressionType)
+        is_tag_type = subscriptions.is_tag_type(subscription.expressionType)
 
         def on_success(result: PullResult) -> None:
             try:
@@ -467,7 +462,7 @@ class PullTaskImpl:
         impl.pull_api_wrapper.pull_kernel_impl(
             self.message_queue, subscription.subString, subscription.expressionType,
             0 if is_tag_type else subscription.subVersion, offset, consumer.pull_batch_size,
-            pull_sys_flag.build_sys_flag(False, True, True, False, True), 0, consumer.broker_suspend_max_time_millis,
+            sys_flags.build_pull_sys_flag(False, True, True, False, True), 0, consumer.broker_suspend_max_time_millis,
             consumer.consumer_timeout_millis_when_suspend, PullCallback(on_success, self._failed))
 
     def _failed(self, error: Exception) -> None:

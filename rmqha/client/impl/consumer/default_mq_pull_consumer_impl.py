@@ -15,13 +15,13 @@ from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
 from rmqha.client.impl.consumer.rebalance_pull_impl import RebalancePullImpl
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.common.filter import expression_type, filter_api
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body import consumer_running_info
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.sysflag import pull_sys_flag
+from rmqha.common import subscriptions as expression_type
+from rmqha.common import subscriptions as filter_api
+from rmqha.common import sys_flags
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.protocol import client_bodies
+from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
+from rmqha.common.subscriptions import SubscriptionData
 
 if TYPE_CHECKING:
     from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
@@ -187,7 +187,7 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
         self, mq: MessageQueue, subscription: SubscriptionData, offset: int, max_nums: int, block: bool,
         timeout_ms: float, callback: PullCallback | None,
     ) -> PullResult | None:
-        sys_flag = pull_sys_flag.build_sys_flag(False, block, True, False)
+        sys_flag = sys_flags.build_pull_sys_flag(False, block, True, False)
         sub_version = 0 if expression_type.is_tag_type(subscription.expressionType) else subscription.subVersion
         return self.pull_api_wrapper.pull_kernel_impl(
             mq, subscription.subString, subscription.expressionType, sub_version, offset, max_nums, sys_flag, 0,
@@ -213,6 +213,6 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
     def consumer_running_info(self) -> ConsumerRunningInfo:
         """Subscriptions and start time, for the admin commands."""
         info = ConsumerRunningInfo()
-        info.properties[consumer_running_info.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)
+        info.properties[client_bodies.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)
         info.subscriptionSet.extend(sorted(self.subscriptions()))
         return info

@@ -32,17 +32,12 @@ from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
 from rmqha.client.impl.consumer.rebalance_push_impl import RebalancePushImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.stat.consumer_stats_manager import ConsumerStatsManager
-from rmqha.common import mix_all, util_all
-from rmqha.common.filter import filter_api
+from rmqha.common import mix_all, subscriptions, sys_flags, util_all
 from rmqha.common.message import message_const
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol import namespace_util, response_code
-from rmqha.common.protocol.body import consumer_running_info
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo, ProcessQueueInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.sysflag import pull_sys_flag
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.protocol import client_bodies, namespace_util, response_code
+from rmqha.common.protocol.client_bodies import ConsumerRunningInfo, ProcessQueueInfo
+from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
@@ -185,7 +180,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         sub_expression = None
         if consumer.post_subscription_when_pull and not subscription.classFilterMode:
             sub_expression = subscription.subString
-        sys_flag = pull_sys_flag.build_sys_flag(
+        sys_flag = sys_flags.build_pull_sys_flag(
             commit_offset > 0, True, sub_expression is not None, subscription.classFilterMode)
         try:
             self.pull_api_wrapper.pull_kernel_impl(
@@ -339,13 +334,14 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
     def _subscribe_to_retry_topic(self) -> None:
         if self.message_model() is MessageModel.CLUSTERING:
             retry_topic = mix_all.get_retry_topic(self.group_name())
-            self.rebalance_impl.subscription_inner[retry_topic] = filter_api.build_subscription_data(retry_topic, "*")
+            self.rebalance_impl.subscription_inner[retry_topic] = subscriptions.build_subscription_data(
+                retry_topic, "*")
 
     def subscribe(self, topic: str, sub_expression: str | None, kind: str | None = None) -> None:
         """Add a subscription; the brokers hear of it at once when the consumer runs."""
         validators.check_topic(topic)
         try:
-            subscription = filter_api.build(topic, sub_expression, kind)
+            subscription = subscriptions.build(topic, sub_expression, kind)
         except ValueError as error:
             raise MQClientException("subscription exception") from error
         self.rebalance_impl.put_subscription(topic, subscription)
@@ -399,10 +395,10 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
     def _properties(self) -> dict[str, str]:
         consumer = self.default_mq_push_consumer
         properties = {_camel_case(name): mix_all.property_text(getattr(consumer, name)) for name in _TOLD}
-        properties[consumer_running_info.PROP_CONSUME_ORDERLY] = mix_all.property_text(self.consume_orderly)
-        properties[consumer_running_info.PROP_THREADPOOL_CORE_SIZE] = str(
+        properties[client_bodies.PROP_CONSUME_ORDERLY] = mix_all.property_text(self.consume_orderly)
+        properties[client_bodies.PROP_THREADPOOL_CORE_SIZE] = str(
             self.consume_message_service.get_core_pool_size())
-        properties[consumer_running_info.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)
+        properties[client_bodies.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)
         return properties
 
     def reset_retry_and_namespace(self, msgs: list[MessageExt], consumer_group: str) -> None:

@@ -1,10 +1,9 @@
 """What a client instance needs of a consumer."""
 from typing import Protocol
 
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
+from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 
 
 class MQConsumerInner(Protocol):

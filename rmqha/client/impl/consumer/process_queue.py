@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from rmqha.common import util_all
 from rmqha.common.message import message_const
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageExt, MessageQueue
 
 if TYPE_CHECKING:
-    from rmqha.common.protocol.body.consumer_running_info import ProcessQueueInfo
+    from rmqha.common.protocol.client_bodies import ProcessQueueInfo
 
 
 log = logging.getLogger("RocketmqClient")

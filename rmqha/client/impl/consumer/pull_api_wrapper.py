@@ -7,22 +7,20 @@ from rmqha.client.consumer.pull_result import PullCallback, PullResult, PullResu
 from rmqha.client.exception import MQClientException
 from rmqha.client.hook.filter_message_hook import FilterMessageContext, FilterMessageHook
 from rmqha.client.impl.find_broker_result import FindBrokerResult
-from rmqha.common import mix_all, mq_version
-from rmqha.common.compression.body_budget import MOST_IN_ALL, BodyBudget
-from rmqha.common.filter import expression_type
-from rmqha.common.message import message_client_id_setter, message_const, message_decoder
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.header.pull_headers import PullMessageRequestHeader
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.sysflag import pull_sys_flag
+from rmqha.common import java, mix_all, subscriptions, sys_flags
+from rmqha.common.compression import MOST_IN_ALL, BodyBudget
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message import message_decoder as message_client_id_setter
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.protocol.client_headers import PullMessageRequestHeader
+from rmqha.common.subscriptions import SubscriptionData
 
 if TYPE_CHECKING:
     from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 
 log = logging.getLogger("RocketmqClient")
 
-FIRST_VERSION_WITH_EXPRESSIONS = mq_version.Version["V4_1_0_SNAPSHOT"]
+FIRST_VERSION_WITH_EXPRESSIONS = java.Version["V4_1_0_SNAPSHOT"]
 
 
 class PullAPIWrapper:
@@ -132,11 +130,11 @@ class PullAPIWrapper:
     ) -> PullResultExt | None:
         """Pull; without a callback wait for the (undecoded) result."""
         broker = self._find_broker(mq)
-        if not expression_type.is_tag_type(expression) and broker.broker_version < FIRST_VERSION_WITH_EXPRESSIONS:
+        if not subscriptions.is_tag_type(expression) and broker.broker_version < FIRST_VERSION_WITH_EXPRESSIONS:
             raise MQClientException(f"The broker[{mq.brokerName}, {broker.broker_version}] does not upgrade to support "
                                     f"for filter message by {expression}")
         if broker.slave:
-            sys_flag = pull_sys_flag.clear_commit_offset_flag(sys_flag)
+            sys_flag = sys_flags.clear_commit_offset_flag(sys_flag)
         header = PullMessageRequestHeader(
             consumerGroup=self._consumer_group,
             topic=mq.topic,

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.client.impl.consumer.process_queue import PullRequest
-from rmqha.common.scheduled_service import ScheduledService
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.threads import ScheduledService
 
 if TYPE_CHECKING:
     from rmqha.client.impl.factory.mq_client_instance import MQClientInstance

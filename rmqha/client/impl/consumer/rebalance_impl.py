@@ -8,10 +8,9 @@ from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessag
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
 from rmqha.common import mix_all, util_all
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body.lock_bodies import LockBatchRequestBody, UnlockBatchRequestBody
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType, MessageModel
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.protocol.client_bodies import LockBatchRequestBody, UnlockBatchRequestBody
+from rmqha.common.subscriptions import ConsumeType, MessageModel, SubscriptionData
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:

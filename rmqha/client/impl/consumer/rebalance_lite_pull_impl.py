@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
 from rmqha.client.impl.consumer.rebalance_pull_impl import RebalancePullImpl
 from rmqha.client.impl.consumer.rebalance_push_impl import first_offset
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 
 if TYPE_CHECKING:
     from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLitePullConsumerImpl

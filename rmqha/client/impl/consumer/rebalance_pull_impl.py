@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
 from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.subscriptions import ConsumeType
 
 if TYPE_CHECKING:
     from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer

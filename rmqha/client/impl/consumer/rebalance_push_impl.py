@@ -8,8 +8,8 @@ from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
 from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
 from rmqha.common import mix_all, util_all
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere, ConsumeType, MessageModel
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:

@@ -31,18 +31,14 @@ from rmqha.client.impl.mq_admin_impl import MQAdminImpl
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.client.producer.request_response_future import RequestFutureHolder
 from rmqha.client.stat.consumer_stats_manager import ConsumerStatsManager
-from rmqha.common import mix_all, mq_version, util_all
-from rmqha.common.filter import expression_type
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.body import consumer_running_info
-from rmqha.common.protocol.body.consume_message_directly_result import ConsumeMessageDirectlyResult
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumerData, HeartbeatData, ProducerData
-from rmqha.common.protocol.heartbeat.subscription_data import SubscriptionData
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
-from rmqha.common.scheduled_service import ScheduledService
-from rmqha.common.topic import topic_validator
+from rmqha.common import java, mix_all, subscriptions, util_all
+from rmqha.common import topics as topic_validator
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.protocol import client_bodies
+from rmqha.common.protocol.client_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from rmqha.common.protocol.topic_route_data import TopicRouteData
+from rmqha.common.subscriptions import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from rmqha.common.threads import ScheduledService
 from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
 from rmqha.remoting.exception import RemotingException
 
@@ -254,7 +250,7 @@ class MQClientInstance:
         """Let a broker parse the expressions that are not tags; MQClientException when it refuses one."""
         for group, consumer in list(self.consumer_table.items()):
             for subscription in consumer.subscriptions():
-                if not expression_type.is_tag_type(subscription.expressionType):
+                if not subscriptions.is_tag_type(subscription.expressionType):
                     self._check_expression(group, subscription)
 
     def _check_expression(self, group: str, subscription: SubscriptionData) -> None:
@@ -495,8 +491,8 @@ class MQClientInstance:
             return None
         info = consumer.consumer_running_info()
         name_servers = self.mq_client_api_impl.get_name_server_address_list()
-        info.properties[consumer_running_info.PROP_NAMESERVER_ADDR] = "".join(addr + ";" for addr in name_servers)
-        info.properties[consumer_running_info.PROP_CONSUME_TYPE] = consumer.consume_type().name
-        info.properties[consumer_running_info.PROP_CLIENT_VERSION] = \
-            mq_version.get_version_desc(mq_version.CURRENT_VERSION)
+        info.properties[client_bodies.PROP_NAMESERVER_ADDR] = "".join(addr + ";" for addr in name_servers)
+        info.properties[client_bodies.PROP_CONSUME_TYPE] = consumer.consume_type().name
+        info.properties[client_bodies.PROP_CLIENT_VERSION] = \
+            java.get_version_desc(java.CURRENT_VERSION)
         return info

@@ -3,7 +3,7 @@ import logging
 from typing import Any
 
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.remoting.exception import RemotingException
 
 log = logging.getLogger("RocketmqClient")

@@ -1,9 +1,8 @@
 """From a route to the queues that can be sent to, and those that can be pulled."""
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
-from rmqha.common import mix_all
-from rmqha.common.constant import perm_name
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.route.topic_route_data import QueueData, TopicRouteData
+from rmqha.common import mix_all, sys_flags
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.protocol.topic_route_data import QueueData, TopicRouteData
 
 
 def topic_route_data2_topic_publish_info(topic: str, route: TopicRouteData) -> TopicPublishInfo:
@@ -18,7 +17,7 @@ def topic_route_data2_topic_publish_info(topic: str, route: TopicRouteData) -> T
         return info
     with_master = {broker.brokerName for broker in route.brokerDatas if mix_all.MASTER_ID in broker.brokerAddrs}
     for data in sorted(route.queueDatas, key=_broker_name):
-        if perm_name.is_writeable(data.perm) and data.brokerName in with_master:
+        if sys_flags.is_writeable(data.perm) and data.brokerName in with_master:
             info.message_queue_list.extend(
                 MessageQueue(topic, data.brokerName, queue_id) for queue_id in range(data.writeQueueNums))
     return info
@@ -31,7 +30,7 @@ def topic_route_data2_topic_subscribe_info(topic: str, route: TopicRouteData) ->
     """
     return {
         MessageQueue(topic, data.brokerName, queue_id)
-        for data in route.queueDatas if perm_name.is_readable(data.perm)
+        for data in route.queueDatas if sys_flags.is_readable(data.perm)
         for queue_id in range(data.readQueueNums)
     }
 

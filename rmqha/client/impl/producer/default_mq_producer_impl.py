@@ -30,17 +30,13 @@ from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
 from rmqha.client.latency.mq_fault_strategy import MQFaultStrategy
 from rmqha.client.producer.request_response_future import RequestCallback, RequestResponseFuture
 from rmqha.client.producer.send_result import SendCallback, SendResult, SendStatus
-from rmqha.common import mix_all, util_all
-from rmqha.common.compression import compressor_factory
-from rmqha.common.message import message_client_id_setter, message_const, message_decoder
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_batch import MessageBatch
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
-from rmqha.common.protocol.header.transaction_headers import CheckTransactionStateRequestHeader
-from rmqha.common.stop_signal import interrupted_later
-from rmqha.common.sysflag import message_sys_flag
+from rmqha.common import compression, mix_all, sys_flags, util_all
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message import message_decoder as message_client_id_setter
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
+from rmqha.common.message.message_decoder import MessageBatch
+from rmqha.common.program import interrupted_later
+from rmqha.common.protocol.client_headers import CheckTransactionStateRequestHeader, SendMessageRequestHeaderV2
 from rmqha.remoting.exception import (
     RemotingConnectException,
     RemotingException,
@@ -421,11 +417,11 @@ class DefaultMQProducerImpl:
             message_client_id_setter.set_uniq_id(msg)
             producer = self.default_mq_producer
             if len(body) >= producer.compress_msg_body_over_howmuch:
-                body = compressor_factory.get_compressor(producer.compress_type).compress(
+                body = compression.get_compressor(producer.compress_type).compress(
                     bytes(body), producer.compress_level)
-                sys_flag = message_sys_flag.COMPRESSED_FLAG | producer.compress_type.compression_flag
+                sys_flag = sys_flags.COMPRESSED_FLAG | producer.compress_type.compression_flag
         if msg.properties.get(message_const.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
-            sys_flag |= message_sys_flag.TRANSACTION_PREPARED_TYPE
+            sys_flag |= sys_flags.TRANSACTION_PREPARED_TYPE
         return body, sys_flag
 
     def _header(self, msg: Message, mq: MessageQueue, sys_flag: int) -> SendMessageRequestHeaderV2:

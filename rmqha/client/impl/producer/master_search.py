@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common import mix_all
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.remoting.exception import (
     RemotingConnectException,
     RemotingException,

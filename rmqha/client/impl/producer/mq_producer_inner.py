@@ -2,8 +2,8 @@
 from typing import Protocol
 
 from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.protocol.header.transaction_headers import CheckTransactionStateRequestHeader
+from rmqha.common.message.message import MessageExt
+from rmqha.common.protocol.client_headers import CheckTransactionStateRequestHeader
 
 
 class MQProducerInner(Protocol):

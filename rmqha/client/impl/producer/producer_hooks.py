@@ -10,9 +10,7 @@ from rmqha.client.impl.communication_mode import CommunicationMode
 from rmqha.client.producer.send_result import SendCallback, SendResult
 from rmqha.client.producer.transaction_listener import LocalTransactionState
 from rmqha.common.message import message_const
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.message.message_type import MessageType
+from rmqha.common.message.message import Message, MessageQueue, MessageType
 
 if TYPE_CHECKING:
     from rmqha.client.impl.producer.default_mq_producer_impl import DefaultMQProducerImpl

@@ -2,9 +2,9 @@
 from dataclasses import dataclass, field
 
 from rmqha.client.common.thread_local_index import ThreadLocalIndex
-from rmqha.common.constant import perm_name
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common import sys_flags
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.protocol.topic_route_data import TopicRouteData
 
 
 @dataclass
@@ -37,6 +37,6 @@ class TopicPublishInfo:
     def get_queue_id_by_broker(self, broker_name: str) -> int:
         """How many queues of the topic `broker_name` takes messages for; -1 when none."""
         for data in self.topic_route_data.queueDatas if self.topic_route_data else ():
-            if perm_name.is_writeable(data.perm) and data.brokerName == broker_name:
+            if sys_flags.is_writeable(data.perm) and data.brokerName == broker_name:
                 return data.writeQueueNums
         return -1

@@ -13,15 +13,11 @@ from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.producer.default_mq_producer_impl import DefaultMQProducerImpl
 from rmqha.client.producer.send_result import SendResult, SendStatus
 from rmqha.client.producer.transaction_listener import LocalTransactionState, TransactionListener, TransactionSendResult
+from rmqha.common import sys_flags
 from rmqha.common.message import message_const, message_decoder
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.protocol.header.transaction_headers import (
-    CheckTransactionStateRequestHeader,
-    EndTransactionRequestHeader,
-)
-from rmqha.common.sysflag import message_sys_flag
-from rmqha.common.thread_pool import NamedThreadPool, RejectedExecutionError
+from rmqha.common.message.message import Message, MessageExt
+from rmqha.common.protocol.client_headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
@@ -31,9 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqClient")
 
 _OUTCOMES = {
-    LocalTransactionState.COMMIT_MESSAGE: message_sys_flag.TRANSACTION_COMMIT_TYPE,
-    LocalTransactionState.ROLLBACK_MESSAGE: message_sys_flag.TRANSACTION_ROLLBACK_TYPE,
-    LocalTransactionState.UNKNOW: message_sys_flag.TRANSACTION_NOT_TYPE,
+    LocalTransactionState.COMMIT_MESSAGE: sys_flags.TRANSACTION_COMMIT_TYPE,
+    LocalTransactionState.ROLLBACK_MESSAGE: sys_flags.TRANSACTION_ROLLBACK_TYPE,
+    LocalTransactionState.UNKNOW: sys_flags.TRANSACTION_NOT_TYPE,
 }
 _CHECK_TIMEOUT_MS = 3_000
 

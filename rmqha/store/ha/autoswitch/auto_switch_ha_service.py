@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqha.common.scheduled_service import ScheduledService
+from rmqha.common.threads import ScheduledService
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.config.store_path_config_helper import get_broker_identity
 from rmqha.store.ha.autoswitch import broker_metadata

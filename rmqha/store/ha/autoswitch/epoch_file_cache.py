@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from rmqha.common.utils.checkpoint_file import CheckpointFile
+from rmqha.common.config_manager import CheckpointFile
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1

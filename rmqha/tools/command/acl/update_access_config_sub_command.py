@@ -2,7 +2,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from rmqha.common.plain_access_config import PlainAccessConfig
+from rmqha.common.topics import PlainAccessConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.acl.chosen_brokers import chosen_brokers
 from rmqha.tools.command.commons_cli import CommandLine, OptionGroup, option

@@ -2,7 +2,7 @@
 from collections.abc import Iterator
 
 from rmqha.common import util_all
-from rmqha.common.admin.stats_tables import ConsumeStats
+from rmqha.common.protocol.table_bodies import ConsumeStats
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.output import Part, Table

@@ -2,7 +2,7 @@
 import dataclasses
 from collections.abc import Iterator
 
-from rmqha.common.protocol.body.replication_bodies import EpochEntry
+from rmqha.common.protocol.cluster_bodies import EpochEntry
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import command_util
 from rmqha.tools.command.commons_cli import CommandLine, option

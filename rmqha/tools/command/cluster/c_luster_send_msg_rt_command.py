@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Decimal
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.common.java_compat import hash_map_order
+from rmqha.common.java import hash_map_order
 from rmqha.common.message.message import Message
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option

@@ -2,8 +2,7 @@
 from collections.abc import Iterator
 from enum import Enum
 
-from rmqha.common.java_compat import hash_map_order
-from rmqha.common.mq_version import get_version_desc
+from rmqha.common.java import get_version_desc, hash_map_order
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.output import Document, Part, Table

@@ -1,7 +1,7 @@
 """mqadmin producerConnection."""
 from collections.abc import Iterator
 
-from rmqha.common.mq_version import get_version_desc
+from rmqha.common.java import get_version_desc
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import examine_producer_connection_info
 from rmqha.tools.command.commons_cli import CommandLine, option

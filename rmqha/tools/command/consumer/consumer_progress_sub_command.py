@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from rmqha.common import mix_all, util_all
-from rmqha.common.java_compat import hash_map_order
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.mq_version import get_version_desc
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeType
+from rmqha.common.java import get_version_desc, hash_map_order
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.subscriptions import ConsumeType
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS, get_consumer_running_info
 from rmqha.tools.command.commons_cli import CommandLine, option

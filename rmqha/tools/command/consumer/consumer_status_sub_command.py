@@ -3,9 +3,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqha.common import util_all
-from rmqha.common.mq_version import get_version_desc
-from rmqha.common.protocol.body.client_bodies import Connection
-from rmqha.common.protocol.body.consumer_running_info import ConsumerRunningInfo
+from rmqha.common.java import get_version_desc
+from rmqha.common.protocol.client_bodies import Connection, ConsumerRunningInfo
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS, get_consumer_running_info
 from rmqha.tools.command.commons_cli import CommandLine, flag, option

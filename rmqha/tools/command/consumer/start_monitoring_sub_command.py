@@ -1,7 +1,7 @@
 """mqadmin startMonitoring."""
 from collections.abc import Iterator
 
-from rmqha.common.stop_signal import StopSignal
+from rmqha.common.program import StopSignal
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine
 from rmqha.tools.command.output import Part

@@ -1,7 +1,7 @@
 """mqadmin updateSubGroup."""
 from collections.abc import Iterator
 
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
+from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS
 from rmqha.tools.command import command_util

@@ -2,9 +2,8 @@
 from collections.abc import Iterator
 
 from rmqha.common import util_all
-from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
-from rmqha.common.subscription.subscription_group_config import SubscriptionGroupConfig
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.table_bodies import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import command_util
 from rmqha.tools.command.commons_cli import CommandLine, flag, option

@@ -4,11 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.common import mix_all, mq_version
-from rmqha.common.protocol.body.serialize_wrappers import SubscriptionGroupWrapper
-from rmqha.common.protocol.body.stats_bodies import BrokerStatsData
-from rmqha.common.stats import stats
-from rmqha.common.topic import topic_validator
+from rmqha.common import java, mix_all, stats, topics
+from rmqha.common.protocol.table_bodies import BrokerStatsData, SubscriptionGroupWrapper
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import command_util
@@ -77,7 +74,7 @@ def _broker_info(admin: DefaultMQAdminExt, addr: str) -> dict[str, Any]:
         "runtimeEnv": {"cpuNum": settings.get("clientCallbackExecutorThreads"),
                        "totalMemKBytes": runtime.get("totalMemKBytes")},
         "runtimeQuota": _runtime_quota(admin, addr, runtime, groups),
-        "runtimeVersion": {"rocketmqVersion": mq_version.get_version_desc(mq_version.CURRENT_VERSION),
+        "runtimeVersion": {"rocketmqVersion": java.get_version_desc(java.CURRENT_VERSION),
                            "clientInfo": _client_info(admin, groups)},
     }
 
@@ -85,8 +82,8 @@ def _broker_info(admin: DefaultMQAdminExt, addr: str) -> dict[str, Any]:
 def _runtime_quota(
     admin: DefaultMQAdminExt, addr: str, runtime: dict[str, str], groups: SubscriptionGroupWrapper
 ) -> dict[str, Any]:
-    transactions = _puts(admin, addr, topic_validator.RMQ_SYS_TRANS_HALF_TOPIC)
-    delayed = _puts(admin, addr, topic_validator.RMQ_SYS_SCHEDULE_TOPIC)
+    transactions = _puts(admin, addr, topics.RMQ_SYS_TRANS_HALF_TOPIC)
+    delayed = _puts(admin, addr, topics.RMQ_SYS_SCHEDULE_TOPIC)
     in_tps, out_tps = (first_real(runtime.get(key)) for key in ("putTps", "getTransferedTps"))
     in_num, out_num = (whole(runtime.get(f"{key}TodayMorning"), 0) - whole(runtime.get(f"{key}YesterdayMorning"), 0)
                        for key in ("msgPutTotal", "msgGetTotal"))
@@ -120,5 +117,5 @@ def _client_info(admin: DefaultMQAdminExt, groups: SubscriptionGroupWrapper) -> 
         except (MQClientException, MQBrokerException, RemotingException) as error:
             log.debug("clients of %s: %s", group, error)
             continue
-        result |= {f"{each.language}%{mq_version.get_version_desc(each.version)}" for each in connections}
+        result |= {f"{each.language}%{java.get_version_desc(each.version)}" for each in connections}
     return sorted(result)

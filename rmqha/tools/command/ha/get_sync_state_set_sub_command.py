@@ -1,7 +1,7 @@
 """mqadmin getSyncStateSet."""
 from collections.abc import Iterator
 
-from rmqha.common.protocol.body.controller_bodies import ReplicaIdentity, ReplicasInfo
+from rmqha.common.protocol.cluster_bodies import ReplicaIdentity, ReplicasInfo
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import command_util
 from rmqha.tools.command.commons_cli import CommandLine, option

@@ -1,8 +1,7 @@
 """mqadmin checkMsgSendRT."""
 from collections.abc import Iterator
 
-from rmqha.common.message.message import Message
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import Message, MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.message.response_times import ResponseTimes

@@ -2,9 +2,9 @@
 import ipaddress
 from typing import Any
 
-from rmqha.common.compression.body_budget import MissingBody
-from rmqha.common.java_compat import hash_map_order
-from rmqha.common.message.message_ext import MessageClientExt, MessageExt
+from rmqha.common.compression import MissingBody
+from rmqha.common.java import hash_map_order
+from rmqha.common.message.message import MessageClientExt, MessageExt
 from rmqha.common.message.message_layout import Host
 from rmqha.remoting.common.remoting_helper import parse_socket_address_addr
 

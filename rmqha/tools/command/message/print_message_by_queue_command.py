@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from rmqha.client.consumer.pull_result import PullStatus
 from rmqha.common import util_all
-from rmqha.common.java_compat import hash_map_order
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.java import hash_map_order
+from rmqha.common.message.message import MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS
 from rmqha.tools.command.commons_cli import CommandLine, option

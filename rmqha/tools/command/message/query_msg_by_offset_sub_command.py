@@ -2,7 +2,7 @@
 from collections.abc import Iterator
 
 from rmqha.client.consumer.pull_result import PullStatus
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.message.message_report import print_msg

@@ -3,10 +3,9 @@ from collections.abc import Iterator
 
 from rmqha.client.trace.trace_context import TraceType
 from rmqha.client.trace.trace_view import TraceView
-from rmqha.common import util_all
-from rmqha.common.compression.body_budget import MissingBody
-from rmqha.common.java_compat import hash_map_order
-from rmqha.common.topic import topic_validator
+from rmqha.common import topics, util_all
+from rmqha.common.compression import MissingBody
+from rmqha.common.java import hash_map_order
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.output import Part, Row, Table
@@ -38,7 +37,7 @@ class QueryMsgTraceByIdSubCommand(SubCommand):
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
         """Look the trace messages up by their key, the message's id."""
         msg_id = command_line.required("i")
-        topic = command_line.text("t", topic_validator.RMQ_SYS_TRACE_TOPIC)
+        topic = command_line.text("t", topics.RMQ_SYS_TRACE_TOPIC)
         found = admin.mq_admin.query_message(topic, msg_id, MAX_MESSAGES, 0, util_all.current_time_millis())
         for msg in found.message_list:
             if isinstance(msg.body, MissingBody):

@@ -3,11 +3,10 @@ from collections.abc import Iterable, Iterator
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.exception import MQClientException
-from rmqha.common.compression.body_budget import MissingBody
-from rmqha.common.java_compat import int32, string_hash_code
-from rmqha.common.message.message_ext import MessageExt
-from rmqha.common.message.message_queue import MessageQueue
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.compression import MissingBody
+from rmqha.common.java import int32, string_hash_code
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.tools.command.commons_cli import CommandLine
 from rmqha.tools.command.message.message_text import message_fields, message_text
 from rmqha.tools.command.message.message_times import timestamp_format

@@ -3,9 +3,9 @@ from collections.abc import Iterator
 
 from rmqha.client.exception import MQClientException
 from rmqha.common import util_all
-from rmqha.common.admin.stats_tables import RollbackStats
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import response_code
+from rmqha.common.protocol.table_bodies import RollbackStats
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, NumberFormatException, flag, option, parse_long
 from rmqha.tools.command.output import Part, Table

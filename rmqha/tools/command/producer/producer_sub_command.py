@@ -1,7 +1,7 @@
 """mqadmin producer."""
 from collections.abc import Iterator
 
-from rmqha.common.java_compat import hash_map_order
+from rmqha.common.java import hash_map_order
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.output import Part, Row

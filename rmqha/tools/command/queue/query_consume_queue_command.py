@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 from rmqha.client.exception import MQClientException
 from rmqha.common import mix_all
-from rmqha.common.protocol.body.query_consume_queue_response_body import QueryConsumeQueueResponseBody
+from rmqha.common.protocol.client_bodies import QueryConsumeQueueResponseBody
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS

@@ -3,9 +3,8 @@ import logging
 from collections.abc import Iterator
 
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.common import mix_all
-from rmqha.common.protocol.body.stats_bodies import BrokerStatsData
-from rmqha.common.stats import stats
+from rmqha.common import mix_all, stats
+from rmqha.common.protocol.table_bodies import BrokerStatsData
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, flag, option

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueAveragely
 from rmqha.client.impl.factory.topic_route import topic_route_data2_topic_subscribe_info
 from rmqha.common import util_all
-from rmqha.common.java_compat import hash_map_order
-from rmqha.common.message.message_queue import MessageQueue
+from rmqha.common.java import hash_map_order
+from rmqha.common.message.message import MessageQueue
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common import mix_all
-from rmqha.common.protocol.body.cluster_info import ClusterInfo
+from rmqha.common.protocol.cluster_bodies import ClusterInfo
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, flag

@@ -1,7 +1,7 @@
 """mqadmin topicRoute."""
 from collections.abc import Iterator
 
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
+from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, flag, option

@@ -2,8 +2,8 @@
 from collections.abc import Iterator
 
 from rmqha.common import mix_all
-from rmqha.common.protocol.route.topic_route_data import TopicRouteData
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common.protocol.topic_route_data import TopicRouteData
+from rmqha.common.topics import TopicConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import command_util
 from rmqha.tools.command.commons_cli import CommandLine, option

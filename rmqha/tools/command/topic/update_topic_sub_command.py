@@ -1,8 +1,8 @@
 """mqadmin updateTopic."""
 from collections.abc import Iterator
 
-from rmqha.common.sysflag import topic_sys_flag
-from rmqha.common.topic_config import TopicConfig
+from rmqha.common import sys_flags
+from rmqha.common.topics import TopicConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import command_util
 from rmqha.tools.command.commons_cli import CommandLine, OptionGroup, option
@@ -41,7 +41,7 @@ class UpdateTopicSubCommand(SubCommand):
             readQueueNums=command_line.integer("r", DEFAULT_QUEUES, bits=32),
             writeQueueNums=command_line.integer("w", DEFAULT_QUEUES, bits=32),
             perm=command_line.integer("p", TopicConfig().perm, bits=32),
-            topicSysFlag=topic_sys_flag.build_sys_flag(command_line.boolean("u"), command_line.boolean("s")),
+            topicSysFlag=sys_flags.build_topic_sys_flag(command_line.boolean("u"), command_line.boolean("s")),
             order=command_line.boolean("o"),
         )
         if command_line.has_option("b"):

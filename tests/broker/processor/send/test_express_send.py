@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmqha.common import sys_flags
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeaderV2
-from rmqha.common.sysflag import message_sys_flag
+from rmqha.common.protocol.client_headers import SendMessageRequestHeaderV2
 from rmqha.remoting import large_requests
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_command
@@ -201,7 +201,7 @@ def test_simple_sends_are_taken_and_keep_their_order(wire, kinds):
 
 @pytest.mark.parametrize("other", [
     header(properties=text(WAIT="false")), header(properties=text(DELAY="3")), header("New"), header(j=None),
-    header(f=message_sys_flag.TRANSACTION_PREPARED_TYPE), header(properties="é\x01x"), header(queue_id=99),
+    header(f=sys_flags.TRANSACTION_PREPARED_TYPE), header(properties="é\x01x"), header(queue_id=99),
     header(properties=text(KEYS="k" * 32_760)),
     header("%RETRY%group"), header(queue_id=-1)])
 def test_what_is_unusual_goes_the_general_way_in_its_place(wire, other):

@@ -9,7 +9,7 @@ from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.header.send_headers import SendMessageRequestHeader
+from rmqha.common.protocol.client_headers import SendMessageRequestHeader
 from rmqha.remoting.exception import RequestDeniedException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.broker.processor.send.test_express_send import TOPICS, Wire, header, request, text

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.common.utils import checkpoint_file
-from rmqha.common.utils.checkpoint_file import CheckpointFileError
+from rmqha.common import config_manager
+from rmqha.common.config_manager import CheckpointFileError
 from rmqha.store.ha.autoswitch.epoch_file_cache import LONG_MAX, EpochEntry, EpochError, EpochFileCache
 
 # Captured from 5.1.4: changeToMaster(1), 100 messages, changeToMaster(2).
@@ -66,7 +66,7 @@ def test_a_damaged_file_is_replaced_by_its_copy_and_two_damaged_ones_are_refused
 
 def test_a_file_whose_epochs_fall_is_refused_by_name(tmp_path):
     path = tmp_path / "epochs"
-    path.write_text(checkpoint_file.encode(["2-50", "1-100"]))
+    path.write_text(config_manager.encode(["2-50", "1-100"]))
     with pytest.raises(EpochError, match="epochs: epoch 1 at 100 follows epoch 2 at 50"):
         EpochFileCache(str(path)).init_cache_from_file()
 
@@ -81,20 +81,20 @@ def test_no_entries_stay_no_entries(tmp_path):
 
 
 def test_the_checksum_0_is_not_checked():
-    assert checkpoint_file.decode("1\n0\n7-7000\n") == ["7-7000"]
+    assert config_manager.decode("1\n0\n7-7000\n") == ["7-7000"]
 
 
 @settings(deadline=None)
 @given(st.lists(st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=20)))
 def test_entries_come_back(lines):
-    assert checkpoint_file.decode(checkpoint_file.encode(lines)) == lines
+    assert config_manager.decode(config_manager.encode(lines)) == lines
 
 
 @settings(deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_entries_or_an_error(text):
     try:
-        lines = checkpoint_file.decode(text)
+        lines = config_manager.decode(text)
     except ValueError as error:
         assert str(error)
     else:

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from rmqha.common.utils.checkpoint_file import CheckpointFileError
+from rmqha.common.config_manager import CheckpointFileError
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
 from rmqha.store.ha.ha_connection_state import HAConnectionState

@@ -1,1 +1,0 @@
-"""Bodies of admin answers about offsets."""

@@ -1,0 +1,245 @@
+"""Compression of bodies and files, and how much may be unpacked.
+
+The compressor of each type.
+
+How many bytes the bodies of one answer may have in all, once they are decompressed.
+
+A limit for each body is no limit for a list: 64 records of a few hundred KiB can hold 64 times 256 MiB.
+
+Unpacking what comes from a file, up to a size: a few bytes may stand for very many.
+"""
+import zlib
+from types import ModuleType
+from typing import Protocol, Self
+
+from rmqha.common import sys_flags
+from rmqha.common.filesystem import how_to_install
+from rmqha.common.sys_flags import CompressionType
+
+# Differs: Java inflates without a limit; here a body may not grow beyond this, so a small one can't fill the memory.
+MAX_DECOMPRESSED_SIZE = 256 * 1024 * 1024
+# Bytes taken at a time: a block of 128 KiB can be as short as 4, so this bounds what one step can grow to.
+ZSTD_STEP = 1024
+
+
+class CompressionError(ValueError):
+    """Bytes that do not decompress, or to more than the limit; or the type's library is missing."""
+
+
+class TooLargeError(CompressionError):
+    """A body that decompresses to more than the limit."""
+
+    @classmethod
+    def beyond(cls, max_size: int) -> "TooLargeError":
+        """For a body alone."""
+        return cls(f"the body decompresses to more than {max_size} bytes")
+
+
+class Compressor(Protocol):
+    """Bodies to and from their compressed form. Stateless.
+
+    Java: org.apache.rocketmq.common.compression.Compressor (4.9.8)
+    """
+
+    def compress(self, src: bytes | memoryview, level: int) -> bytes:
+        """The compressed form."""
+
+    def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
+        """The uncompressed bytes; CompressionError for damage and above `max_size` bytes."""
+
+
+class ZlibCompressor:
+    """Bodies as zlib streams, the default.
+
+    Java: org.apache.rocketmq.common.compression.ZlibCompressor (4.9.8)
+    """
+
+    def compress(self, src: bytes | memoryview, level: int) -> bytes:
+        """The zlib stream of `src`; `level` 0 to 9."""
+        return zlib.compress(src, level)
+
+    def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
+        """The uncompressed bytes; bytes behind the stream's end are ignored as in Java."""
+        stream = zlib.decompressobj()
+        try:
+            plain = stream.decompress(src, max_size)
+        except zlib.error as error:
+            raise CompressionError(f"no zlib stream: {error}") from error
+        if not stream.eof and len(plain) >= max_size:
+            raise TooLargeError.beyond(max_size)
+        if not stream.eof:
+            raise CompressionError("the zlib stream ends too early")
+        return plain
+
+
+def _lz4_library() -> ModuleType:
+    try:
+        import lz4.frame
+    except ImportError as error:
+        raise CompressionError(f"LZ4 bodies need the extra `lz4`: {how_to_install('lz4')}") from error
+    library: ModuleType = lz4.frame
+    return library
+
+
+class Lz4Compressor:
+    """Bodies as LZ4 frames.
+
+    Java: org.apache.rocketmq.common.compression.Lz4Compressor (4.9.8)
+    """
+
+    def compress(self, src: bytes | memoryview, level: int) -> bytes:
+        """The LZ4 frame of `src`. `level` is ignored as in Java."""
+        lz4 = _lz4_library()
+        frame: bytes = lz4.compress(src, block_size=lz4.BLOCKSIZE_MAX4MB, block_linked=False, store_size=False)
+        return frame
+
+    def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
+        """The uncompressed bytes."""
+        stream = _lz4_library().LZ4FrameDecompressor()
+        try:
+            plain: bytes = stream.decompress(src, max_length=max_size)
+        except RuntimeError as error:
+            raise CompressionError(f"no LZ4 frame: {error}") from error
+        if not stream.eof and not stream.needs_input:
+            raise TooLargeError.beyond(max_size)
+        if not stream.eof:
+            raise CompressionError("the LZ4 frame ends too early")
+        return plain
+
+
+def _zstd_library() -> ModuleType:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise CompressionError(f"ZSTD bodies need the extra `zstd`: {how_to_install('zstd')}") from error
+    library: ModuleType = zstandard
+    return library
+
+
+class ZstdCompressor:
+    """Bodies as ZSTD frames.
+
+    Java: org.apache.rocketmq.common.compression.ZstdCompressor (4.9.8)
+    """
+
+    def compress(self, src: bytes | memoryview, level: int) -> bytes:
+        """The ZSTD frame of `src`, without its size as Java's streams."""
+        frame: bytes = _zstd_library().ZstdCompressor(level=level, write_content_size=False).compress(src)
+        return frame
+
+    def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
+        """The uncompressed bytes."""
+        zstandard = _zstd_library()
+        stream = zstandard.ZstdDecompressor().decompressobj()
+        pieces, size = [], 0
+        try:
+            for start in range(0, len(src), ZSTD_STEP):
+                pieces.append(stream.decompress(src[start:start + ZSTD_STEP]))
+                size += len(pieces[-1])
+                if size > max_size:
+                    raise TooLargeError.beyond(max_size)
+                if stream.eof:
+                    return b"".join(pieces)
+        except zstandard.ZstdError as error:
+            raise CompressionError(f"no ZSTD frame: {error}") from error
+        raise CompressionError("the ZSTD frame ends too early")
+
+
+_COMPRESSORS: dict[CompressionType, Compressor] = {
+    CompressionType.LZ4: Lz4Compressor(),
+    CompressionType.ZSTD: ZstdCompressor(),
+    CompressionType.ZLIB: ZlibCompressor(),
+}
+
+
+def get_compressor(compression_type: CompressionType) -> Compressor:
+    """The compressor of a type; its library is only needed when it is used.
+
+    Java: org.apache.rocketmq.common.compression.CompressorFactory (4.9.8)
+    """
+    return _COMPRESSORS[compression_type]
+
+
+MOST_IN_ALL = MAX_DECOMPRESSED_SIZE
+MOST_EACH = MOST_IN_ALL // 4  # of a list: one body that is too large leaves room for the others
+
+
+class MissingBody(bytes):
+    """An empty body in place of one that can't be decompressed; `reason` for people."""
+
+    reason: str
+
+    def __new__(cls, reason: str) -> Self:
+        """An empty one."""
+        body = super().__new__(cls)
+        body.reason = reason
+        return body
+
+    def __repr__(self) -> str:
+        return f"<no body: {self.reason}>"
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
+        return type(self), (self.reason,)
+
+
+class BodyBudget:
+    """For the bodies of one answer, on one thread. `most_each`: of one body, `most` of all together.
+
+    A body beyond the limit counts with the bytes that were decompressed to find that out, so that many of them take no
+    more time than memory.
+    """
+
+    def __init__(self, most: int = MOST_IN_ALL, most_each: int = MOST_EACH) -> None:
+        self.most, self.most_each = most, most_each
+        self._left = most
+
+    @property
+    def left(self) -> int:
+        """Bytes that may still come."""
+        return self._left
+
+    def plain(self, body: bytes, sys_flag: int) -> bytes:
+        """The body of a record decompressed, or as it is when its `sys_flag` says that it is not compressed.
+
+        TooLargeError beyond a limit, CompressionError for damage and for a library that is missing.
+        """
+        if not sys_flag & sys_flags.COMPRESSED_FLAG:
+            return body
+        limit = min(self.most_each, self._left)
+        if limit <= 0:
+            raise self._too_large(0)
+        try:
+            compressor = get_compressor(sys_flags.get_compression_type(sys_flag))
+            plain = compressor.decompress(body, limit)
+        except TooLargeError as error:
+            self._left -= limit
+            raise self._too_large(limit) from error
+        except CompressionError:
+            raise
+        except ValueError as error:  # a type that is not known
+            raise CompressionError(str(error)) from error
+        self._left -= len(plain)
+        return plain
+
+    def _too_large(self, limit: int) -> TooLargeError:
+        if limit == self.most_each:
+            return TooLargeError(f"the body decompresses to more than {limit} bytes")
+        return TooLargeError(f"the bodies of one answer decompress to more than {self.most} bytes, and this one does "
+                             "not fit any more: ask for it alone")
+
+
+ZLIB, GZIP = zlib.MAX_WBITS, zlib.MAX_WBITS | 16
+
+
+def inflate(data: bytes, most: int, kind: int = ZLIB) -> bytes:
+    """The unpacked bytes of one stream. ValueError when it is damaged or cut off, or has more than `most` bytes."""
+    stream = zlib.decompressobj(kind)
+    try:
+        unpacked = stream.decompress(data, most + 1)
+    except zlib.error as error:
+        raise ValueError(f"the compressed bytes are damaged: {error}") from None
+    if len(unpacked) > most:
+        raise ValueError(f"it unpacks to more than {most} bytes")
+    if not stream.eof:
+        raise ValueError("the compressed bytes end too early")
+    return unpacked

@@ -1,1 +1,0 @@
-"""Body compression."""

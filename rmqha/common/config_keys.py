@@ -1,0 +1,256 @@
+"""What a config key is: its Java side, and the values that it may have.
+
+How a config class tells its Java side: which keys are important, and which have another name in a file.
+
+A config class is a dataclass whose attributes are the config keys, in Java's order. The annotation gives the type
+that a `.properties` value is parsed to, and what is allowed of it (rmqha.common.config_keys); `important()` marks
+what `-m` prints; `renamed()` gives a key that differs from the attribute's name because Java's setter does.
+
+What the value of a config key may be: the annotations of the config classes, and the parser that keeps to them.
+
+An annotation is a type (int, Long, float, bool, an enum, str), and with `Annotated` what is allowed of it: its range,
+or its form. Its words stand in the error that a bad value gets, and in docs/config-keys.md.
+"""
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields
+from enum import Enum
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from rmqha.common.texts import Secret
+from rmqha.common.topics import check_topic
+
+
+def important(default: Any = None, *, factory: Any = None) -> Any:
+    """A config key that Java marks with ImportantField: printed by `-m`.
+
+    Java: org.apache.rocketmq.common.annotation.ImportantField (4.9.8)
+    """
+    if factory is not None:
+        return field(default_factory=factory, metadata={"important": True})
+    return field(default=default, metadata={"important": True})
+
+
+def renamed(default: Any, key: str) -> Any:
+    """A config key whose name in a file is `key`, not the attribute's name."""
+    return field(default=default, metadata={"key": key})
+
+
+def config_keys(config_class: type) -> dict[str, Field[Any]]:
+    """Key in a file -> dataclass field, in declaration order."""
+    return {item.metadata.get("key", item.name): item for item in fields(config_class)}
+
+
+def key_types(config_class: type) -> dict[str, Any]:
+    """Attribute -> resolved annotation, with what is allowed of it."""
+    return get_type_hints(config_class, include_extras=True)
+
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+_INTEGER = re.compile(r"[+-]?\d+")
+_FLOAT = re.compile(r"[+-]?(\d++(\.\d*+)?|\.\d++)([eE][+-]?\d++)?[fFdD]?|[+-]?(NaN|Infinity)")
+_FALSE = frozenset({"false", "no", "off", "0", "n", "f"})  # what 4.9 takes for false, and who writes it means it
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_HOST_NAME = re.compile(r"[\w.-]+")
+_HOURS = re.compile(r"0*(?:\d|1\d|2[0-3])(?:;0*(?:\d|1\d|2[0-3]))*;*")
+_DELAY_LEVELS = re.compile(r"\+?\d{1,15}[smhd](?: \+?\d{1,15}[smhd])* *")
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A rule for values of a type: `words` end the sentence "expected ...", `check` tells who keeps to it.
+
+    `hint`: what to do about a value that does not, an empty text where that is clear.
+    """
+
+    words: str
+    check: Callable[[Any], bool]
+    hint: Callable[[str], str] = lambda text: ""
+
+
+def whole_number(low: int, high: int, unit: str = "") -> Allowed:
+    """A whole number from `low` to `high`, both included; `unit` as in "of milliseconds"."""
+    of = f" {unit}" if unit else ""
+    return Allowed(f"a whole number{of} from {low} to {high}", lambda value: low <= value <= high)
+
+
+def _is_filled(text: str) -> bool:
+    return bool(text.strip()) and not _CONTROL.search(text)
+
+
+def _is_host(text: str) -> bool:
+    if ":" not in text:
+        return bool(_HOST_NAME.fullmatch(text))
+    try:
+        return ipaddress.ip_address(text.strip("[]")).version == 6
+    except ValueError:  # a port behind it, mostly
+        return False
+
+
+def is_host_and_port(text: str) -> bool:
+    """Whether `text` is host:port: a name or an address (IPv6 with or without brackets), a port from 1 to 65535."""
+    host, colon, port = text.rpartition(":")
+    return bool(colon) and _is_host(host) and port.isascii() and port.isdigit() and 1 <= int(port[:9]) <= 0xFFFF
+
+
+def are_addresses(text: str) -> bool:
+    """Whether `text` is host:port, or several separated by ";"; blanks around each count for nothing."""
+    return all(is_host_and_port(part.strip()) for part in text.strip().rstrip(";").split(";"))
+
+
+def address_hint(text: str) -> str:
+    """What to change in a list of host:port that is not one; an empty text where that is clear."""
+    if "," in text:
+        return "separate addresses with ; instead of ,"
+    if "/" in text:
+        return "leave out the scheme (http://) and what follows the port"
+    if " " in text.strip():
+        return "separate addresses with ;"
+    return ""
+
+
+def _are_paths(text: str) -> bool:
+    return all(_is_filled(part) for part in text.split(","))
+
+
+Long = Annotated[int, "long"]
+"""A Java long: 64 bits. A plain `int` annotation is a Java int: 32 bits."""
+
+AnyInt = Annotated[int, whole_number(-INT_MAX - 1, INT_MAX)]
+AnyLong = Annotated[Long, whole_number(-LONG_MAX - 1, LONG_MAX)]
+Natural = Annotated[int, whole_number(0, INT_MAX)]
+Positive = Annotated[int, whole_number(1, INT_MAX)]
+Bytes = Annotated[int, whole_number(1, INT_MAX, "of bytes")]
+LongBytes = Annotated[Long, whole_number(1, LONG_MAX, "of bytes")]
+ByteCount = Annotated[int, whole_number(0, INT_MAX, "of bytes")]
+Pages = Annotated[int, whole_number(0, INT_MAX, "of pages")]
+Millis = Annotated[int, whole_number(0, INT_MAX, "of milliseconds")]
+LongMillis = Annotated[Long, whole_number(0, LONG_MAX, "of milliseconds")]
+Period = Annotated[int, whole_number(1, INT_MAX, "of milliseconds")]
+"""A time after which something is done again, or given up."""
+LongPeriod = Annotated[Long, whole_number(1, LONG_MAX, "of milliseconds")]
+Seconds = Annotated[int, whole_number(0, INT_MAX, "of seconds")]
+Percent = Annotated[int, whole_number(0, 100, "of percent")]
+Port = Annotated[int, whole_number(0, 0xFFFF)]
+
+AnyText = Annotated[str, Allowed("any text", lambda text: True)]
+PlainText = Annotated[str, Allowed("a text without control characters", lambda text: not _CONTROL.search(text))]
+SecretText = Annotated[Secret, Allowed("a text without control characters",
+                                       lambda secret: not _CONTROL.search(secret.reveal()))]
+Name = Annotated[str, Allowed("a name: at least one character that is no white space, and no control characters",
+                              _is_filled)]
+Path = Annotated[str, Allowed("a path", _is_filled)]
+Paths = Annotated[str, Allowed('a path, or several separated by ","', _are_paths)]
+Host = Annotated[str, Allowed("a host name or an address, without a port", _is_host)]
+Topic = Annotated[str, Allowed("a topic: 1 to 127 letters, digits, and any of %|_-",
+                               lambda text: check_topic(text) is None)]
+NamesrvAddresses = Annotated[str, Allowed('Name Server addresses as follows, "127.0.0.1:9876;192.168.0.1:9876"',
+                                          are_addresses, address_hint)]
+ControllerAddresses = Annotated[str, Allowed('host:port, several separated by ";", or nothing',
+                                             lambda text: not text.strip(" ;") or are_addresses(text), address_hint)]
+AutoSwitch = Annotated[str, Allowed("auto, true or false",
+                                    lambda text: text.strip().lower() in {"auto", "true"} | _FALSE)]
+MasterAddress = Annotated[str, Allowed("host:port, or nothing", lambda text: not text or is_host_and_port(text),
+                                       lambda text: address_hint(text) if "/" in text else "")]
+Hours = Annotated[str, Allowed('an hour of the day from 0 to 23, or several separated by ";"',
+                               lambda text: _HOURS.fullmatch(text) is not None)]
+DelayLevels = Annotated[str, Allowed("whole numbers with s, m, h or d behind them, separated by one space each",
+                                     lambda text: _DELAY_LEVELS.fullmatch(text) is not None)]
+
+
+def parse_property(text: str, kind: Any) -> Any:
+    """`text` as a value of the annotation `kind`. Raises ValueError that says what was expected, and what came.
+
+    White space around numbers, booleans and enum names is passed over.
+    """
+    value = _parsed(text, kind)
+    for rule in rules(kind):
+        if not rule.check(value):
+            came = "" if isinstance(value, Secret) else f", not {text[:80]!r}"
+            hint = "" if isinstance(value, Secret) else rule.hint(text)
+            raise ValueError(f"expected {rule.words}{came}" + (f": {hint}" if hint else ""))
+    return value
+
+
+def rules(kind: Any) -> list[Allowed]:
+    """What is allowed of the annotation `kind`, beside its type."""
+    found = [item for item in get_args(kind) if isinstance(item, Allowed)]
+    if get_origin(kind) is not Annotated:  # `Annotated[...] | None`
+        found = [rule for item in get_args(kind) for rule in rules(item)]
+    return found
+
+
+def allowed_words(kind: Any) -> str:
+    """What a value of the annotation `kind` may be, in words."""
+    base = base_type(kind)
+    if base is bool:
+        return "true or false"
+    if issubclass(base, Enum):
+        return "one of " + ", ".join(member.name for member in base)
+    found = rules(kind)
+    return found[0].words if found else {int: "a whole number", float: "a number"}.get(base, "any text")
+
+
+def base_type(kind: Any) -> type:
+    """int, float, bool, str, Secret, or the enum of an annotation. TypeError for anything else."""
+    if get_origin(kind) is Annotated:
+        return base_type(get_args(kind)[0])
+    if isinstance(kind, type):
+        return kind
+    inner = [item for item in get_args(kind) if item is not type(None)]
+    if len(inner) != 1:
+        raise TypeError(f"no config key can have the type {kind!r}")
+    return base_type(inner[0])
+
+
+def _parsed(text: str, kind: Any) -> Any:
+    # Differs: `5 ` is 5; Java's parsers refuse it, and its caller then keeps the default
+    base = base_type(kind)
+    if base is bool:
+        return _parse_boolean(text)
+    if base is int:
+        return _parse_integer(text, kind)
+    if base is float:
+        return _parse_float(text)
+    if issubclass(base, Enum):
+        return _parse_enum(text, base)
+    if base is str:
+        return text
+    if base is Secret:
+        return Secret(text)
+    raise TypeError(f"no config key can have the type {kind!r}")
+
+
+def _parse_boolean(text: str) -> bool:
+    stripped = text.strip().lower()
+    if stripped == "true" or stripped in _FALSE:
+        return stripped == "true"
+    # Differs: Java takes all but `true` for false, so that `aclEnable=yes` switches access control off
+    raise ValueError(f"expected true or false, not {text[:80]!r}")
+
+
+def _parse_integer(text: str, kind: Any) -> int:
+    stripped, bits = text.strip(), 64 if "long" in get_args(kind) else 32
+    if not _INTEGER.fullmatch(stripped) or len(stripped) > 64:
+        raise ValueError(f"expected {allowed_words(kind)}, not {text[:80]!r}")
+    value = int(stripped)
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ValueError(f"{stripped} does not fit in {bits} bits: expected {allowed_words(kind)}")
+    return value
+
+
+def _parse_float(text: str) -> float:
+    stripped = text.strip()
+    if not _FLOAT.fullmatch(stripped):
+        raise ValueError(f"expected a number, not {text[:80]!r}")
+    return float(stripped.rstrip("fFdD"))
+
+
+def _parse_enum(text: str, kind: type[Enum]) -> Enum:
+    try:
+        return kind[text.strip()]
+    except KeyError:
+        raise ValueError(f"expected {allowed_words(kind)}, not {text[:80]!r}") from None

@@ -1,1 +1,0 @@
-"""Nodes and keys on a ring of hash values."""

@@ -1,1 +1,0 @@
-"""Names shared by all modules."""

@@ -1,1 +1,0 @@
-"""Where to read more about an error."""

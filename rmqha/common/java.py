@@ -1,0 +1,349 @@
+"""Rules of the Java platform and of RocketMQ's versions that show in files and on the wire.
+
+The few rules of the Java platform that show in RocketMQ's bytes: int wrap, String.hashCode, HashMap order.
+
+The `.properties` format, as java.util.Properties reads it.
+
+A logical line is `key`, then white space, `=` or `:`, then `value`; `#` or `!` first makes a comment; a line end
+after an odd number of backslashes continues the line; `\\t \\n \\r \\f` and `\\uXXXX` are escapes, any other escaped
+character stands for itself. Bytes are ISO-8859-1. The last of equal keys wins. White space at the end of a value
+belongs to it.
+
+Java's system properties, as they reach a process that is not a JVM.
+
+`-Dname=value` in JAVA_OPT or JAVA_OPT_EXT, where the original's start scripts take it from, as they concatenate them:
+the last one wins. Else the environment variable of the property's name in capitals with underscores:
+`rocketmq.serialize.type` is ROCKETMQ_SERIALIZE_TYPE, `tls.server.keyPath` is TLS_SERVER_KEYPATH.
+
+The version numbers that clients and servers put into each command.
+"""
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import overload
+
+# Longer texts come from strangers: a cache of them would be memory that a peer can fill.
+_CACHED_LENGTH = 128  # characters
+_CACHED_KEYS_LENGTH = 1024  # characters of all keys together
+
+
+def int32(value: int) -> int:
+    """`value` wrapped to a signed 32-bit integer."""
+    return ((value + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
+
+
+def int64(value: int) -> int:
+    """`value` wrapped to a signed 64-bit integer."""
+    return ((value + 0x8000_0000_0000_0000) & 0xFFFF_FFFF_FFFF_FFFF) - 0x8000_0000_0000_0000
+
+
+def string_of(text: str | None) -> str:
+    """What Java writes where a text that may be null is joined to others."""
+    return "null" if text is None else text
+
+
+def uncached_hash_code(text: str) -> int:
+    """`string_hash_code` without the cache, for texts that are seen once."""
+    result = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            result = (31 * result + unit) & 0xFFFF_FFFF
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        for high, low in zip(units[::2], units[1::2]):
+            result = (31 * result + (high << 8 | low)) & 0xFFFF_FFFF
+    return result - 0x1_0000_0000 if result & 0x8000_0000 else result
+
+
+_cached_hash_code = lru_cache(maxsize=8192)(uncached_hash_code)
+
+
+def string_hash_code(text: str) -> int:
+    """Java's String.hashCode: signed 32 bits over the UTF-16 units. Short texts are cached: tags and names repeat.
+
+    Java: java.lang.String#hashCode
+    """
+    return _cached_hash_code(text) if len(text) <= _CACHED_LENGTH else uncached_hash_code(text)
+
+
+def _spread(text: str) -> int:
+    unsigned = string_hash_code(text) & 0xFFFF_FFFF
+    return unsigned ^ (unsigned >> 16)
+
+
+def hash_map_order(keys: Iterable[str]) -> list[str]:
+    """The distinct `keys`, put in this order into a new HashMap, in the order in which Java iterates over it.
+
+    Buckets by the spread hash, within a bucket by insertion; the table starts at 16 and doubles above 3/4 full.
+    A split keeps the order within a bucket, so the final table decides. Buckets of 8 and more become trees in
+    tables from 64 on; the trees keep their insertion links, except that the root moves to the front: such clashes
+    are out of reach of property names and are not modelled.
+
+    Java: java.util.HashMap
+    """
+    distinct = tuple(dict.fromkeys(keys))
+    if sum(map(len, distinct)) <= _CACHED_KEYS_LENGTH:
+        return list(_cached_hash_map_order(distinct))
+    return list(_hash_map_order(distinct))
+
+
+def _hash_map_order(keys: tuple[str, ...]) -> tuple[str, ...]:
+    capacity = 16
+    while len(keys) > capacity * 3 // 4:
+        capacity *= 2
+    return tuple(sorted(keys, key=lambda key: _spread(key) & (capacity - 1)))
+
+
+_cached_hash_map_order = lru_cache(maxsize=4096)(_hash_map_order)
+
+
+_WHITE = " \t\f"
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_HEX = frozenset("0123456789abcdefABCDEF")
+
+
+class PropertiesError(ValueError):
+    """A text that is no `.properties` text: `line` is where, from 1.
+
+    Java: java.lang.IllegalArgumentException
+    """
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(f"line {line}: {message}")
+        self.message = message
+        self.line = line
+
+
+class JavaProperties(dict[str, str]):
+    """Key -> value in the file's order; `lines`: the line, from 1, on which a key was set last.
+
+    Java: java.util.Properties
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: dict[str, int] = {}
+
+
+def load(data: bytes) -> JavaProperties:
+    """Parse a file's bytes. Raises PropertiesError for a malformed \\uXXXX."""
+    return loads(data.decode("iso-8859-1"))
+
+
+def loads(text: str) -> JavaProperties:
+    """Parse a text. Raises PropertiesError for a malformed \\uXXXX."""
+    properties = JavaProperties()
+    for line_number, _last, line in _logical_lines(text):
+        key, value = _split(line)
+        try:
+            name = _unescape(key)
+            properties[name] = _unescape(value)
+        except ValueError as failure:
+            raise PropertiesError(str(failure), line_number) from None
+        properties.lines[name] = line_number
+    return properties
+
+
+def edited(text: str, values: Mapping[str, str]) -> str:
+    """`text` with these keys set to these values: comments, order, line ends and all other keys stay.
+
+    A key is set where it stood last, which is where it counted; one that was not there is added at the end.
+    Raises PropertiesError for a malformed \\uXXXX.
+    """
+    places: dict[str, tuple[int, int]] = {}
+    for first, last, line in _logical_lines(text):
+        try:
+            key, _value = (_unescape(part) for part in _split(line))
+        except ValueError as failure:
+            raise PropertiesError(str(failure), first) from None
+        places[key] = first - 1, last
+    lines = _LINE.findall(text)
+    end = "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
+    added: list[str] = []
+    for key, value in values.items():
+        said = f"{escape(key, is_key=True)}={escape(value)}{end}"
+        if key not in places:
+            added.append(said)
+            continue
+        first, last = places[key]
+        lines[first:last] = [said, *[""] * (last - first - 1)]  # as many elements: the other places stay right
+    result = "".join(lines)
+    if added and result and not result.endswith(("\r", "\n")):
+        result += end
+    if added and _continues(_natural_lines(result.removesuffix(end))[-1]):
+        result += end  # what a backslash continues is empty
+    return result + "".join(added)
+
+
+def _natural_lines(text: str) -> list[str]:
+    # not splitlines(), which also splits at other characters
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
+    """(numbers of the first and the last natural line, joined line): no blank lines, no comments, no leading white
+    space."""
+    parts: list[str] = []
+    start = number = 0
+    for number, natural in enumerate(_natural_lines(text), 1):
+        line = natural.lstrip(_WHITE)
+        if not parts:
+            start = number
+            if not line or line[0] in "#!":
+                continue
+        if _continues(line):
+            parts.append(line[:-1])
+            continue
+        parts.append(line)
+        yield from _joined(start, number, parts)
+        parts = []
+    yield from _joined(start, number, parts)
+
+
+def _joined(start: int, last: int, parts: list[str]) -> Iterator[tuple[int, int, str]]:
+    line = "".join(parts)
+    if line:
+        yield start, last, line
+
+
+def _continues(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Cut at the first separator that no backslash precedes: white space with at most one `=` or `:` in it."""
+    position, length = 0, len(line)
+    while position < length and line[position] not in "=:" + _WHITE:
+        position += 2 if line[position] == "\\" else 1
+    position = min(position, length)
+    rest = line[position:].lstrip(_WHITE)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_WHITE)
+    return line[:position], rest
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    result: list[str] = []
+    characters = iter(text)
+    for character in characters:
+        if character != "\\":
+            result.append(character)
+            continue
+        escaped = next(characters, "")
+        result.append(_unicode(characters) if escaped == "u" else _ESCAPES.get(escaped, escaped))
+    return _join_surrogates("".join(result))
+
+
+def _unicode(characters: Iterator[str]) -> str:
+    digits = "".join(next(characters, "") for _ in range(4))
+    if len(digits) != 4 or not _HEX.issuperset(digits):
+        raise ValueError("Malformed \\uxxxx encoding.")
+    return chr(int(digits, 16))
+
+
+def _join_surrogates(text: str) -> str:
+    """Java's characters are UTF-16 units: two escapes may make one character; a lone one becomes `?`."""
+    return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace").replace("\ufffd", "?") \
+        if any("\ud800" <= character <= "\udfff" for character in text) else text
+
+
+def escape(text: str, is_key: bool = False) -> str:
+    """`text` so that `loads` and Java give it back; a plain ASCII text stays as it is."""
+    result = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\f", "\\f")
+    if is_key:
+        result = "".join("\\" + character if character in "=: \t#!" else character for character in result)
+    elif result[:1] in (" ", "\t"):
+        result = "\\" + result
+    if result.isascii():
+        return result
+    units = result.encode("utf-16-be", "surrogatepass")
+    codes = (high << 8 | low for high, low in zip(units[::2], units[1::2]))
+    return "".join(chr(code) if code < 128 else f"\\u{code:04X}" for code in codes)
+
+
+JAVA_OPTIONS = ("JAVA_OPT", "JAVA_OPT_EXT")
+
+
+@overload
+def get_property(name: str, default: str) -> str: ...
+
+
+@overload
+def get_property(name: str, default: None = None) -> str | None: ...
+
+
+def get_property(name: str, default: str | None = None) -> str | None:
+    """The property's value; `default` when it is not set.
+
+    Java: java.lang.System#getProperty
+    """
+    flag = f"-D{name}"
+    for variable in reversed(JAVA_OPTIONS):
+        for option in reversed(_words(os.environ.get(variable, ""))):
+            if option == flag or option.startswith(flag + "="):
+                return option[len(flag) + 1:]
+    return os.environ.get(name.upper().replace(".", "_"), default)
+
+
+def parse_boolean(text: str | None) -> bool:
+    """True for `true` in any capitals, False for all else.
+
+    Java: java.lang.Boolean#parseBoolean
+    """
+    return text is not None and text.lower() == "true"
+
+
+def _words(options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError:  # an open quote: as the shell's plain word splitting has it
+        return options.split()
+
+
+def _version_names() -> list[str]:
+    names = ["V3_0_0_SNAPSHOT", "V3_0_0_ALPHA1", *(f"V3_0_0_BETA{n}" for n in range(1, 6))]
+    for beta in range(6, 10):
+        names += [f"V3_0_0_BETA{beta}_SNAPSHOT", f"V3_0_0_BETA{beta}"]
+    names.append("V3_0_0_FINAL")
+    for major, minor, first, last in _series():
+        for patch in range(first, last + 1):
+            names += [f"V{major}_{minor}_{patch}_SNAPSHOT", f"V{major}_{minor}_{patch}"]
+    return [*names, "HIGHER_VERSION"]
+
+
+def _series() -> list[tuple[int, int, int, int]]:
+    """(major, minor, first patch, last patch): 3.0 ran to 3.0.15; 3.3 to 3.9 have no patch 0."""
+    series = [(3, 0, 1, 15), (3, 1, 0, 9), (3, 2, 0, 9)]
+    series += [(3, minor, 1, 9) for minor in range(3, 10)]
+    series += [(major, minor, 0, 9) for major in (4, 5) for minor in range(10)]
+    return series
+
+
+_NAMES = _version_names()
+Version = {name: number for number, name in enumerate(_NAMES)}
+"""Every version that 4.9.8 knows: its number on the wire (V4_9_8 is 409). No enum, which takes 7 ms to make."""
+
+CURRENT_VERSION = Version["V4_9_8"]
+
+
+def get_version_desc(value: int) -> str:
+    """The name of a version number; a number above all known ones is HIGHER_VERSION.
+
+    Java: org.apache.rocketmq.common.MQVersion (4.9.8)
+    """
+    return _NAMES[value2version(value)]
+
+
+def value2version(value: int) -> int:
+    """The number of a version that is known: of HIGHER_VERSION for those above. ValueError for a negative one.
+
+    Java: org.apache.rocketmq.common.MQVersion$Version (4.9.8)
+    """
+    if value < 0:
+        raise ValueError(f"a version number of {value}")
+    return min(value, len(_NAMES) - 1)

@@ -1,0 +1,343 @@
+"""What lines of log files look like, and from which level on they are written: config keys of both kinds of server.
+
+The log files of RocketMQ: the same names, places and line format as its logback files give.
+
+`<home>/logs/rocketmqlogs/[<broker>/]{namesrv,broker,store,remoting,...}.log`, rolled by size into
+`<home>/logs/rocketmqlogs/otherdays/[<broker>/]<name>.<n>.log`, lines as `2026-01-01 12:00:00 INFO threadName - text`.
+"""
+import fcntl
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from logging.handlers import RotatingFileHandler
+from typing import Any, BinaryIO
+
+from rmqha.common.program import ConsoleHandler
+
+MAX_LINE = 32 * 1024  # characters; the middle of a longer one is left out
+DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
+FULL = "%(asctime)s %(levelname)s %(threadName)s - %(message)s"
+
+_JAVA_LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
+
+
+class LogLevel(Enum):
+    """Java's names of the levels; the value is Python's number."""
+
+    DEBUG = logging.DEBUG
+    INFO = logging.INFO
+    WARN = logging.WARNING
+    ERROR = logging.ERROR
+
+
+class LogFormat(Enum):
+    """TEXT: lines as the original's. JSON: an object a line."""
+
+    TEXT = 0
+    JSON = 1
+
+
+class LogTime(Enum):
+    """Whose clock lines tell: that of the host's time zone, or UTC."""
+
+    LOCAL = 0
+    UTC = 1
+
+
+@dataclass(frozen=True, eq=False)
+class LogStyle:
+    """The level, and how lines are written. `fields` (name, value) stand in each line of JSON: which server
+    wrote it."""
+
+    level: LogLevel = LogLevel.INFO
+    format: LogFormat = LogFormat.TEXT
+    time: LogTime = LogTime.LOCAL
+    fields: tuple[tuple[str, str | int], ...] = ()
+
+    def formatter(self, line_format: str) -> "JavaLevelFormatter":
+        """One for a file whose lines of text look like `line_format`."""
+        if self.format is LogFormat.JSON:
+            return JsonFormatter(self.time, self.fields)
+        return JavaLevelFormatter(line_format, self.time)
+
+
+class JavaLevelFormatter(logging.Formatter):
+    """Lines with Java's level names: WARN for WARNING, ERROR for CRITICAL."""
+
+    def __init__(self, line_format: str = FULL, log_time: LogTime = LogTime.LOCAL) -> None:
+        super().__init__(line_format, DATE_FORMAT)
+        if log_time is LogTime.UTC:
+            self.converter = time.gmtime
+        self._second = 0, ""  # the last one that was formatted, and its text
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # logging's name
+        """The record's time; made once a second."""
+        second, text = self._second
+        if second != int(record.created):
+            text = super().formatTime(record, datefmt)
+            self._second = int(record.created), text
+        return text
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as a line."""
+        level = record.levelname
+        record.levelname = _JAVA_LEVELS.get(level, level)
+        try:
+            return shortened(super().format(record))
+        finally:
+            record.levelname = level  # other handlers write it too
+
+
+class JsonFormatter(JavaLevelFormatter):
+    """An object a line: time (ISO 8601, milliseconds, with its distance to UTC), level, logger, thread, message,
+    exception (its traceback, where there is one), and the server's own fields."""
+
+    def __init__(self, log_time: LogTime = LogTime.LOCAL, fields: tuple[tuple[str, str | int], ...] = ()) -> None:
+        super().__init__(FULL, log_time)
+        self._zone = UTC if log_time is LogTime.UTC else None
+        self._fields = dict(fields)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as a line of JSON."""
+        moment = datetime.fromtimestamp(record.created, UTC).astimezone(self._zone)
+        line = {"time": moment.isoformat(timespec="milliseconds"),
+                "level": _JAVA_LEVELS.get(record.levelname, record.levelname), "logger": record.name,
+                "thread": record.threadName, **self._fields, "message": shortened(record.getMessage())}
+        if record.exc_info:
+            line["exception"] = shortened(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=False)
+
+
+def shortened(line: str) -> str:
+    """A line without the middle of what is longer than MAX_LINE."""
+    # Differs: a name of megabytes that a request has is not written into the log in full
+    if len(line) > MAX_LINE:
+        half = MAX_LINE // 2
+        return f"{line[:half]} ... {len(line) - MAX_LINE} characters ... {line[-half:]}"
+    return line
+
+
+LOG_DIR_ENV = "ROCKETMQ_LOG_DIR"
+
+_MEGABYTE = 1024 * 1024
+_NO_THREAD = "%(asctime)s %(levelname)s - %(message)s"
+_BARE = "%(asctime)s - %(message)s"
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file: base name without `.log`, the loggers that write to it, when it rolls, what a line looks like.
+
+    `loggers` may hold "" for all loggers that have no file of their own.
+    """
+
+    name: str
+    loggers: tuple[str, ...]
+    max_bytes: int = 100 * _MEGABYTE
+    max_index: int = 10
+    line_format: str = FULL
+
+
+NAMESRV_FILES = (
+    LogFile("namesrv_default", ("",), max_index=5),
+    LogFile("namesrv", ("RocketmqNamesrv", "RocketmqCommon", "RocketmqRemoting"), max_index=5),
+)
+
+BROKER_FILES = (
+    LogFile("broker_default", ("",)),
+    LogFile("broker", ("RocketmqBroker", "RocketmqCommon"), 128 * _MEGABYTE, 20),
+    LogFile("protection", ("RocketmqProtection",), line_format=_BARE),
+    LogFile("watermark", ("RocketmqWaterMark",), line_format=_BARE),
+    LogFile("store", ("RocketmqStore",), 128 * _MEGABYTE),
+    LogFile("storeerror", ("RocketmqStoreError",)),
+    LogFile("remoting", ("RocketmqRemoting",)),
+    LogFile("transaction", ("RocketmqTransaction",)),
+    LogFile("lock", ("RocketmqRebalanceLock",), max_index=5),
+    LogFile("filter", ("RocketmqFilter",)),
+    LogFile("stats", ("RocketmqStats",), max_index=5, line_format=_NO_THREAD),
+    LogFile("commercial", ("RocketmqCommercial",), 500 * _MEGABYTE),
+)
+
+_CONTROLLER = "RocketmqController"
+CONTROLLER_FILES = (
+    LogFile("controller_default", ("",), max_index=5),
+    LogFile("controller", (_CONTROLLER, "RocketmqCommon", "RocketmqRemoting")),
+)
+
+TOOLS_FILES = (
+    LogFile("tools_default", ("",), max_index=5),
+    LogFile("tools", ("RocketmqTools",), max_index=5),
+)
+# the original's settings name an appender for these that is not there
+TOOLS_SILENT_LOGGERS = ("RocketmqCommon", "RocketmqStore", "RocketmqRemoting")
+
+CONSOLE_LOGGERS = ("RocketmqConsole", "RocketmqNamesrvConsole")
+
+
+class OtherDaysFileHandler(RotatingFileHandler):
+    """A log file that rolls into `<old_folder>/<name>.<n>.log`, n counted from 1 for the youngest.
+
+    Rolling renames and does not compress: it happens on whatever thread logs.
+    """
+
+    # Differs: no .gz, and local time where logback's pattern says GMT+8
+    def __init__(self, path: str, max_bytes: int, max_index: int, old_folder: str | None = None) -> None:
+        self.is_shared = False  # with another process, which held the file's lock when it was opened
+        self._old_folder = old_folder or os.path.join(os.path.dirname(os.path.abspath(path)), "otherdays")
+        super().__init__(path, maxBytes=max_bytes, backupCount=max_index)
+
+    def _open(self) -> BinaryIO:  # type: ignore[override]  # bytes: `emit` encodes
+        stream = open(self.baseFilename, "ab")  # noqa: SIM115, the handler closes it
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.is_shared = False
+        except BlockingIOError:
+            self.is_shared = True
+        except OSError:  # a file system without locks: nobody can tell
+            self.is_shared = False
+        return stream
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record's line; roll before it would make the file too large.
+
+        A line is formatted once, and nothing is asked about the file but where it ends: a name server that loses a
+        broker with thousands of topics has as many lines to write.
+        """
+        try:
+            # half a surrogate pair in a name that is logged is no reason to lose the line
+            line = (self.format(record) + self.terminator).encode("utf-8", "backslashreplace")
+            if self.stream is None:
+                self.stream = self._open()  # type: ignore[assignment]  # see there
+            stream: Any = self.stream
+            size = stream.tell()
+            if size and size + len(line) >= self.maxBytes:
+                self.doRollover()
+                stream = self.stream
+            stream.write(line)
+            stream.flush()
+        except Exception:
+            self.handleError(record)
+
+    def rotation_filename(self, default_name: str) -> str:
+        """`<folder>/store.log.1` -> `<old_folder>/store.1.log`."""
+        base, _, index = os.path.basename(default_name).rpartition(".")
+        return os.path.join(self._old_folder, f"{base.removesuffix('.log')}.{index}.log")
+
+    def doRollover(self) -> None:  # logging's name
+        """Shift the old files by one and begin anew."""
+        os.makedirs(self._old_folder, exist_ok=True)
+        super().doRollover()
+
+
+def default_log_dir() -> str:
+    """$ROCKETMQ_LOG_DIR, else `logs/rocketmqlogs` in the home folder."""
+    return os.environ.get(LOG_DIR_ENV) or os.path.join(os.path.expanduser("~"), "logs", "rocketmqlogs")
+
+
+def setup_namesrv_logging(log_dir: str | None = None, style: LogStyle | None = None,
+                          with_controller: bool = False) -> None:
+    """Send the loggers of a name server to their files under `log_dir` (default: `default_log_dir()`)."""
+    files = NAMESRV_FILES if not with_controller else (*NAMESRV_FILES, LogFile("controller", (_CONTROLLER,)))
+    setup_logging(files, log_dir, style=style)
+
+
+def setup_broker_logging(log_dir: str | None = None, sub_dir: str = "", style: LogStyle | None = None) -> None:
+    """Send the loggers of a broker to their files; `sub_dir` keeps brokers of one host apart (isolateLogEnable)."""
+    setup_logging(BROKER_FILES, log_dir, sub_dir, style)
+
+
+def setup_controller_logging(log_dir: str | None = None, style: LogStyle | None = None) -> None:
+    """Send the loggers of a controller to their files."""
+    setup_logging(CONTROLLER_FILES, log_dir, style=style)
+
+
+def setup_tools_logging(log_dir: str | None = None) -> None:
+    """Send the loggers of the admin tools to their files; nothing but what they print goes to the console."""
+    setup_logging(TOOLS_FILES, log_dir)
+    for name in TOOLS_SILENT_LOGGERS:
+        _attach(name, _formatted(logging.NullHandler(), JavaLevelFormatter()))
+
+
+def setup_logging(files: tuple[LogFile, ...], log_dir: str | None = None, sub_dir: str = "",
+                  style: LogStyle | None = None) -> None:
+    """Give each logger its file and the console loggers the standard output; handlers of an earlier call go.
+
+    When the folder cannot be made, all goes to the standard error. The default style is text, local time, INFO.
+    """
+    root, style = log_dir or default_log_dir(), style or LogStyle()
+    folder, old_folder = os.path.join(root, sub_dir), os.path.join(root, "otherdays", sub_dir)
+    usable = _usable(folder)
+    for file in files:
+        handler: logging.Handler = logging.StreamHandler(sys.stderr)
+        if usable:
+            path = os.path.join(folder, file.name + ".log")
+            handler = OtherDaysFileHandler(path, file.max_bytes, file.max_index, old_folder)
+        for name in file.loggers:
+            _attach(name, _formatted(handler, style.formatter(file.line_format)))
+    set_level(style.level)
+    setup_console_logging()
+
+
+def set_level(level: LogLevel) -> None:
+    """Write lines of this level and above from now on, to the files of this process, if it has any.
+
+    The loggers without a file of their own (libraries) stay at INFO.
+    """
+    for file in (*NAMESRV_FILES, *BROKER_FILES, *CONTROLLER_FILES):
+        for logger in map(logging.getLogger, filter(None, file.loggers)):
+            if any(isinstance(handler.formatter, JavaLevelFormatter) for handler in logger.handlers):
+                logger.setLevel(level.value)
+
+
+def setup_console_logging() -> None:
+    """Let the console loggers, which print the config items, write to the standard output."""
+    handler = _formatted(ConsoleHandler(sys.stdout), JavaLevelFormatter())
+    for name in CONSOLE_LOGGERS:
+        _attach(name, handler)
+
+
+def log_files(*loggers: str) -> list[str]:
+    """The files to which loggers write at present."""
+    return [handler.baseFilename for name in loggers for handler in _file_handlers(name)]
+
+
+def shared_log_file(logger: str) -> str | None:
+    """The file of a logger if another process writes into it too; None if not, or where that can't be told."""
+    return next((handler.baseFilename for handler in _file_handlers(logger) if handler.is_shared), None)
+
+
+def _file_handlers(logger: str) -> Iterator[OtherDaysFileHandler]:
+    for handler in logging.getLogger(logger).handlers:
+        if isinstance(handler, OtherDaysFileHandler):
+            yield handler
+
+
+def _attach(name: str, handler: logging.Handler) -> None:
+    logger = logging.getLogger(name)
+    for old in logger.handlers[:]:
+        if isinstance(old.formatter, JavaLevelFormatter):  # of an earlier call; others' handlers stay
+            logger.removeHandler(old)
+            old.close()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def _formatted(handler: logging.Handler, formatter: JavaLevelFormatter) -> logging.Handler:
+    handler.setFormatter(formatter)
+    return handler
+
+
+def _usable(folder: str) -> bool:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as failure:
+        logging.getLogger("RocketmqCommon").warning("no log files, cannot make %s: %s", folder, failure)
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)

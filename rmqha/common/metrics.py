@@ -1,0 +1,285 @@
+"""Metrics: what they are, and their page.
+
+A metric's name, and the values that belong to it.
+
+Making a long answer without being in anybody's way.
+
+Metrics as Prometheus reads them, by prometheus-client (the extra `metrics`).
+
+The pages of a metrics port: /metrics, /healthz, /readyz.
+"""
+import importlib.util
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from rmqha.common.filesystem import how_to_install
+from rmqha.common.stats import Distribution
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric as ClientMetric
+
+
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+
+T = TypeVar("T")
+Sample = tuple[tuple[str, ...], float | Distribution]
+"""The labels' values, in the order of the metric's `labels`, and what they have; a Distribution for a histogram."""
+
+
+class MetricsNames(Enum):
+    """Whose names a broker's metrics have, beside rmqha's own."""
+
+    exporter = "exporter"
+    otel = "otel"
+    both = "both"
+
+
+class Metric(NamedTuple):
+    """What Prometheus and people know it by. A counter's name ends with `_total`."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+class Family(NamedTuple):
+    """A metric and its samples, which may be made while they are taken."""
+
+    metric: Metric
+    samples: Iterable[Sample]
+
+
+class Memo(Generic[T]):
+    """What an iterator gives, to be gone through several times: made once, and not before it is wanted."""
+
+    def __init__(self, source: Iterable[T]) -> None:
+        self._source = iter(source)
+        self._seen: list[T] = []
+
+    def __iter__(self) -> Iterator[T]:
+        at = 0
+        while True:
+            while at < len(self._seen):
+                yield self._seen[at]
+                at += 1
+            try:
+                self._seen.append(next(self._source))
+            except StopIteration:
+                return
+
+
+STEPS = 200  # of work, about a millisecond's, between two pauses
+_LET_IN_S = 0.0002
+
+
+class OutOfTimeError(Exception):
+    """The time for an answer is used up, or the server is going down."""
+
+
+class Pace:
+    """Counts steps of work: after each STEPS the other threads have their turn, and time is looked at.
+
+    OutOfTimeError once `limit_s` have passed, or when `is_stopped` says so.
+    """
+
+    def __init__(self, limit_s: float, is_stopped: Callable[[], bool] = lambda: False) -> None:
+        self._ends = time.monotonic() + limit_s
+        self._is_stopped = is_stopped
+        self._left = STEPS
+
+    def step(self) -> None:
+        """One step was made."""
+        self._left -= 1
+        if self._left <= 0:
+            self._left = STEPS
+            time.sleep(_LET_IN_S)
+            if self._is_stopped() or time.monotonic() > self._ends:
+                raise OutOfTimeError
+
+
+log = logging.getLogger("RocketmqCommon")
+
+CONFIG_KEY = "metricsPort"
+HOW_TO_INSTALL = f"metrics need prometheus-client: {how_to_install('metrics')}"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_HEADER_LINES = 2  # HELP and TYPE
+_TOTAL = "_total"
+
+
+def check_available(port: int, bad_key: Callable[[str, str], object]) -> None:
+    """`bad_key(key, what to install)` when a server is to have a metrics port without the library."""
+    if port and not is_available():
+        bad_key(CONFIG_KEY, HOW_TO_INSTALL)
+
+
+def is_available() -> bool:
+    """Whether prometheus-client is installed."""
+    return importlib.util.find_spec("prometheus_client") is not None
+
+
+def encode(families: Iterable[Family], pace: Pace) -> Iterator[bytes]:
+    """The text of `families`, piece by piece. OutOfTimeError at the pace's end.
+
+    prometheus-client alone would make a family's text in one go: with ten thousand topics all other threads would wait.
+    """
+    for family in families:
+        samples, is_first = iter(family.samples), True
+        while piece := list(islice(_paced(samples, pace), STEPS)):
+            yield _encode(family.metric, piece, is_first)
+            is_first = False
+        if is_first:
+            yield _encode(family.metric, [], True)
+
+
+def encode_all(families: Iterable[Family], pace: Pace) -> tuple[list[bytes], bool]:
+    """The text of `families`, and whether it is all of it: time may be out, or one of them fail, which is logged."""
+    pieces: list[bytes] = []
+    is_whole = True
+    for family in families:
+        try:
+            pieces += encode([family], pace)
+        except OutOfTimeError:
+            log.warning("metrics: no time for %s and what comes behind it", family.metric.name)
+            return pieces, False
+        except Exception:
+            log.exception("metrics: %s can't be told", family.metric.name)
+            is_whole = False
+    return pieces, is_whole
+
+
+def process_metrics() -> bytes:
+    """What prometheus-client itself knows of this process: memory, CPU time, descriptors, garbage collections."""
+    from prometheus_client import GCCollector, ProcessCollector, generate_latest
+    from prometheus_client.registry import CollectorRegistry
+
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    GCCollector(registry=registry)
+    return bytes(generate_latest(registry))
+
+
+def _paced(samples: Iterator[Any], pace: Pace) -> Iterator[Any]:
+    for sample in samples:
+        pace.step()
+        yield sample
+
+
+def _encode(metric: Metric, samples: list[Any], with_header: bool) -> bytes:
+    from prometheus_client import generate_latest
+
+    text = bytes(generate_latest(_Holder(_client_metric(metric, samples))))  # asks a registry for nothing else
+    return text if with_header else text.split(b"\n", _HEADER_LINES)[_HEADER_LINES]
+
+
+class _Holder:
+    """One metric in a registry's place."""
+
+    def __init__(self, metric: "ClientMetric") -> None:
+        self._metric = metric
+
+    def collect(self) -> "Iterator[ClientMetric]":
+        yield self._metric
+
+
+def _client_metric(metric: Metric, samples: list[Any]) -> "ClientMetric":
+    from prometheus_client.core import Metric as ClientMetric
+
+    name = metric.name.removesuffix(_TOTAL) if metric.kind is COUNTER else metric.name
+    made = ClientMetric(name, metric.meaning, metric.kind)
+    for values, value in samples:
+        labels = dict(zip(metric.labels, values, strict=True))
+        if metric.kind is HISTOGRAM:
+            _add_distribution(made, metric.name, labels, value)
+        else:
+            made.add_sample(metric.name, labels, value)
+    return made
+
+
+def _add_distribution(made: "ClientMetric", name: str, labels: dict[str, str], value: Distribution) -> None:
+    passed = 0
+    for bound, count in zip((*map(str, value.bounds_s), "+Inf"), value.counts, strict=True):
+        passed += count
+        made.add_sample(f"{name}_bucket", {**labels, "le": bound}, passed)
+    made.add_sample(f"{name}_count", labels, passed)
+    made.add_sample(f"{name}_sum", labels, value.sum_s)
+
+
+TIME_LIMIT_S = 8.0  # for one answer; Prometheus by default waits 10 s
+_SCRAPES_AT_ONCE = 2
+_TEXT = "text/plain; charset=utf-8"
+_INDEX = b"/metrics  numbers for Prometheus\n/healthz  200 as long as the process serves\n" \
+         b"/readyz   200 when clients can work with it, otherwise 503 and the reasons\n"
+
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+SCRAPE_INCOMPLETE = Metric("rmqha_scrape_incomplete", GAUGE, (),
+                           "1 when this answer lacks metrics: the time was out, or one could not be told (see the log)")
+SCRAPE_SECONDS = Metric("rmqha_scrape_seconds", GAUGE, (), "Time that this answer took to make")
+OF_EACH_ANSWER = (SCRAPE_INCOMPLETE, SCRAPE_SECONDS)
+
+
+class Page(NamedTuple):
+    """An answer."""
+
+    status: int
+    content_type: str
+    body: list[bytes]
+
+
+class Subject:
+    """Whose pages they are: override all three. They are called by several threads at once."""
+
+    def families(self, pace: Pace) -> Iterable[Family]:
+        """The metrics, the most important ones first; `pace` is to be told of long work."""
+        raise NotImplementedError
+
+    def why_not_healthy(self) -> list[str]:
+        """What is broken for good, so that only a new process helps; empty as a rule."""
+        raise NotImplementedError
+
+    def why_not_ready(self) -> list[str]:
+        """Why clients can't work with it now; empty when they can."""
+        raise NotImplementedError
+
+
+class Pages:
+    """The pages of one subject."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._free_scrapes = threading.BoundedSemaphore(_SCRAPES_AT_ONCE)
+        self.is_stopped = False  # an answer that is being made ends early
+        self._by_path: dict[str, Callable[[], Page]] = {
+            "/": lambda: Page(200, _TEXT, [_INDEX]), "/metrics": self._metrics,
+            "/healthz": lambda: _verdict(self._subject.why_not_healthy()),
+            "/readyz": lambda: _verdict(self._subject.why_not_ready())}
+
+    def page(self, path: str) -> Page:
+        """The page at a path; 404 for others."""
+        make = self._by_path.get(path.partition("?")[0])
+        return make() if make is not None else Page(404, _TEXT, [b"there are:\n", _INDEX])
+
+    def _metrics(self) -> Page:
+        if not self._free_scrapes.acquire(blocking=False):
+            return Page(503, _TEXT, [b"%d others ask at this moment\n" % _SCRAPES_AT_ONCE])
+        try:
+            begin = time.monotonic()
+            pace = Pace(TIME_LIMIT_S, lambda: self.is_stopped)
+            body, is_whole = encode_all(self._subject.families(pace), pace)
+            of_answer = (Family(SCRAPE_INCOMPLETE, [((), 0 if is_whole else 1)]),
+                         Family(SCRAPE_SECONDS, [((), time.monotonic() - begin)]))
+            body += encode(of_answer, Pace(TIME_LIMIT_S))
+            body.append(process_metrics())
+            return Page(200, CONTENT_TYPE, body)
+        finally:
+            self._free_scrapes.release()
+
+
+def _verdict(reasons: list[str]) -> Page:
+    text = "".join(f"{reason}\n" for reason in reasons) or "ok\n"
+    return Page(503 if reasons else 200, _TEXT, [text.encode()])

@@ -1,1 +1,0 @@
-"""Name server models that brokers and clients share."""

@@ -1,0 +1,399 @@
+"""Bodies about brokers: registration, clusters, replication, the controller.
+
+A cluster: its brokers, and the versions of their account files.
+
+Bodies of what brokers, tools and the controller of automatic failover ask each other (RocketMQ 5.1.4).
+
+Brokers that a name server misses: they went without saying so, or another one has taken their place.
+
+GET_BROKER_CLUSTER_INFO with the field `askDepartedBrokers` is answered with a field `departedBrokers`, a JSON list. Who
+does not ask gets the answer of 4.9, and a name server of 4.9 does not know the field.
+
+What a broker registers: its topics and filter servers.
+
+Uncompressed it is the JSON of RegisterBrokerBody (of remoting's serializer). The compressed form is a zlib stream of
+
+    4 bytes length, the DataVersion as JSON
+    4 bytes number of topics; for each 4 bytes length, `name read write perm filterType`
+    4 bytes length, the filter servers as a JSON array
+
+Topics of the compressed form lose topicSysFlag and order.
+
+Bodies about replication: how it stands, and the epochs of a replica's log.
+"""
+import json
+import struct
+import zlib
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rmqha.common.data_version import DataVersion
+from rmqha.common.protocol.table_bodies import KVTable, TopicConfigSerializeWrapper
+from rmqha.common.protocol.topic_route_data import BrokerData
+from rmqha.common.texts import JsonTextError, parse_json, text_hash
+from rmqha.common.topics import TopicConfig
+
+
+@dataclass(slots=True)
+class ClusterInfo:
+    """Brokers by name, and their names by cluster (answer of GET_BROKER_CLUSTER_INFO).
+
+    Java: org.apache.rocketmq.common.protocol.body.ClusterInfo (4.9.8)
+    """
+
+    brokerAddrTable: dict[str, BrokerData] = field(default_factory=dict)
+    clusterAddrTable: dict[str, set[str]] = field(default_factory=dict)
+
+    def retrieve_all_addr_by_cluster(self, cluster: str) -> list[str]:
+        """The addresses of all brokers of a cluster, masters and slaves."""
+        names = self.clusterAddrTable.get(cluster, ())
+        return [address for name in names if name in self.brokerAddrTable
+                for address in self.brokerAddrTable[name].brokerAddrs.values()]
+
+    def retrieve_all_cluster_names(self) -> list[str]:
+        """The clusters."""
+        return list(self.clusterAddrTable)
+
+
+@dataclass(slots=True)
+class ClusterAclVersionInfo:
+    """A broker's account files and their versions. aclConfigDataVersion is the retired single one.
+
+    Java: org.apache.rocketmq.common.protocol.body.ClusterAclVersionInfo (4.9.8)
+    """
+
+    brokerName: str | None = None
+    brokerAddr: str | None = None
+    aclConfigDataVersion: DataVersion | None = None
+    allAclConfigDataVersion: dict[str, DataVersion] | None = None
+    clusterName: str | None = None
+
+
+@dataclass(slots=True)
+class SyncStateSet:
+    """Ids of the replicas that hold all that was acknowledged, and how often that set was changed.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.SyncStateSet (5.1.4)
+    """
+
+    syncStateSet: list[int] = field(default_factory=list)
+    syncStateSetEpoch: int = 0
+
+
+@dataclass(slots=True)
+class BrokerMemberGroup:
+    """The replicas of one broker name: address by id.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.BrokerMemberGroup (5.1.4)
+    """
+
+    cluster: str | None = None
+    brokerName: str | None = None
+    brokerAddrs: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ElectMasterResponseBody:
+    """The replicas, and those of them that are in sync with the new master.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.ElectMasterResponseBody (5.1.4)
+    """
+
+    brokerMemberGroup: BrokerMemberGroup | None = None
+    syncStateSet: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ReplicaIdentity:
+    """One replica, and whether the controller hears from it.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.BrokerReplicasInfo$ReplicaIdentity (5.1.4)
+    """
+
+    brokerName: str | None = None
+    brokerId: int | None = None
+    brokerAddress: str | None = None
+    alive: bool | None = None
+
+
+@dataclass(slots=True)
+class ReplicasInfo:
+    """Master, epochs and replicas of one broker name.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.BrokerReplicasInfo$ReplicasInfo (5.1.4)
+    """
+
+    masterBrokerId: int | None = None
+    masterAddress: str | None = None
+    masterEpoch: int = 0
+    syncStateSetEpoch: int = 0
+    inSyncReplicas: list[ReplicaIdentity] = field(default_factory=list)
+    notInSyncReplicas: list[ReplicaIdentity] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class BrokerReplicasInfo:
+    """Answer of CONTROLLER_GET_SYNC_STATE_DATA: by broker name.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.BrokerReplicasInfo (5.1.4)
+    """
+
+    replicasInfoTable: dict[str, ReplicasInfo] = field(default_factory=dict)
+
+
+ASK_DEPARTED_BROKERS = "askDepartedBrokers"
+DEPARTED_BROKERS = "departedBrokers"
+
+
+@dataclass(frozen=True, order=True)
+class DepartedBroker:
+    """One of them, as it registered; `since_ms`: for how long it has been away, or -1 for one that is replaced.
+
+    One that is replaced still registers, and so does another one under the same brokerName and brokerId.
+    """
+
+    cluster: str = ""
+    name: str = ""
+    broker_id: int = 0
+    address: str = ""
+    since_ms: int = -1
+
+    def __hash__(self) -> int:
+        return text_hash(self.cluster, self.name, self.broker_id, self.address, self.since_ms)
+
+
+def encode_departed(brokers: list[DepartedBroker]) -> str:
+    """The field's text."""
+    return json.dumps([asdict(each) for each in brokers])
+
+
+def decode_departed(text: str | None) -> list[DepartedBroker]:
+    """What `encode` has written, none for None; ValueError for anything else."""
+    try:
+        told = parse_json(text or "[]", "the field")
+        brokers = [DepartedBroker(**each) for each in told]
+    except TypeError as error:
+        raise ValueError(f"no list of brokers: {error}") from error
+    for each in brokers:
+        texts, numbers = (each.cluster, each.name, each.address), (each.broker_id, each.since_ms)
+        if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in numbers):
+            raise ValueError(f"no broker: {each}")
+    return brokers
+
+
+BEST_COMPRESSION = 9
+# Differs: Java inflates whatever comes; a body that inflates beyond this is refused, and so are lengths beyond its end,
+# and more topics, or filter servers, than these.
+MAX_INFLATED_SIZE = 32 * 1024 * 1024
+FREE_INFLATED_SIZE = 256 * 1024  # however short the body is
+MAX_RATIO = 64  # inflated bytes for one; lists of topics have 10 to 20
+MAX_TOPICS = 200_000
+MAX_JSON_MARKS = 10_000  # in the data version, and in the list of filter servers
+
+_LENGTH = struct.Struct(">i")
+
+
+class RegisterBrokerBodyError(ValueError):
+    """Bytes that are no compressed RegisterBrokerBody."""
+
+
+@dataclass(slots=True)
+class RegisterBrokerBody:
+    """Topics and filter servers of one broker (body of REGISTER_BROKER).
+
+    Java: org.apache.rocketmq.common.protocol.body.RegisterBrokerBody (4.9.8)
+    """
+
+    topicConfigSerializeWrapper: TopicConfigSerializeWrapper = field(default_factory=TopicConfigSerializeWrapper)
+    filterServerList: list[str] = field(default_factory=list)
+
+    def encode_compressed(self) -> bytes:
+        """The compressed form."""
+        version = self.topicConfigSerializeWrapper.dataVersion
+        topics = list(self.topicConfigSerializeWrapper.topicConfigTable.values())
+        parts = [_block(f'{{"counter":{version.counter},"timestamp":{version.timestamp}}}'), _LENGTH.pack(len(topics))]
+        parts += [_block(topic.encode()) for topic in topics]
+        parts.append(_block(json.dumps(self.filterServerList, ensure_ascii=False, separators=(",", ":"))))
+        return zlib.compress(b"".join(parts), BEST_COMPRESSION)
+
+    @staticmethod
+    def decode_compressed(data: bytes | bytearray | memoryview) -> "RegisterBrokerBody":
+        """The body of a compressed form; RegisterBrokerBodyError for anything else."""
+        reader = _Reader(_inflate(data))
+        body = RegisterBrokerBody()
+        wrapper = body.topicConfigSerializeWrapper
+        wrapper.dataVersion = _data_version(reader.json())
+        topics = reader.count()
+        if topics > MAX_TOPICS:
+            raise RegisterBrokerBodyError(f"{topics} topics, the limit is {MAX_TOPICS}")
+        for _ in range(topics):
+            topic = _topic(reader.text())
+            wrapper.topicConfigTable[topic.topicName] = topic
+        filter_servers = reader.json()
+        if not isinstance(filter_servers, list) or not all(isinstance(server, str) for server in filter_servers):
+            raise RegisterBrokerBodyError("the filter servers are no list of texts")
+        body.filterServerList = filter_servers
+        return body
+
+
+def _block(text: str) -> bytes:
+    data = text.encode("utf-8", "replace")
+    return _LENGTH.pack(len(data)) + data
+
+
+def _inflate(data: bytes | bytearray | memoryview) -> bytes:
+    limit = min(MAX_INFLATED_SIZE, FREE_INFLATED_SIZE + MAX_RATIO * len(data))
+    stream = zlib.decompressobj()
+    try:
+        plain = stream.decompress(data, limit)
+    except zlib.error as error:
+        raise RegisterBrokerBodyError(f"no zlib stream: {error}") from error
+    if len(plain) >= limit:
+        raise RegisterBrokerBodyError(f"the body of {len(data)} bytes inflates to {limit} bytes and more")
+    return plain
+
+
+def _data_version(fields: Any) -> DataVersion:
+    if not isinstance(fields, dict):
+        raise RegisterBrokerBodyError("the data version is no object")
+    timestamp, counter = fields.get("timestamp", 0), fields.get("counter", 0)
+    if type(timestamp) is not int or type(counter) is not int:
+        raise RegisterBrokerBodyError("the data version's fields are no numbers")
+    return DataVersion(timestamp, counter)
+
+
+def _topic(text: str) -> TopicConfig:
+    topic = TopicConfig()
+    try:
+        decoded = topic.decode(text)
+    except ValueError as error:
+        raise RegisterBrokerBodyError(f"topic {text[:100]!r}: {error}") from error
+    if not decoded:
+        raise RegisterBrokerBodyError(f"topic {text[:100]!r} has not five parts")
+    return topic
+
+
+class _Reader:
+    """Blocks of the inflated form, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def count(self) -> int:
+        """A number that may not be negative nor more than the bytes that are left."""
+        end = self._position + _LENGTH.size
+        if end > len(self._data):
+            raise RegisterBrokerBodyError("End of compressed data has reached")
+        value: int = _LENGTH.unpack_from(self._data, self._position)[0]
+        if not 0 <= value <= len(self._data) - end:
+            raise RegisterBrokerBodyError(f"a length of {value} where {len(self._data) - end} bytes are left")
+        self._position = end
+        return value
+
+    def text(self) -> str:
+        """A block of UTF-8."""
+        length = self.count()
+        start, self._position = self._position, self._position + length
+        return str(self._data[start:self._position], "utf-8", "replace")
+
+    def json(self) -> Any:
+        """A block of JSON."""
+        text = self.text()
+        marks = sum(map(text.count, "{[,:\\"))
+        if marks > MAX_JSON_MARKS:
+            raise RegisterBrokerBodyError(f"{marks} elements of JSON, the limit is {MAX_JSON_MARKS}")
+        try:
+            return parse_json(text, "a block")
+        except JsonTextError as error:
+            raise RegisterBrokerBodyError(f"no JSON: {error.reason}") from error
+
+
+@dataclass(slots=True)
+class RegisterBrokerResult:
+    """A slave's master, and the order topics.
+
+    Java: org.apache.rocketmq.common.namesrv.RegisterBrokerResult (4.9.8)
+    """
+
+    haServerAddr: str | None = None
+    masterAddr: str | None = None
+    kvTable: KVTable | None = None
+
+
+@dataclass(slots=True)
+class HAConnectionRuntimeInfo:
+    """One slave of a master: offsets and `diff` in bytes of the commit log, the rate in bytes of the last second.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.HARuntimeInfo$HAConnectionRuntimeInfo (5.1.4)
+    """
+
+    addr: str | None = None  # ip:port of the slave's end
+    slaveAckOffset: int = 0
+    diff: int = 0
+    inSync: bool = False
+    transferredByteInSecond: int = 0
+    transferFromWhere: int = 0
+
+
+@dataclass(slots=True)
+class HAClientRuntimeInfo:
+    """A slave's own side: times are ms since 1970, 0 for never.
+
+    The last three are rmqha's: where the connection stands (HAConnectionState; DIVERGED when this slave's log or queues
+    are not its master's, whatever the connection does), from which commit log offset on they differ (-1: nothing is
+    known to), and why. The runtime table has them as haClientState, haDivergedOffset, haDivergedReason, and with
+    haDivergedCount how many records did not fit into their queue.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.HARuntimeInfo$HAClientRuntimeInfo (5.1.4)
+    """
+
+    masterAddr: str | None = None  # ip:port of the master's HA port
+    transferredByteInSecond: int = 0
+    maxOffset: int = 0
+    lastReadTimestamp: int = 0
+    lastWriteTimestamp: int = 0
+    masterFlushOffset: int = 0
+    state: str | None = None  # None: it is not told (5.1.4)
+    divergedOffset: int = -1
+    divergedReason: str | None = None
+
+
+@dataclass(slots=True)
+class HARuntimeInfo:
+    """Answer of GET_BROKER_HA_STATUS: a master's slaves, or a slave's connection to its master.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.HARuntimeInfo (5.1.4)
+    """
+
+    master: bool = False
+    masterCommitLogMaxOffset: int = 0
+    inSyncSlaveNums: int = 0
+    haConnectionInfo: list[HAConnectionRuntimeInfo] = field(default_factory=list)
+    haClientRuntimeInfo: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
+
+
+@dataclass(slots=True)
+class EpochEntry:
+    """One mastership: it wrote the log from `startOffset` to `endOffset`; 2^63-1 for the last one.
+
+    Java: org.apache.rocketmq.remoting.protocol.EpochEntry (5.1.4)
+    """
+
+    epoch: int = 0
+    startOffset: int = 0
+    endOffset: int = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class EpochEntryCache:
+    """Answer of GET_BROKER_EPOCH_CACHE: a replica's id, its epochs, and where its log ends.
+
+    Java: org.apache.rocketmq.remoting.protocol.body.EpochEntryCache (5.1.4)
+    """
+
+    clusterName: str | None = None
+    brokerName: str | None = None
+    brokerId: int = 0
+    epochList: list[EpochEntry] = field(default_factory=list)
+    maxOffset: int = 0

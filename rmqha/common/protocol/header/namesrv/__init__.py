@@ -1,1 +1,0 @@
-"""Headers of the name server's requests."""

@@ -1,1 +1,0 @@
-"""What clients tell brokers in heartbeats."""

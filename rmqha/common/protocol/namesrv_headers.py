@@ -1,0 +1,201 @@
+"""Headers of requests that a name server serves.
+
+Headers of the name server's key-value store.
+
+Headers of broker registration.
+
+Headers of routes and topics at the name server.
+"""
+from dataclasses import dataclass
+
+from rmqha.common.protocol.command_custom_header import INTEGER, LONG, CommandCustomHeader, not_null, nullable
+
+
+@dataclass
+class PutKVConfigRequestHeader(CommandCustomHeader):
+    """Set a value (PUT_KV_CONFIG).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.PutKVConfigRequestHeader (4.9.8)
+    """
+
+    namespace: str = not_null()
+    key: str = not_null()
+    value: str = not_null()
+
+
+@dataclass
+class GetKVConfigRequestHeader(CommandCustomHeader):
+    """Get a value (GET_KV_CONFIG).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.GetKVConfigRequestHeader (4.9.8)
+    """
+
+    namespace: str = not_null(lax=True)
+    key: str = not_null(lax=True)
+
+
+@dataclass
+class GetKVConfigResponseHeader(CommandCustomHeader):
+    """The value.
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.GetKVConfigResponseHeader (4.9.8)
+    """
+
+    value: str | None = None
+
+
+@dataclass
+class DeleteKVConfigRequestHeader(CommandCustomHeader):
+    """Delete a value (DELETE_KV_CONFIG).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.DeleteKVConfigRequestHeader (4.9.8)
+    """
+
+    namespace: str = not_null(lax=True)
+    key: str = not_null(lax=True)
+
+
+@dataclass
+class GetKVListByNamespaceRequestHeader(CommandCustomHeader):
+    """All values of a namespace (GET_KVLIST_BY_NAMESPACE).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.GetKVListByNamespaceRequestHeader (4.9.8)
+    """
+
+    namespace: str = not_null(lax=True)
+
+
+@dataclass
+class RegisterBrokerRequestHeader(CommandCustomHeader):
+    """A broker registers itself and its topics (REGISTER_BROKER).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.RegisterBrokerRequestHeader (4.9.8)
+    """
+
+    brokerName: str = not_null()
+    brokerAddr: str = not_null()
+    clusterName: str = not_null()
+    haServerAddr: str = not_null(lax=True)
+    brokerId: int = not_null(LONG)
+    compressed: bool = False
+    bodyCrc32: int | None = nullable(INTEGER, default=0, lax=False)
+
+
+@dataclass
+class RegisterBrokerResponseHeader(CommandCustomHeader):
+    """For a slave: its master. The body is the order-topic table.
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.RegisterBrokerResponseHeader (4.9.8)
+    """
+
+    haServerAddr: str | None = None
+    masterAddr: str | None = None
+
+
+@dataclass
+class UnRegisterBrokerRequestHeader(CommandCustomHeader):
+    """A broker leaves (UNREGISTER_BROKER).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.UnRegisterBrokerRequestHeader (4.9.8)
+    """
+
+    brokerName: str = not_null(lax=True)
+    brokerAddr: str = not_null(lax=True)
+    clusterName: str = not_null(lax=True)
+    brokerId: int = not_null(LONG)
+
+
+@dataclass
+class QueryDataVersionRequestHeader(CommandCustomHeader):
+    """Did my topics change since? (QUERY_DATA_VERSION) The body is the DataVersion.
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.QueryDataVersionRequestHeader (4.9.8)
+    """
+
+    brokerName: str = not_null(lax=True)
+    brokerAddr: str = not_null(lax=True)
+    clusterName: str = not_null(lax=True)
+    brokerId: int = not_null(LONG, lax=True)
+
+
+@dataclass
+class QueryDataVersionResponseHeader(CommandCustomHeader):
+    """Whether the broker has to register again.
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.QueryDataVersionResponseHeader (4.9.8)
+    """
+
+    changed: bool = not_null()
+
+
+@dataclass
+class WipeWritePermOfBrokerRequestHeader(CommandCustomHeader):
+    """Take the write permission from a broker's topics (WIPE_WRITE_PERM_OF_BROKER).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.WipeWritePermOfBrokerRequestHeader (4.9.8)
+    """
+
+    brokerName: str = not_null(lax=True)
+
+
+@dataclass
+class WipeWritePermOfBrokerResponseHeader(CommandCustomHeader):
+    """How many topics it was.
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.WipeWritePermOfBrokerResponseHeader (4.9.8)
+    """
+
+    wipeTopicCount: int = not_null(INTEGER)
+
+
+@dataclass
+class AddWritePermOfBrokerRequestHeader(CommandCustomHeader):
+    """Give it back (ADD_WRITE_PERM_OF_BROKER).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.AddWritePermOfBrokerRequestHeader (4.9.8)
+    """
+
+    brokerName: str = not_null(lax=True)
+
+
+@dataclass
+class AddWritePermOfBrokerResponseHeader(CommandCustomHeader):
+    """How many topics it was.
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.AddWritePermOfBrokerResponseHeader (4.9.8)
+    """
+
+    addTopicCount: int = not_null(INTEGER)
+
+
+@dataclass
+class GetRouteInfoRequestHeader(CommandCustomHeader):
+    """A topic's route (GET_ROUTEINFO_BY_TOPIC).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.GetRouteInfoRequestHeader (4.9.8)
+    """
+
+    topic: str = not_null(lax=True)
+    acceptStandardJsonOnly: bool | None = None
+
+
+@dataclass
+class DeleteTopicFromNamesrvRequestHeader(CommandCustomHeader):
+    """Forget a topic (DELETE_TOPIC_IN_NAMESRV).
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.DeleteTopicFromNamesrvRequestHeader (4.9.8)
+    """
+
+    topic: str = not_null(lax=True)
+    clusterName: str | None = None
+
+
+@dataclass
+class RegisterOrderTopicRequestHeader(CommandCustomHeader):
+    """An order topic's queues. Unused.
+
+    Java: org.apache.rocketmq.common.protocol.header.namesrv.RegisterOrderTopicRequestHeader (4.9.8)
+    """
+
+    topic: str = not_null()
+    orderTopicString: str = not_null()

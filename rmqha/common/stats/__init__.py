@@ -1,1 +1,0 @@
-"""Counters with windows of a minute, an hour and a day."""

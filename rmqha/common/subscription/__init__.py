@@ -1,1 +1,0 @@
-"""Subscription group settings."""

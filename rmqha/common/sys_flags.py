@@ -1,0 +1,165 @@
+"""Bits: of stored messages, of pulls, of topics, of permissions.
+
+The compression types that a record's SYSFLAG can name.
+
+How many tags a message of a topic may have.
+
+Bits of a record's SYSFLAG.
+
+bit 0 compressed, 1 multi tags, 2-3 transaction, 4 born host IPv6, 5 store host IPv6, 6-7 reserved for 5.x batches,
+8-10 compression type.
+
+Java: org.apache.rocketmq.common.sysflag.MessageSysFlag (4.9.8)
+
+Bits of the sysFlag of a pull request.
+
+Java: org.apache.rocketmq.common.sysflag.PullSysFlag (4.9.8)
+
+Bits of a topic's topicSysFlag.
+
+Java: org.apache.rocketmq.common.sysflag.TopicSysFlag (4.9.8)
+
+Permission bits of topics and brokers.
+
+Java: org.apache.rocketmq.common.constant.PermName (4.9.8)
+"""
+import enum
+
+
+class CompressionType(enum.Enum):
+    """LZ4 frames, ZSTD frames or zlib streams.
+
+    Java: org.apache.rocketmq.common.compression.CompressionType (4.9.8)
+    """
+
+    LZ4 = 1
+    ZSTD = 2
+    ZLIB = 3
+
+    @staticmethod
+    def of(name: str) -> "CompressionType":
+        """The type called `name`, in any case and with blanks around it; ValueError for another."""
+        try:
+            return CompressionType[name.strip().upper()]
+        except KeyError:
+            raise ValueError(f"Unsupported compress type name: {name}") from None
+
+    @staticmethod
+    def find_by_value(value: int) -> "CompressionType":
+        """The type of the three bits. 0 is ZLIB, as in records of older versions. ValueError for another."""
+        return CompressionType(value or 3)
+
+    @property
+    def compression_flag(self) -> int:
+        """The type's bits at their place in SYSFLAG."""
+        return self.value << 8
+
+
+class TopicFilterType(enum.Enum):
+    """One tag, or several. Nothing in 4.9 treats them differently but the record's multi-tags bit.
+
+    Java: org.apache.rocketmq.common.TopicFilterType (4.9.8)
+    """
+
+    SINGLE_TAG = 0
+    MULTI_TAG = 1
+
+
+COMPRESSED_FLAG = 0x1
+MULTI_TAGS_FLAG = 0x1 << 1
+TRANSACTION_NOT_TYPE = 0
+TRANSACTION_PREPARED_TYPE = 0x1 << 2
+TRANSACTION_COMMIT_TYPE = 0x2 << 2
+TRANSACTION_ROLLBACK_TYPE = 0x3 << 2
+BORNHOST_V6_FLAG = 0x1 << 4
+STOREHOSTADDRESS_V6_FLAG = 0x1 << 5
+COMPRESSION_TYPE_COMPARATOR = 0x7 << 8
+
+
+def reset_transaction_value(flag: int, transaction_type: int) -> int:
+    """`flag` with its transaction bits replaced."""
+    return (flag & ~TRANSACTION_ROLLBACK_TYPE) | transaction_type
+
+
+def get_compression_type(flag: int) -> CompressionType:
+    """The type of a compressed body; ValueError for the unassigned values 4 to 7."""
+    return CompressionType.find_by_value((flag & COMPRESSION_TYPE_COMPARATOR) >> 8)
+
+
+FLAG_COMMIT_OFFSET = 0x1
+FLAG_SUSPEND = 0x1 << 1
+FLAG_SUBSCRIPTION = 0x1 << 2
+FLAG_CLASS_FILTER = 0x1 << 3
+FLAG_LITE_PULL_MESSAGE = 0x1 << 4
+
+
+def build_pull_sys_flag(commit_offset: bool, suspend: bool, subscription: bool, class_filter: bool,
+                   lite_pull: bool = False) -> int:
+    """The flag of the five booleans."""
+    return (FLAG_COMMIT_OFFSET * commit_offset | FLAG_SUSPEND * suspend | FLAG_SUBSCRIPTION * subscription
+            | FLAG_CLASS_FILTER * class_filter | FLAG_LITE_PULL_MESSAGE * lite_pull)
+
+
+def clear_commit_offset_flag(sys_flag: int) -> int:
+    """`sys_flag` without its commit bit, for a pull that went to a slave."""
+    return sys_flag & ~FLAG_COMMIT_OFFSET
+
+
+def has_commit_offset_flag(sys_flag: int) -> bool:
+    """Whether the request carries an offset to be stored."""
+    return bool(sys_flag & FLAG_COMMIT_OFFSET)
+
+
+def has_suspend_flag(sys_flag: int) -> bool:
+    """Whether the broker may hold the request until data arrives."""
+    return bool(sys_flag & FLAG_SUSPEND)
+
+
+def has_subscription_flag(sys_flag: int) -> bool:
+    """Whether the request carries its own subscription."""
+    return bool(sys_flag & FLAG_SUBSCRIPTION)
+
+
+FLAG_UNIT = 0x1
+FLAG_UNIT_SUB = 0x1 << 1
+
+
+def build_topic_sys_flag(unit: bool, has_unit_sub: bool) -> int:
+    """The flag of the two booleans."""
+    return FLAG_UNIT * unit | FLAG_UNIT_SUB * has_unit_sub
+
+
+def has_unit_flag(sys_flag: int) -> bool:
+    """Whether the topic belongs to a unit."""
+    return bool(sys_flag & FLAG_UNIT)
+
+
+def has_unit_sub_flag(sys_flag: int) -> bool:
+    """Whether a unit's consumers subscribe to the topic."""
+    return bool(sys_flag & FLAG_UNIT_SUB)
+
+
+PERM_READ = 0x1 << 2
+PERM_WRITE = 0x1 << 1
+PERM_INHERIT = 0x1
+
+
+def perm2_string(perm: int) -> str:
+    """`RWX` with a `-` for each missing bit; X stands for inherit."""
+    return ("R" if is_readable(perm) else "-") + ("W" if is_writeable(perm) else "-") + (
+        "X" if is_inherited(perm) else "-")
+
+
+def is_readable(perm: int) -> bool:
+    """Whether the read bit is set."""
+    return bool(perm & PERM_READ)
+
+
+def is_writeable(perm: int) -> bool:
+    """Whether the write bit is set."""
+    return bool(perm & PERM_WRITE)
+
+
+def is_inherited(perm: int) -> bool:
+    """Whether topics may be created after this one's example."""
+    return bool(perm & PERM_INHERIT)

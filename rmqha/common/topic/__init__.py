@@ -1,1 +1,0 @@
-"""Topic names: rules and system topics."""

@@ -1,1 +1,0 @@
-"""Small helpers that stand in Java's common.utils."""
