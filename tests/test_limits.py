@@ -3,16 +3,9 @@ import sys
 
 from rmqha.common.protocol import cluster_bodies
 from rmqha.common.protocol.table_bodies import BODY_LIMITS, JSON_MARKS, code_name
-from rmqha.remoting import begun_frames, channel, large_requests, request_lines
+from rmqha.remoting import channel, io_thread, large_requests, request_lines
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH
-from rmqha.remoting.protocol import (
-    fastjson,
-    fastjson_parser,
-    fastjson_writer,
-    remoting_command,
-    remoting_serializable,
-    rocketmq_serializable,
-)
+from rmqha.remoting.protocol import fastjson, header_codec, remoting_command, remoting_serializable
 from rmqha.store.ha import ha_service
 from tests.support.sources import ROOT
 
@@ -40,13 +33,13 @@ def tables() -> str:
         ("a frame", size(FRAME_MAX_LENGTH), closed),
         ("a header", size(remoting_command.MAX_HEADER_LENGTH), closed),
         ("elements in a JSON header", f"{remoting_command.MAX_HEADER_ELEMENTS:,}", closed),
-        ("fields in a ROCKETMQ header", f"{rocketmq_serializable.MAX_EXT_FIELDS:,}", closed),
+        ("fields in a ROCKETMQ header", f"{header_codec.MAX_EXT_FIELDS:,}", closed),
         ("a header in fastjson's dialect, or with objects or lists as fields",
          size(remoting_command.MAX_DIALECT_LENGTH), closed),
         ("levels of a JSON text", f"{fastjson.MAX_DEPTH:,}", "refused"),
         ("levels of a JSON text with references, or of a field that is not a text",
-         f"{fastjson_writer.MAX_WRITTEN_DEPTH:,}", "refused"),
-        ("numbers beyond 16 bits that are keys of one object", f"{fastjson_parser.MAX_WIDE_KEYS:,}", "refused"),
+         f"{fastjson.MAX_WRITTEN_DEPTH:,}", "refused"),
+        ("numbers beyond 16 bits that are keys of one object", f"{fastjson.MAX_WIDE_KEYS:,}", "refused"),
         ("numbers in a set", f"{remoting_serializable.MAX_NUMBERS_OF_SET:,}", "refused"),
         ("a compressed registration, inflated", size(cluster_bodies.MAX_INFLATED_SIZE)
          + f", and {cluster_bodies.MAX_RATIO} times its length beside "
@@ -63,7 +56,7 @@ def tables() -> str:
          "SYSTEM_BUSY"),
         ("answers that a connection has not read", size(channel.HIGH_WATER_MARK) + " (`writeBufferHighWaterMark`)",
          "none of its requests is begun until they are read"),
-        ("frames that have begun, of all connections", size(begun_frames.MAX_BEGUN_BYTES),
+        ("frames that have begun, of all connections", size(io_thread.MAX_BEGUN_BYTES),
          "the connection whose frame began first is closed"),
         ("connections to the replication port that have reported nothing", str(ha_service.MAX_WAITING),
          "the most silent one is closed"),

@@ -15,7 +15,7 @@ from rmqha.common.mix_all import property_text
 from rmqha.common.protocol import request_code
 from rmqha.namesrv import namesrv_startup
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
 from rmqha.store.config import broker_config_checks
 from rmqha.store.config.message_store_config import MessageStoreConfig

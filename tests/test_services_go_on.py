@@ -38,13 +38,11 @@ from rmqha.common.threads import ScheduledService
 from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
 from rmqha.controller.broker_liveness_watch import BrokerLivenessWatch
 from rmqha.controller.store.etcd_store import EtcdStore
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.http_port import HttpPort
-from rmqha.remoting.peer_watch import PeerWatch
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_client import PeerWatch, RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.remoting.remoting_server import RemotingServer
-from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.ha.ha_connection_state import HAConnectionState

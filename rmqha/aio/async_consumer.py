@@ -17,7 +17,7 @@ from rmqha.client.settings import PushConsumerSettings
 from rmqha.common.message.message import Message, MessageClientExt, MessageExt
 
 if TYPE_CHECKING:
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 Topics = str | Iterable[str] | Mapping[str, str | MessageSelector]
 """A topic, several, or topics with what is wanted of them: tags ("paid || refunded") or a MessageSelector."""

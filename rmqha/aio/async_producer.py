@@ -17,7 +17,7 @@ from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 
 if TYPE_CHECKING:
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 SENDING_THREADS = 4  # one that waits for a connection to a dead broker does not keep the others from sending
 

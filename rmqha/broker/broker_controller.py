@@ -65,14 +65,11 @@ from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import NamedThreadPool, ScheduledService
 from rmqha.common.topics import TopicConfig
-from rmqha.remoting.certificate_watch import CertificateWatch
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.common.dual_stack import resolved_host
-from rmqha.remoting.common.listening import FAST_PORT
-from rmqha.remoting.metrics_port import MetricsPort
-from rmqha.remoting.remoting_server import RemotingServer
-from rmqha.remoting.rpc_hook import RPCHook
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.addresses import FAST_PORT, resolved_host
+from rmqha.remoting.http_port import MetricsPort
+from rmqha.remoting.interfaces import RPCHook
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_server import CertificateWatch, RemotingServer
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.stats.broker_stats import BrokerStats

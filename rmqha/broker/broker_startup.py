@@ -16,10 +16,9 @@ from rmqha.common.configuration import ConfigError, load_config_file, refuse, ta
 from rmqha.common.logs import LogStyle
 from rmqha.common.program import StopSignal, run_while_read
 from rmqha.common.texts import is_folder_name
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.common.listening import PortError
+from rmqha.remoting.addresses import PortError
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig, use_tls
 from rmqha.store.config.broker_config_checks import check_role, check_sums, check_supported
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig

@@ -15,7 +15,7 @@ from rmqha.broker.client.client_channel_info import ClientChannelInfo
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import MessageExt
 from rmqha.common.message.message_layout import MessageDecodeError
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.query_message_result import QueryMessageResult
 

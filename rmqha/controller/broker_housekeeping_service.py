@@ -4,7 +4,7 @@
 """
 from typing import TYPE_CHECKING
 
-from rmqha.remoting.channel_event_listener import ChannelEventListener
+from rmqha.remoting.interfaces import ChannelEventListener
 
 if TYPE_CHECKING:
     from rmqha.controller.controller_manager import ControllerManager

@@ -31,12 +31,10 @@ from rmqha.controller.notify_service import Audience, NotifyService, RoleChange
 from rmqha.controller.replicas_info_manager import Decision
 from rmqha.controller.store.controller_store import ControllerStore
 from rmqha.controller.store.local_store import LocalStore
-from rmqha.remoting.certificate_watch import CertificateWatch
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.metrics_port import MetricsPort
+from rmqha.remoting.http_port import MetricsPort
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_server import RemotingServer
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_server import CertificateWatch, RemotingServer
 from rmqha.remoting.tls_system_config import use_tls
 
 if TYPE_CHECKING:

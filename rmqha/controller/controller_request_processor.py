@@ -21,7 +21,7 @@ from rmqha.common.protocol.controller_headers import (
 )
 from rmqha.controller.replicas_info_manager import Decision
 from rmqha.controller.store.controller_store import NotLeaderError, StoreFailedError
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -14,9 +14,8 @@ from rmqha.common.controller_config import ControllerConfig, check_controller
 from rmqha.common.logs import LogStyle
 from rmqha.common.program import StopSignal, run_while_read
 from rmqha.controller.controller_manager import ControllerManager
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.remoting.tls_system_config import use_tls
 
 log = logging.getLogger("RocketmqController")

@@ -14,8 +14,8 @@ from rmqha.common.protocol.controller_headers import BrokerHeartbeatRequestHeade
 from rmqha.common.threads import NamedThreadPool
 from rmqha.controller.broker_liveness import LAST_PRIORITY, NOT_TOLD_EPOCH, NOT_TOLD_OFFSET, BrokerLiveInfo
 from rmqha.controller.controller_limits import check_names
+from rmqha.remoting.interfaces import Answer
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.request_processor import Answer
 
 if TYPE_CHECKING:
     from rmqha.controller.controller_manager import ControllerManager

@@ -17,10 +17,9 @@ from rmqha.namesrv.processor.cluster_test_request_processor import ClusterTestRe
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
 from rmqha.namesrv.routeinfo.broker_housekeeping_service import BrokerHousekeepingService
 from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
-from rmqha.remoting.certificate_watch import CertificateWatch
-from rmqha.remoting.metrics_port import MetricsPort
-from rmqha.remoting.remoting_server import RemotingServer
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.http_port import MetricsPort
+from rmqha.remoting.remoting_config import ServerConfig
+from rmqha.remoting.remoting_server import CertificateWatch, RemotingServer
 
 if TYPE_CHECKING:
     from rmqha.controller.controller_manager import ControllerManager

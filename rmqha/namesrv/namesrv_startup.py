@@ -25,7 +25,7 @@ from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.program import StopSignal, run_while_read
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 
 if TYPE_CHECKING:
     from rmqha.controller.controller_manager import ControllerManager

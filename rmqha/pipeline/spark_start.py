@@ -16,7 +16,7 @@ from typing import IO, Any, TypeVar
 import psutil
 
 from rmqha.pipeline.options import PipelineError
-from rmqha.remoting.probe import refusal
+from rmqha.remoting.remoting_client import refusal
 
 CONNECT_TIMEOUT_S = 5
 FIRST_EXECUTOR_S = 20

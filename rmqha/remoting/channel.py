@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rmqha.common.futures import ANSWER, at_round_end
-from rmqha.remoting.common.dual_stack import plain_address
+from rmqha.remoting.addresses import plain_address
 from rmqha.remoting.frame_decoder import FrameDecoder
 from rmqha.remoting.protocol.remoting_command import Buffer, RemotingCommand
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import ssl
 
     from rmqha.remoting.io_thread import IoThread
-    from rmqha.remoting.tls_socket import TlsSocket
+    from rmqha.remoting.tls import TlsSocket
 
 log = logging.getLogger("RocketmqRemoting")
 
@@ -227,7 +227,7 @@ class Channel:
 
     def start_tls(self, context: "ssl.SSLContext", buffer: memoryview, size: int) -> int:
         """Be the server of a TLS connection whose first `size` bytes stand in `buffer`; then as `receive_into`."""
-        from rmqha.remoting.tls_socket import TlsSocket  # heavy, and many clusters have none
+        from rmqha.remoting.tls import TlsSocket  # heavy, and many clusters have none
 
         with self._lock:
             self._socket = self._tls = TlsSocket(

@@ -1,4 +1,10 @@
-"""The one thread that waits on all sockets of a server or a client.
+"""Selectors for the ways on which each microsecond counts: a socket has bytes to be read, and nothing else happened.
+
+Frames that have begun and not ended, of all connections: one sum.
+
+A stranger needs no more than a connection to have 16 MiB kept of him; of those who do, the one that began first goes.
+
+The one thread that waits on all sockets of a server or a client.
 
     sockets, Waker --select--> IO thread: read -> decode -> serve (inline, or to an executor) -> one write a channel
     other threads  --post-->   [tasks] -> IO thread: register, watch for writable, close
@@ -8,31 +14,110 @@ Only this thread touches the selector, reads, and closes sockets.
 import errno
 import functools
 import logging
+import math
+import select
 import selectors
 import socket
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from rmqha.common.futures import Round
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import Waker
-from rmqha.remoting.begun_frames import BegunFrames
+from rmqha.remoting.addresses import parse_channel_remote_addr, plain_address
 from rmqha.remoting.channel import Channel, is_end_by_peer
-from rmqha.remoting.common.dual_stack import plain_address
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
-from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE, FrameError
+from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH, LENGTH_FIELD_SIZE, FrameError
+from rmqha.remoting.interfaces import ExpressLane
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.quick_selector import QuickEpollSelector
-from rmqha.remoting.request_processor import ExpressLane
 
 if TYPE_CHECKING:
     import ssl
 
+
+_EVENT_READ = selectors.EVENT_READ
+_Ready = list[tuple[selectors.SelectorKey, int]]
+
+
+class QuickEpollSelector(selectors.EpollSelector):
+    """An EpollSelector that makes little of the commonest outcome."""
+
+    _fd_to_key: dict[int, selectors.SelectorKey]  # the class above's own
+    _selector: select.epoll
+
+    def select(self, timeout: float | None = None) -> _Ready:
+        """As the class above; a `timeout` (s) that is not above 0 does not wait."""
+        descriptors = self._fd_to_key
+        ready = self._selector.poll(timeout if timeout is None or timeout > 0 else 0, len(descriptors) or 1)
+        if len(ready) == 1 and ready[0][1] == select.EPOLLIN and ready[0][0] in descriptors:
+            return [(descriptors[ready[0][0]], _EVENT_READ)]
+        return [(descriptors[fd], _events(event) & descriptors[fd].events) for fd, event in ready if fd in descriptors]
+
+
+class QuickPollSelector(selectors.PollSelector):
+    """A PollSelector that makes little of the commonest outcome."""
+
+    _fd_to_key: dict[int, selectors.SelectorKey]  # the class above's own
+    _selector: "select.poll"  # a type for the checker: at run time it is a function
+
+    def select(self, timeout: float | None = None) -> _Ready:
+        """As the class above."""
+        descriptors = self._fd_to_key
+        ready = self._selector.poll(None if timeout is None else max(0, math.ceil(timeout * 1000)))
+        if len(ready) == 1 and ready[0][1] == select.POLLIN:  # poll is told of what is registered, and of nothing else
+            return [(descriptors[ready[0][0]], _EVENT_READ)]
+        return [(descriptors[fd], _events(event) & descriptors[fd].events) for fd, event in ready if fd in descriptors]
+
+
+def _events(event: int) -> int:
+    """EVENT_READ and EVENT_WRITE of what the system says; an error or a hang-up is both."""
+    return (event & ~select.EPOLLIN and selectors.EVENT_WRITE) | (event & ~select.EPOLLOUT and selectors.EVENT_READ)
+
+
 log = logging.getLogger("RocketmqRemoting")
+
+# Differs: 4.9 keeps what any number of connections begins
+MAX_BEGUN_BYTES = 16 * FRAME_MAX_LENGTH
+
+
+class BegunFrames:
+    """What is kept of frames whose end has not come. For the IO threads of any number of servers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bytes_of: OrderedDict[Channel, int] = OrderedDict()  # the one that began first comes first; by _lock
+        self._sum = 0  # guarded by _lock
+
+    @property
+    def all_bytes(self) -> int:
+        """That are kept now."""
+        return self._sum
+
+    def note(self, channel: Channel, size: int, begins: bool) -> None:
+        """A connection has so many bytes of a frame, which `begins` with what was read now.
+
+        When there are too many of all, the connections that began first are closed, but not the last one.
+        """
+        closed: list[tuple[Channel, int]] = []
+        with self._lock:
+            self._sum += size - self._bytes_of.get(channel, 0)
+            if size == 0:
+                self._bytes_of.pop(channel, None)
+                return
+            self._bytes_of[channel] = size
+            if begins:
+                self._bytes_of.move_to_end(channel)
+            while self._sum > MAX_BEGUN_BYTES and len(self._bytes_of) > 1:
+                closed.append(self._bytes_of.popitem(last=False))
+                self._sum -= closed[-1][1]
+        for one, held in closed:
+            log.warning("%d bytes of frames have begun, the connection whose frame began first is closed: %s, %d bytes",
+                        MAX_BEGUN_BYTES, parse_channel_remote_addr(one), held)
+            one.close()
+
 
 READ_BUFFER_SIZE = 256 << 10  # bytes read from one socket per round
 PROGRESS_SIZE = 1024  # bytes in one read that count as progress though no frame is complete

@@ -18,9 +18,8 @@ from rmqha.common.protocol.table_bodies import BodyLimit
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 from rmqha.common.util_all import LONG_AGO
+from rmqha.remoting.addresses import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.channel import Channel
-from rmqha.remoting.channel_event_listener import ChannelEventListener
-from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.exception import (
     RemotingCommandException,
     RemotingException,
@@ -29,14 +28,19 @@ from rmqha.remoting.exception import (
     RemotingTooMuchRequestException,
     RequestDeniedException,
 )
+from rmqha.remoting.interfaces import (
+    ChannelEventListener,
+    RequestProcessor,
+    RequestTask,
+    ResponseFuture,
+    RPCHook,
+    SemaphoreReleaseOnlyOnce,
+)
 from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.large_requests import ALONE, LARGE_BODY, LARGE_HEADER, LargeRequests, has_large_header, too_busy
+from rmqha.remoting.protocol.header_codec import REQUEST_CODE_NOT_SUPPORTED, SYSTEM_BUSY, SYSTEM_ERROR
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.remoting_sys_response_code import REQUEST_CODE_NOT_SUPPORTED, SYSTEM_BUSY, SYSTEM_ERROR
 from rmqha.remoting.request_lines import RequestLines
-from rmqha.remoting.request_processor import RequestProcessor, RequestTask
-from rmqha.remoting.response_future import ResponseFuture, SemaphoreReleaseOnlyOnce
-from rmqha.remoting.rpc_hook import RPCHook
 
 if TYPE_CHECKING:
     import ssl

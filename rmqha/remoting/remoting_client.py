@@ -1,35 +1,49 @@
 """The calling side.
 
 One IO thread reads and writes all connections; the thread that calls connects when there is no connection yet.
+
+Sees at once when the process that listens at an address ends: by a connection to it over which nothing is said.
+
+    on its thread: connect -> wait for the end -> connect again ... refused? nobody listens there any more -> on_gone
+
+A client whose connections matter by themselves: who must know before this side closes one is told first.
+
+Whether somebody listens at an address.
 """
+from __future__ import annotations
+
+import dataclasses
 import logging
 import random
+import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import NamedThreadPool
+from rmqha.remoting.addresses import parse_channel_remote_addr, string2_socket_address
 from rmqha.remoting.channel import Channel, water_marks
-from rmqha.remoting.channel_event_listener import ChannelEventListener
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr, string2_socket_address
 from rmqha.remoting.exception import (
     RemotingConnectException,
     RemotingSendRequestException,
     RemotingTimeoutException,
     RemotingTooMuchRequestException,
 )
+from rmqha.remoting.interfaces import ChannelEventListener, RequestProcessor
 from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import InvokeCallback, ProcessorPair, RemotingAbstract
-from rmqha.remoting.request_processor import RequestProcessor
+from rmqha.remoting.remoting_config import ClientConfig
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 if TYPE_CHECKING:
     import ssl
 
-    from rmqha.remoting.tls_socket import TlsSocket
+    from rmqha.remoting.tls import TlsSocket
+
 
 log = logging.getLogger("RocketmqRemoting")
 
@@ -68,7 +82,7 @@ class RemotingClient(RemotingAbstract):
     def load_ssl_context(self) -> None:
         """Read the certificates of the TLS settings, if TLS is wanted. Raises ConfigError."""
         if self.config.useTLS:
-            from rmqha.remoting.tls_helper import build_ssl_context  # heavy, and many clusters have no TLS
+            from rmqha.remoting.tls import build_ssl_context  # heavy, and many clusters have no TLS
 
             # Differs: Java goes on with plain connections when it finds no certificates
             self._ssl_context = build_ssl_context(True, self.tls)
@@ -288,8 +302,8 @@ class RemotingClient(RemotingAbstract):
         return self.channel_class(secured, connected.getpeername()[:2], self.io, *water_marks(*marks))
 
     @staticmethod
-    def _secure(connected: socket.socket, context: "ssl.SSLContext", deadline: float) -> "TlsSocket":
-        from rmqha.remoting.tls_socket import TlsSocket
+    def _secure(connected: socket.socket, context: ssl.SSLContext, deadline: float) -> TlsSocket:
+        from rmqha.remoting.tls import TlsSocket
 
         secured = TlsSocket(connected, context, False)
         secured.handshake(max(deadline - time.monotonic(), 0))
@@ -307,3 +321,120 @@ class RemotingClient(RemotingAbstract):
         """A connection is idle."""
         log.warning("NETTY CLIENT PIPELINE: IDLE exception [%s]", parse_channel_remote_addr(channel))
         super().on_idle(channel)
+
+
+_CONNECT_S = 1.0
+_LOOK_MS = 200  # at whether it is still this address
+_PAUSE_MS = 100
+_AGAIN_MS = 20
+
+
+class PeerWatch(ServiceThread):
+    """Watches one address at a time. A host that falls silent, or that was never reached, is not told of."""
+
+    def __init__(self, name: str, address: Callable[[], str | None], on_gone: Callable[[str], object]) -> None:
+        """`address` says what is to be watched: `host:port` or None; `on_gone` is called on this thread."""
+        super().__init__()
+        self.daemon = True
+        self.join_time_ms = 5_000
+        self._name, self._address, self._on_gone = name, address, on_gone
+
+    def get_service_name(self) -> str:
+        return self._name
+
+    def run(self) -> None:
+        while not self.stopped:
+            address = self._address()
+            if address is not None and self._ends_for_good(address):
+                self._on_gone(address)
+            self.wait_for_running(_PAUSE_MS)
+
+    def _ends_for_good(self, address: str) -> bool:
+        """Whether nobody listens there any more, though somebody did."""
+        was_there = False
+        while not self.stopped and self._address() == address:
+            try:
+                connection = _connect(address)
+            except ConnectionRefusedError:
+                return was_there
+            except (OSError, ValueError) as error:
+                log.debug("%s is not reached: %r", address, error)
+                return False
+            was_there = True
+            if self._has_ended(connection, address):
+                log.info("the connection to %s has ended", address)
+                # a process that ends closes its connections before the port, or behind it
+                self.wait_for_running(_AGAIN_MS)
+        return False
+
+    def _has_ended(self, connection: socket.socket, address: str) -> bool:
+        """Wait until the peer ends the connection; False when it is not this address any more."""
+        with connection:
+            poll = select.poll()
+            poll.register(connection, select.POLLIN)
+            while not self.stopped and self._address() == address:
+                if poll.poll(_LOOK_MS) and not _received(connection):
+                    return True
+        return False
+
+
+def _connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S)
+
+
+def _received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(4096)
+    except OSError:
+        return b""
+
+
+class WatchedChannel(Channel):
+    """A connection whose `before_close` is called before this side shuts it down, or knows of its end."""
+
+    __slots__ = ("before_close",)
+    before_close: Callable[[], None]
+
+    def _shutdown_socket(self) -> None:
+        self.before_close()  # in this order: nothing more is written, then this, then the other side may see it
+        super()._shutdown_socket()
+
+
+class WatchedClient(RemotingClient):
+    """A call that gets no answer does not close its connection.
+
+    Both are called on any thread: `before_close` before one is closed, `after_close` once it is gone.
+    """
+
+    channel_class = WatchedChannel
+
+    def __init__(self, config: ClientConfig, before_close: Callable[[], None],
+                 after_close: Callable[[], None]) -> None:
+        super().__init__(dataclasses.replace(config, clientCloseSocketIfTimeout=False))
+        self._before_close = before_close
+        self._after_close = after_close
+
+    def _adopt(self, connected: socket.socket, deadline: float) -> Channel:
+        channel = super()._adopt(connected, deadline)
+        assert isinstance(channel, WatchedChannel)  # as channel_class says
+        channel.before_close = self._before_close
+        return channel
+
+    def on_closed(self, channel: Channel) -> None:
+        """A connection is gone."""
+        super().on_closed(channel)
+        self._after_close()
+
+
+def refusal(host: str, port: int, timeout_s: float) -> str | None:
+    """Why no connection to host:port comes about within `timeout_s` seconds; None when one does. It is closed again."""
+    try:
+        socket.create_connection((host.strip("[]"), port), timeout_s).close()
+    except TimeoutError:
+        return f"no answer within {timeout_s:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    except OverflowError:
+        return "this is no port"
+    return None

@@ -1,27 +1,30 @@
 """The listening side.
 
 One IO thread accepts, reads, decodes, serves inline or hands to an executor, and writes.
+
+New certificates without a restart: connections made from then on get them, those that stand keep theirs.
 """
 import logging
 import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rmqha.common.file_watch_service import FileWatchService
 from rmqha.common.protocol.table_bodies import BODY_LIMITS
 from rmqha.common.threads import NamedThreadPool
+from rmqha.remoting.addresses import LISTEN_PORT, listen, parse_channel_remote_addr
 from rmqha.remoting.channel import Channel, water_marks
-from rmqha.remoting.channel_event_listener import ChannelEventListener
-from rmqha.remoting.common.listening import LISTEN_PORT, listen
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.interfaces import ChannelEventListener, RequestProcessor
 from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.large_requests import LargeRequests
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import InvokeCallback, ProcessorPair, RemotingAbstract
-from rmqha.remoting.request_processor import RequestProcessor
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
 
 if TYPE_CHECKING:
     import ssl
+
 
 TLS_HANDSHAKE = 0x16  # first byte of a TLS connection; no frame is long enough to begin with it
 
@@ -65,7 +68,7 @@ class RemotingServer(RemotingAbstract):
             self._ssl_context = self._make_ssl_context()
 
     def _make_ssl_context(self) -> "ssl.SSLContext":
-        from rmqha.remoting.tls_helper import build_ssl_context  # heavy, and many clusters have no TLS
+        from rmqha.remoting.tls import build_ssl_context  # heavy, and many clusters have no TLS
 
         context = build_ssl_context(False, self.tls)
         log.info("SSLContext created for server")
@@ -161,3 +164,52 @@ class RemotingServer(RemotingAbstract):
         """A client is idle."""
         log.warning("NETTY SERVER PIPELINE: IDLE exception [%s]", parse_channel_remote_addr(channel))
         super().on_idle(channel)
+
+
+class CertificateWatch:
+    """Reloads the certificates of servers with the same TLS settings when their files change.
+
+    Java: org.apache.rocketmq.broker.BrokerController#initialize (4.9.8)
+    """
+
+    def __init__(self, servers: Sequence[RemotingServer]) -> None:
+        self._servers = servers
+        self._service: FileWatchService | None = None  # made by start, when there are files to watch
+        # Of the service's thread:
+        self._trusted: str | None = None
+        self._pair: frozenset[str] = frozenset()  # certificate and key: one without the other is of no use
+        self._changed: set[str] = set()  # those of the pair that are new, and not yet loaded
+
+    def start(self) -> None:
+        """Watch the files that the settings name. Raises ConfigError when the settings can't be read."""
+        tls = self._servers[0].tls
+        if tls.tls_mode is TlsMode.DISABLED or self._service is not None:
+            return
+        settings = tls.with_config_file()
+        if settings.tls_test_mode_enable:  # no file is used
+            return
+        self._trusted = settings.tls_server_trust_cert_path
+        pair = settings.tls_server_cert_path, settings.tls_server_key_path
+        self._pair = frozenset(path for path in pair if path)
+        self._service = FileWatchService((*pair, self._trusted), self._on_changed)
+        self._service.start()
+
+    def shutdown(self) -> None:
+        """Stop. Idempotent."""
+        if self._service is not None:
+            self._service.shutdown()
+
+    def _on_changed(self, path: str) -> None:
+        if path == self._trusted:
+            log.info("The trust certificate changed, reload the ssl context")
+            self._reload()
+        if path in self._pair:
+            self._changed.add(path)
+            if self._changed == self._pair:
+                log.info("The certificate and private key changed, reload the ssl context")
+                self._reload()  # when it fails, the next change of either tries again
+                self._changed.clear()
+
+    def _reload(self) -> None:
+        for server in self._servers:
+            server.load_ssl_context()

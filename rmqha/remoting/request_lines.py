@@ -12,7 +12,7 @@ from collections.abc import Callable
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH
-from rmqha.remoting.request_processor import RequestTask
+from rmqha.remoting.interfaces import RequestTask
 
 # Differs: 4.9 serves what one connection asks with all threads of a pool, and queues requests by number, answers
 # without a limit

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rmqha.common.futures import Completable
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.threads import ScheduledService
-from rmqha.remoting.common.remoting_helper import exception_simple_desc
+from rmqha.remoting.addresses import exception_simple_desc
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import ProcessorPair
 from rmqha.testing.errors import EmbeddedError
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
+    from rmqha.remoting.interfaces import Answer, RequestProcessor
     from rmqha.remoting.remoting_server import RemotingServer
-    from rmqha.remoting.request_processor import Answer, RequestProcessor
 
 SENDS = ("SEND_MESSAGE", "SEND_MESSAGE_V2", "SEND_BATCH_MESSAGE")
 

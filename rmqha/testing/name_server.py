@@ -7,9 +7,9 @@ from rmqha.common import mix_all
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.namesrv.kvconfig.kv_config_manager import KVConfigSerializeWrapper
 from rmqha.namesrv.namesrv_controller import NamesrvController
-from rmqha.remoting.common.listening import PortError
+from rmqha.remoting.addresses import PortError
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.testing.errors import EmbeddedError
 
 

@@ -12,9 +12,8 @@ from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import config_keys
 from rmqha.common.configuration import nearest_key
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.common.listening import PortError
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.addresses import PortError
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.testing.errors import EmbeddedError

@@ -1,7 +1,7 @@
 """Free ports for a broker: brokers find each other's by listenPort, so any three will not do."""
 import random
 
-from rmqha.remoting.common.listening import is_free
+from rmqha.remoting.addresses import is_free
 from rmqha.testing.errors import EmbeddedError
 
 # Below those that Linux gives to outgoing connections: a broker that is started again has its ports back.

@@ -5,11 +5,11 @@ import os
 
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.cluster_bodies import ClusterInfo
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
 from rmqha.testing.errors import EmbeddedError
 
 _TIMEOUT_MS = 5000

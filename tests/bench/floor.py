@@ -19,7 +19,7 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from rmqha.remoting.common.listening import is_free
+from rmqha.remoting.addresses import is_free
 from tests.bench import KINDS, OTHER
 from tests.bench.send import Cluster, rate, say
 from tests.support import ports, real_rocketmq

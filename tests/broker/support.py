@@ -12,11 +12,10 @@ from rmqha.common.protocol import request_code
 from rmqha.common.protocol.client_headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.common.subscriptions import ConsumerData, ConsumeType, HeartbeatData, MessageModel, ProducerData
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from tests.support.wait import wait_until
 

@@ -21,7 +21,7 @@ from rmqha.namesrv import namesrv_startup
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 from tests.broker.access_cases import CASES, Case, Things
 from tests.broker.acl_broker import ADMIN, DENIED, HOME, OPEN_HOST, OTHER, OWN, PUBBER, SUBBER, acl_broker, is_refused
 from tests.support.raw_remoting import Answer, binary_header, frame

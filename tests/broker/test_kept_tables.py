@@ -16,7 +16,7 @@ from rmqha.common.protocol.table_bodies import (
 )
 from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.protocol import fastjson, remoting_serializable
-from rmqha.remoting.protocol.fastjson_writer import WrittenEntries, entry_text
+from rmqha.remoting.protocol.fastjson import WrittenEntries, entry_text
 from tests.broker.support import new_controller
 
 NAMES = st.sampled_from(["A", "B", "C", "%LMQ%light", "broker-a"])

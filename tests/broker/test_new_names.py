@@ -12,9 +12,9 @@ from rmqha.broker.offset import consumer_offset_manager
 from rmqha.broker.subscription import subscription_group_manager
 from rmqha.broker.topic import topic_config_manager
 from rmqha.common.topics import is_system_topic
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
 from tests.interop.request_code_cases import BROKER_CODES, CLIENT, GROUP, ONLINE, PRODUCERS, TOPIC, Code, Field
 from tests.support.kept import names_kept, own_objects
 from tests.support.tiers import in_all

@@ -19,8 +19,8 @@ from rmqha.common.util_all import crc32
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.remoting.remoting_server import RemotingServer
-from rmqha.remoting.server_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import new_controller, running_broker
 from tests.support.ports import free_port

@@ -15,7 +15,7 @@ from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.namesrv.routeinfo import changed_here
 from rmqha.namesrv.routeinfo.route_info_manager import BrokerRegistration, RegistrationGap, RouteInfoManager
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 from tests.broker.support import running_broker
 from tests.support.wait import wait_until
 

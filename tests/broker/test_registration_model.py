@@ -18,10 +18,10 @@ from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
 from rmqha.common.topics import TopicConfig
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
 from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingTimeoutException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_config import ClientConfig
 
 NAMES = ("A", "B", "C", "D")
 OWN = "TBW102"  # a broker always has topics of its own

@@ -2,8 +2,8 @@
 import pytest
 
 from rmqha.common import mix_all
-from rmqha.remoting.protocol.serialize_type import SerializeType
-from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.remoting.interfaces import RPCHook
+from rmqha.remoting.protocol.header_codec import SerializeType
 from tests.support.java_driver import JavaDriver
 from tests.support.wait import wait_until
 

@@ -10,8 +10,7 @@ from rmqha.common.config_keys import config_keys, key_types
 from rmqha.common.configuration import ConfigError, load_config_file, nearest_key
 from rmqha.common.mix_all import parse_property
 from rmqha.common.namesrv_config import NamesrvConfig
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 
 CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, ClientConfig, NamesrvConfig)

@@ -14,8 +14,7 @@ from rmqha.common.configuration import ConfigError, load_config_file
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.texts import Secret
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from tests.support.sources import ROOT
 

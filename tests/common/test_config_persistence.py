@@ -17,8 +17,7 @@ from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.controller import controller_startup
 from rmqha.namesrv import namesrv_startup
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.config.message_store_config import MessageStoreConfig
 
 LOG = logging.getLogger("RocketmqNamesrv")

@@ -5,7 +5,7 @@ import pytest
 
 from rmqha.common.configuration import ConfigError, Configuration
 from rmqha.common.namesrv_config import NamesrvConfig
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 
 LOG = logging.getLogger("RocketmqNamesrv")
 

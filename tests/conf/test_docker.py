@@ -10,8 +10,7 @@ from rmqha.broker.broker_startup import DEFAULT_LISTEN_PORT
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import load_config_file
 from rmqha.namesrv import namesrv_startup
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.config import broker_config_checks
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from tests.support import ports

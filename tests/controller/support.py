@@ -7,8 +7,8 @@ from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.protocol import request_code
 from rmqha.controller.controller_manager import ControllerManager
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.remoting.remoting_server import RemotingServer
-from rmqha.remoting.server_config import ServerConfig
 from tests.support.ports import free_port
 from tests.support.raw_remoting import Answer, RawClient
 

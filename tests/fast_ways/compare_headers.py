@@ -12,14 +12,10 @@ from dataclasses import fields
 from rmqha.common.java import hash_map_order
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.remoting.exception import RemotingCommandException
-from rmqha.remoting.protocol import fastjson, fastjson_parser, header_codec, remoting_command, rocketmq_serializable
-from rmqha.remoting.protocol.fastjson import FastjsonError
-from rmqha.remoting.protocol.fastjson_writer import quote
-from rmqha.remoting.protocol.header_codec import plan_of
-from rmqha.remoting.protocol.language_code import LanguageCode
+from rmqha.remoting.protocol import fastjson, header_codec, remoting_command
+from rmqha.remoting.protocol.fastjson import FastjsonError, quote
+from rmqha.remoting.protocol.header_codec import HEADER_FIXED, LENGTH, LanguageCode, SerializeType, plan_of
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.rocketmq_serializable import HEADER_FIXED, LENGTH
-from rmqha.remoting.protocol.serialize_type import SerializeType
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size
 from tests.remoting.protocol.test_golden import CLASSES
 
@@ -115,7 +111,7 @@ def _plain_header(header: remoting_command.Buffer) -> object:
     """What `_loads_header` gives, by the parser of the dialect alone, which goes from character to character."""
     text = str(header, "utf-8", "replace")
     try:
-        value = fastjson_parser.parse(fastjson.encodable(text))
+        value = fastjson.parse(fastjson.encodable(text))
     except RecursionError:
         raise FastjsonError("too deep") from None
     ext = value.get("extFields") if isinstance(value, dict) else None
@@ -246,7 +242,7 @@ def compare_binary(rng: random.Random) -> Counter[str]:
         elif damage < 0.3:
             header += b"behind"
         frame = struct.pack(">I", 1 << 24 | len(header)) + header
-        with replaced(rocketmq_serializable, "map_deserialize", counted(rocketmq_serializable.map_deserialize))():
+        with replaced(header_codec, "map_deserialize", counted(header_codec.map_deserialize))():
             quick = seen(RemotingCommand.decode, frame)
         try:
             code, language, version, opaque, flag, text, found = _plain_binary(header)
@@ -267,7 +263,7 @@ def _rest_behind_wrong_utf8(data: bytes, position: int, end: int, errors: str = 
         return {}
 
 
-_deserialize = rocketmq_serializable.map_deserialize
+_deserialize = header_codec.map_deserialize
 
 
 # -- custom headers --
@@ -385,10 +381,10 @@ WAYS = [
         compare_orjson,
         (Plant("what orjson refuses is refused",
                replaced(remoting_command, "_loads_header", _nothing_but_orjson)),), seeds=30, needs=("orjson",)),
-    Way("binary headers", "rmqha/remoting/protocol/rocketmq_serializable.py::map_deserialize",
+    Way("binary headers", "rmqha/remoting/protocol/header_codec.py::map_deserialize",
         "all names and values are UTF-8", "wrong sequences replaced, from the first of them on", compare_binary,
         (Plant("what follows wrong UTF-8 is lost",
-               replaced(rocketmq_serializable, "map_deserialize", _rest_behind_wrong_utf8)),), seeds=15),
+               replaced(header_codec, "map_deserialize", _rest_behind_wrong_utf8)),), seeds=15),
     Way("headers by plan", "rmqha/remoting/protocol/header_codec.py::HeaderPlan",
         "a custom header alone; each field well formed", "field by field, in the order of a HashMap", compare_written,
         (Plant("the order of a small map for many fields",

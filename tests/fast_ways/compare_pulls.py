@@ -15,8 +15,8 @@ from rmqha.broker.processor.pull_message_processor import PullMessageProcessor
 from rmqha.common.java import string_hash_code
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
+from rmqha.remoting.interfaces import ResponseFuture
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.response_future import ResponseFuture
 from rmqha.store import message_reader
 from rmqha.store.get_message_result import GetMessageResult
 from rmqha.store.message_reader import MessageReader

@@ -25,7 +25,7 @@ from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
 from rmqha.remoting.exception import RemotingSendRequestException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 from tests.fast_ways.compare_slave import NAMES, Broker, one_too_few
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced
 

@@ -18,8 +18,8 @@ from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH, FrameDecoder
 from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.protocol import remoting_command
+from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.remoting.remoting_server import RemotingServer
 from tests.fast_ways.compare_sends import pieces_of
 from tests.fast_ways.kept import Kept

@@ -22,8 +22,8 @@ from rmqha.common.topics import TopicConfig
 from rmqha.remoting import io_thread
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.large_requests import LARGE_HEADER_OF_SEND
+from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store.append_message_callback import PutMessageContext
 from rmqha.store.message_rows import MessageRow
 from tests.broker.support import BrokerHarness, running_broker

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 
-from rmqha.remoting import tls_socket
+from rmqha.remoting import tls
 from rmqha.remoting.protocol.remoting_command import Buffer
-from rmqha.remoting.tls_helper import build_ssl_context
-from rmqha.remoting.tls_socket import MAX_RECORD, TlsSocket
+from rmqha.remoting.tls import MAX_RECORD, TlsSocket, build_ssl_context
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size
 
@@ -110,8 +109,8 @@ class _Connection:
 def compare_tls(rng: random.Random) -> Counter[str]:
     """Buffers of any size go one way, reads of any size the other."""
     taken: Counter[str] = Counter()
-    with lowered(tls_socket, ENCRYPT_AT_ONCE=rng.choice([100, 3000, 20_000, 256 << 10])):
-        at_once, connection, room = tls_socket.ENCRYPT_AT_ONCE, _Connection(rng), LARGEST
+    with lowered(tls, ENCRYPT_AT_ONCE=rng.choice([100, 3000, 20_000, 256 << 10])):
+        at_once, connection, room = tls.ENCRYPT_AT_ONCE, _Connection(rng), LARGEST
         for _ in range(rng.choice([1, 3, 8])):
             most = min(room, at_once * 50)
             queue: list[Buffer] = []
@@ -149,9 +148,9 @@ def compare_tls(rng: random.Random) -> Counter[str]:
 def _gathers_behind_the_room(buffers: Sequence[Buffer]) -> Buffer:
     """Buffers are gathered though the room is used up."""
     first = buffers[0]
-    if len(buffers) == 1 or len(first) >= tls_socket.ENCRYPT_AT_ONCE:
-        return memoryview(first)[:tls_socket.ENCRYPT_AT_ONCE]
-    parts, room = [], tls_socket.ENCRYPT_AT_ONCE
+    if len(buffers) == 1 or len(first) >= tls.ENCRYPT_AT_ONCE:
+        return memoryview(first)[:tls.ENCRYPT_AT_ONCE]
+    parts, room = [], tls.ENCRYPT_AT_ONCE
     for buffer in buffers:
         parts.append(memoryview(buffer)[:room])
         room -= len(buffer)
@@ -176,9 +175,9 @@ def _encrypts_again(self: TlsSocket, buffers: Sequence[Buffer]) -> int:
 _sendmsg = TlsSocket.sendmsg
 
 WAYS = [
-    Way("buffers under TLS", "rmqha/remoting/tls_socket.py::TlsSocket",
+    Way("buffers under TLS", "rmqha/remoting/tls.py::TlsSocket",
         "several small buffers are sent together", "a part of one buffer, not copied", compare_tls,
         (Plant("a full socket has the same bytes encrypted again", replaced(TlsSocket, "sendmsg", _encrypts_again)),
-         Plant("gathered behind the room", replaced(tls_socket, "_gather", _gathers_behind_the_room)),
+         Plant("gathered behind the room", replaced(tls, "_gather", _gathers_behind_the_room)),
          Plant("one record of a read", replaced(TlsSocket, "_decrypt", _reads_one_record))), seeds=15),
 ]

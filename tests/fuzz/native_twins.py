@@ -17,8 +17,8 @@ from rmqha.broker.processor.send.send_header import cluster_property
 from rmqha.common.message.message_layout import HEADS
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.client_headers import SendMessageRequestHeaderV2
+from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
 from rmqha.store.bulk.property_columns import columns_in_python

@@ -6,7 +6,7 @@ import time
 
 from rmqha.broker import broker_startup
 from rmqha.common.metrics import Pages
-from rmqha.remoting.protocol.fastjson_parser import FrozenObject
+from rmqha.remoting.protocol.fastjson import FrozenObject
 from rmqha.remoting.remoting_abstract import RemotingAbstract
 from rmqha.store.ha.ha_connection import HAConnection
 from tests.support.wait import at_least

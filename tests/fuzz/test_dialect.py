@@ -3,8 +3,8 @@ import random
 
 import pytest
 
-from rmqha.remoting.protocol import fastjson, fastjson_parser
-from rmqha.remoting.protocol.fastjson_parser import FrozenList, FrozenObject
+from rmqha.remoting.protocol import fastjson
+from rmqha.remoting.protocol.fastjson import FrozenList, FrozenObject
 from tests.fuzz.dialect import ALL, BROKEN, LEAVES, PRODUCTIONS, costly, drawn
 from tests.fuzz.dialect_readers import READERS
 from tests.support.cost import calls_of
@@ -40,8 +40,8 @@ class CountedList(FrozenList):
 
 @pytest.fixture
 def counted(monkeypatch):
-    monkeypatch.setattr(fastjson_parser, "FrozenObject", CountedObject)
-    monkeypatch.setattr(fastjson_parser, "FrozenList", CountedList)
+    monkeypatch.setattr(fastjson, "FrozenObject", CountedObject)
+    monkeypatch.setattr(fastjson, "FrozenList", CountedList)
     monkeypatch.setattr(fastjson, "_FREE_COPIES", 0)  # a fixed number is much for texts as short as these
 
 
@@ -82,7 +82,7 @@ def test_most_texts_are_read_and_grow():
         small, large = one.make(300), one.make(2400)
         assert len(small) < 2400 and len(large) > len(small), one.name
         try:
-            fastjson_parser.parse(small)
+            fastjson.parse(small)
             read += 1
         except ValueError as error:
             assert str(error)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.remoting.protocol import fastjson, fastjson_parser, remoting_serializable
+from rmqha.remoting.protocol import fastjson, remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from tests.fuzz import dialect_campaign
 from tests.fuzz.collisions import colliding
@@ -19,7 +19,7 @@ from tests.fuzz.dialect_readers import BODIES, READERS, all_readers, header_clas
 from tests.support.sources import ROOT
 from tests.support.tiers import in_all
 
-READERS_SOURCES = [fastjson_parser, fastjson]
+READERS_SOURCES = [fastjson, fastjson]
 SERVERS = ("broker/processor", "broker/client", "namesrv", "controller", "acl")
 # Of these a broker's store or its own answers are read, and no request.
 NOT_OF_REQUESTS = {"KVConfigSerializeWrapper"}
@@ -45,7 +45,7 @@ def drawn():
     """(lines that have run by code, errors, what came in which state) of all texts."""
     lines: dict[types.CodeType, set[int]] = {code: set() for module in READERS_SOURCES for code in codes_of(module)}
     errors, states = set(), set()
-    original = fastjson_parser._Parser.take
+    original = fastjson._Parser.take
 
     def take(self, kind, token):
         states.add((self.expected, kind, token if kind == 1 else ""))
@@ -60,7 +60,7 @@ def drawn():
         return trace
 
     sizes_of = {"long": 5000, "deep": 5000, "colliding": 60_000}
-    fastjson_parser._Parser.take = take
+    fastjson._Parser.take = take
     sys.settrace(trace)
     try:
         for one in ALL:
@@ -73,7 +73,7 @@ def drawn():
         fastjson.loads(b'{"a":"' + b"x" * fastjson._LARGE + b'"}')
     finally:
         sys.settrace(None)
-        fastjson_parser._Parser.take = original
+        fastjson._Parser.take = original
     return lines, errors, states
 
 

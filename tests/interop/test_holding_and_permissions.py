@@ -19,10 +19,10 @@ from rmqha.common.subscriptions import (
     MessageModel,
     SubscriptionData,
 )
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
 from tests.support.nodes import BrokerNode
 from tests.support.raw_remoting import RawClient, frame, header
 from tests.support.wait import wait_until

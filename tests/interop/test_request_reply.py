@@ -4,9 +4,9 @@ import pytest
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.client_headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
 from tests.support import store_compare
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until

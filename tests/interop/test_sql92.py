@@ -6,10 +6,10 @@ import pytest
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.client_bodies import CheckClientRequestBody
 from rmqha.common.subscriptions import SubscriptionData
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
 from tests.filter.expressions import EXPRESSIONS
 from tests.support.wait import wait_until
 

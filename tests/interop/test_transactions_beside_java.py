@@ -15,10 +15,10 @@ from rmqha.common.protocol.client_headers import (
     SendMessageRequestHeaderV2,
 )
 from rmqha.common.subscriptions import HeartbeatData, ProducerData
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
 from tests.support import store_compare
 from tests.support.wait import wait_until
 

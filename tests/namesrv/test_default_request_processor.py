@@ -20,7 +20,7 @@ from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 from tests.support.tiers import drawn
 
 CHANNEL = SimpleNamespace(remote_address=("127.0.0.1", 40000), close=lambda: None)

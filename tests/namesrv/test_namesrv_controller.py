@@ -7,7 +7,7 @@ from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code
 from rmqha.namesrv import namesrv_startup
 from rmqha.namesrv.namesrv_controller import NamesrvController
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 from tests.support.own_threads import own_threads
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until

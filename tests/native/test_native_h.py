@@ -9,7 +9,7 @@ from rmqha.common.message import message_layout
 from rmqha.common.message.message_layout import HEADS, RecordHead
 from rmqha.common.protocol import request_code
 from rmqha.native import kernels
-from rmqha.remoting.protocol.rocketmq_serializable import HEADER_FIXED
+from rmqha.remoting.protocol.header_codec import HEADER_FIXED
 from rmqha.store.message_rows import MessageRow
 from tests.support.sources import ROOT
 

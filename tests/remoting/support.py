@@ -8,11 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 from rmqha.remoting.channel import Channel
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.remoting.remoting_server import RemotingServer
-from rmqha.remoting.server_config import ServerConfig
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 ECHO = 100

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH
+from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.remoting.remoting_server import RemotingServer
-from rmqha.remoting.server_config import ServerConfig
 from tests.remoting.support import (
     ECHO,
     Processor,

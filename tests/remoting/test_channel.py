@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from rmqha.common.futures import Round
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.channel import Channel
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 

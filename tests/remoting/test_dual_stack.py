@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from rmqha.remoting.common.dual_stack import listening_socket, plain_address, resolved_host
+from rmqha.remoting.addresses import listening_socket, plain_address, resolved_host
 from tests.remoting.support import has_ipv6_loopback
 
 

@@ -5,10 +5,9 @@ import threading
 import pytest
 
 from rmqha.common.metrics import Page, Subject
-from rmqha.remoting import http_port, metrics_port
-from rmqha.remoting.common.listening import PortError
-from rmqha.remoting.http_port import HttpPort
-from rmqha.remoting.metrics_port import MetricsPort
+from rmqha.remoting import http_port
+from rmqha.remoting.addresses import PortError
+from rmqha.remoting.http_port import HttpPort, MetricsPort
 from tests.remoting.support import has_ipv6_loopback
 from tests.support.own_threads import own_threads
 from tests.support.scrape import http_get
@@ -176,6 +175,6 @@ def test_without_a_port_nothing_is_opened():
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(metrics_port.exposition, "is_available", lambda: False)
+    monkeypatch.setattr(http_port.exposition, "is_available", lambda: False)
     with pytest.raises(RuntimeError, match=r"metricsPort=5557: .*pip install .*\[metrics\]"):
         MetricsPort("127.0.0.1", 5557, Subject).start()

@@ -6,8 +6,8 @@ import socket
 import psutil
 import pytest
 
-from rmqha.remoting.common import listening
-from rmqha.remoting.common.listening import FAST_PORT, HA_PORT, LISTEN_PORT, PortError, listen
+from rmqha.remoting import addresses
+from rmqha.remoting.addresses import FAST_PORT, HA_PORT, LISTEN_PORT, PortError, listen
 
 
 def test_taken_port_names_its_use_and_its_holder():
@@ -48,7 +48,7 @@ class Forbidden(socket.socket):
     (10911, "port 10911 (listenPort) may not be listened on by this user; choose another listenPort"),
 ])
 def test_forbidden_port_says_what_is_missing(monkeypatch, port, text):
-    monkeypatch.setattr(listening, "listening_socket", Forbidden)
+    monkeypatch.setattr(addresses, "listening_socket", Forbidden)
     with pytest.raises(PortError) as failed:
         listen(port, LISTEN_PORT, 5)
     assert text in str(failed.value)
@@ -62,5 +62,5 @@ def test_number_that_is_no_port_is_said():
 def test_control_characters_of_a_command_are_not_printed(monkeypatch):
     monkeypatch.setattr(psutil.Process, "cmdline", lambda _self: ["java", "-Dx=\x1b[31m\n" + "y" * 500])
     with listen(0, LISTEN_PORT, 5) as holder:
-        (text,) = listening.holders(holder.getsockname()[1])
+        (text,) = addresses.holders(holder.getsockname()[1])
     assert text.startswith(f"pid {os.getpid()} (java -Dx=?[31m?yyy") and text.isprintable() and len(text) < 200

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rmqha.remoting.peer_watch import PeerWatch
+from rmqha.remoting.remoting_client import PeerWatch
 from tests.support.wait import stays, wait_until
 
 _LISTENER = """

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rmqha.remoting.quick_selector import QuickEpollSelector, QuickPollSelector
+from rmqha.remoting.io_thread import QuickEpollSelector, QuickPollSelector
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 

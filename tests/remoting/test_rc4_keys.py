@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.configuration import ConfigError
-from rmqha.remoting.tls_helper import _decrypt_rc4_key, build_ssl_context
+from rmqha.remoting.tls import _decrypt_rc4_key, build_ssl_context
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
 from tests.remoting.support import address, request, running_client, running_server
 from tests.support.certificates import Authority, encrypted, openssl

@@ -5,7 +5,6 @@ import threading
 import pytest
 
 from rmqha.common.futures import Round
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import (
     RemotingConnectException,
     RemotingSendRequestException,
@@ -14,6 +13,7 @@ from rmqha.remoting.exception import (
 )
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
 from tests.remoting.support import ECHO, Processor, address, echo, request, running_client, running_server
 from tests.support.wait import lasting, wait_until
 

@@ -6,12 +6,12 @@ import pytest
 
 from rmqha.common.futures import Completable
 from rmqha.common.threads import NamedThreadPool
-from rmqha.remoting.channel_event_listener import ChannelEventListener
 from rmqha.remoting.exception import RemotingSendRequestException, RemotingTimeoutException
+from rmqha.remoting.interfaces import ChannelEventListener
+from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.serialize_type import SerializeType
+from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.remoting.remoting_server import RemotingServer
-from rmqha.remoting.server_config import ServerConfig
 from tests.remoting.support import (
     ECHO,
     Processor,

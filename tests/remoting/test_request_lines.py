@@ -6,9 +6,9 @@ from contextlib import ExitStack
 import pytest
 
 from rmqha.common.threads import NamedThreadPool
-from rmqha.remoting import begun_frames, request_lines
+from rmqha.remoting import io_thread, request_lines
+from rmqha.remoting.protocol.header_codec import SYSTEM_BUSY
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.remoting_sys_response_code import SYSTEM_BUSY
 from tests.remoting.support import Processor, Raw, echo, json_frame, running_server
 from tests.support.wait import wait_until
 
@@ -137,7 +137,7 @@ def test_pool_that_is_shut_down_refuses_all(pool):
 
 
 def test_frames_that_have_begun_have_one_sum(monkeypatch, caplog):
-    monkeypatch.setattr(begun_frames, "MAX_BEGUN_BYTES", 1 << 20)
+    monkeypatch.setattr(io_thread, "MAX_BEGUN_BYTES", 1 << 20)
     size = 300_000
     begun = struct.pack(">iI", 1 << 20, 10) + bytes(size - 8)
     with running_server() as server, running_server() as other, Raw(server) as bystander:

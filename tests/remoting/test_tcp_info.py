@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from rmqha.remoting.common.tcp_info import retransmits
+from rmqha.remoting.addresses import retransmits
 from tests.faults import network
 from tests.support.wait import wait_until
 

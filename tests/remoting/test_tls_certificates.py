@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rmqha.common.file_watch_service import FileWatchService
-from rmqha.remoting import tls_helper
-from rmqha.remoting.certificate_watch import CertificateWatch
+from rmqha.remoting import tls as tls_helper
 from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.remoting_server import CertificateWatch
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
 from tests.remoting.support import Raw, address, request, running_client, running_server
 from tests.support.certificates import OLD_SCHEME, Authority, Identity, encrypted, openssl

@@ -7,11 +7,10 @@ import pytest
 
 from rmqha.common import java
 from rmqha.common.configuration import ConfigError
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.remoting.remoting_server import RemotingServer
-from rmqha.remoting.server_config import ServerConfig
-from rmqha.remoting.tls_helper import build_ssl_context
+from rmqha.remoting.tls import build_ssl_context
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig, use_tls
 from tests.support.certificates import Authority, Identity, encrypted
 

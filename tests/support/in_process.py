@@ -6,7 +6,7 @@ from pathlib import Path
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.namesrv.namesrv_controller import NamesrvController
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 from tests.broker.support import new_controller
 
 

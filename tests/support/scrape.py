@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from rmqha.common.metrics import Subject
-from rmqha.remoting.metrics_port import MetricsPort
+from rmqha.remoting.http_port import MetricsPort
 
 
 def http_get(port: int, path: str, method: str = "GET") -> tuple[int, bytes, dict[str, str]]:

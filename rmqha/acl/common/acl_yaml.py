@@ -14,7 +14,7 @@ from typing import Any
 
 from rmqha.acl.common.acl_exception import AclException
 from rmqha.common.filesystem import how_to_install, replace_and_force
-from rmqha.remoting.protocol.fastjson_writer import java_double
+from rmqha.remoting.protocol.fastjson import java_double
 
 MAX_ALIASES_FOR_COLLECTIONS = 50
 HOW_TO_INSTALL = f"it needs PyYAML: {how_to_install('acl')}"

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
-    from rmqha.remoting.protocol.language_code import LanguageCode
+    from rmqha.remoting.protocol.header_codec import LanguageCode
 
 
 def now_ms() -> int:

@@ -5,7 +5,7 @@
 from typing import TYPE_CHECKING
 
 from rmqha.common.threads import ScheduledService
-from rmqha.remoting.channel_event_listener import ChannelEventListener
+from rmqha.remoting.interfaces import ChannelEventListener
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -8,7 +8,7 @@ from rmqha.broker.client.client_channel_info import ClientChannelInfo
 from rmqha.broker.client.consumer_group_info import ConsumerGroupInfo
 from rmqha.broker.client.consumer_ids_change_listener import ConsumerGroupEvent, ConsumerIdsChangeListener
 from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker.client.client_channel_info import ClientChannelInfo
 from rmqha.common.protocol.client_bodies import ProducerInfo, ProducerTableInfo
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 
 if TYPE_CHECKING:

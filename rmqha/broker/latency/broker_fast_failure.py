@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from rmqha.common.futures import Completable
 from rmqha.common.protocol import response_code
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
-from rmqha.remoting.common.remoting_helper import exception_simple_desc
+from rmqha.remoting.addresses import exception_simple_desc
 from rmqha.remoting.exception import RemotingCommandException, RequestDeniedException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
-    from rmqha.remoting.request_processor import Answer
+    from rmqha.remoting.interfaces import Answer
 
 log = logging.getLogger("RocketmqBroker")
 

@@ -11,7 +11,7 @@ from rmqha.common.metrics import GAUGE, Family, Memo, Metric, Pace, Sample
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from rmqha.common.stats import StatsSnapshot
 from rmqha.common.subscriptions import MessageModel
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -7,7 +7,7 @@ import rmqha
 from rmqha.broker.metrics.broker_health import why_not_ready
 from rmqha.common import java
 from rmqha.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, Metric, Sample
-from rmqha.remoting.common.tcp_info import retransmits
+from rmqha.remoting.addresses import retransmits
 from rmqha.store import running_flags
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import scrub_state

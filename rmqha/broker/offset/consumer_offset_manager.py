@@ -13,8 +13,8 @@ from rmqha.common.data_version import entries_of
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.table_bodies import ConsumerOffsetSerializeWrapper
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.remoting.protocol.fastjson_writer import WrittenEntries
-from rmqha.remoting.protocol.kept_entries import KeptEntries
+from rmqha.remoting.protocol.fastjson import WrittenEntries
+from rmqha.remoting.protocol.header_codec import KeptEntries
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

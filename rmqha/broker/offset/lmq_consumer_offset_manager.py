@@ -10,8 +10,8 @@ from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGT
 from rmqha.common import mix_all
 from rmqha.common.data_version import entries_of
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.remoting.protocol.fastjson_writer import WrittenEntries
-from rmqha.remoting.protocol.kept_entries import KeptEntries
+from rmqha.remoting.protocol.fastjson import WrittenEntries
+from rmqha.remoting.protocol.header_codec import KeptEntries
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -32,14 +32,13 @@ from rmqha.common.protocol.table_bodies import (
     TopicConfigSerializeWrapper,
 )
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.interfaces import ResponseFuture, RPCHook
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.response_future import ResponseFuture
-from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.remoting.remoting_config import ClientConfig
 
 log = logging.getLogger("RocketmqBroker")
 

@@ -24,12 +24,12 @@ from rmqha.common.protocol.controller_headers import (
 )
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.watched_client import WatchedClient
+from rmqha.remoting.remoting_client import WatchedClient
 
 if TYPE_CHECKING:
     from rmqha.common.protocol.command_custom_header import CommandCustomHeader
-    from rmqha.remoting.client_config import ClientConfig
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
+    from rmqha.remoting.remoting_config import ClientConfig
 
 _TIMEOUT_MS = 3000
 

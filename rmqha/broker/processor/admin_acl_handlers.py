@@ -16,7 +16,7 @@ from rmqha.common.protocol.admin_headers import (
     UpdateGlobalWhiteAddrsConfigRequestHeader,
 )
 from rmqha.common.topics import PlainAccessConfig
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 

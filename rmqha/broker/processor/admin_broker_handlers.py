@@ -24,10 +24,10 @@ from rmqha.common.protocol.admin_headers import (
 from rmqha.common.protocol.client_bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from rmqha.common.protocol.table_bodies import BrokerStatsData, BrokerStatsItem, KVTable
 from rmqha.common.stats import StatsSnapshot
-from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
+from rmqha.remoting.addresses import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingException, RemotingTimeoutException
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.remoting.protocol.language_code import LanguageCode
+from rmqha.remoting.protocol.header_codec import LanguageCode
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:

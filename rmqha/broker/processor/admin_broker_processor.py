@@ -15,7 +15,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
-    from rmqha.remoting.request_processor import Answer
+    from rmqha.remoting.interfaces import Answer
 
 
 class AdminBrokerProcessor:

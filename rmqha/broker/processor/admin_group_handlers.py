@@ -32,7 +32,7 @@ from rmqha.common.protocol.client_bodies import (
 )
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, GroupList, OffsetWrapper
 from rmqha.common.topics import SubscriptionGroupConfig
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:

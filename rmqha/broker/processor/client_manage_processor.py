@@ -15,14 +15,14 @@ from rmqha.common.protocol.client_bodies import CheckClientRequestBody
 from rmqha.common.subscriptions import ConsumerData, HeartbeatData, ProducerData
 from rmqha.filter import filter_factory
 from rmqha.filter.expression.mq_filter_exception import MQFilterException
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
-    from rmqha.remoting.request_processor import Answer
+    from rmqha.remoting.interfaces import Answer
 
 log = logging.getLogger("RocketmqBroker")
 

@@ -10,7 +10,7 @@ from rmqha.common.protocol.admin_headers import (
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 

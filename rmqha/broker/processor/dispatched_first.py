@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from rmqha.broker.processor import admin_turns
 from rmqha.common.futures import Completable
 from rmqha.common.protocol import request_code, response_code
-from rmqha.remoting.common.remoting_helper import exception_simple_desc
+from rmqha.remoting.addresses import exception_simple_desc
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
-    from rmqha.remoting.request_processor import Answer
+    from rmqha.remoting.interfaces import Answer
     from rmqha.store.default_message_store import DefaultMessageStore
 
 log = logging.getLogger("RocketmqBroker")

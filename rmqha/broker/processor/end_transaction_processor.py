@@ -14,7 +14,7 @@ from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import MessageExt, parse_int
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.client_headers import EndTransactionRequestHeader
-from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
+from rmqha.remoting.addresses import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.broker.transaction.transactional_message_service import OperationResult
     from rmqha.remoting.channel import Channel
-    from rmqha.remoting.request_processor import Answer
+    from rmqha.remoting.interfaces import Answer
 
 log = logging.getLogger("RocketmqTransaction")
 

@@ -22,7 +22,7 @@ from rmqha.common.protocol.client_headers import PullMessageRequestHeader, PullM
 from rmqha.common.subscriptions import MessageModel, SubscriptionData
 from rmqha.common.sys_flags import TopicFilterType
 from rmqha.common.topics import SubscriptionGroupConfig
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config.message_store_config import BrokerRole
@@ -32,7 +32,7 @@ from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
-    from rmqha.remoting.request_processor import Answer
+    from rmqha.remoting.interfaces import Answer
 
 log = logging.getLogger("RocketmqBroker")
 

@@ -14,7 +14,7 @@ from rmqha.common.futures import Completable
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.client_headers import ReplyMessageRequestHeader, SendMessageRequestHeader
-from rmqha.remoting.common.remoting_helper import exception_simple_desc, parse_channel_remote_addr
+from rmqha.remoting.addresses import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
@@ -22,8 +22,7 @@ from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
-    from rmqha.remoting.request_processor import Answer
-    from rmqha.remoting.response_future import ResponseFuture
+    from rmqha.remoting.interfaces import Answer, ResponseFuture
 
 log = logging.getLogger("RocketmqBroker")
 

@@ -21,7 +21,7 @@ from rmqha.common.protocol import namespace_util, request_code, response_code
 from rmqha.common.protocol.client_headers import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
 from rmqha.common.sys_flags import TopicFilterType
 from rmqha.common.topics import TopicConfig
-from rmqha.remoting.common.remoting_helper import exception_simple_desc
+from rmqha.remoting.addresses import exception_simple_desc
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.config import store_path_config_helper
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
@@ -30,7 +30,7 @@ from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
-    from rmqha.remoting.request_processor import Answer
+    from rmqha.remoting.interfaces import Answer
 
 log = logging.getLogger("RocketmqBroker")
 

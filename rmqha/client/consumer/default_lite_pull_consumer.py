@@ -13,7 +13,7 @@ from rmqha.common.message.message import MessageExt, MessageQueue
 
 if TYPE_CHECKING:
     from rmqha.client.impl.mq_admin_impl import MQAdminImpl
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 
 class DefaultLitePullConsumer(TracedConsumer):

@@ -16,7 +16,7 @@ from rmqha.client.settings import PushConsumerSettings, apply_settings
 from rmqha.common.message.message import MessageExt, MessageQueue
 
 if TYPE_CHECKING:
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 
 class DefaultMQPushConsumer(TracedConsumer):

@@ -12,7 +12,7 @@ from rmqha.common import util_all
 from rmqha.common.subscriptions import ConsumeFromWhere
 
 if TYPE_CHECKING:
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 HALF_AN_HOUR_MS = 30 * 60 * 1000
 

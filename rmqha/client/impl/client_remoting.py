@@ -1,9 +1,9 @@
 """The connections of a client: a process that ends does not wait for them, and a forked one does not use them."""
 from rmqha.client.common.home_process import HomeProcess
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import InvokeCallback
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 _CLIENT = "a client"

@@ -19,7 +19,7 @@ from rmqha.common.protocol.admin_headers import (
 from rmqha.common.protocol.client_bodies import GetConsumerStatusBody, ResetOffsetBody
 from rmqha.common.protocol.client_headers import CheckTransactionStateRequestHeader, ReplyMessageRequestHeader
 from rmqha.common.threads import NamedThreadPool, thread_stacks
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 

@@ -85,7 +85,7 @@ from rmqha.common.protocol.table_bodies import (
 )
 from rmqha.common.topics import PlainAccessConfig, SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.remoting.protocol.language_code import LanguageCode
+from rmqha.remoting.protocol.header_codec import LanguageCode
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 T = TypeVar("T")

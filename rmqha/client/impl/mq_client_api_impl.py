@@ -52,13 +52,13 @@ from rmqha.common.protocol.client_headers import (
 from rmqha.common.protocol.namesrv_headers import GetRouteInfoRequestHeader
 from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.common.subscriptions import HeartbeatData, SubscriptionData
-from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
+from rmqha.remoting.interfaces import ResponseFuture
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.response_future import ResponseFuture
+from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
 
 if TYPE_CHECKING:
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 log = logging.getLogger("RocketmqClient")
 

@@ -6,7 +6,7 @@ from rmqha.client.client_config import ClientConfig
 from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 
 if TYPE_CHECKING:
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 
 class MQClientManager:

@@ -28,7 +28,7 @@ from rmqha.common.sys_flags import CompressionType
 if TYPE_CHECKING:
     from rmqha.client.impl.mq_admin_impl import MQAdminImpl
     from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 RETRY_RESPONSE_CODES = frozenset((
     response_code.TOPIC_NOT_EXIST,

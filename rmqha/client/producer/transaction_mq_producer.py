@@ -10,7 +10,7 @@ from rmqha.client.settings import TransactionProducerSettings, apply_settings
 from rmqha.common.message.message import Message
 
 if TYPE_CHECKING:
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 
 class TransactionMQProducer(DefaultMQProducer):

@@ -34,7 +34,7 @@ from rmqha.controller.store.etcd_client import (
     written_at,
 )
 from rmqha.controller.store.etcd_leadership import EtcdLeadership, Known, Term
-from rmqha.remoting.peer_watch import PeerWatch
+from rmqha.remoting.remoting_client import PeerWatch
 
 log = logging.getLogger("RocketmqController")
 

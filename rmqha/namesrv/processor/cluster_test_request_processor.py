@@ -10,11 +10,11 @@ from rmqha.common.protocol.namesrv_headers import GetRouteInfoRequestHeader
 from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.common.top_addressing import TopAddressing
 from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor, topic_not_exist
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
 from rmqha.remoting.tls_system_config import use_tls
 
 if TYPE_CHECKING:

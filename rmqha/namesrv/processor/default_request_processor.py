@@ -36,7 +36,7 @@ from rmqha.common.protocol.namesrv_headers import (
 from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper, TopicList
 from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.namesrv.routeinfo.route_info_manager import BrokerRegistration, RegistrationGap
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import fastjson, remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError

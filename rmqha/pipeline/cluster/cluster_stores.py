@@ -11,7 +11,7 @@ from rmqha.pipeline.cluster.client_options import CLIENT_OPTIONS
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, ClusterClient, cluster_client
 from rmqha.pipeline.log.log_files import COMMIT_LOG, find_logs
 from rmqha.pipeline.options import Options, PipelineError
-from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
+from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
 
 TIMEOUT_MS = 10_000
 _PLACES = "{cluster}, {brokerName}, {brokerId}, {host}, {port} and {path}"

@@ -2,14 +2,42 @@
 
 Java puts a header's fields into a HashMap by reflection; the plan knows the order in which that map is iterated over,
 so that the bytes are Java's.
+
+The binary header, serialize type ROCKETMQ.
+
+| field     | type                                                                     |
+|-----------|--------------------------------------------------------------------------|
+| code      | int16                                                                    |
+| language  | int8                                                                     |
+| version   | int16                                                                    |
+| opaque    | int32                                                                    |
+| flag      | int32                                                                    |
+| remark    | int32 length, UTF-8; length 0 is None                                    |
+| extFields | int32 length in bytes, then pairs: int16 length, key, int32 length, value |
+
+The text of a table's entries, kept: a file of a hundred thousand entries is written again without encoding those
+that have not changed.
+
+The language a peer is written in.
+
+How a command's header is written.
+
+The response codes that the transport itself gives.
+
+Java: org.apache.rocketmq.remoting.protocol.RemotingSysResponseCode (4.9.8)
 """
+from __future__ import annotations
+
 import logging
 import re
+import struct
+import threading
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
-from enum import Enum
+from enum import Enum, IntEnum
 
+from rmqha.common.data_version import ChangeLog
 from rmqha.common.java import hash_map_order, uncached_hash_code
 from rmqha.common.protocol.client_headers import (
     PullMessageRequestHeader,
@@ -20,7 +48,7 @@ from rmqha.common.protocol.client_headers import (
 from rmqha.common.protocol.command_custom_header import LONG, CommandCustomHeader, HeaderFieldError
 from rmqha.common.texts import cached
 from rmqha.remoting.exception import RemotingCommandException
-from rmqha.remoting.protocol.fastjson_writer import SPECIAL, java_double, quote
+from rmqha.remoting.protocol.fastjson import SPECIAL, WrittenEntries, entry_text, java_double, quote
 
 log = logging.getLogger("RocketmqRemoting")
 
@@ -204,3 +232,174 @@ def _table_order(names: list[str], capacity: int) -> list[str]:
 
 def _place(unsigned_hash: int, capacity: int) -> int:
     return (unsigned_hash ^ unsigned_hash >> 16) & (capacity - 1)
+
+
+HEADER_FIXED = struct.Struct(">HbHiii")
+assert HEADER_FIXED.size == 17
+LENGTH = struct.Struct(">i")
+MAX_KEY_LENGTH = 0x7FFF
+MAX_EXT_FIELDS = 8192  # of a header that is read
+
+Fixed = tuple[int, int, int, int, int]
+
+
+def rocketmq_protocol_encode(code: int, language: int, version: int, opaque: int, flag: int, remark: str | None,
+                             pairs: list[tuple[str, str]]) -> bytes:
+    """The header's bytes; `pairs` are the extFields in the order to be written.
+
+    Java: org.apache.rocketmq.remoting.protocol.RocketMQSerializable#rocketMQProtocolEncode (4.9.8)
+    """
+    remark_bytes = _utf8(remark) if remark else b""
+    ext_bytes = map_serialize(pairs)
+    fixed = HEADER_FIXED.pack(code & 0xFFFF, language, version & 0xFFFF, opaque, flag, len(remark_bytes))
+    return b"".join((fixed, remark_bytes, LENGTH.pack(len(ext_bytes)), ext_bytes))
+
+
+def map_serialize(pairs: list[tuple[str, str]]) -> bytes:
+    """Keys and values, each behind its length.
+
+    Java: org.apache.rocketmq.remoting.protocol.RocketMQSerializable#mapSerialize (4.9.8)
+    """
+    parts: list[bytes] = []
+    for key, value in pairs:
+        key_bytes, value_bytes = _utf8(key), _utf8(value)
+        if len(key_bytes) > MAX_KEY_LENGTH:
+            raise RemotingCommandException(f"extFields key of {len(key_bytes)} bytes")
+        parts += (len(key_bytes).to_bytes(2, "big"), key_bytes, len(value_bytes).to_bytes(4, "big"), value_bytes)
+    return b"".join(parts)
+
+
+def rocketmq_protocol_decode(header: bytes) -> tuple[Fixed, str | None, dict[str, str] | None]:
+    """((code, language, version, opaque, flag), remark, extFields). RemotingCommandException for lengths that lie.
+
+    Java: org.apache.rocketmq.remoting.protocol.RocketMQSerializable#rocketMQProtocolDecode (4.9.8)
+    """
+    if len(header) < HEADER_FIXED.size + LENGTH.size:
+        raise RemotingCommandException(f"header of {len(header)} bytes")
+    code, language, version, opaque, flag, remark_length = HEADER_FIXED.unpack_from(header)
+    end = HEADER_FIXED.size + remark_length
+    if not 0 <= remark_length <= len(header) - HEADER_FIXED.size - LENGTH.size:
+        raise RemotingCommandException(f"string length exceed limit:{len(header)}")
+    remark = header[HEADER_FIXED.size:end].decode("utf-8", "replace") if remark_length else None
+    (ext_length,) = LENGTH.unpack_from(header, end)
+    start = end + LENGTH.size
+    if ext_length > len(header) - start:
+        raise RemotingCommandException(
+            f"RocketMQ protocol decoding failed, extFields length: {ext_length}, but header length: {len(header)}")
+    ext_fields = map_deserialize(header, start, start + ext_length) if ext_length > 0 else None
+    fixed = (_int16(code), language, _int16(version), opaque, flag)
+    return fixed, remark, ext_fields
+
+
+def map_deserialize(data: bytes, position: int, end: int, errors: str = "strict") -> dict[str, str]:
+    """The pairs between two positions. An empty key or value is null in Java: such a pair is left out.
+
+    Java: org.apache.rocketmq.remoting.protocol.RocketMQSerializable#mapDeserialize (4.9.8)
+    """
+    result: dict[str, str] = {}
+    try:
+        for _ in range(MAX_EXT_FIELDS + 1):
+            if position >= end:
+                return result
+            key = position + 2
+            key_end = key + (data[position] << 8 | data[position + 1])
+            value = key_end + 4
+            if value > end:
+                raise RemotingCommandException(f"string length exceed limit:{end}")
+            value_end = value + int.from_bytes(data[key_end:value], "big")
+            if value_end > end:
+                raise RemotingCommandException(f"string length exceed limit:{end}")
+            if value_end > value and key_end > key:
+                result[str(data[key:key_end], "utf-8", errors)] = str(data[value:value_end], "utf-8", errors)
+            position = value_end
+    except IndexError:
+        raise RemotingCommandException(f"string length exceed limit:{end}") from None
+    except UnicodeDecodeError:
+        return {**result, **map_deserialize(data, position, end, "replace")}
+    raise RemotingCommandException(f"more than {MAX_EXT_FIELDS} extFields")
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _int16(value: int) -> int:
+    return value - 0x1_0000 if value & 0x8000 else value
+
+
+_IN_A_FIELD = 2  # tabs before the entries of a map that is a field of the file's object
+
+
+class KeptEntries:
+    """The entries of one table as pretty JSON, for a map that is a field of what the table's file holds.
+
+    `changes` has all changes of the table, `names` gives the names of all entries, `value` one of them or None. For any
+    thread.
+    """
+
+    def __init__(self, changes: ChangeLog, names: Callable[[], Iterable[str]],
+                 value: Callable[[str], object | None]) -> None:
+        self._changes = changes
+        self._names = names
+        self._value = value
+        self._lock = threading.Lock()
+        self._texts: dict[str, str] = {}  # guarded by _lock
+        self._state = ""  # of the table, which the texts have; guarded by _lock
+
+    def written(self) -> WrittenEntries:
+        """All entries; new ones stand in the order of their last changes.
+
+        What changes meanwhile is in it, or in the next one.
+        """
+        with self._lock:
+            state = self._changes.mark()
+            changed = self._changes.since(self._state)
+            if changed is None:
+                self._texts.clear()
+                changed = list(self._names())[::-1]
+            for name in reversed(changed):
+                value = self._value(name)
+                if value is None:
+                    self._texts.pop(name, None)
+                else:
+                    self._texts[name] = entry_text(name, value, _IN_A_FIELD)
+            self._state = state
+            return WrittenEntries(list(self._texts.values()))
+
+
+class LanguageCode(IntEnum):
+    """The value is the byte of ROCKETMQ headers, the name is the text of JSON headers.
+
+    Java: org.apache.rocketmq.remoting.protocol.LanguageCode (4.9.8)
+    """
+
+    JAVA = 0
+    CPP = 1
+    DOTNET = 2
+    PYTHON = 3
+    DELPHI = 4
+    ERLANG = 5
+    RUBY = 6
+    OTHER = 7
+    HTTP = 8
+    GO = 9
+    PHP = 10
+    OMS = 11
+    RUST = 12
+
+
+class SerializeType(IntEnum):
+    """The value is the top byte of a frame's header mark.
+
+    Java: org.apache.rocketmq.remoting.protocol.SerializeType (4.9.8)
+    """
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+SUCCESS = 0
+SYSTEM_ERROR = 1
+SYSTEM_BUSY = 2
+REQUEST_CODE_NOT_SUPPORTED = 3
+TRANSACTION_FAILED = 4

@@ -17,14 +17,16 @@ from typing import TypeVar
 from rmqha.common.java import CURRENT_VERSION, int32
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.remoting.exception import RemotingCommandException
-from rmqha.remoting.protocol import fastjson, remoting_sys_response_code
-from rmqha.remoting.protocol.fastjson import FastjsonError
-from rmqha.remoting.protocol.fastjson_parser import brief
-from rmqha.remoting.protocol.fastjson_writer import quote
-from rmqha.remoting.protocol.header_codec import ordered, plan_of
-from rmqha.remoting.protocol.language_code import LanguageCode
-from rmqha.remoting.protocol.rocketmq_serializable import rocketmq_protocol_decode, rocketmq_protocol_encode
-from rmqha.remoting.protocol.serialize_type import SerializeType
+from rmqha.remoting.protocol import fastjson, header_codec
+from rmqha.remoting.protocol.fastjson import FastjsonError, brief, quote
+from rmqha.remoting.protocol.header_codec import (
+    LanguageCode,
+    SerializeType,
+    ordered,
+    plan_of,
+    rocketmq_protocol_decode,
+    rocketmq_protocol_encode,
+)
 
 try:
     import orjson
@@ -109,7 +111,7 @@ class RemotingCommand:
         return RemotingCommand(code, opaque=create_new_request_id(), custom_header=custom_header)
 
     @staticmethod
-    def create_response_command(code: int = remoting_sys_response_code.SYSTEM_ERROR,
+    def create_response_command(code: int = header_codec.SYSTEM_ERROR,
                                 remark: str | None = "not set any response code",
                                 custom_header: CommandCustomHeader | type[CommandCustomHeader] | None = None,
                                 ) -> "RemotingCommand":

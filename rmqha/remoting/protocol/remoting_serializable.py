@@ -13,8 +13,7 @@ from rmqha.common.futures import AtomicLong
 from rmqha.common.java import int64
 from rmqha.common.texts import cached
 from rmqha.remoting.protocol import fastjson
-from rmqha.remoting.protocol.fastjson import FastjsonError
-from rmqha.remoting.protocol.fastjson_parser import MAX_WIDE_KEYS, brief, is_wide
+from rmqha.remoting.protocol.fastjson import MAX_WIDE_KEYS, FastjsonError, brief, is_wide
 
 T = TypeVar("T")
 Converter = Callable[[Any], Any]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import INT_MAX
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.index.index_layout import file_size
 

@@ -18,8 +18,8 @@ from rmqha.common.service_thread import ServiceThread
 from rmqha.common.texts import LATER
 from rmqha.common.threads import Waker
 from rmqha.common.util_all import current_time_millis
-from rmqha.remoting.common.tcp_info import retransmits
-from rmqha.remoting.quick_selector import QuickEpollSelector
+from rmqha.remoting.addresses import retransmits
+from rmqha.remoting.io_thread import QuickEpollSelector
 from rmqha.store.ha.first_file_search import FirstFileSearch
 from rmqha.store.ha.flow_monitor import FlowMonitor
 from rmqha.store.ha.ha_connection_state import HAConnectionState

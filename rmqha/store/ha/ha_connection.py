@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqha.common.service_thread import ServiceThread
-from rmqha.remoting.quick_selector import QuickPollSelector
+from rmqha.remoting.io_thread import QuickPollSelector
 from rmqha.store.config.message_store_config import ASYNC_MASTER
 from rmqha.store.ha import ha_handshake, ha_transfer
 from rmqha.store.ha.flow_monitor import FlowMonitor

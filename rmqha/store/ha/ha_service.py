@@ -21,8 +21,7 @@ from rmqha.common.futures import REPLICATE, AtomicInteger, AtomicLong, at_round_
 from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import Waker
-from rmqha.remoting.common.dual_stack import plain_address
-from rmqha.remoting.common.listening import HA_PORT, listen
+from rmqha.remoting.addresses import HA_PORT, listen, plain_address
 from rmqha.store.config.message_store_config import SLAVE, SYNC_MASTER
 from rmqha.store.config.store_path_config_helper import get_diverged_file
 from rmqha.store.ha import ha_status

@@ -5,7 +5,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from rmqha.common.protocol.cluster_bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
-from rmqha.remoting.common.tcp_info import retransmits
+from rmqha.remoting.addresses import retransmits
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.ha_connection_state import HAConnectionState
 

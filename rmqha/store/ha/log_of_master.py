@@ -15,7 +15,7 @@ from enum import Enum
 
 from rmqha.common.protocol.log_checksums import LogChecksums
 from rmqha.common.util_all import LONG_AGO
-from rmqha.remoting.common.byte_stream import ByteStream, StreamError
+from rmqha.remoting.frame_decoder import ByteStream, StreamError
 from rmqha.store.ha import ha_transfer
 
 _TIMEOUT_S = 5.0

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from rmqha.common.futures import Round
-from rmqha.remoting.common.dual_stack import plain_address
+from rmqha.remoting.addresses import plain_address
 from rmqha.store.ha import ha_handshake, ha_transfer, log_tail
 from rmqha.store.ha.autoswitch.log_truncation import end_of_whole_records, truncate_dirty_files
 from rmqha.store.ha.first_file_search import FirstFileSearch, Found

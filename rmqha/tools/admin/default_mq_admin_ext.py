@@ -33,7 +33,7 @@ from rmqha.common.protocol.table_bodies import (
 from rmqha.common.protocol.topic_route_data import BrokerData, TopicRouteData
 from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.exception import RemotingException
-from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.remoting.interfaces import RPCHook
 
 log = logging.getLogger("RocketmqClient")
 

@@ -14,7 +14,7 @@ from rmqha.common.protocol.client_bodies import (
     ProducerConnection,
 )
 from rmqha.common.subscriptions import ConsumeType
-from rmqha.remoting.common.remoting_helper import parse_socket_address_addr
+from rmqha.remoting.addresses import parse_socket_address_addr
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.api.message_track import MessageTrack, TrackType
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt

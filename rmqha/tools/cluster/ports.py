@@ -2,7 +2,7 @@
 import random
 from collections.abc import Iterable
 
-from rmqha.remoting.common.listening import holders, is_free
+from rmqha.remoting.addresses import holders, is_free
 from rmqha.tools.cluster.node import ClusterError, Node
 
 PORTS = (20_000, 32_000)  # below those that Linux gives to clients

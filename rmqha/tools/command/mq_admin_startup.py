@@ -5,7 +5,7 @@ import sys
 from rmqha import __version__
 from rmqha.common import filesystem, logs, mix_all
 from rmqha.common.program import Interruptible, exit_code, run_while_read
-from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.acl.cluster_acl_config_version_list_sub_command import ClusterAclConfigVersionListSubCommand
 from rmqha.tools.command.acl.delete_access_config_sub_command import DeleteAccessConfigSubCommand

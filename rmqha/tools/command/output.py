@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from rmqha.remoting.protocol import fastjson_writer
+from rmqha.remoting.protocol import fastjson
 
 _NUMBER = re.compile(r"%(-?\d*)(?:\.\d+)?[df]")
 
@@ -108,7 +108,7 @@ def java_text(value: object) -> str:
 
 def _jsonable(value: object) -> Any:
     """A bean as what its JSON says."""
-    return json.loads(fastjson_writer.dumps(value, quote_field_names=True))
+    return json.loads(fastjson.dumps(value, quote_field_names=True))
 
 
 Renderer = TextRenderer | JsonRenderer

@@ -3,7 +3,7 @@ import abc
 from collections.abc import Iterator
 from typing import ClassVar
 
-from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.commons_cli import CommandLine, Option, OptionGroup, Options

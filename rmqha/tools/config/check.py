@@ -12,8 +12,7 @@ from rmqha.common.configuration import Bad, ConfigError, Warn, load_config_file,
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.java import JavaProperties
 from rmqha.common.namesrv_config import NamesrvConfig
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.config.broker_config_checks import check_role, check_sums, check_supported
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.config.role_wait import AUTO_SWITCH, waits_for_promotion

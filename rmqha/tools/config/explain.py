@@ -14,8 +14,7 @@ from rmqha.common.config_keys import allowed_words, base_type, config_keys, key_
 from rmqha.common.configuration import nearest_key
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.namesrv_config import NamesrvConfig
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.tools.config.config_meanings import MEANINGS, NOT_IN_5, NOWHERE_ELSE, OLD_NAMES, RENAMED_IN_5
 from rmqha.tools.dialect.exit_codes import CannotAnswerError

@@ -3,7 +3,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
 
-from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.view.change import Picture
 from rmqha.tools.view.collector import Collector

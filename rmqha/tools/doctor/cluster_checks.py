@@ -4,7 +4,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 
-from rmqha.remoting.common.port_probe import Probe, probe
+from rmqha.remoting.addresses import Probe, probe
 from rmqha.tools.dialect.numbers import real, whole
 from rmqha.tools.doctor.config_checks import is_loopback
 from rmqha.tools.doctor.findings import Report

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import ConfigError, load_config_file
 from rmqha.common.java import JavaProperties
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.common.remoting_helper import string2_socket_address
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.addresses import string2_socket_address
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.config.role_wait import AUTO_SWITCH, waits_for_promotion
 from rmqha.tools.doctor.findings import Report

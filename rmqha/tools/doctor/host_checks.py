@@ -9,8 +9,7 @@ from rmqha.common import mix_all
 from rmqha.common.process import max_map_count, max_mapped_files
 from rmqha.common.util_all import get_disk_partition_space_used_percent
 from rmqha.native import kernels
-from rmqha.remoting.common.listening import FAST_PORT, HA_PORT, LISTEN_PORT, holders
-from rmqha.remoting.common.port_probe import why_not_listen
+from rmqha.remoting.addresses import FAST_PORT, HA_PORT, LISTEN_PORT, holders, why_not_listen
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.tools.doctor.config_checks import LoadedConfig

@@ -30,12 +30,12 @@ from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.common.protocol.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
 from rmqha.common.protocol.table_bodies import ConsumeStatsList
 from rmqha.common.topics import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_BENCHMARK_TOPIC
-from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
-from rmqha.remoting.common.remoting_helper import string2_socket_address
+from rmqha.remoting.addresses import string2_socket_address
 from rmqha.remoting.exception import RemotingConnectException, RemotingException
+from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
 from rmqha.tools.dialect.numbers import LONG, whole
 
 DEFAULT_TIMEOUT_MS = 3000

@@ -6,7 +6,7 @@ a proof. What can't be known is UNKNOWN, never OK.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rmqha.remoting.common.dual_stack import same_address
+from rmqha.remoting.addresses import same_address
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.answers import Look, Told
 from rmqha.tools.ha.broker_admin import Broker

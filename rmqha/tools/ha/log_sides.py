@@ -12,7 +12,7 @@ from typing import Protocol
 
 from rmqha.common.protocol.controller_headers import MAX_BYTES
 from rmqha.common.protocol.log_checksums import LogChecksums
-from rmqha.remoting.common.byte_stream import ByteStream, StreamError
+from rmqha.remoting.frame_decoder import ByteStream, StreamError
 from rmqha.store.ha import ha_transfer
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError, number, parsed_address
 from rmqha.tools.ha.receive import ask_master

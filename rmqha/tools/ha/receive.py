@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from rmqha.common.program import StopSignal, ending_signals
-from rmqha.remoting.common.byte_stream import StreamError
+from rmqha.remoting.frame_decoder import StreamError
 from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import (
     DEFAULT_TIMEOUT_MS,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmqha.common.util_all import LONG_AGO
-from rmqha.remoting.common.byte_stream import ByteStream, StreamError
+from rmqha.remoting.frame_decoder import ByteStream, StreamError
 from rmqha.store.ha import ha_transfer
 from rmqha.store.ha.record_verifier import RecordFlawError, RecordVerifier
 from rmqha.tools.ha.broker_admin import ReplicationToolError

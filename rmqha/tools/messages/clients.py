@@ -9,7 +9,7 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.configuration import nearest_key
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.mix_all import TOOLS_CONSUMER_GROUP
-from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.dialect.errors import one_line
 from rmqha.tools.dialect.exit_codes import CannotAnswerError
 from rmqha.tools.ha.broker_admin import BrokerAdmin

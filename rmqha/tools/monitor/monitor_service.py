@@ -19,9 +19,9 @@ from rmqha.common.program import interrupted_later
 from rmqha.common.protocol.client_bodies import ConsumerRunningInfo, OffsetMovedEvent
 from rmqha.common.protocol.table_bodies import OffsetWrapper
 from rmqha.common.threads import ScheduledService
+from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
-from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS, get_consumer_running_info
 from rmqha.tools.monitor.monitor_listener import DeleteMsgsEvent, MonitorListener, UndoneMsgs

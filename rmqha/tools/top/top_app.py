@@ -14,7 +14,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.widgets import DataTable, Footer, Input, Static
 
-from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.store.output import cell
 from rmqha.tools.top import rows

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from rmqha.common.protocol.table_bodies import ConsumeStatsList
-from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.answers import Look, Told, ask_all, in_parallel
 from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, ReplicationToolError, chosen

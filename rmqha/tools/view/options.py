@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import click
 
 from rmqha.common import mix_all
-from rmqha.remoting.rpc_hook import RPCHook
+from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.broker_admin import ReplicationToolError
 

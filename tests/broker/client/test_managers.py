@@ -10,7 +10,7 @@ from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockMa
 from rmqha.common import subscriptions as filter_api
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.subscriptions import ConsumeType, MessageModel
-from rmqha.remoting.protocol.language_code import LanguageCode
+from rmqha.remoting.protocol.header_codec import LanguageCode
 
 
 class FakeChannel:

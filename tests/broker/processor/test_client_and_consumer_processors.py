@@ -11,10 +11,10 @@ from rmqha.common.protocol.admin_headers import (
 )
 from rmqha.common.protocol.client_bodies import CheckClientRequestBody
 from rmqha.common.subscriptions import SubscriptionData
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
 from tests.support.wait import wait_until
 
 

@@ -12,8 +12,8 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.client_bodies import OffsetMovedEvent
 from rmqha.common.protocol.client_headers import PullMessageResponseHeader
 from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
 from tests.broker.support import bodies, running_broker

@@ -2,7 +2,7 @@
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.namesrv.metrics.namesrv_metrics import NAMESRV_METRICS, NamesrvMetrics
 from rmqha.namesrv.namesrv_controller import NamesrvController
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import running_broker
 from tests.support.ports import free_port

@@ -8,7 +8,7 @@ from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
 from rmqha.common.subscriptions import HeartbeatData, SubscriptionData
 from rmqha.remoting.protocol import fastjson, remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
-from rmqha.remoting.protocol.language_code import LanguageCode
+from rmqha.remoting.protocol.header_codec import LanguageCode
 from tests.support import tiers
 from tests.support.cost import assert_linear
 

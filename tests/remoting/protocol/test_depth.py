@@ -12,8 +12,7 @@ import pytest
 
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import fastjson, remoting_command
-from rmqha.remoting.protocol.fastjson import MAX_DEPTH, MAX_DEPTH_OF_REFERENCES
-from rmqha.remoting.protocol.fastjson_writer import MAX_WRITTEN_DEPTH
+from rmqha.remoting.protocol.fastjson import MAX_DEPTH, MAX_DEPTH_OF_REFERENCES, MAX_WRITTEN_DEPTH
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.support.sources import ROOT
 

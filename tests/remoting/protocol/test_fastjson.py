@@ -6,9 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqha.remoting.protocol import fastjson
-from rmqha.remoting.protocol.fastjson import FastjsonError, FrozenList, FrozenObject
-from rmqha.remoting.protocol.fastjson_parser import parse
-from rmqha.remoting.protocol.fastjson_writer import java_double, quote
+from rmqha.remoting.protocol.fastjson import FastjsonError, FrozenList, FrozenObject, java_double, parse, quote
 from tests.support.tiers import drawn
 
 READ = {

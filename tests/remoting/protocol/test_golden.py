@@ -18,10 +18,8 @@ from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
 from rmqha.common.protocol.topic_route_data import BrokerData, TopicRouteData
 from rmqha.common.topics import TopicConfig
 from rmqha.remoting.protocol import fastjson
-from rmqha.remoting.protocol.header_codec import plan_of
-from rmqha.remoting.protocol.language_code import LanguageCode
+from rmqha.remoting.protocol.header_codec import LanguageCode, SerializeType, plan_of
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.serialize_type import SerializeType
 from tests.support.sources import ROOT
 
 

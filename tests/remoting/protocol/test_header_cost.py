@@ -6,8 +6,8 @@ import pytest
 
 from rmqha.common.protocol.client_headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.protocol.header_codec import MAX_EXT_FIELDS
 from rmqha.remoting.protocol.remoting_command import MAX_DIALECT_LENGTH, MAX_HEADER_ELEMENTS, RemotingCommand
-from rmqha.remoting.protocol.rocketmq_serializable import MAX_EXT_FIELDS
 from tests.support.cost import assert_linear
 
 

@@ -15,9 +15,8 @@ from rmqha.common.protocol.client_headers import (
 )
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_command
-from rmqha.remoting.protocol.language_code import LanguageCode
+from rmqha.remoting.protocol.header_codec import LanguageCode, SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.serialize_type import SerializeType
 from tests.support.tiers import drawn
 
 TYPES = pytest.mark.parametrize("kind", list(SerializeType), ids=lambda kind: kind.name)

@@ -17,10 +17,10 @@ from click.testing import CliRunner
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.client_headers import SendMessageRequestHeaderV2
 from rmqha.common.protocol.namesrv_headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
-from rmqha.remoting.client_config import ClientConfig
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
 from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
 from rmqha.tools.rmqha_command import rmqha
 from tests.faults.proxies import Proxy

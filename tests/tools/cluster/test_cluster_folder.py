@@ -13,8 +13,7 @@ from rmqha.broker.broker_startup import create_broker_controller, parse_command_
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import load_config_file, read_config_file
 from rmqha.common.controller_config import ControllerConfig, peers_of
-from rmqha.remoting.client_config import ClientConfig
-from rmqha.remoting.server_config import ServerConfig
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.tools.cluster import cluster_folder, layout
 from rmqha.tools.cluster.bring_up import BringUp

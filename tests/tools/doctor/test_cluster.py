@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from rmqha.remoting.common import port_probe
-from rmqha.remoting.common.port_probe import Probe
+from rmqha.remoting import addresses
+from rmqha.remoting.addresses import Probe
 from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.tools.doctor import cluster_checks
 from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers, check_stopped_store
@@ -182,11 +182,11 @@ def test_stopped_slaves_store_is_compared_with_its_master(findings):
 
 def test_probe_tells_open_refused_and_unknown(cluster):
     host, port = cluster.master.address.split(":")
-    assert port_probe.probe(host, int(port), 5) is Probe.OPEN
-    assert port_probe.probe("127.0.0.1", 1, 5) is Probe.REFUSED
-    assert port_probe.probe("a..b", 1, 5) is Probe.UNKNOWN_HOST
-    assert port_probe.why_not_listen(int(port)) == "in use"
-    assert port_probe.why_not_listen(70_000) == "it is no port: 0 to 65535"
+    assert addresses.probe(host, int(port), 5) is Probe.OPEN
+    assert addresses.probe("127.0.0.1", 1, 5) is Probe.REFUSED
+    assert addresses.probe("a..b", 1, 5) is Probe.UNKNOWN_HOST
+    assert addresses.why_not_listen(int(port)) == "in use"
+    assert addresses.why_not_listen(70_000) == "it is no port: 0 to 65535"
 
 
 def test_name_servers_are_asked_each(cluster):

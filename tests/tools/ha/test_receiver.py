@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rmqha.remoting.common.byte_stream import StreamError
+from rmqha.remoting.frame_decoder import StreamError
 from rmqha.tools.ha.broker_admin import ReplicationToolError
 from rmqha.tools.ha.receive import ask_master
 from rmqha.tools.ha.received_log import ReceivedLog

@@ -12,14 +12,14 @@ from rmqha.common.futures import Completable
 from rmqha.common.protocol import namespace_util, response_code
 from rmqha.common.protocol.client_headers import SendMessageRequestHeader
 from rmqha.common.topics import TopicConfig
-from rmqha.remoting.common.remoting_helper import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
-    from rmqha.remoting.request_processor import Answer
+    from rmqha.remoting.interfaces import Answer
 
 log = logging.getLogger("RocketmqBroker")
 

@@ -12,9 +12,8 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_const
 from rmqha.common.protocol import response_code
 from rmqha.native import kernels
+from rmqha.remoting.protocol.header_codec import HEADER_FIXED, LENGTH, SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.rocketmq_serializable import HEADER_FIXED, LENGTH
-from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store.message_rows import MessageRow
 from rmqha.store.put_message_result import PutMessageStatus
 

@@ -23,7 +23,7 @@ from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
     from rmqha.client.consumer.consumer_facade import ConsumerFacade
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 log = logging.getLogger("RocketmqClient")
 

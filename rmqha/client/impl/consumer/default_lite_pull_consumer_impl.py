@@ -40,7 +40,7 @@ from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
     from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 log = logging.getLogger("RocketmqClient")
 

@@ -25,7 +25,7 @@ from rmqha.common.subscriptions import SubscriptionData
 
 if TYPE_CHECKING:
     from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 log = logging.getLogger("RocketmqClient")
 

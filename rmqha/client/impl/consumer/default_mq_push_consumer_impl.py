@@ -42,7 +42,7 @@ from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
     from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 log = logging.getLogger("RocketmqClient")
 

@@ -39,14 +39,14 @@ from rmqha.common.protocol.client_bodies import ConsumeMessageDirectlyResult, Co
 from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.common.subscriptions import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from rmqha.common.threads import ScheduledService
-from rmqha.remoting.client_config import ClientConfig as RemotingClientConfig
 from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
 
 if TYPE_CHECKING:
     from rmqha.client.impl.consumer.mq_consumer_inner import MQConsumerInner
     from rmqha.client.impl.producer.mq_producer_inner import MQProducerInner
     from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 log = logging.getLogger("RocketmqClient")
 

@@ -46,7 +46,7 @@ from rmqha.remoting.exception import (
 
 if TYPE_CHECKING:
     from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 log = logging.getLogger("RocketmqClient")
 

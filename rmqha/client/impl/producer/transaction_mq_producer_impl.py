@@ -22,7 +22,7 @@ from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
     from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
-    from rmqha.remoting.rpc_hook import RPCHook
+    from rmqha.remoting.interfaces import RPCHook
 
 log = logging.getLogger("RocketmqClient")
 

@@ -2,7 +2,7 @@
 from collections.abc import Iterator
 
 from rmqha.common import mix_all
-from rmqha.remoting.protocol import fastjson_writer
+from rmqha.remoting.protocol import fastjson
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import command_util
 from rmqha.tools.command.commons_cli import CommandLine, option
@@ -56,5 +56,5 @@ def file_path(command_line: CommandLine) -> str:
 
 def export(value: object, path: str, end: str = "") -> Iterator[Part]:
     """Write a file; what to print of it."""
-    mix_all.string2file_not_safe(fastjson_writer.dumps(value, pretty=True), path)
+    mix_all.string2file_not_safe(fastjson.dumps(value, pretty=True), path)
     yield Document(f"export {path} success{end}", {"file": path})

@@ -9,7 +9,7 @@ from pathlib import Path
 from rmqha.common import util_all
 from rmqha.common.message.message import MessageExt
 from rmqha.common.texts import is_folder_name
-from rmqha.remoting.common.remoting_helper import parse_socket_address_addr
+from rmqha.remoting.addresses import parse_socket_address_addr
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_questions import ASK_ERRORS, message_track_detail
 from rmqha.tools.command.message.message_text import message_fields, null, offset_msg_id, properties_text

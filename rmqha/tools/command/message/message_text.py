@@ -6,7 +6,7 @@ from rmqha.common.compression import MissingBody
 from rmqha.common.java import hash_map_order
 from rmqha.common.message.message import MessageClientExt, MessageExt
 from rmqha.common.message.message_layout import Host
-from rmqha.remoting.common.remoting_helper import parse_socket_address_addr
+from rmqha.remoting.addresses import parse_socket_address_addr
 
 
 def message_text(msg: MessageExt) -> str:

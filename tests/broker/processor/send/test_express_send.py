@@ -14,10 +14,10 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.client_headers import SendMessageRequestHeaderV2
 from rmqha.remoting import large_requests
 from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.protocol import remoting_command
+from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.serialize_type import SerializeType
-from rmqha.remoting.rpc_hook import RPCHook
 from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import BrokerHarness, running_broker
 from tests.support.in_process import running_name_server

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from rmqha.broker.processor.send import send_answers
 from rmqha.broker.processor.send.send_answers import SendAnswers, json_in_python
 from rmqha.common.broker_config import BrokerConfig
+from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.serialize_type import SerializeType
 from rmqha.store.message_rows import MessageRow
 from tests.support.tiers import drawn
 

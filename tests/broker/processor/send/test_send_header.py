@@ -10,8 +10,8 @@ from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message_layout import body_crc32
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.client_headers import SendMessageRequestHeaderV2
+from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.protocol.serialize_type import SerializeType
 from tests.support.tiers import drawn
 
 CLUSTER = cluster_property("DefaultCluster")
