@@ -3,9 +3,7 @@ import re
 
 import pytest
 
-from rmqha.acl.common.acl_client_rpc_hook import AclClientRPCHook
-from rmqha.acl.common.permission import ADMIN_CODE, COMMON_CODE
-from rmqha.acl.common.session_credentials import SessionCredentials
+from rmqha.acl.common import ADMIN_CODE, COMMON_CODE, AclClientRPCHook, SessionCredentials
 from rmqha.broker import broker_startup
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.compression import MAX_DECOMPRESSED_SIZE

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 import rmqha
-from rmqha.acl.plain.acl_file_watch_service import AclFileWatchService
+from rmqha.acl.acl_files import AclFileWatchService
 from rmqha.broker.controller.controller_heartbeat import ControllerHeartbeat
 from rmqha.broker.controller.replicas_manager import State
 from rmqha.client.client_config import AccessChannel

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqha.acl.access_rpc_hook import AccessRPCHook
-from rmqha.acl.plain.plain_access_validator import PlainAccessValidator
+from rmqha.acl.common import AccessRPCHook
+from rmqha.acl.plain_access_validator import PlainAccessValidator
 from rmqha.broker import broker_path_config_helper
 from rmqha.broker.client.client_housekeeping_service import ClientHousekeepingService
 from rmqha.broker.client.consumer_ids_change_listener import DefaultConsumerIdsChangeListener

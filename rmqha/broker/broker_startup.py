@@ -7,7 +7,7 @@ import time
 
 import click
 
-from rmqha.acl.common import acl_yaml
+from rmqha.acl import acl_files
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.common import logs, metrics, mix_all, process, server_util
 from rmqha.common.broker_config import BrokerConfig
@@ -97,7 +97,7 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
         broker_config.rocketmqHome = server_util.default_rocketmq_home()
     bad_key = functools.partial(refuse, file, properties)
     check_supported(broker_config, store_config, bad_key)
-    acl_yaml.check_available(broker_config.aclEnable, bad_key)
+    acl_files.check_available(broker_config.aclEnable, bad_key)
     metrics.check_available(broker_config.metricsPort, bad_key)
     check_role(broker_config, store_config, bad_key)
     check_sums(server_config, store_config, bad_key)

@@ -7,10 +7,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rmqha.acl.common import permission
-from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.common.session_credentials import ACCESS_KEY
-from rmqha.acl.plain.request_needs import further_queues, topic_need
+from rmqha.acl import common
+from rmqha.acl.common import ACCESS_KEY, AclException, further_queues, topic_need
 from rmqha.broker.client.client_channel_info import ClientChannelInfo
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import MessageExt
@@ -65,9 +63,9 @@ class RecordAccess:
         if self._is_limited(channel, request):
             self._check_place(message, offset)
             topics = {message.get_property(message_const.PROPERTY_REAL_TOPIC) or message.topic}
-            if message.topic not in permission.INNER_TOPICS:
+            if message.topic not in common.INNER_TOPICS:
                 topics.add(message.topic)
-            self.check_topics(channel, request, topics, permission.PUB)
+            self.check_topics(channel, request, topics, common.PUB)
 
     def keep_topic(self, channel: "Channel", request: RemotingCommand, result: QueryMessageResult, topic: str) -> None:
         """Take other topics' records out of what a query by key has found.
@@ -78,7 +76,7 @@ class RecordAccess:
             result.keep(lambda record: message_decoder.decode(record, False, False).topic == topic)
 
     def check_topics(self, channel: "Channel", request: RemotingCommand, topics: Iterable[str],
-                     perm: int = permission.SUB) -> None:
+                     perm: int = common.SUB) -> None:
         """AclException unless who asks may use all of these topics."""
         validator = self._controller.access_validator
         if validator is not None:
@@ -93,7 +91,7 @@ class RecordAccess:
         """Whether a producer may be asked about, and so see, a half message that is meant for a topic."""
         validator = self._controller.access_validator
         return validator is None or validator.may(producer.access_key, parse_channel_remote_addr(producer.channel),
-                                                  [topic_need(topic, permission.PUB)])
+                                                  [topic_need(topic, common.PUB)])
 
     def _is_limited(self, channel: "Channel", request: RemotingCommand) -> bool:
         """Whether what the request names makes a difference."""
@@ -102,7 +100,7 @@ class RecordAccess:
 
     def _check_topic(self, channel: "Channel", request: RemotingCommand, message: MessageExt) -> None:
         topic = message.topic
-        if topic in permission.INNER_TOPICS:  # what is delayed or half belongs to the topic that it is meant for
+        if topic in common.INNER_TOPICS:  # what is delayed or half belongs to the topic that it is meant for
             topic = message.get_property(message_const.PROPERTY_REAL_TOPIC) or topic
         try:
             self.check_topics(channel, request, (topic,))

@@ -1,9 +1,8 @@
 """A folder with accounts, and requests as they arrive at a broker."""
 from pathlib import Path
 
-from rmqha.acl.common.acl_client_rpc_hook import AclClientRPCHook
-from rmqha.acl.common.session_credentials import SessionCredentials
-from rmqha.acl.plain.plain_permission_manager import PlainPermissionManager
+from rmqha.acl.common import AclClientRPCHook, SessionCredentials
+from rmqha.acl.plain_permission_manager import PlainPermissionManager
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 ACCOUNTS = """\

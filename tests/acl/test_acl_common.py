@@ -3,12 +3,15 @@ import base64
 
 import pytest
 
-from rmqha.acl.common import acl_utils, permission
-from rmqha.acl.common.acl_client_rpc_hook import AclClientRPCHook
-from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.common.acl_signer import SigningAlgorithm, cal_signature
-from rmqha.acl.common.session_credentials import SessionCredentials
-from rmqha.acl.plain.plain_access_resource import PlainAccessResource
+from rmqha.acl import acl_files, common
+from rmqha.acl.common import (
+    AclClientRPCHook,
+    AclException,
+    PlainAccessResource,
+    SessionCredentials,
+    SigningAlgorithm,
+    cal_signature,
+)
 from rmqha.common.protocol.client_headers import GetMaxOffsetRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.support.sources import ROOT
@@ -65,34 +68,34 @@ def test_credentials_come_from_a_key_file(tmp_path):
 
 def test_tools_file_gives_a_hook(tmp_path, caplog):
     file = tmp_path / "tools.yml"
-    assert acl_utils.get_acl_rpc_hook(str(file)) is None
+    assert acl_files.get_acl_rpc_hook(str(file)) is None
     for text in ("", "accessKey: a\n", "accessKey: a\nsecretKey: ' '\n", "- a\n", "accessKey: [a]\nsecretKey: b\n"):
         file.write_text(text, "utf-8")
         caplog.clear()
-        assert acl_utils.get_acl_rpc_hook(str(file)) is None and caplog.text
+        assert acl_files.get_acl_rpc_hook(str(file)) is None and caplog.text
     file.write_text("accessKey: rocketmq2\nsecretKey: 12345678\n", "utf-8")
-    assert acl_utils.get_acl_rpc_hook(str(file)).session_credentials == SessionCredentials("rocketmq2", "12345678")
+    assert acl_files.get_acl_rpc_hook(str(file)).session_credentials == SessionCredentials("rocketmq2", "12345678")
 
 
 def test_shipped_tools_file_has_no_account():
-    assert acl_utils.get_acl_rpc_hook(str(ROOT / "conf" / "tools.yml")) is None
+    assert acl_files.get_acl_rpc_hook(str(ROOT / "conf" / "tools.yml")) is None
 
 
 @pytest.mark.parametrize("text, perm", [
-    ("PUB", permission.PUB), (" SUB\t", permission.SUB), ("PUB|SUB", permission.PUB | permission.SUB),
-    ("SUB|PUB", permission.PUB | permission.SUB), ("DENY", permission.DENY), ("pub", permission.DENY),
-    ("", permission.DENY), (None, permission.DENY), ("PUB | SUB", permission.DENY), ("\u00a0PUB", permission.DENY)])
+    ("PUB", common.PUB), (" SUB\t", common.SUB), ("PUB|SUB", common.PUB | common.SUB),
+    ("SUB|PUB", common.PUB | common.SUB), ("DENY", common.DENY), ("pub", common.DENY),
+    ("", common.DENY), (None, common.DENY), ("PUB | SUB", common.DENY), ("\u00a0PUB", common.DENY)])
 def test_permissions_are_parsed_as_the_original_does(text, perm):
-    assert permission.parse_perm_from_string(text) == perm
+    assert common.parse_perm_from_string(text) == perm
 
 
 def test_what_is_needed_must_be_owned():
-    both = permission.PUB | permission.SUB
-    assert permission.check_permission(permission.PUB, both) and permission.check_permission(permission.SUB, both)
-    assert not permission.check_permission(permission.PUB, permission.SUB)
-    assert not permission.check_permission(permission.PUB, both | permission.DENY)
-    assert permission.check_permission(permission.ANY, permission.SUB)
-    assert not permission.check_permission(permission.ANY, permission.DENY)
+    both = common.PUB | common.SUB
+    assert common.check_permission(common.PUB, both) and common.check_permission(common.SUB, both)
+    assert not common.check_permission(common.PUB, common.SUB)
+    assert not common.check_permission(common.PUB, both | common.DENY)
+    assert common.check_permission(common.ANY, common.SUB)
+    assert not common.check_permission(common.ANY, common.DENY)
 
 
 @pytest.mark.parametrize("resource, message", [
@@ -104,5 +107,5 @@ def test_what_is_needed_must_be_owned():
 ])
 def test_wrong_resources_are_named(resource, message):
     with pytest.raises(AclException) as failure:
-        permission.check_resource_perms(["fine=PUB", "also= DENY ", resource])
+        common.check_resource_perms(["fine=PUB", "also= DENY ", resource])
     assert str(failure.value).startswith(message)

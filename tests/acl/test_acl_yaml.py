@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.acl.common import acl_yaml
-from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.plain.acl_file import AclFile
+from rmqha.acl import acl_files
+from rmqha.acl.acl_files import AclFile
+from rmqha.acl.common import AclException
 from rmqha.common.filesystem import how_to_install
 from tests.acl.acl_documents import KNOWN, generated
 from tests.support.tiers import drawn
@@ -24,9 +24,9 @@ from tests.support.tiers import drawn
 def test_scalars_become_javas_texts(text, value):
     if value is AclException:
         with pytest.raises(AclException):
-            acl_yaml.text_of(acl_yaml.loads(f"a: {text}\n".encode())["a"])
+            acl_files.text_of(acl_files.loads(f"a: {text}\n".encode())["a"])
     else:
-        assert acl_yaml.text_of(acl_yaml.loads(f"a: {text}\n".encode())["a"]) == value
+        assert acl_files.text_of(acl_files.loads(f"a: {text}\n".encode())["a"]) == value
 
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\x85\u2028\u2029"), max_size=30)
@@ -38,8 +38,8 @@ SCALARS = st.one_of(TEXTS, st.integers(-2**63, 2**63), st.booleans(), st.none(),
 @settings(max_examples=drawn(200), deadline=None)
 @given(st.dictionaries(TEXTS, st.one_of(SCALARS, st.lists(SCALARS, max_size=3)), max_size=4))
 def test_what_is_written_is_read_again(data):
-    written = acl_yaml.dumps(data)
-    assert acl_yaml.loads(written) == data
+    written = acl_files.dumps(data)
+    assert acl_files.loads(written) == data
     assert yaml.safe_load(written).keys() == data.keys()  # and any other reader finds the same keys
 
 
@@ -47,7 +47,7 @@ def test_what_is_written_is_read_again(data):
 @given(st.one_of(st.binary(max_size=60), st.text("{}[]:-,&*!|>'\"#%@`\n\t a1", max_size=60).map(str.encode)))
 def test_any_bytes_are_a_value_or_an_acl_exception(content):
     try:
-        acl_yaml.loads(content)
+        acl_files.loads(content)
     except AclException as error:
         assert str(error).startswith("no YAML: ")
 
@@ -69,13 +69,13 @@ def test_generated_files_are_read_or_refused_with_their_name(tmp_path):
                                      b"\xff\xfe\x00", b"a: \x00", b"a: 9" + b"9" * 5000, b"&a [*a", b"<<: 1\n"])
 def test_hostile_documents_are_refused(content):
     with pytest.raises(AclException, match="^no YAML: "):
-        acl_yaml.loads(content)
+        acl_files.loads(content)
 
 
 def test_folder_in_the_place_of_a_file_is_named(tmp_path):
     (tmp_path / "folder.yml").mkdir()
     with pytest.raises(AclException, match="folder.yml: .*Is a directory"):
-        acl_yaml.get_yaml_data_object(str(tmp_path / "folder.yml"))
+        acl_files.get_yaml_data_object(str(tmp_path / "folder.yml"))
 
 
 def test_without_pyyaml_the_way_to_install_it_is_told(monkeypatch):
@@ -88,4 +88,4 @@ def test_without_pyyaml_the_way_to_install_it_is_told(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without_yaml)
     with pytest.raises(AclException, match=re.escape(how_to_install("acl"))):
-        acl_yaml.loads(b"a: b")
+        acl_files.loads(b"a: b")

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqha.acl.common import permission
-from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.common.acl_signer import cal_signature
-from rmqha.acl.plain.plain_access_validator import PlainAccessValidator
+from rmqha.acl import common
+from rmqha.acl.common import AclException, cal_signature
+from rmqha.acl.plain_access_validator import PlainAccessValidator
 from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
 from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG
 from rmqha.common.protocol import request_code
@@ -44,7 +43,7 @@ def heartbeat(topic, group):
         {"groupName": group, "subscriptionDataSet": [{"topic": topic, "subString": "*"}]}]}).encode()
 
 
-PUB, SUB, ANY = permission.PUB, permission.SUB, permission.ANY
+PUB, SUB, ANY = common.PUB, common.SUB, common.ANY
 FURTHER = "K\x01v\x02INNER_MULTI_DISPATCH\x01%LMQ%a,other\x02"
 
 
@@ -207,9 +206,9 @@ def test_each_code_that_the_broker_serves_is_classified():
 
     served = set(AdminBrokerProcessor(Anything())._handlers)
     changing_roles = {request_code.NOTIFY_BROKER_ROLE_CHANGED, request_code.REJOIN_MASTER, request_code.HANDOVER_MASTER}
-    assert served - permission.COMMON_CODE - permission.ADMIN_CODE == changing_roles
-    assert not permission.COMMON_CODE & permission.ADMIN_CODE
-    assert all(permission.need_admin_perm(code) for code in (-1, 0, 54, 9999, *permission.ADMIN_CODE, *changing_roles))
+    assert served - common.COMMON_CODE - common.ADMIN_CODE == changing_roles
+    assert not common.COMMON_CODE & common.ADMIN_CODE
+    assert all(common.need_admin_perm(code) for code in (-1, 0, 54, 9999, *common.ADMIN_CODE, *changing_roles))
 
 
 @settings(max_examples=drawn(300), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

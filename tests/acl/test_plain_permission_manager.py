@@ -4,8 +4,7 @@ import os
 import pytest
 import yaml
 
-from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.plain.plain_access_resource import PlainAccessResource
+from rmqha.acl.common import AclException, PlainAccessResource
 from rmqha.common.topics import PlainAccessConfig
 from tests.acl.accounts import ACCOUNTS, manager_of
 from tests.support.sources import ROOT
@@ -34,7 +33,7 @@ def test_missing_file_is_made_and_denies_all(tmp_path):
 
 
 def test_missing_folder_is_named(tmp_path):
-    from rmqha.acl.plain.plain_permission_manager import PlainPermissionManager
+    from rmqha.acl.plain_permission_manager import PlainPermissionManager
     with pytest.raises(AclException, match="the file of accounts is missing and cannot be made: .*plain_acl.yml"):
         PlainPermissionManager(str(tmp_path / "nowhere")).load()
 

@@ -3,9 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.plain.plain_access_resource import PlainAccessResource
-from rmqha.acl.plain.remote_address_strategy_factory import RemoteAddressStrategyFactory
+from rmqha.acl.common import AclException, PlainAccessResource
+from rmqha.acl.remote_address_strategy_factory import RemoteAddressStrategyFactory
 from tests.acl.address_patterns import ADDRESSES, generated
 from tests.support.tiers import drawn
 

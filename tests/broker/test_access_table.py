@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.acl.common import permission
-from rmqha.acl.plain.request_needs import needs_of
+from rmqha.acl import common
+from rmqha.acl.common import needs_of
 from rmqha.common import mix_all
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code
@@ -40,7 +40,7 @@ WHO = {
     "address": (None, OPEN_HOST),
 }
 NAMES = {code: name for name, code in vars(request_code).items() if name.isupper()}
-RIGHTS = {permission.PUB: "PUB", permission.SUB: "SUB", permission.ANY: "PUB or SUB"}
+RIGHTS = {common.PUB: "PUB", common.SUB: "SUB", common.ANY: "PUB or SUB"}
 HEAD = """
 ## Which request needs what
 Each request code that a broker serves was sent to one by seven kinds of client: without an account, with a wrong
@@ -69,7 +69,7 @@ class Row:
 
 def needed(case: Case) -> str:
     """What the code says that a request needs."""
-    if permission.need_admin_perm(case.code):
+    if common.need_admin_perm(case.code):
         return "an admin"
     request = RemotingCommand(case.code)
     request.ext_fields, request.body = case.fields_of(OWN), case.body_of(OWN)

@@ -1,7 +1,7 @@
 """Access control of a whole broker: how it starts, what it answers, and without PyYAML."""
 import pytest
 
-from rmqha.acl.common import acl_yaml
+from rmqha.acl import acl_files
 from rmqha.broker import broker_startup
 from rmqha.common.configuration import ConfigError
 from tests.acl.accounts import ACCOUNTS
@@ -88,7 +88,7 @@ def test_wrong_file_keeps_the_broker_from_starting(tmp_path, monkeypatch, capsys
 
 
 def test_without_pyyaml_the_broker_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(acl_yaml, "is_available", lambda: False)
+    monkeypatch.setattr(acl_files, "is_available", lambda: False)
     with pytest.raises(ConfigError, match=r"aclEnable: access control is asked for, it needs PyYAML: .* -m pip"):
         controller_of(tmp_path, aclEnable="true")
     controller_of(tmp_path).shutdown()

@@ -39,7 +39,7 @@ REFUSED = [name for name in HOSTILE if not name.startswith(("a ", "an ", "null")
 
 # Where JSON or YAML is read without `parse_json`: how often, and why. Only remove from it.
 OTHER_READERS = {
-    "rmqha/acl/common/acl_yaml.py": (1, "YAML, with a loader and an error of its own"),
+    "rmqha/acl/acl_files.py": (1, "YAML, with a loader and an error of its own"),
     "rmqha/common/texts.py": (1, "parse_json itself"),
     "rmqha/remoting/protocol/fastjson.py": (1, "the wire's dialect, with FastjsonError"),
     "rmqha/remoting/protocol/remoting_command.py": (2, "headers, with RemotingCommandError"),

@@ -8,8 +8,7 @@ import shutil
 import pytest
 import yaml
 
-from rmqha.acl.common.acl_client_rpc_hook import AclClientRPCHook
-from rmqha.acl.common.session_credentials import SessionCredentials
+from rmqha.acl.common import AclClientRPCHook, SessionCredentials
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer

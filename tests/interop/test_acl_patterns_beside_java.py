@@ -3,10 +3,9 @@ import dataclasses
 
 import pytest
 
-from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.plain.acl_file import AclFile
-from rmqha.acl.plain.plain_access_resource import PlainAccessResource
-from rmqha.acl.plain.remote_address_strategy_factory import RemoteAddressStrategyFactory
+from rmqha.acl.acl_files import AclFile
+from rmqha.acl.common import AclException, PlainAccessResource
+from rmqha.acl.remote_address_strategy_factory import RemoteAddressStrategyFactory
 from tests.acl.acl_documents import KNOWN as KNOWN_DOCUMENTS
 from tests.acl.acl_documents import generated as generated_documents
 from tests.acl.address_patterns import ADDRESSES, KNOWN, generated

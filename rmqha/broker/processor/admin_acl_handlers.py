@@ -4,8 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rmqha.acl.access_validator import AccessValidator
-from rmqha.acl.common.acl_exception import AclException
+from rmqha.acl.common import AccessValidator, AclException
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success
 from rmqha.common import util_all
 from rmqha.common.protocol import request_code, response_code

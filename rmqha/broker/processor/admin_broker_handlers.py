@@ -4,7 +4,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from rmqha.acl.common.session_credentials import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
+from rmqha.acl.common import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 from rmqha.broker.processor.admin_ha_handlers import replication_times
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.broker.processor.request_body import decode_body

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from rmqha.acl.common.acl_client_rpc_hook import AclClientRPCHook
-from rmqha.acl.common.session_credentials import SessionCredentials
+from rmqha.acl.common import AclClientRPCHook, SessionCredentials
 from rmqha.client.client_config import ClientConfig
 from rmqha.common.configuration import ConfigError
 from rmqha.common.texts import Secret

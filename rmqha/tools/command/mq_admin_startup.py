@@ -242,9 +242,9 @@ def get_acl_rpc_hook() -> RPCHook | None:
     file = filesystem.rocketmq_home() / "conf" / "tools.yml"
     if not file.exists():
         return None
-    from rmqha.acl.common import acl_utils  # reading YAML takes a library that those without accounts need not have
+    from rmqha.acl import acl_files  # reading YAML takes a library that those without accounts need not have
 
-    return acl_utils.get_acl_rpc_hook(str(file))
+    return acl_files.get_acl_rpc_hook(str(file))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from rmqha.acl.common import acl_yaml
+from rmqha.acl import acl_files
 from rmqha.common import controller_config, metrics
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import config_keys
@@ -81,7 +81,7 @@ def _check_broker(file: str, warn: Warn, error: Bad) -> None:
     properties = load_config_file(file, (broker, server, ClientConfig(), store), _OTHER_KEYS, warn=warn, bad=error)
     bad_key = _bad_key(file, properties, error)
     check_supported(broker, store, bad_key)
-    acl_yaml.check_available(broker.aclEnable, bad_key)
+    acl_files.check_available(broker.aclEnable, bad_key)
     metrics.check_available(broker.metricsPort, bad_key)
     check_role(broker, store, bad_key)
     check_sums(server, store, bad_key)

@@ -32,9 +32,9 @@ def signing_hook() -> RPCHook | None:
     file = Path(os.environ.get("ROCKETMQ_HOME", ".")) / "conf" / "tools.yml"
     if not file.exists():
         return None
-    from rmqha.acl.common import acl_utils  # reading YAML takes a library that those without accounts need not have
+    from rmqha.acl import acl_files  # reading YAML takes a library that those without accounts need not have
 
-    return acl_utils.get_acl_rpc_hook(str(file))
+    return acl_files.get_acl_rpc_hook(str(file))
 
 
 def new_producer(namesrv: str | None, group: str = PRODUCER_GROUP) -> DefaultMQProducer:

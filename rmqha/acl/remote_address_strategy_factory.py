@@ -5,9 +5,8 @@ Nested classes of Java's factory stand here.
 import functools
 import ipaddress
 
-from rmqha.acl.common import acl_utils
-from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.plain.plain_access_resource import PlainAccessResource, RemoteAddressStrategy
+from rmqha.acl import acl_files
+from rmqha.acl.common import AclException, PlainAccessResource, RemoteAddressStrategy
 
 _EVERYTHING = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 
@@ -45,7 +44,7 @@ def _expanded(address: str | None) -> str:
         return address
     # Differs: the zone of a link-local address (`%eth0`) is left out, with it nothing would match
     address = (address or "").partition("%")[0]
-    return acl_utils.expand_ip(address, 8) if is_valid_inet6_address(address) and "." not in address else ""
+    return acl_files.expand_ip(address, 8) if is_valid_inet6_address(address) and "." not in address else ""
 
 
 class NullRemoteAddressStrategy:
@@ -82,7 +81,7 @@ class MultipleRemoteAddressStrategy:
             if is_valid_inet4_address(netaddress):
                 self._multiple_set.add(netaddress)
             elif is_valid_inet6_address(netaddress):
-                self._multiple_set.add(acl_utils.expand_ip(netaddress, 8))
+                self._multiple_set.add(acl_files.expand_ip(netaddress, 8))
             else:
                 raise AclException(f"Netaddress examine Exception netaddress is {netaddress}")
 
@@ -100,7 +99,7 @@ class OneRemoteAddressStrategy:
     def __init__(self, netaddress: str) -> None:
         if not is_valid_inet4_address(netaddress) and not is_valid_inet6_address(netaddress):
             raise AclException(f"Netaddress examine Exception netaddress is {netaddress}")
-        self._netaddress = acl_utils.expand_ip(netaddress, 8)
+        self._netaddress = acl_files.expand_ip(netaddress, 8)
 
     def match(self, plain_access_resource: PlainAccessResource) -> bool:
         """Whether it is the address."""
@@ -120,29 +119,29 @@ class RangeRemoteAddressStrategy:
         self._start = 0
         self._end = 0
         self._index = 0  # of the part that is a range
-        self._is_ipv6 = acl_utils.is_colon(remote_addr)
+        self._is_ipv6 = acl_files.is_colon(remote_addr)
         if self._is_ipv6:
             self._take_ipv6(remote_addr)
         else:
             self._take_ipv4(remote_addr)
 
     def _take_ipv6(self, remote_addr: str) -> None:
-        acl_utils.ipv6_address_check(remote_addr)
-        parts = acl_utils.split(remote_addr, ":")
+        acl_files.ipv6_address_check(remote_addr)
+        parts = acl_files.split(remote_addr, ":")
         for index in range(1, len(parts)):
-            if self._analysis(parts, index, 16, acl_utils.MAX_IPV6_PART):
-                acl_utils.verify(remote_addr, index - 1)
-                self._head = acl_utils.v6ip_process(remote_addr)
-                self._index = len(acl_utils.split(self._head, ":"))
+            if self._analysis(parts, index, 16, acl_files.MAX_IPV6_PART):
+                acl_files.verify(remote_addr, index - 1)
+                self._head = acl_files.v6ip_process(remote_addr)
+                self._index = len(acl_files.split(self._head, ":"))
                 break
         if self._index == 0:
             raise _no_range(remote_addr)
 
     def _take_ipv4(self, remote_addr: str) -> None:
-        parts = acl_utils.split(remote_addr, ".")
+        parts = acl_files.split(remote_addr, ".")
         for index in range(1, min(4, len(parts))):
-            if self._analysis(parts, index, 10, acl_utils.MAX_IPV4_PART):
-                acl_utils.verify(remote_addr, index - 1)
+            if self._analysis(parts, index, 10, acl_files.MAX_IPV4_PART):
+                acl_files.verify(remote_addr, index - 1)
                 self._head = "".join(part.strip() + "." for part in parts[:index])
                 self._index = index
                 return
@@ -153,11 +152,11 @@ class RangeRemoteAddressStrategy:
         value = parts[index].strip()
         if value == "*":
             self._start, self._end = 0, maximum
-        elif acl_utils.is_minus(value):
-            bounds = acl_utils.split(value, "-")
+        elif acl_files.is_minus(value):
+            bounds = acl_files.split(value, "-")
             if value.startswith("-") or len(bounds) < 2:
                 raise AclException(f"RangeRemoteAddressStrategy netaddress examine scope Exception value {value} ")
-            self._start, self._end = (acl_utils.parse_int(bound, base) for bound in bounds[:2])
+            self._start, self._end = (acl_files.parse_int(bound, base) for bound in bounds[:2])
             if not 0 <= self._start <= self._end <= maximum:
                 raise AclException("RangeRemoteAddressStrategy netaddress examine scope Exception start is "
                                    f"{self._start} , end is {self._end}")
@@ -166,7 +165,7 @@ class RangeRemoteAddressStrategy:
     def match(self, plain_access_resource: PlainAccessResource) -> bool:
         """Whether the address is in the range."""
         address = _expanded(plain_access_resource.white_remote_address)
-        if not address.startswith(self._head) or acl_utils.is_colon(address) != self._is_ipv6:
+        if not address.startswith(self._head) or acl_files.is_colon(address) != self._is_ipv6:
             return False
         parts = address.split(":" if self._is_ipv6 else ".")
         if self._index >= len(parts):
@@ -198,19 +197,19 @@ class RemoteAddressStrategyFactory:
             return NULL_NET_ADDRESS_STRATEGY
         if remote_addr.endswith("}"):
             return self._braces(remote_addr)
-        if acl_utils.is_comma(remote_addr):
-            return MultipleRemoteAddressStrategy(acl_utils.split(remote_addr, ","))
-        if acl_utils.is_asterisk(remote_addr) or acl_utils.is_minus(remote_addr):
+        if acl_files.is_comma(remote_addr):
+            return MultipleRemoteAddressStrategy(acl_files.split(remote_addr, ","))
+        if acl_files.is_asterisk(remote_addr) or acl_files.is_minus(remote_addr):
             return RangeRemoteAddressStrategy(remote_addr)
         return OneRemoteAddressStrategy(remote_addr)
 
     @staticmethod
     def _braces(remote_addr: str) -> RemoteAddressStrategy:
-        is_ipv6 = acl_utils.is_colon(remote_addr)
-        parts = acl_utils.split(remote_addr, ":" if is_ipv6 else ".")
+        is_ipv6 = acl_files.is_colon(remote_addr)
+        parts = acl_files.split(remote_addr, ":" if is_ipv6 else ".")
         if not is_ipv6 and len(parts) < 4:
             raise AclException("MultipleRemoteAddressStrategy has got a/some wrong format IP(s) ")
         last = parts[-1]
         if not last.startswith("{"):
             raise AclException("MultipleRemoteAddressStrategy netaddress examine scope Exception netaddress")
-        return MultipleRemoteAddressStrategy(acl_utils.get_addresses(remote_addr, last))
+        return MultipleRemoteAddressStrategy(acl_files.get_addresses(remote_addr, last))

@@ -11,18 +11,18 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from rmqha.acl.common import acl_constants, acl_yaml, permission
-from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.common.acl_signer import cal_signature
-from rmqha.acl.plain.acl_file import AclFile, list_of, version_of
-from rmqha.acl.plain.acl_file_watch_service import AclFileWatchService, acl_files
-from rmqha.acl.plain.plain_access_resource import (
+from rmqha.acl import acl_files as acl_yaml
+from rmqha.acl import common
+from rmqha.acl.acl_files import AclFile, AclFileWatchService, acl_files, list_of, version_of
+from rmqha.acl.common import (
+    AclException,
     PlainAccessResource,
     RemoteAddressStrategy,
+    cal_signature,
     is_retry_topic,
     print_str,
 )
-from rmqha.acl.plain.remote_address_strategy_factory import RemoteAddressStrategyFactory
+from rmqha.acl.remote_address_strategy_factory import RemoteAddressStrategyFactory
 from rmqha.common import mix_all
 from rmqha.common.data_version import DataVersion
 from rmqha.common.java import get_property, hash_map_order
@@ -168,21 +168,21 @@ class PlainPermissionManager:
         if plain_access_config is None:
             raise AclException("Parameter value plainAccessConfig is null, Please check your parameter")
         check_plain_access_config(plain_access_config)
-        permission.check_resource_perms(plain_access_config.topicPerms)
-        permission.check_resource_perms(plain_access_config.groupPerms)
+        common.check_resource_perms(plain_access_config.topicPerms)
+        common.check_resource_perms(plain_access_config.groupPerms)
         self.build_plain_access_resource(plain_access_config)
         access_key = cast(str, plain_access_config.accessKey)  # checked above
         with self._lock:
             path = self._tables.access_key_table.get(access_key, self.default_acl_file)
             data = acl_yaml.get_yaml_data_object(path) or {}
-            accounts = list_of(data, acl_constants.CONFIG_ACCOUNTS)
+            accounts = list_of(data, common.CONFIG_ACCOUNTS)
             old = next((account for account in accounts if _key_of(account) == access_key), None)
             if old is not None:  # it moves to the end, as in Java
                 accounts.remove(old)
             # Differs: an account that its file has lost since it was made here is written again; the original writes
             # nothing, and reports success
             accounts.append(create_acl_access_config_map(old, plain_access_config))
-            data[acl_constants.CONFIG_ACCOUNTS] = accounts
+            data[common.CONFIG_ACCOUNTS] = accounts
             return self._write(path, data)
 
     def delete_access_config(self, accesskey: str | None) -> bool:
@@ -198,7 +198,7 @@ class PlainPermissionManager:
             if not data:
                 log.warning("No data found in %s when deleting access config of %s", path, accesskey)
                 return True
-            accounts = list_of(data, acl_constants.CONFIG_ACCOUNTS)
+            accounts = list_of(data, common.CONFIG_ACCOUNTS)
             found = next((account for account in accounts if _key_of(account) == accesskey), None)
             if found is None:
                 return False
@@ -219,7 +219,7 @@ class PlainPermissionManager:
         self._strategies(list(global_white_addrs_list), path)
         with self._lock:
             data = acl_yaml.get_yaml_data_object(path) or {}
-            data[acl_constants.CONFIG_GLOBAL_WHITE_ADDRS] = list(global_white_addrs_list)
+            data[common.CONFIG_GLOBAL_WHITE_ADDRS] = list(global_white_addrs_list)
             return self._write(path, data)
 
     def _may_be_written(self, path: str) -> bool:
@@ -239,10 +239,10 @@ class PlainPermissionManager:
 
     def _write(self, path: str, data: dict[str, Any]) -> bool:
         """Write a file with its next version, and let it be in force."""
-        version = version_of(list_of(data, acl_constants.CONFIG_DATA_VERSION))
+        version = version_of(list_of(data, common.CONFIG_DATA_VERSION))
         version.next_version()
-        data[acl_constants.CONFIG_DATA_VERSION] = [{acl_constants.CONFIG_COUNTER: version.counter,
-                                                    acl_constants.CONFIG_TIME_STAMP: version.timestamp}]
+        data[common.CONFIG_DATA_VERSION] = [{common.CONFIG_COUNTER: version.counter,
+                                                    common.CONFIG_TIME_STAMP: version.timestamp}]
         acl_yaml.write_data_object(path, data)
         # Differs: in force at once; with the original some changes wait until its watch service has seen the file
         self.load_file(path)
@@ -275,7 +275,7 @@ class PlainPermissionManager:
     def check_perm(need_checked_access: PlainAccessResource, owned_access: PlainAccessResource) -> None:
         """AclException unless the account owns what the request needs."""
         code = need_checked_access.request_code
-        if permission.need_admin_perm(code) and not owned_access.admin:
+        if common.need_admin_perm(code) and not owned_access.admin:
             raise AclException(f"Need admin permission for request code={code}, but "
                                f"accessKey={owned_access.access_key} is not")
         PlainPermissionManager.check_needs(need_checked_access, owned_access)
@@ -289,7 +289,7 @@ class PlainPermissionManager:
         for resource, perm in need_checked_access.needs():
             by_resource.setdefault(resource, []).append(perm)
         for resource in hash_map_order(by_resource):  # the first that is denied is named
-            if not all(permission.is_owned(owned_access, resource, perm) for perm in by_resource[resource]):
+            if not all(common.is_owned(owned_access, resource, perm) for perm in by_resource[resource]):
                 raise AclException(f"No default permission for {print_str(resource, is_retry_topic(resource))}")
 
     def build_plain_access_resource(self, plain_access_config: PlainAccessConfig,
@@ -305,10 +305,10 @@ class PlainPermissionManager:
     def _build(self, config: PlainAccessConfig) -> PlainAccessResource:
         check_plain_access_config(config)
         resource = PlainAccessResource(config.accessKey, config.secretKey, config.whiteRemoteAddress, config.admin)
-        resource.default_group_perm = permission.parse_perm_from_string(config.defaultGroupPerm)
-        resource.default_topic_perm = permission.parse_perm_from_string(config.defaultTopicPerm)
-        permission.parse_resource_perms(resource, False, config.groupPerms)
-        permission.parse_resource_perms(resource, True, config.topicPerms)
+        resource.default_group_perm = common.parse_perm_from_string(config.defaultGroupPerm)
+        resource.default_topic_perm = common.parse_perm_from_string(config.defaultTopicPerm)
+        common.parse_resource_perms(resource, False, config.groupPerms)
+        common.parse_resource_perms(resource, True, config.topicPerms)
         resource.remote_address_strategy = self._remote_address_strategy_factory.get_remote_address_strategy(
             config.whiteRemoteAddress)
         return resource
@@ -350,8 +350,8 @@ class PlainPermissionManager:
 def check_plain_access_config(plain_access_config: PlainAccessConfig) -> None:
     """AclException unless key and secret are there and long enough."""
     access_key, secret_key = plain_access_config.accessKey, plain_access_config.secretKey
-    if (access_key is None or secret_key is None or len(access_key) <= acl_constants.ACCESS_KEY_MIN_LENGTH
-            or len(secret_key) <= acl_constants.SECRET_KEY_MIN_LENGTH):
+    if (access_key is None or secret_key is None or len(access_key) <= common.ACCESS_KEY_MIN_LENGTH
+            or len(secret_key) <= common.SECRET_KEY_MIN_LENGTH):
         # Differs: the original writes the secret into its log; here only whoever sent it gets it back
         begin = f"The accessKey={'null' if access_key is None else access_key} and secretKey="
         end = " cannot be null and length should longer than 6"
@@ -364,15 +364,15 @@ def create_acl_access_config_map(existed_account_map: dict[str, Any] | None,
                                  config: PlainAccessConfig) -> dict[str, Any]:
     """An account as it is written: the old one with all that `config` gives."""
     account = {} if existed_account_map is None else existed_account_map
-    for name in (acl_constants.CONFIG_ACCESS_KEY, acl_constants.CONFIG_SECRET_KEY):
+    for name in (common.CONFIG_ACCESS_KEY, common.CONFIG_SECRET_KEY):
         account[name] = getattr(config, name)
     if config.whiteRemoteAddress is not None:
-        account[acl_constants.CONFIG_WHITE_ADDR] = config.whiteRemoteAddress
-    account[acl_constants.CONFIG_ADMIN_ROLE] = config.admin
-    for name in (acl_constants.CONFIG_DEFAULT_TOPIC_PERM, acl_constants.CONFIG_DEFAULT_GROUP_PERM):
+        account[common.CONFIG_WHITE_ADDR] = config.whiteRemoteAddress
+    account[common.CONFIG_ADMIN_ROLE] = config.admin
+    for name in (common.CONFIG_DEFAULT_TOPIC_PERM, common.CONFIG_DEFAULT_GROUP_PERM):
         if getattr(config, name):
             account[name] = getattr(config, name)
-    for name in (acl_constants.CONFIG_TOPIC_PERMS, acl_constants.CONFIG_GROUP_PERMS):
+    for name in (common.CONFIG_TOPIC_PERMS, common.CONFIG_GROUP_PERMS):
         if getattr(config, name) is not None:
             account[name] = list(getattr(config, name))
     return account
@@ -403,7 +403,7 @@ def _is_signed(resource: PlainAccessResource, secret_key: str) -> bool:
 
 
 def _key_of(account: Any) -> str | None:
-    key = account.get(acl_constants.CONFIG_ACCESS_KEY) if isinstance(account, dict) else None
+    key = account.get(common.CONFIG_ACCESS_KEY) if isinstance(account, dict) else None
     return None if isinstance(key, (list, dict)) else acl_yaml.text_of(key)
 
 

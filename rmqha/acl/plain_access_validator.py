@@ -1,12 +1,17 @@
 """Who asks, and whether that account may have what it asks for."""
 import functools
 
-from rmqha.acl.common.acl_exception import AclException
-from rmqha.acl.common.acl_signer import combine_request_content
-from rmqha.acl.common.session_credentials import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
-from rmqha.acl.plain.plain_access_resource import PlainAccessResource
-from rmqha.acl.plain.plain_permission_manager import PlainPermissionManager
-from rmqha.acl.plain.request_needs import Need, needs_of
+from rmqha.acl.common import (
+    ACCESS_KEY,
+    SECURITY_TOKEN,
+    SIGNATURE,
+    AclException,
+    Need,
+    PlainAccessResource,
+    combine_request_content,
+    needs_of,
+)
+from rmqha.acl.plain_permission_manager import PlainPermissionManager
 from rmqha.common.data_version import DataVersion
 from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG
 from rmqha.common.topics import AclConfig, PlainAccessConfig

@@ -1,0 +1,636 @@
+"""Access control for both sides: credentials, signatures, permissions, and what a request needs.
+
+Names of access control's files.
+
+Java: org.apache.rocketmq.acl.common.AclConstants (4.9.8)
+
+A request that may not be served, or a file that can't be used.
+
+Who a client is.
+
+What of a request is signed, and how.
+
+Java: org.apache.rocketmq.acl.common.AclSigner (4.9.8)
+
+Signs what a client sends.
+
+What the broker asks before it serves a request.
+
+Lets a server serve only what a validator permits.
+
+What a request asks to use, and what an account owns: the same class for both, as in Java.
+
+What an account may do with a topic or a group, and which requests only an admin may send.
+
+Java: org.apache.rocketmq.acl.common.Permission (4.9.8)
+
+Topics and groups that a request names, and what it needs of each.
+
+What a request names by a commit log offset is checked by its processor, on the record that is there: RecordAccess.
+"""
+import base64
+import hmac
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol, TypeVar, overload
+
+from rmqha.common import mix_all, stats, topics, util_all
+from rmqha.common.data_version import DataVersion
+from rmqha.common.java import string_of
+from rmqha.common.message import message_const, message_layout
+from rmqha.common.message.message_decoder import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG
+from rmqha.common.protocol import request_code
+from rmqha.common.protocol.client_bodies import CheckClientRequestBody, LockBatchRequestBody
+from rmqha.common.subscriptions import HeartbeatData
+from rmqha.common.topics import AclConfig, PlainAccessConfig
+from rmqha.remoting.exception import RequestDeniedException
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+CONFIG_GLOBAL_WHITE_ADDRS = "globalWhiteRemoteAddresses"
+CONFIG_ACCOUNTS = "accounts"
+CONFIG_ACCESS_KEY = "accessKey"
+CONFIG_SECRET_KEY = "secretKey"
+CONFIG_WHITE_ADDR = "whiteRemoteAddress"
+CONFIG_ADMIN_ROLE = "admin"
+CONFIG_DEFAULT_TOPIC_PERM = "defaultTopicPerm"
+CONFIG_DEFAULT_GROUP_PERM = "defaultGroupPerm"
+CONFIG_TOPIC_PERMS = "topicPerms"
+CONFIG_GROUP_PERMS = "groupPerms"
+CONFIG_DATA_VERSION = "dataVersion"
+CONFIG_COUNTER = "counter"
+CONFIG_TIME_STAMP = "timestamp"
+PUB_TEXT = "PUB"
+SUB_TEXT = "SUB"
+DENY_TEXT = "DENY"
+PUB_SUB = "PUB|SUB"
+SUB_PUB = "SUB|PUB"
+ACCESS_KEY_MIN_LENGTH = 6  # a key has more characters
+SECRET_KEY_MIN_LENGTH = 6
+
+
+class AclException(RequestDeniedException):
+    """Access is denied, or an account, an address or a file of accounts is wrong.
+
+    Java: org.apache.rocketmq.acl.common.AclException (4.9.8)
+    """
+
+    JAVA_NAME = "org.apache.rocketmq.acl.common.AclException"  # begins the remark that clients get
+
+    def __init__(self, message: str, status: str | None = None, code: int = 0, answer: str | None = None) -> None:
+        super().__init__(message)
+        self.answer = message if answer is None else answer  # for whoever asked; `message` may be logged
+        self.status = status
+        self.code = code
+
+
+ACCESS_KEY = "AccessKey"
+SECRET_KEY = "SecretKey"
+SIGNATURE = "Signature"
+SECURITY_TOKEN = "SecurityToken"
+
+
+def default_key_file() -> str:
+    """The file that `SessionCredentials.from_key_file` reads: `key` in the home folder."""
+    return os.path.join(os.path.expanduser("~"), "key")
+
+
+@dataclass
+class SessionCredentials:
+    """The key that names an account, and the secret that signs for it; texts of it leave the secret out.
+
+    Java: org.apache.rocketmq.acl.common.SessionCredentials (4.9.8)
+    """
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_key_file(cls, path: str | None = None) -> "SessionCredentials":
+        """Of a file with lines as AccessKey=..., SecretKey=..., SecurityToken=... . ValueError when one is missing."""
+        path = path or default_key_file()
+        text = mix_all.file2string(path)
+        if text is None:
+            raise ValueError(f"{path}: there is no such file; it should hold the lines AccessKey=... and SecretKey=...")
+        credentials = cls("", "")
+        credentials.update_content(mix_all.string2properties(text) or {})
+        if not credentials.access_key or not credentials.secret_key:
+            raise ValueError(f"{path}: the lines AccessKey=... and SecretKey=... are needed")
+        return credentials
+
+    def update_content(self, prop: Mapping[str, str]) -> None:
+        """Take over what `prop` holds."""
+        if ACCESS_KEY in prop:
+            self.access_key = prop[ACCESS_KEY].strip()
+        if SECRET_KEY in prop:
+            self.secret_key = prop[SECRET_KEY].strip()
+        if SECURITY_TOKEN in prop:
+            self.security_token = prop[SECURITY_TOKEN].strip()
+
+
+class SigningAlgorithm(Enum):
+    """A MAC; the value is its digest's name in hashlib.
+
+    Java: org.apache.rocketmq.acl.common.SigningAlgorithm (4.9.8)
+    """
+
+    HmacSHA1 = "sha1"
+    HmacSHA256 = "sha256"
+    HmacMD5 = "md5"
+
+
+DEFAULT_CHARSET = "utf-8"
+DEFAULT_ALGORITHM = SigningAlgorithm.HmacSHA1
+
+
+def cal_signature(data: bytes | str, key: str, algorithm: SigningAlgorithm = DEFAULT_ALGORITHM,
+                  charset: str = DEFAULT_CHARSET) -> str:
+    """The MAC of `data` under `key` in Base64; texts count as their bytes in `charset`."""
+    content = data.encode(charset, "replace") if isinstance(data, str) else data
+    return base64.b64encode(hmac.digest(key.encode(charset, "replace"), content, algorithm.value)).decode("ascii")
+
+
+def combine_request_content(request: RemotingCommand, fields: Mapping[str, str]) -> bytes:
+    """The values of `fields`, but the signature, in the order of their names as in a Java TreeMap, then the body.
+
+    Java: org.apache.rocketmq.acl.common.AclUtils#combineRequestContent (4.9.8)
+    """
+    names = sorted(fields, key=_utf16)
+    text = "".join([fields[name] for name in names if name != SIGNATURE])
+    return b"".join((text.encode("utf-8", "replace"), request.body or b""))
+
+
+def _utf16(name: str) -> bytes:
+    return name.encode("utf-16-be", "surrogatepass")
+
+
+class AclClientRPCHook:
+    """The hook for producers, consumers and admin tools: `DefaultMQProducer(group, AclClientRPCHook(credentials))`.
+
+    Java: org.apache.rocketmq.acl.common.AclClientRPCHook (4.9.8)
+    """
+
+    def __init__(self, session_credentials: SessionCredentials) -> None:
+        self.session_credentials = session_credentials
+
+    def do_before_request(self, _remote_addr: str, request: RemotingCommand) -> None:
+        """Add key, token and signature to the request."""
+        credentials = self.session_credentials
+        request.add_ext_field(ACCESS_KEY, credentials.access_key)
+        if credentials.security_token is not None:
+            request.add_ext_field(SECURITY_TOKEN, credentials.security_token)
+        content = combine_request_content(request, self.parse_request_content(request))
+        request.add_ext_field(SIGNATURE, cal_signature(content, credentials.secret_key))
+
+    def do_after_response(self, _remote_addr: str, _request: RemotingCommand,
+                          _response: RemotingCommand | None) -> None:
+        """Nothing."""
+
+    def parse_request_content(self, request: RemotingCommand) -> dict[str, str]:
+        """The fields to be signed."""
+        request.make_custom_header_to_net()
+        # Differs: the flag of queries by key is not signed, as a broker leaves it out; the original signs it, and its
+        # queries are refused
+        return {name: text for name, text in (request.ext_fields or {}).items() if name != UNIQUE_MSG_QUERY_FLAG}
+
+
+class AccessResource:
+    """Base of what an AccessValidator finds in a request.
+
+    Java: org.apache.rocketmq.acl.AccessResource (4.9.8)
+    """
+
+
+ResourceT = TypeVar("ResourceT", bound=AccessResource)
+
+
+class AccessValidator(Protocol[ResourceT]):
+    """Finds out what a request needs, and whether it may have that; and changes the accounts.
+
+    Java: org.apache.rocketmq.acl.AccessValidator (4.9.8)
+    """
+
+    def parse(self, request: RemotingCommand, remote_addr: str) -> ResourceT:
+        """Who asks, from where (`ip:port`), and for which permissions. Raises AclException."""
+
+    def validate(self, access_resource: ResourceT) -> None:
+        """Raise AclException unless it is permitted."""
+
+    def validate_needs(self, request: RemotingCommand, remote_addr: str, needs: list[tuple[str, int]]) -> None:
+        """Raise AclException unless a request that was permitted may have more: topics, or groups as retry topics."""
+
+    def may_do_all(self, request: RemotingCommand, remote_addr: str) -> bool:
+        """Whether who sends a request that was permitted may have everything."""
+
+    def may(self, access_key: str | None, remote_addr: str, needs: list[tuple[str, int]]) -> bool:
+        """Whether an account that has proved itself may have this."""
+
+    def update_access_config(self, plain_access_config: PlainAccessConfig) -> bool:
+        """Make or change an account; False when nothing was written. Raises AclException."""
+
+    def delete_access_config(self, accesskey: str | None) -> bool:
+        """Delete an account; False when there is none. Raises AclException."""
+
+    def get_acl_config_version(self) -> str:
+        """The version of the default file, as JSON."""
+
+    def update_global_white_addrs_config(self, global_white_addrs_list: list[str] | None,
+                                         acl_file_full_path: str | None = None) -> bool:
+        """Replace the addresses of a file (None: the default file) that need no account. Raises AclException."""
+
+    def get_all_acl_config(self) -> AclConfig:
+        """All accounts and addresses, secrets included."""
+
+    def get_all_acl_config_version(self) -> dict[str, DataVersion]:
+        """The version of each file, by its path."""
+
+
+class AccessRPCHook:
+    """A server's hook: its AclException is the answer to a request that is not permitted.
+
+    Java: org.apache.rocketmq.broker.BrokerController#initialAcl (4.9.8)
+    """
+
+    def __init__(self, validator: AccessValidator[Any]) -> None:
+        self._validator = validator
+
+    def do_before_request(self, remote_addr: str, request: RemotingCommand) -> None:
+        """Raise AclException unless the request is permitted."""
+        self._validator.validate(self._validator.parse(request, remote_addr))
+
+    def do_after_response(self, _remote_addr: str, _request: RemotingCommand,
+                          _response: RemotingCommand | None) -> None:
+        """Nothing."""
+
+
+class RemoteAddressStrategy(Protocol):
+    """A pattern of addresses.
+
+    Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategy (4.9.8)
+    """
+
+    def match(self, plain_access_resource: "PlainAccessResource") -> bool:
+        """Whether the address of a request is one of them."""
+
+
+@dataclass(slots=True)
+class PlainAccessResource(AccessResource):
+    """Of a request: key, signature, address (white_remote_address), content, and what it needs.
+
+    Of an account: key, secret, addresses, owned permissions by resource. Groups stand as their retry topics. Its text
+    shows no secret, signature or content.
+
+    Java: org.apache.rocketmq.acl.plain.PlainAccessResource (4.9.8)
+    """
+
+    access_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: int = 1
+    default_group_perm: int = 1
+    resource_perm_map: dict[str, int] | None = None
+    remote_address_strategy: RemoteAddressStrategy | None = field(default=None, repr=False)
+    request_code: int = 0
+    content: bytes = field(default=b"", repr=False)  # what is signed
+    content_with_flag: bytes | None = field(default=None, repr=False)  # what may be signed instead
+    signature: str | None = field(default=None, repr=False)
+    secret_token: str | None = field(default=None, repr=False)
+    # (resource, permission) of a request; called when it is known who asks. AclException for a malformed request
+    needs: Callable[[], list[tuple[str, int]]] = field(default=list, repr=False)
+
+    def add_resource_and_perm(self, resource: str | None, perm: int) -> None:
+        """Add a topic (or a group's retry topic); None is left out."""
+        if resource is None:
+            return
+        if self.resource_perm_map is None:
+            self.resource_perm_map = {}
+        self.resource_perm_map[resource] = perm
+
+
+def is_retry_topic(topic: str | None) -> bool:
+    """Whether it stands for a group."""
+    return topic is not None and topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+
+
+def print_str(resource: str | None, is_group: bool) -> str | None:
+    """`topic:<name>` or `group:<name>`."""
+    if resource is None:
+        return None
+    return f"group:{get_group_from_retry_topic(resource)}" if is_group else f"topic:{resource}"
+
+
+def get_group_from_retry_topic(retry_topic: str | None) -> str | None:
+    """The group whose retry topic it is."""
+    return None if retry_topic is None else retry_topic[len(mix_all.RETRY_GROUP_TOPIC_PREFIX):]
+
+
+@overload
+def get_retry_topic(group: str) -> str: ...
+
+
+@overload
+def get_retry_topic(group: None) -> None: ...
+
+
+def get_retry_topic(group: str | None) -> str | None:
+    """The retry topic that stands for a group."""
+    return None if group is None else mix_all.get_retry_topic(group)
+
+
+DENY = 1
+ANY = 1 << 1
+PUB = 1 << 2
+SUB = 1 << 3
+
+ADMIN_CODE = frozenset({
+    request_code.UPDATE_AND_CREATE_TOPIC,
+    request_code.UPDATE_BROKER_CONFIG,
+    request_code.DELETE_TOPIC_IN_BROKER,
+    request_code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    request_code.DELETE_SUBSCRIPTIONGROUP,
+    # Differs: who changes accounts and addresses must be an admin; with the original each account may make itself one
+    request_code.UPDATE_AND_CREATE_ACL_CONFIG,
+    request_code.DELETE_ACL_CONFIG,
+    request_code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+    # Differs: so must who deletes files and queues, and who asks for the offsets of all groups at once, as slaves do
+    # (their addresses are permitted everything); with the original each account may
+    request_code.CLEAN_EXPIRED_CONSUMEQUEUE,
+    request_code.CLEAN_UNUSED_TOPIC,
+    request_code.DELETE_EXPIRED_COMMITLOG,
+    request_code.GET_ALL_CONSUMER_OFFSET,
+    request_code.GET_ALL_DELAY_OFFSET,
+    request_code.GET_BROKER_CONSUME_STATS,
+    request_code.QUERY_CORRECTION_OFFSET,
+    # and whoever compares logs, as slaves do: checksums of short blocks give away what is stored
+    request_code.GET_COMMIT_LOG_CHECKSUMS,
+})
+# What each account may send that signs for it; resources are checked on top. All else that a broker of 4.9.8 serves,
+# and the queries about replication that 5.x has added.
+COMMON_CODE = frozenset({
+    request_code.SEND_MESSAGE, request_code.SEND_MESSAGE_V2, request_code.SEND_BATCH_MESSAGE,
+    request_code.CONSUMER_SEND_MSG_BACK, request_code.SEND_REPLY_MESSAGE, request_code.SEND_REPLY_MESSAGE_V2,
+    request_code.PULL_MESSAGE, request_code.QUERY_MESSAGE, request_code.VIEW_MESSAGE_BY_ID,
+    request_code.HEART_BEAT, request_code.UNREGISTER_CLIENT, request_code.CHECK_CLIENT_CONFIG,
+    request_code.GET_CONSUMER_LIST_BY_GROUP, request_code.UPDATE_CONSUMER_OFFSET, request_code.QUERY_CONSUMER_OFFSET,
+    request_code.END_TRANSACTION, request_code.LOCK_BATCH_MQ, request_code.UNLOCK_BATCH_MQ,
+    request_code.SEARCH_OFFSET_BY_TIMESTAMP, request_code.GET_MAX_OFFSET, request_code.GET_MIN_OFFSET,
+    request_code.GET_EARLIEST_MSG_STORETIME, request_code.GET_ALL_TOPIC_CONFIG, request_code.GET_BROKER_CONFIG,
+    request_code.GET_BROKER_RUNTIME_INFO, request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    request_code.GET_TOPIC_STATS_INFO, request_code.GET_CONSUMER_CONNECTION_LIST,
+    request_code.GET_PRODUCER_CONNECTION_LIST, request_code.GET_ALL_PRODUCER_INFO, request_code.GET_CONSUME_STATS,
+    request_code.INVOKE_BROKER_TO_RESET_OFFSET, request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    request_code.QUERY_TOPIC_CONSUME_BY_WHO, request_code.QUERY_CONSUME_TIME_SPAN,
+    request_code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, request_code.GET_CONSUMER_RUNNING_INFO,
+    request_code.CONSUME_MESSAGE_DIRECTLY, request_code.CLONE_GROUP_OFFSET,
+    request_code.VIEW_BROKER_STATS_DATA, request_code.QUERY_CONSUME_QUEUE,
+    request_code.RESUME_CHECK_HALF_MESSAGE, request_code.GET_BROKER_CLUSTER_ACL_INFO,
+    request_code.GET_BROKER_HA_STATUS, request_code.GET_BROKER_EPOCH_CACHE,
+})
+
+# Topics in which the broker keeps the messages of all others, or tells of all groups.
+INNER_TOPICS = frozenset({
+    topics.RMQ_SYS_SCHEDULE_TOPIC, topics.RMQ_SYS_TRANS_HALF_TOPIC,
+    topics.RMQ_SYS_TRANS_OP_HALF_TOPIC, topics.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC,
+    topics.RMQ_SYS_OFFSET_MOVED_EVENT,
+})
+
+_JAVA_SPACE = "".join(map(chr, range(0x21)))  # what String.trim takes away
+_PERMISSIONS = {
+    PUB_TEXT: PUB, SUB_TEXT: SUB,
+    PUB_SUB: PUB | SUB, SUB_PUB: PUB | SUB,
+}
+
+
+def check_permission(needed_perm: int, owned_perm: int) -> bool:
+    """Whether what is owned covers what is needed; DENY covers nothing."""
+    if owned_perm & DENY:
+        return False
+    if needed_perm & ANY:
+        return owned_perm & (PUB | SUB) != 0
+    return needed_perm & owned_perm != 0
+
+
+def is_owned(owned_access: PlainAccessResource, resource: str, needed_perm: int) -> bool:
+    """Whether an account has a permission for a topic, or for a group that stands as its retry topic."""
+    if resource == topics.RMQ_SYS_TRACE_TOPIC and needed_perm == PUB:
+        return True  # the topic of message traces is open to all
+    owned = (owned_access.resource_perm_map or {}).get(resource)
+    if owned is not None:
+        return check_permission(needed_perm, owned)
+    if is_retry_topic(resource):
+        return check_permission(needed_perm, owned_access.default_group_perm)
+    # Differs: the defaults of an account are not for topics that hold the messages of others; with the original who
+    # may read "all other topics" reads delayed and half messages of topics that are denied to him by name
+    if resource in INNER_TOPICS:
+        return False
+    # Differs: by default, what a group has failed on is for those who may consume as that group
+    if resource.startswith(mix_all.DLQ_GROUP_TOPIC_PREFIX) and not is_owned(
+            owned_access, get_retry_topic(resource[len(mix_all.DLQ_GROUP_TOPIC_PREFIX):]), SUB):
+        return False
+    return check_permission(needed_perm, owned_access.default_topic_perm)
+
+
+def parse_perm_from_string(perm_string: str | None) -> int:
+    """PUB, SUB, PUB|SUB or SUB|PUB; anything else is DENY."""
+    return DENY if perm_string is None else _PERMISSIONS.get(trim(perm_string), DENY)
+
+
+def parse_resource_perms(plain_access_resource: PlainAccessResource, is_topic: bool,
+                         resources: list[str] | None) -> None:
+    """Add texts as `topicA=PUB` (or `groupA=SUB`) to an account. AclException when one has another form."""
+    for resource in resources or ():
+        items = _split_at_equals(resource)
+        if len(items) != 2:
+            kind = "topic" if is_topic else "group"
+            raise AclException(f"Parse resource permission failed for {kind}:{resource}")
+        name = trim(items[0])
+        plain_access_resource.add_resource_and_perm(name if is_topic else get_retry_topic(name),
+                                                    parse_perm_from_string(items[1]))
+
+
+def check_resource_perms(resources: list[str] | None) -> None:
+    """AclException unless all have the form `resource=permission`, with a permission that there is."""
+    for resource in resources or ():
+        items = _split_at_equals(resource)
+        if len(items) != 2:
+            raise AclException(f"Parse Resource format error for {resource}.\n"
+                               "The expected resource format is 'Res=Perm'. For example: topicA=SUB")
+        if trim(items[1]) != DENY_TEXT and parse_perm_from_string(items[1]) == DENY:
+            raise AclException(f"Parse resource permission error for {resource}.\n"
+                               "The expected permissions are 'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'.")
+
+
+def need_admin_perm(code: int) -> bool:
+    """Whether only an admin may send requests of this code."""
+    # Differs: a code that is in neither set needs an admin; the original lets each account try codes unknown to it
+    return code in ADMIN_CODE or code not in COMMON_CODE
+
+
+def trim(text: str) -> str:
+    """Without control characters and spaces at both ends.
+
+    Java: java.lang.String#trim
+    """
+    return text.strip(_JAVA_SPACE)
+
+
+def _split_at_equals(text: str) -> list[str]:
+    return [item for item in text.split("=") if item]
+
+
+Need = tuple[str, int]
+"""A topic, or a group as its retry topic, and a permission."""
+_Rule = Callable[[RemotingCommand, dict[str, str]], Iterable[Need]]
+
+_FURTHER_QUEUES = message_const.PROPERTY_INNER_MULTI_DISPATCH
+_FURTHER_QUEUES_UTF8 = _FURTHER_QUEUES.encode()
+_TOPIC_STATS = (stats.TOPIC_PUT_NUMS, stats.TOPIC_PUT_SIZE, stats.QUEUE_PUT_NUMS, stats.QUEUE_PUT_SIZE)
+_BROKER_STATS = (stats.BROKER_PUT_NUMS, stats.BROKER_GET_NUMS, stats.BROKER_GET_FROM_DISK_NUMS,
+                 stats.BROKER_GET_FROM_DISK_SIZE)
+
+
+def needs_of(request: RemotingCommand) -> list[Need]:
+    """What the request needs. FastjsonError, MessageDecodeError or ValueError for a malformed body."""
+    rule = _RULES.get(request.code)
+    return [] if rule is None else list(rule(request, request.ext_fields or {}))
+
+
+def group_need(group: str | None) -> Need:
+    """To consume as a group. One that is missing counts as "null", the name that brokers make of it."""
+    return get_retry_topic(string_of(group)), SUB
+
+
+def topic_need(topic: str | None, perm: int = SUB) -> Need:
+    """A permission for a topic; for a retry topic the group's, which knows no other than to consume."""
+    topic = string_of(topic)
+    if topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
+        return topic, SUB
+    return topic, perm
+
+
+def further_queues(properties: str | None) -> Iterator[str]:
+    """The queues (of light queues, say) to which a message goes beside its topic's, by the text of its properties."""
+    if not properties or _FURTHER_QUEUES not in properties:
+        return
+    for entry in properties.split(PROPERTY_SEPARATOR):
+        name, _, value = entry.partition(NAME_VALUE_SEPARATOR)
+        if name == _FURTHER_QUEUES:
+            for queue in {*value.split(","), *value.strip().split(",")}:
+                if queue:
+                    yield queue
+
+
+def _send(topic: str, properties: str, batch: str | None) -> _Rule:
+    """A send whose fields have these names."""
+    # Differs: a batch needs what its single messages would, a reply what a send does, and each further queue
+    # (INNER_MULTI_DISPATCH) PUB; the original lets each account send batches and replies to any topic, and to any queue
+    # Differs: a send to a retry topic needs SUB on the group that the topic belongs to; the original asks for the group
+    # that another field names, and so lets each account that has SUB on any group write into all of them
+    def rule(request: RemotingCommand, fields: dict[str, str]) -> Iterator[Need]:
+        yield topic_need(fields.get(topic), PUB)
+        for queue in further_queues(fields.get(properties)):
+            yield topic_need(queue, PUB)
+        body = request.body or b""
+        if batch is not None and fields.get(batch, "").lower() == "true" and _FURTHER_QUEUES_UTF8 in body:
+            for message in message_layout.iterate_batch(body):
+                for queue in further_queues(str(message.properties, "utf-8", "replace")):
+                    yield topic_need(queue, PUB)
+
+    return rule
+
+
+def _named(*, topic: str | None = None, perm: int = SUB, groups: Iterable[str] = (),
+           optional: Iterable[str] = (), is_group_first: bool = False) -> _Rule:
+    """A request that names a topic and groups in these fields; those of `optional` count if they are there.
+
+    The order is the original's, which decides what is named as denied first.
+    """
+    optional, groups = frozenset(optional), tuple(groups)
+
+    def rule(_request: RemotingCommand, fields: dict[str, str]) -> list[Need]:
+        needs = []
+        if topic is not None and not (topic in optional and util_all.is_blank(fields.get(topic))):
+            needs.append(topic_need(fields.get(topic), perm))
+        needs += [group_need(fields.get(group)) for group in groups if group in fields or group not in optional]
+        return needs[::-1] if is_group_first else needs
+
+    return rule
+
+
+def _heartbeat(request: RemotingCommand, _fields: dict[str, str]) -> Iterator[Need]:
+    heartbeat = remoting_serializable.from_json(HeartbeatData, request.body or b"")
+    for data in heartbeat.consumerDataSet or ():
+        yield group_need(data.groupName)
+        for subscription in data.subscriptionDataSet or ():
+            yield topic_need(subscription.topic)
+
+
+def _locks(request: RemotingCommand, _fields: dict[str, str]) -> Iterator[Need]:
+    body = remoting_serializable.from_json(LockBatchRequestBody, request.body or b"")
+    yield group_need(body.consumerGroup)
+    for queue in body.mqSet or ():
+        yield topic_need(queue.topic)
+
+
+def _client_config(request: RemotingCommand, _fields: dict[str, str]) -> Iterator[Need]:
+    body = remoting_serializable.from_json(CheckClientRequestBody, request.body or b"")
+    yield group_need(body.group)
+    if body.subscriptionData is not None:
+        yield topic_need(body.subscriptionData.topic)
+
+
+def _stats_item(_request: RemotingCommand, fields: dict[str, str]) -> Iterator[Need]:
+    """Counters of a topic (`topic`, `topic@queue`), of a group in it (`topic@group`, `topic@queue@group`)."""
+    name, parts = string_of(fields.get("statsName")), string_of(fields.get("statsKey")).split("@")
+    if name in _BROKER_STATS:
+        return
+    yield topic_need(parts[0], ANY)
+    if name not in _TOPIC_STATS:
+        yield group_need(parts[-1])
+
+
+_OFFSETS_OF_A_TOPIC = _named(topic="topic", perm=ANY)
+_GROUP_IN_TOPIC = _named(topic="topic", groups=("group",))
+_CONSUMER_GROUP = _named(groups=("consumerGroup",))
+
+# Differs: of these the original checks sends, pulls, queries by key, heartbeats, members and goodbyes of a group, and
+# offsets that are committed; with all the others each account may use what belongs to any topic and group
+_RULES: dict[int, _Rule] = {
+    request_code.SEND_MESSAGE: _send("topic", "properties", "batch"),
+    request_code.SEND_MESSAGE_V2: _send("b", "i", "m"),
+    request_code.SEND_BATCH_MESSAGE: _send("b", "i", "m"),
+    request_code.SEND_REPLY_MESSAGE: _send("topic", "properties", None),
+    request_code.SEND_REPLY_MESSAGE_V2: _send("b", "i", None),
+    request_code.CONSUMER_SEND_MSG_BACK: _named(groups=("group",)),
+    request_code.PULL_MESSAGE: _named(topic="topic", groups=("consumerGroup",)),
+    request_code.QUERY_MESSAGE: _named(topic="topic"),
+    request_code.HEART_BEAT: _heartbeat,
+    request_code.UNREGISTER_CLIENT: _named(groups=("consumerGroup",), optional=("consumerGroup",)),
+    request_code.CHECK_CLIENT_CONFIG: _client_config,
+    request_code.GET_CONSUMER_LIST_BY_GROUP: _CONSUMER_GROUP,
+    request_code.UPDATE_CONSUMER_OFFSET: _named(topic="topic", groups=("consumerGroup",), is_group_first=True),
+    request_code.QUERY_CONSUMER_OFFSET: _named(topic="topic", groups=("consumerGroup",)),
+    request_code.LOCK_BATCH_MQ: _locks,
+    request_code.UNLOCK_BATCH_MQ: _locks,
+    request_code.SEARCH_OFFSET_BY_TIMESTAMP: _OFFSETS_OF_A_TOPIC,
+    request_code.GET_MAX_OFFSET: _OFFSETS_OF_A_TOPIC,
+    request_code.GET_MIN_OFFSET: _OFFSETS_OF_A_TOPIC,
+    request_code.GET_EARLIEST_MSG_STORETIME: _OFFSETS_OF_A_TOPIC,
+    request_code.GET_TOPIC_STATS_INFO: _OFFSETS_OF_A_TOPIC,
+    request_code.QUERY_TOPIC_CONSUME_BY_WHO: _OFFSETS_OF_A_TOPIC,
+    request_code.GET_CONSUMER_CONNECTION_LIST: _CONSUMER_GROUP,
+    request_code.GET_CONSUMER_RUNNING_INFO: _CONSUMER_GROUP,
+    request_code.CONSUME_MESSAGE_DIRECTLY: _CONSUMER_GROUP,
+    request_code.GET_CONSUME_STATS: _named(topic="topic", groups=("consumerGroup",), optional=("topic",)),
+    request_code.QUERY_CONSUME_QUEUE: _named(topic="topic", groups=("consumerGroup",), optional=("consumerGroup",)),
+    request_code.CLONE_GROUP_OFFSET: _named(topic="topic", groups=("srcGroup", "destGroup"), optional=("topic",)),
+    request_code.INVOKE_BROKER_TO_RESET_OFFSET: _GROUP_IN_TOPIC,
+    request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _GROUP_IN_TOPIC,
+    request_code.QUERY_CONSUME_TIME_SPAN: _GROUP_IN_TOPIC,
+    request_code.VIEW_BROKER_STATS_DATA: _stats_item,
+}

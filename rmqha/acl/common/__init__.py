@@ -1,1 +1,0 @@
-"""What both sides of access control share: credentials, signatures, permissions, files."""

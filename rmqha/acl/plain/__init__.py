@@ -1,1 +1,0 @@
-"""Access control by the accounts and addresses of conf/plain_acl.yml and conf/acl/."""
