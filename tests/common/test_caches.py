@@ -4,7 +4,7 @@ import pytest
 from rmqha.broker.processor.send import send_header
 from rmqha.common import java
 from rmqha.common.message import message_decoder
-from rmqha.filter.parser import selector_parser
+from rmqha.filter import selector_parser
 from rmqha.store.index import index_layout
 
 LONG = "x" * 30_000

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from rmqha.broker.filter.message_evaluation_context import MessageEvaluationContext
-from rmqha.filter.expression.mq_filter_exception import FilterError, MQFilterException
-from rmqha.filter.parser import selector_parser
-from rmqha.filter.util.bloom_filter import BloomFilter
+from rmqha.filter import selector_parser
+from rmqha.filter.bloom_filter import BloomFilter
+from rmqha.filter.expressions import FilterError, MQFilterException
 from tests.filter.expressions import EXPRESSIONS, MESSAGES
 
 pytestmark = pytest.mark.java

@@ -2,9 +2,8 @@
 import pytest
 
 from rmqha.common.config_keys import parse_property
-from rmqha.filter.expression.java_values import double_value_of
-from rmqha.filter.expression.mq_filter_exception import FilterError, MQFilterException
-from rmqha.filter.parser.selector_parser import MAX_LENGTH, _parsed, parse
+from rmqha.filter.expressions import FilterError, MQFilterException, double_value_of
+from rmqha.filter.selector_parser import MAX_LENGTH, _parsed, parse
 from tests.support.cost import assert_linear
 
 GROWING = {

@@ -4,10 +4,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqha.broker.filter.message_evaluation_context import MessageEvaluationContext
-from rmqha.filter import filter_factory
-from rmqha.filter.expression.expression import EmptyEvaluationContext
-from rmqha.filter.expression.mq_filter_exception import FilterError, MQFilterException
-from rmqha.filter.parser import selector_parser
+from rmqha.filter import selector_parser
+from rmqha.filter import selector_parser as filter_factory
+from rmqha.filter.expressions import EmptyEvaluationContext, FilterError, MQFilterException
 from tests.filter.expressions import EXPRESSIONS, MESSAGES
 
 

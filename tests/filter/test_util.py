@@ -3,9 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.filter.util.bits_array import BitsArray
-from rmqha.filter.util.bloom_filter import BloomFilter, BloomFilterData
-from rmqha.filter.util.murmur3 import murmur3_128_low
+from rmqha.filter.bloom_filter import BitsArray, BloomFilter, BloomFilterData, murmur3_128_low
 
 
 @given(st.lists(st.integers(0, 111)), st.lists(st.integers(0, 111)))

@@ -5,8 +5,8 @@ from rmqha.broker.filter.consumer_filter_data import ConsumerFilterData
 from rmqha.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rmqha.broker.filter.message_evaluation_context import MessageEvaluationContext
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.filter.expression.expression import Expression
-from rmqha.filter.util.bits_array import BitsArray
+from rmqha.filter.bloom_filter import BitsArray
+from rmqha.filter.expressions import Expression
 from rmqha.store.dispatch_request import DispatchRequest
 
 log = logging.getLogger("RocketmqFilter")

@@ -2,8 +2,8 @@
 from dataclasses import dataclass, field
 
 from rmqha.common import util_all
-from rmqha.filter.expression.expression import Expression
-from rmqha.filter.util.bloom_filter import BloomFilterData
+from rmqha.filter.bloom_filter import BloomFilterData
+from rmqha.filter.expressions import Expression
 
 
 @dataclass(eq=False)

@@ -11,10 +11,9 @@ from rmqha.common import subscriptions as expression_type
 from rmqha.common import util_all
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.subscriptions import SubscriptionData
-from rmqha.filter import filter_factory
-from rmqha.filter.expression.expression import Expression
-from rmqha.filter.expression.mq_filter_exception import MQFilterException
-from rmqha.filter.util.bloom_filter import BloomFilter, BloomFilterData
+from rmqha.filter import selector_parser
+from rmqha.filter.bloom_filter import BloomFilter, BloomFilterData
+from rmqha.filter.expressions import Expression, MQFilterException
 from rmqha.remoting.protocol import remoting_serializable
 
 if TYPE_CHECKING:
@@ -249,7 +248,7 @@ def build(topic: str | None, consumer_group: str, expression: str | None, type_:
 
 
 def _compile(expression: str | None, type_: str | None, topic: str | None, group: str | None) -> Expression | None:
-    spi = filter_factory.get(type_)
+    spi = selector_parser.get(type_)
     if spi is None or expression is None:
         log.error("parse error: expr=%s, topic=%s, group=%s, error=no filter of type %s", expression, topic, group,
                   type_)

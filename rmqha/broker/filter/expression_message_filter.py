@@ -8,7 +8,7 @@ from rmqha.common import mix_all, subscriptions
 from rmqha.common.java import int32
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.subscriptions import SUB_ALL, SubscriptionData
-from rmqha.filter.util.bits_array import BitsArray
+from rmqha.filter.bloom_filter import BitsArray
 from rmqha.store.consume_queue_ext import CqExtUnit
 from rmqha.store.message_filter import MessageFilter
 

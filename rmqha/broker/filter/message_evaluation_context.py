@@ -1,5 +1,5 @@
 """A message's properties as an expression sees them."""
-from rmqha.filter.expression.expression import EvaluationContext
+from rmqha.filter.expressions import EvaluationContext
 
 
 class MessageEvaluationContext(EvaluationContext):

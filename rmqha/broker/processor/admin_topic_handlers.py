@@ -32,7 +32,7 @@ from rmqha.common.protocol.client_headers import (
 )
 from rmqha.common.protocol.table_bodies import TopicList, TopicOffset, TopicStatsTable
 from rmqha.common.topics import TopicConfig
-from rmqha.filter.util.bits_array import BitsArray
+from rmqha.filter.bloom_filter import BitsArray
 from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -13,8 +13,8 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import UnregisterClientRequestHeader
 from rmqha.common.protocol.client_bodies import CheckClientRequestBody
 from rmqha.common.subscriptions import ConsumerData, HeartbeatData, ProducerData
-from rmqha.filter import filter_factory
-from rmqha.filter.expression.mq_filter_exception import MQFilterException
+from rmqha.filter import selector_parser
+from rmqha.filter.expressions import MQFilterException
 from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -117,7 +117,7 @@ class ClientManageProcessor:
             return RemotingCommand.create_response_command(
                 response_code.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {subscription.expressionType}")
-        spi = filter_factory.get(subscription.expressionType)
+        spi = selector_parser.get(subscription.expressionType)
         try:
             # Differs: an unknown type gets a remark; the original meets it with a NullPointerException's (null)
             if spi is None or subscription.subString is None:

@@ -14,8 +14,7 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.client_bodies import QueryConsumeQueueResponseBody
 from rmqha.common.protocol.client_headers import QueryConsumeQueueRequestHeader
 from rmqha.common.subscriptions import ConsumerData, ConsumeType, HeartbeatData, MessageModel
-from rmqha.filter.util.bits_array import BitsArray
-from rmqha.filter.util.bloom_filter import BloomFilterData
+from rmqha.filter.bloom_filter import BitsArray, BloomFilterData
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.consume_queue_ext import CqExtUnit
 from tests.broker.support import bodies, new_controller, running_broker

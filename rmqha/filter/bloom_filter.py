@@ -1,10 +1,111 @@
-"""A bloom filter: says for certain that a name was not put in, and nearly for certain that it was."""
+"""An array of bits.
+
+MurmurHash3, x64, 128 bits, seed 0: the lower half, as Guava's `murmur3_128().hashString(..).asLong()` gives it.
+
+A bloom filter: says for certain that a name was not put in, and nearly for certain that it was.
+"""
 import math
+import struct
 from dataclasses import dataclass
 
 from rmqha.common.java import int32
-from rmqha.filter.util.bits_array import BitsArray
-from rmqha.filter.util.murmur3 import murmur3_128_low
+
+
+class BitsArray:
+    """Bit 0 is the lowest bit of byte 0. Not safe for threads.
+
+    Java: org.apache.rocketmq.filter.util.BitsArray (4.9.8)
+    """
+
+    __slots__ = ("bytes", "bit_length")
+
+    def __init__(self, data: bytes | bytearray, bit_length: int) -> None:
+        self.bytes = bytearray(data)
+        self.bit_length = bit_length
+
+    @staticmethod
+    def create(bit_length: int) -> "BitsArray":
+        """All bits clear."""
+        return BitsArray(bytes(-(-bit_length // 8)), bit_length)
+
+    @staticmethod
+    def of(data: bytes) -> "BitsArray":
+        """A copy of all bits of `data`. ValueError for none."""
+        if not data:
+            raise ValueError("Bytes is empty!")
+        return BitsArray(data, len(data) * 8)
+
+    def set_bit(self, bit_pos: int, is_set: bool) -> None:
+        """Set or clear a bit. ValueError outside the array."""
+        self._check_bit_position(bit_pos)
+        if is_set:
+            self.bytes[bit_pos // 8] |= 1 << bit_pos % 8
+        else:
+            self.bytes[bit_pos // 8] &= ~(1 << bit_pos % 8)
+
+    def get_bit(self, bit_pos: int) -> bool:
+        """A bit. ValueError outside the array."""
+        self._check_bit_position(bit_pos)
+        return self.bytes[bit_pos // 8] & 1 << bit_pos % 8 != 0
+
+    def _check_bit_position(self, bit_pos: int) -> None:
+        if bit_pos >= self.bit_length:
+            raise ValueError(f"BitPos is greater than {self.bit_length}")
+        if bit_pos < 0:
+            raise ValueError("BitPos is less than 0")
+
+    def __str__(self) -> str:
+        lines = []
+        for index in range(len(self.bytes) - 1, -1, -1):
+            highest = 7
+            if index == len(self.bytes) - 1 and self.bit_length % 8 > 0:
+                highest = self.bit_length % 8  # one too many, as in the original
+            lines += [("1" if self.bytes[index] & 1 << bit else "0") for bit in range(highest, -1, -1)]
+            if index % 8 == 0:
+                lines.append("\n")
+        return "".join(lines)
+
+
+_MASK = (1 << 64) - 1
+_C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
+_BLOCK = struct.Struct("<QQ")
+
+
+def _rotate(value: int, bits: int) -> int:
+    return (value << bits | value >> 64 - bits) & _MASK
+
+
+def _mix_k1(k1: int) -> int:
+    return _rotate(k1 * _C1 & _MASK, 31) * _C2 & _MASK
+
+
+def _mix_k2(k2: int) -> int:
+    return _rotate(k2 * _C2 & _MASK, 33) * _C1 & _MASK
+
+
+def _final_mix(value: int) -> int:
+    value = (value ^ value >> 33) * 0xFF51AFD7ED558CCD & _MASK
+    value = (value ^ value >> 33) * 0xC4CEB9FE1A85EC53 & _MASK
+    return value ^ value >> 33
+
+
+def murmur3_128_low(data: bytes) -> int:
+    """The first 64 bits of the hash, unsigned.
+
+    Java: com.google.common.hash.Hashing#murmur3_128
+    """
+    h1 = h2 = 0
+    whole = len(data) // 16 * 16
+    for k1, k2 in _BLOCK.iter_unpack(data[:whole]):
+        h1 = ((_rotate(h1 ^ _mix_k1(k1), 27) + h2) * 5 + 0x52DCE729) & _MASK
+        h2 = ((_rotate(h2 ^ _mix_k2(k2), 31) + h1) * 5 + 0x38495AB5) & _MASK
+    if len(data) > whole:
+        k1, k2 = _BLOCK.unpack(data[whole:].ljust(16, b"\0"))
+        h1, h2 = h1 ^ _mix_k1(k1), h2 ^ _mix_k2(k2)
+    h1, h2 = h1 ^ len(data), h2 ^ len(data)
+    h1 = (h1 + h2) & _MASK
+    h2 = (h2 + h1) & _MASK
+    return (_final_mix(h1) + _final_mix(h2)) & _MASK
 
 
 @dataclass

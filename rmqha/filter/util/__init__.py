@@ -1,1 +1,0 @@
-"""Bit maps and bloom filters."""
