@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rmqha.common import mix_all
 from rmqha.common.namesrv_config import NamesrvConfig
-from rmqha.namesrv.kvconfig.kv_config_manager import KVConfigSerializeWrapper
+from rmqha.namesrv.kv_config_manager import KVConfigSerializeWrapper
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.addresses import PortError
 from rmqha.remoting.protocol import remoting_serializable

@@ -18,8 +18,8 @@ from rmqha.common import mix_all
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code
 from rmqha.namesrv import namesrv_startup
+from rmqha.namesrv.default_request_processor import DefaultRequestProcessor
 from rmqha.namesrv.namesrv_controller import NamesrvController
-from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_config import ServerConfig
 from tests.broker.access_cases import CASES, Case, Things

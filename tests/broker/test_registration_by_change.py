@@ -11,9 +11,9 @@ from rmqha.common.protocol import request_code, table_version
 from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
 from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
 from rmqha.common.topics import TopicConfig
+from rmqha.namesrv import registrations
 from rmqha.namesrv.namesrv_controller import NamesrvController
-from rmqha.namesrv.routeinfo import changed_here
-from rmqha.namesrv.routeinfo.route_info_manager import BrokerRegistration, RegistrationGap, RouteInfoManager
+from rmqha.namesrv.route_info_manager import BrokerRegistration, RegistrationGap, RouteInfoManager
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.remoting_config import ServerConfig
 from tests.broker.support import running_broker
@@ -197,7 +197,7 @@ def test_all_topics_keep_a_wiped_permission_of_the_same_version(state):
 
 def test_deleted_topics_are_not_kept_without_end(monkeypatch):
     """A broker whose topics an administrator deletes here, too many of them, has to register them all."""
-    monkeypatch.setattr(changed_here, "MAX_TOPICS_OF_BROKER", 3)
+    monkeypatch.setattr(registrations, "MAX_TOPICS_OF_BROKER", 3)
     routes = RouteInfoManager()
     register(routes, wrapper_of(1, T=1), "life.1")
     for number in range(2, 6):

@@ -16,8 +16,8 @@ from rmqha.common.protocol import request_code
 from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
 from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
 from rmqha.common.topics import TopicConfig
-from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
-from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
+from rmqha.namesrv.default_request_processor import DefaultRequestProcessor
+from rmqha.namesrv.route_info_manager import RouteInfoManager
 from rmqha.remoting.exception import RemotingTimeoutException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

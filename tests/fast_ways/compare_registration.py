@@ -19,9 +19,9 @@ from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code, table_version
 from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
 from rmqha.common.topics import TopicConfig
+from rmqha.namesrv.default_request_processor import DefaultRequestProcessor
 from rmqha.namesrv.namesrv_controller import NamesrvController
-from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
-from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
+from rmqha.namesrv.route_info_manager import RouteInfoManager
 from rmqha.remoting.exception import RemotingSendRequestException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -13,10 +13,10 @@ from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
 from rmqha.common.topics import TopicConfig
-from rmqha.namesrv.kvconfig.kv_config_manager import KVConfigManager
-from rmqha.namesrv.processor import default_request_processor
-from rmqha.namesrv.processor.default_request_processor import DefaultRequestProcessor
-from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
+from rmqha.namesrv import default_request_processor
+from rmqha.namesrv.default_request_processor import DefaultRequestProcessor
+from rmqha.namesrv.kv_config_manager import KVConfigManager
+from rmqha.namesrv.route_info_manager import RouteInfoManager
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rmqha.common.protocol import request_code
-from rmqha.namesrv.kvconfig import kv_config_manager
-from rmqha.namesrv.routeinfo import registration_limits
+from rmqha.namesrv import kv_config_manager, registrations
 from rmqha.remoting.exception import RemotingCommandException
 from tests.interop.request_code_cases import NAMESRV_CODES
 from tests.namesrv.test_default_request_processor import (  # noqa: F401, the fixtures
@@ -72,7 +71,7 @@ def silent():
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("code", NAMESRV_CODES, ids=lambda code: f"{code.number}-{code.name}")
 def test_new_names_leave_nothing_but_what_is_limited(ask, controller, monkeypatch, code):
-    monkeypatch.setattr(registration_limits, "MAX_PLACES_OF_CHANNEL", LIMIT)
+    monkeypatch.setattr(registrations, "MAX_PLACES_OF_CHANNEL", LIMIT)
     monkeypatch.setattr(kv_config_manager, "MAX_CHARACTERS", LIMIT * 200)
     register(ask, "T")
     flood(ask, code, range(3))
@@ -111,12 +110,12 @@ def test_deleting_what_is_not_there_writes_no_file(ask, tmp_path):
 
 
 def test_broker_with_too_many_topics_is_refused_and_keeps_those_it_has(ask, controller, monkeypatch):
-    monkeypatch.setattr(registration_limits, "MAX_TOPICS_OF_BROKER", 3)
+    monkeypatch.setattr(registrations, "MAX_TOPICS_OF_BROKER", 3)
     register(ask, "A", "B")
     body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": {
         "dataVersion": {"counter": 9, "timestamp": 9},
         "topicConfigTable": {name: {"topicName": name} for name in "CDE"}}}).encode()
-    with pytest.raises(registration_limits.RegistrationError, match="too many"):
+    with pytest.raises(registrations.RegistrationError, match="too many"):
         ask(request_code.REGISTER_BROKER, body, **BROKER)
     assert set(controller.route_info_manager._topic_queue_table) == {"A", "B"}
     assert ask(request_code.DELETE_TOPIC_IN_NAMESRV, topic="A").code == 0
@@ -125,9 +124,9 @@ def test_broker_with_too_many_topics_is_refused_and_keeps_those_it_has(ask, cont
 
 def test_names_of_brokers_and_topics_have_a_length(ask, controller):
     for field in PLACE + ("haServerAddr",):
-        with pytest.raises(registration_limits.RegistrationError, match="256 characters"):
+        with pytest.raises(registrations.RegistrationError, match="256 characters"):
             register(ask, "T", **{field: "n" * 256})
-    with pytest.raises(registration_limits.RegistrationError, match="300 characters"):
+    with pytest.raises(registrations.RegistrationError, match="300 characters"):
         register(ask, "t" * 300)
     assert not controller.route_info_manager._broker_addr_table
 

@@ -11,11 +11,12 @@ from rmqha.common.protocol import cluster_bodies
 from rmqha.common.protocol.cluster_bodies import DepartedBroker
 from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
 from rmqha.common.topics import TopicConfig
-from rmqha.namesrv.routeinfo import route_info_manager
-from rmqha.namesrv.routeinfo.departed_brokers import MAX_DEPARTED, DepartedBrokers
-from rmqha.namesrv.routeinfo.route_info_manager import (
+from rmqha.namesrv import route_info_manager
+from rmqha.namesrv.route_info_manager import (
     BROKER_CHANNEL_EXPIRED_TIME,
+    MAX_DEPARTED,
     BrokerRegistration,
+    DepartedBrokers,
     RegistrationError,
     RouteInfoManager,
 )

@@ -1,7 +1,6 @@
 """A name server's metrics against the brokers that are registered."""
 from rmqha.common.namesrv_config import NamesrvConfig
-from rmqha.namesrv.metrics.namesrv_metrics import NAMESRV_METRICS, NamesrvMetrics
-from rmqha.namesrv.namesrv_controller import NamesrvController
+from rmqha.namesrv.namesrv_controller import NAMESRV_METRICS, NamesrvController, NamesrvMetrics
 from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole
 from tests.broker.support import running_broker

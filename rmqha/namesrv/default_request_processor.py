@@ -1,8 +1,11 @@
 """What a name server answers.
 
     RemotingExecutorThread_<n> --process_request--> RouteInfoManager, KVConfigManager, Configuration
+
+A name server of a test environment: routes that it lacks come from the product environment.
 """
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -35,18 +38,23 @@ from rmqha.common.protocol.namesrv_headers import (
 )
 from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper, TopicList
 from rmqha.common.protocol.topic_route_data import TopicRouteData
-from rmqha.namesrv.routeinfo.route_info_manager import BrokerRegistration, RegistrationGap
+from rmqha.common.top_addressing import TopAddressing
+from rmqha.namesrv.route_info_manager import BrokerRegistration, RegistrationGap
 from rmqha.remoting.addresses import parse_channel_remote_addr
-from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.exception import RemotingCommandException, RemotingException
 from rmqha.remoting.protocol import fastjson, remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.tls_system_config import use_tls
 
 if TYPE_CHECKING:
-    from rmqha.namesrv.kvconfig.kv_config_manager import KVConfigManager
+    from rmqha.namesrv.kv_config_manager import KVConfigManager
     from rmqha.namesrv.namesrv_controller import NamesrvController
-    from rmqha.namesrv.routeinfo.route_info_manager import RouteInfoManager
+    from rmqha.namesrv.route_info_manager import RouteInfoManager
     from rmqha.remoting.channel import Channel
+
 
 log = logging.getLogger("RocketmqNamesrv")
 
@@ -196,7 +204,8 @@ class DefaultRequestProcessor:
         """GET_BROKER_CLUSTER_INFO; also who is missing, for those who ask."""
         response = _success(body=remoting_serializable.encode(self._routes.get_all_cluster_info()))
         if cluster_bodies.ASK_DEPARTED_BROKERS in (request.ext_fields or {}):
-            response.add_ext_field(cluster_bodies.DEPARTED_BROKERS, cluster_bodies.encode_departed(self._routes.departed_brokers()))
+            response.add_ext_field(cluster_bodies.DEPARTED_BROKERS,
+                                   cluster_bodies.encode_departed(self._routes.departed_brokers()))
         return response
 
     def wipe_write_perm_of_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
@@ -331,3 +340,62 @@ def _success(header: CommandCustomHeader | None = None, body: bytes | None = Non
 
 def _failure(code: int, remark: str) -> RemotingCommand:
     return RemotingCommand.create_response_command(code, remark)
+
+
+_TIMEOUT_MS = 5_000
+
+
+class ClusterTestRequestProcessor(DefaultRequestProcessor):
+    """Asks the product environment's name servers for the topics that this one does not know.
+
+    They are those of NAMESRV_ADDR, else those that the address server tells for the environment's name.
+
+    Java: org.apache.rocketmq.namesrv.processor.ClusterTestRequestProcessor (4.9.8)
+    """
+
+    def __init__(self, namesrv_controller: "NamesrvController", product_env_name: str) -> None:
+        super().__init__(namesrv_controller)
+        self._product_env_name = product_env_name
+        self._client = RemotingClient(ClientConfig(useTLS=use_tls()))
+
+    def start(self) -> None:
+        """Start the client to the product environment."""
+        self._client.start()
+
+    def shutdown(self) -> None:
+        """Stop it."""
+        self._client.shutdown()
+
+    def get_route_info_by_topic(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """GET_ROUTEINFO_BY_TOPIC."""
+        header = request.decode_command_custom_header(GetRouteInfoRequestHeader)
+        route = self._routes.pickup_topic_route_data(header.topic)
+        if route is not None:
+            route.orderTopicConf = self._kv.get_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, header.topic)
+        else:
+            route = self._ask_product_environment(header.topic)
+        if route is None:
+            return topic_not_exist(header.topic)
+        response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
+        response.body = remoting_serializable.encode(route)
+        return response
+
+    def _ask_product_environment(self, topic: str) -> TopicRouteData | None:
+        try:
+            if not self._client.get_name_server_address_list():
+                self._client.update_name_server_address_list(self._product_name_servers())
+            request = RemotingCommand.create_request_command(
+                request_code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic))
+            answer = self._client.invoke_sync(None, request, _TIMEOUT_MS)
+            if answer.code == response_code.SUCCESS and answer.body:
+                return remoting_serializable.decode(TopicRouteData, answer.body)
+        except (RemotingException, ValueError) as failure:
+            log.info("get route info by topic from product environment failed. envName=%s, %s", self._product_env_name,
+                     failure)
+        return None
+
+    def _product_name_servers(self) -> list[str]:
+        addrs = os.environ.get(mix_all.NAMESRV_ADDR_ENV)
+        if not addrs:
+            addrs = TopAddressing(unit_name=self._product_env_name).fetch_ns_addr()
+        return [addr for addr in (addrs or "").split(";") if addr]

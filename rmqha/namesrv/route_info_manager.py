@@ -1,4 +1,9 @@
-"""The route table: clusters, brokers, their topics and whether they live.
+"""Brokers that left without unregistering, or were replaced by another: for tools that watch a cluster.
+
+A broker whose connection ends is taken out of all routes at once, and its name is forgotten. Whoever asks then can't
+know that there should be one more.
+
+The route table: clusters, brokers, their topics and whether they live.
 
     request threads   --register, unregister, wipe, query--> [the five tables, one lock]
     event thread      --a channel ended-------------------->
@@ -21,11 +26,10 @@ from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper, Topi
 from rmqha.common.protocol.topic_route_data import BrokerData, QueueData, TopicRouteData
 from rmqha.common.sys_flags import PERM_READ, PERM_WRITE
 from rmqha.common.topics import TopicConfig
-from rmqha.namesrv.routeinfo.changed_here import ChangedHere
-from rmqha.namesrv.routeinfo.departed_brokers import DepartedBrokers
-from rmqha.namesrv.routeinfo.registration_limits import (
+from rmqha.namesrv.registrations import (
     MAX_BROKERS,
     MAX_FILTER_SERVERS,
+    ChangedHere,
     RegistrationError,
     RegistrationLimits,
     check_names,
@@ -33,6 +37,36 @@ from rmqha.namesrv.routeinfo.registration_limits import (
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
+
+
+MAX_DEPARTED = 1000
+_REMEMBERED_MS = 7 * 24 * 3_600_000
+
+
+class DepartedBrokers:
+    """At most 1000, for seven days. Guarded by its owner's lock; `clock` gives monotonic ms."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._gone: dict[tuple[str, str, int], tuple[str, int]] = {}  # (cluster, name, id) -> (address, gone at)
+
+    def gone(self, cluster: str, name: str, broker_id: int, address: str) -> None:
+        """It has not said that it leaves."""
+        self._gone.pop((cluster, name, broker_id), None)
+        while len(self._gone) >= MAX_DEPARTED:
+            del self._gone[next(iter(self._gone))]
+        self._gone[cluster, name, broker_id] = address, self._clock()
+
+    def forget(self, cluster: str, name: str, broker_id: int) -> None:
+        """It is there again, another one is in its place, or it has said that it leaves."""
+        self._gone.pop((cluster, name, broker_id), None)
+
+    def all(self) -> list[DepartedBroker]:
+        """Those that are still away."""
+        now = self._clock()
+        self._gone = {key: gone for key, gone in self._gone.items() if now - gone[1] < _REMEMBERED_MS}
+        return [DepartedBroker(*key, address, now - at) for key, (address, at) in self._gone.items()]
+
 
 log = logging.getLogger("RocketmqNamesrv")
 
@@ -613,4 +647,3 @@ def _copy_queue(queue_data: QueueData) -> QueueData:
     return QueueData(brokerName=queue_data.brokerName, readQueueNums=queue_data.readQueueNums,
                      writeQueueNums=queue_data.writeQueueNums, perm=queue_data.perm,
                      topicSysFlag=queue_data.topicSysFlag)
-

@@ -14,6 +14,7 @@ from rmqha.remoting.protocol import remoting_serializable
 if TYPE_CHECKING:
     from rmqha.namesrv.namesrv_controller import NamesrvController
 
+
 log = logging.getLogger("RocketmqNamesrv")
 
 

@@ -1,1 +1,0 @@
-"""What answers the requests to a name server."""

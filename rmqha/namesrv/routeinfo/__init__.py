@@ -1,1 +1,0 @@
-"""Which brokers live, and which topics they have."""
