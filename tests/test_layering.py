@@ -42,8 +42,8 @@ GUARDED = {
     "yaml": ("rmqha/acl/",),
     "subprocess": ("rmqha/tools/", "rmqha/testing/"),
     "http": ("rmqha/remoting/", "rmqha/common/top_addressing.py"),
-    "etcd3gw": ("rmqha/controller/store/etcd_client.py",),
-    "requests": ("rmqha/controller/store/etcd_client.py",),
+    "etcd3gw": ("rmqha/controller/etcd_client.py",),
+    "requests": ("rmqha/controller/etcd_client.py",),
     "prometheus_client": ("rmqha/common/metrics.py",),
     "faulthandler": (),  # what it dumps while other threads run, it may read when they change it: a segmentation fault
 }

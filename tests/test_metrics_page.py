@@ -6,7 +6,7 @@ from rmqha.broker.metrics.otel_metrics import OTEL_METRICS
 from rmqha.broker.metrics.own_metrics import OWN_METRICS
 from rmqha.broker.metrics.runtime_metrics import RUNTIME_METRICS
 from rmqha.common.metrics import OF_EACH_ANSWER, Metric
-from rmqha.controller.metrics.controller_metrics import CONTROLLER_METRICS
+from rmqha.controller.controller_metrics import CONTROLLER_METRICS
 from rmqha.namesrv.namesrv_controller import NAMESRV_METRICS
 from tests.support.sources import ROOT
 

@@ -36,8 +36,8 @@ from rmqha.common.protocol.log_checksums import LogChecksums
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import ScheduledService
 from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
-from rmqha.controller.broker_liveness_watch import BrokerLivenessWatch
-from rmqha.controller.store.etcd_store import EtcdStore
+from rmqha.controller.controller_manager import BrokerLivenessWatch
+from rmqha.controller.etcd_store import EtcdStore
 from rmqha.remoting.http_port import HttpPort
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import PeerWatch, RemotingClient

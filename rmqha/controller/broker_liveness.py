@@ -1,4 +1,6 @@
-"""Which brokers a controller hears, and whose mastership may be given to another one.
+"""How much a controller takes: of a name, of one broker name, of one connection, of all.
+
+Which brokers a controller hears, and whose mastership may be given to another one.
 
     heartbeats, closed connections  -->  BrokerLiveness  --> elections
 """
@@ -9,8 +11,26 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rmqha.controller import controller_limits
-from rmqha.controller.controller_limits import ControllerLimitError
+from rmqha.common.texts import too_long
+from rmqha.remoting.exception import RemotingCommandException
+
+MAX_BROKER_NAMES = 10_000  # those that were forgotten take a place, too
+MAX_REPLICAS = 1000  # of one broker name; each is a part of all its documents
+MAX_BROKERS_HEARD = 10_000
+MAX_BROKERS_OF_CHANNEL = 1000  # that one connection tells of; a broker tells of itself
+
+
+class ControllerLimitError(RemotingCommandException):
+    """More than a controller takes; nothing was changed."""
+
+
+# Differs: 5.1.4's controller takes any number of brokers and names of any length from whoever comes
+def check_names(*names: str | None) -> None:
+    """ControllerLimitError when one is too long."""
+    problem = too_long(*names)
+    if problem is not None:
+        raise ControllerLimitError(problem)
+
 
 _NS_PER_MS = 1_000_000
 NOT_TOLD_EPOCH = NOT_TOLD_OFFSET = -1
@@ -80,16 +100,16 @@ class BrokerLiveness:
             if info.leader_term:
                 self._follows.pop(info.identity, None)
                 self._follows[info.identity] = info.leader_term
-                if len(self._follows) > controller_limits.MAX_BROKERS_HEARD:  # who is forgotten is replaced later
+                if len(self._follows) > MAX_BROKERS_HEARD:  # who is forgotten is replaced later
                     del self._follows[next(iter(self._follows))]
             return is_sooner
 
     def _take_place(self, identity: BrokerIdentity, channel: object) -> None:
         channels, told = self._channels.get(identity), self._of_channel.get(channel, ())
-        if channels is None and len(self._channels) >= controller_limits.MAX_BROKERS_HEARD:
-            raise ControllerLimitError(f"{controller_limits.MAX_BROKERS_HEARD} brokers are heard already")
-        if identity not in told and len(told) >= controller_limits.MAX_BROKERS_OF_CHANNEL:
-            raise ControllerLimitError(f"one connection tells of {controller_limits.MAX_BROKERS_OF_CHANNEL} brokers")
+        if channels is None and len(self._channels) >= MAX_BROKERS_HEARD:
+            raise ControllerLimitError(f"{MAX_BROKERS_HEARD} brokers are heard already")
+        if identity not in told and len(told) >= MAX_BROKERS_OF_CHANNEL:
+            raise ControllerLimitError(f"one connection tells of {MAX_BROKERS_OF_CHANNEL} brokers")
         self._channels.setdefault(identity, set()).add(channel)
         self._of_channel.setdefault(channel, set()).add(identity)
 

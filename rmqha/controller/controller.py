@@ -25,22 +25,21 @@ from rmqha.common.protocol.controller_headers import (
     GetNextBrokerIdRequestHeader,
     RegisterBrokerToControllerRequestHeader,
 )
-from rmqha.controller import controller_limits
+from rmqha.controller import broker_liveness
 from rmqha.controller import replicas_info_manager as decisions
-from rmqha.controller.broker_liveness import BrokerIdentity, BrokerLiveInfo, BrokerLiveness
-from rmqha.controller.controller_limits import ControllerLimitError, check_names
-from rmqha.controller.replica_set import ReplicaSet
-from rmqha.controller.replicas_info_manager import Decision, Heard
-from rmqha.controller.store.controller_store import (
-    ControllerStore,
-    NotLeaderError,
-    StoreConflictError,
-    StoreFailedError,
+from rmqha.controller.broker_liveness import (
+    BrokerIdentity,
+    BrokerLiveInfo,
+    BrokerLiveness,
+    ControllerLimitError,
+    check_names,
 )
+from rmqha.controller.local_store import ControllerStore, NotLeaderError, StoreConflictError, StoreFailedError
+from rmqha.controller.replicas_info_manager import Decision, Heard, ReplicaSet
 
 if TYPE_CHECKING:
     from rmqha.common.controller_config import ControllerConfig
-    from rmqha.controller.metrics.controller_counts import ControllerCounts
+    from rmqha.controller.controller_metrics import ControllerCounts
 
 log = logging.getLogger("RocketmqController")
 
@@ -101,10 +100,10 @@ class Controller:
         return self._decide(header.brokerName, apply)
 
     def _check_room(self, current: ReplicaSet | None, wanted: ReplicaSet) -> None:
-        if len(wanted.replicas) > controller_limits.MAX_REPLICAS:
-            raise ControllerLimitError(f"{wanted.broker_name} has {controller_limits.MAX_REPLICAS} replicas already")
-        if current is None and self.store.places_taken(wanted.broker_name) >= controller_limits.MAX_BROKER_NAMES:
-            raise ControllerLimitError(f"there are {controller_limits.MAX_BROKER_NAMES} broker names already, with "
+        if len(wanted.replicas) > broker_liveness.MAX_REPLICAS:
+            raise ControllerLimitError(f"{wanted.broker_name} has {broker_liveness.MAX_REPLICAS} replicas already")
+        if current is None and self.store.places_taken(wanted.broker_name) >= broker_liveness.MAX_BROKER_NAMES:
+            raise ControllerLimitError(f"there are {broker_liveness.MAX_BROKER_NAMES} broker names already, with "
                                        "those that were forgotten")
 
     def register_broker(self, header: RegisterBrokerToControllerRequestHeader) -> Decision:

@@ -218,7 +218,7 @@ class NamesrvMetrics(Subject):
         departed = Counter(one.cluster for one in routes.departed_brokers())
         yield Family(DEPARTED, _by_cluster(departed, in_cluster | departed))
         if controller.controller_manager is not None:
-            from rmqha.controller.metrics.controller_metrics import ControllerMetrics  # most have no controller
+            from rmqha.controller.controller_metrics import ControllerMetrics  # most have no controller
 
             yield from ControllerMetrics(controller.controller_manager).families(pace)
 

@@ -14,8 +14,8 @@ from rmqha.common import filesystem
 from rmqha.common.protocol import cluster_bodies
 from rmqha.common.protocol.cluster_bodies import RegisterBrokerBodyError, _Reader
 from rmqha.common.texts import MOST_DIGITS, JsonTextError, parse_json
-from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
-from rmqha.controller.store import etcd_client, etcd_leadership, local_store
+from rmqha.controller import etcd_client, etcd_leadership, local_store
+from rmqha.controller.replicas_info_manager import ReplicaSet, ReplicaSetError
 from rmqha.store import queue_ends
 from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.config.deleted_topics_file import read_deleted_topics

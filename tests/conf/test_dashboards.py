@@ -9,7 +9,7 @@ import yaml
 
 from rmqha.broker.metrics.broker_metrics import BROKER_METRICS
 from rmqha.common.metrics import HISTOGRAM, OF_EACH_ANSWER, process_metrics
-from rmqha.controller.metrics.controller_metrics import CONTROLLER_METRICS
+from rmqha.controller.controller_metrics import CONTROLLER_METRICS
 from rmqha.namesrv.namesrv_controller import NAMESRV_METRICS
 from tests.support.sources import ROOT
 

@@ -7,7 +7,7 @@ from rmqha.common.configuration import ConfigError
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol import response_code as code
 from rmqha.controller import notify_service
-from rmqha.controller.store.controller_store import NotLeaderError
+from rmqha.controller.local_store import NotLeaderError
 from tests.controller.support import LEASE_MS, NAME, FakeBroker, controller
 from tests.support.ports import free_port
 from tests.support.raw_remoting import RawClient

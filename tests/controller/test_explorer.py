@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmqha.controller.replica_set import ReplicaSet
+from rmqha.controller.replicas_info_manager import ReplicaSet
 from tests.controller.explorer.frozen import NOW_NS, Time, aged, freeze, thaw
 from tests.controller.explorer.model import Bounds, Model, Violation
 from tests.controller.explorer.planted import LOGS, PLANTED

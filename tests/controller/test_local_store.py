@@ -4,10 +4,9 @@ import time
 
 import pytest
 
-from rmqha.controller.replica_set import Replica, ReplicaSet
-from rmqha.controller.store import local_store
-from rmqha.controller.store.controller_store import NotLeaderError, StoreConflictError, StoreFailedError
-from rmqha.controller.store.local_store import LocalStore
+from rmqha.controller import local_store
+from rmqha.controller.local_store import LocalStore, NotLeaderError, StoreConflictError, StoreFailedError
+from rmqha.controller.replicas_info_manager import Replica, ReplicaSet
 
 SET = ReplicaSet("c", "b", {1: Replica("h:1", "h:1;5")}, 2, 1, 3, frozenset({1}), 4)
 OTHER = ReplicaSet("c", "名", {2: Replica("h:2", 'a"};{')}, 3)

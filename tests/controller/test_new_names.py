@@ -9,10 +9,9 @@ import pytest
 
 from rmqha.common.protocol import request_code
 from rmqha.common.texts import MAX_NAME_LENGTH
-from rmqha.controller import controller_limits
-from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
-from rmqha.controller.controller_limits import ControllerLimitError
-from rmqha.controller.metrics.controller_counts import REQUEST_TYPES
+from rmqha.controller import broker_liveness
+from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness, ControllerLimitError
+from rmqha.controller.controller_metrics import REQUEST_TYPES
 from tests.controller.support import controller
 from tests.support.kept import names_kept
 from tests.support.raw_remoting import RawClient
@@ -26,8 +25,8 @@ LONG = "n" * (MAX_NAME_LENGTH + 1)
 @pytest.fixture
 def manager(tmp_path, monkeypatch):
     for name in ("MAX_BROKER_NAMES", "MAX_BROKERS_OF_CHANNEL", "MAX_REPLICAS"):
-        monkeypatch.setattr(controller_limits, name, LIMIT)
-    monkeypatch.setattr(controller_limits, "MAX_BROKERS_HEARD", 2 * LIMIT)
+        monkeypatch.setattr(broker_liveness, name, LIMIT)
+    monkeypatch.setattr(broker_liveness, "MAX_BROKERS_HEARD", 2 * LIMIT)
     made = controller(tmp_path)
     logging.disable(logging.CRITICAL)  # pytest keeps each line
     yield made
@@ -143,7 +142,7 @@ def heard(number: int, channel: object, term: int = 0) -> BrokerLiveInfo:
 
 
 def test_all_connections_together_tell_of_a_number_of_brokers_and_ends_make_room(monkeypatch):
-    monkeypatch.setattr(controller_limits, "MAX_BROKERS_HEARD", LIMIT)
+    monkeypatch.setattr(broker_liveness, "MAX_BROKERS_HEARD", LIMIT)
     liveness, channels = BrokerLiveness(1000, lambda: 0), [object() for _number in range(LIMIT)]
     for number, channel in enumerate(channels):
         liveness.heartbeat(heard(number, channel))
@@ -157,7 +156,7 @@ def test_all_connections_together_tell_of_a_number_of_brokers_and_ends_make_room
 
 
 def test_which_leadership_is_followed_is_forgotten_of_those_that_told_it_first(monkeypatch):
-    monkeypatch.setattr(controller_limits, "MAX_BROKERS_HEARD", LIMIT)
+    monkeypatch.setattr(broker_liveness, "MAX_BROKERS_HEARD", LIMIT)
     liveness = BrokerLiveness(1000, lambda: 1)
     for number in itertools.chain(range(LIMIT), [0], range(LIMIT, 2 * LIMIT - 1)):
         channel = object()

@@ -6,8 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.protocol import request_code
-from rmqha.controller.metrics.controller_counts import REQUEST_TYPES
-from rmqha.controller.store.local_store import LocalStore
+from rmqha.controller.controller_metrics import REQUEST_TYPES
+from rmqha.controller.local_store import LocalStore
 from tests.controller.support import controller
 from tests.support.raw_remoting import RawClient
 

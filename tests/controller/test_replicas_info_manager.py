@@ -15,8 +15,7 @@ from rmqha.common.protocol.controller_headers import (
 )
 from rmqha.controller import replicas_info_manager as decisions
 from rmqha.controller.broker_liveness import BrokerLiveInfo
-from rmqha.controller.replica_set import Replica, ReplicaSet
-from rmqha.controller.replicas_info_manager import Heard
+from rmqha.controller.replicas_info_manager import Heard, Replica, ReplicaSet
 
 NAME, CLUSTER = "b", "c"
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rmqha.common import filesystem, mix_all
-from rmqha.controller.store import local_store
-from rmqha.controller.store.controller_store import StoreFailedError
+from rmqha.controller import local_store
+from rmqha.controller.local_store import StoreFailedError
 from rmqha.store import consume_queue
 from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.index import index_service

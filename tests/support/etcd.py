@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from rmqha.common.controller_config import ControllerConfig, ControllerStoreKind
-from rmqha.controller.store.etcd_store import EtcdStore
+from rmqha.controller.etcd_store import EtcdStore
 from tests.support.controller_nodes import EtcdNode, why_no_etcd
 
 _prefixes = itertools.count(1)

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rmqha.controller.store.etcd_client import EtcdRefusedError, EtcdUnavailableError, KeyValue, TxnAnswer
+from rmqha.controller.etcd_client import EtcdRefusedError, EtcdUnavailableError, KeyValue, TxnAnswer
 
 
 @dataclass

@@ -10,8 +10,7 @@ from rmqha.common.protocol.cluster_bodies import SyncStateSet
 from rmqha.common.protocol.controller_headers import AlterSyncStateSetRequestHeader, ElectMasterRequestHeader
 from rmqha.controller import replicas_info_manager as decisions
 from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
-from rmqha.controller.replica_set import Replica, ReplicaSet
-from rmqha.controller.replicas_info_manager import Heard
+from rmqha.controller.replicas_info_manager import Heard, Replica, ReplicaSet
 from rmqha.store.ha.autoswitch.auto_switch_greeting import EpochsDifferError, consistent_point
 from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterHandshake
 from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask, ControlledSyncStateSet

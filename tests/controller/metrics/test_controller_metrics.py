@@ -1,5 +1,5 @@
 """What a controller tells Prometheus."""
-from rmqha.controller.metrics.controller_metrics import CONTROLLER_METRICS, LEADER, ControllerMetrics
+from rmqha.controller.controller_metrics import CONTROLLER_METRICS, LEADER, ControllerMetrics
 from tests.controller.support import CLUSTER, NAME, FakeBroker, controller
 from tests.support.ports import free_port
 from tests.support.scrape import Scrape, http_get

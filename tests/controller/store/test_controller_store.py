@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from rmqha.controller.replica_set import Replica, ReplicaSet
-from rmqha.controller.store.controller_store import ControllerStore, NotLeaderError, StoreConflictError, Versioned
-from rmqha.controller.store.etcd_store import EtcdStore
+from rmqha.controller.etcd_store import EtcdStore
+from rmqha.controller.local_store import ControllerStore, NotLeaderError, StoreConflictError, Versioned
+from rmqha.controller.replicas_info_manager import Replica, ReplicaSet
 from tests.support.controller_nodes import EtcdNode
 from tests.support.etcd import etcd_config, require_etcd
 from tests.support.wait import wait_until
@@ -36,7 +36,7 @@ def open_store(request, tmp_path):
         if request.param == "etcd":
             store = EtcdStore(config, "n0", "127.0.0.1:9878")
         else:
-            local = pytest.importorskip("rmqha.controller.store.local_store")
+            local = pytest.importorskip("rmqha.controller.local_store")
             store = local.LocalStore(str(tmp_path / "store"), "n0", "127.0.0.1:9878")
         opened.append(store)
         store.start()

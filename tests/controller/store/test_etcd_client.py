@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from rmqha.controller.store.etcd_client import EtcdClient, EtcdSettings, EtcdUnavailableError, range_of
+from rmqha.controller.etcd_client import EtcdClient, EtcdSettings, EtcdUnavailableError, range_of
 from tests.support import ports
 from tests.support.wait import at_least
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from rmqha.controller.replica_set import ReplicaSet
-from rmqha.controller.store.controller_store import NotLeaderError, StoreConflictError, StoreFailedError
-from rmqha.controller.store.etcd_store import EtcdStore
+from rmqha.controller.etcd_store import EtcdStore
+from rmqha.controller.local_store import NotLeaderError, StoreConflictError, StoreFailedError
+from rmqha.controller.replicas_info_manager import ReplicaSet
 from tests.faults.proxies import Proxy
 from tests.support.controller_nodes import etcd_cluster, start_etcd
 from tests.support.etcd import LEASE_S, addresses, etcd_config, etcd_stores, leads_until_ns, require_etcd

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.controller.replica_set import Replica, ReplicaSet, ReplicaSetError
-from rmqha.controller.store.etcd_client import KeyValue, parse_endpoints, parse_txn
-from rmqha.controller.store.etcd_leadership import Leader, held, held_seconds
-from rmqha.controller.store.etcd_store import decode_record, encode_record
+from rmqha.controller.etcd_client import KeyValue, parse_endpoints, parse_txn
+from rmqha.controller.etcd_leadership import Leader, held, held_seconds
+from rmqha.controller.etcd_store import decode_record, encode_record
+from rmqha.controller.replicas_info_manager import Replica, ReplicaSet, ReplicaSetError
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
 WHOLE = st.integers(0, (1 << 63) - 1)

@@ -12,15 +12,8 @@ import pytest
 
 from rmqha.common.filesystem import how_to_install
 from rmqha.common.util_all import LONG_AGO
-from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
-from rmqha.controller.store import etcd_store
-from rmqha.controller.store.controller_store import (
-    NotLeaderError,
-    StoreConflictError,
-    StoreFailedError,
-    Versioned,
-)
-from rmqha.controller.store.etcd_client import (
+from rmqha.controller import etcd_store
+from rmqha.controller.etcd_client import (
     EtcdClient,
     EtcdRefusedError,
     EtcdUnavailableError,
@@ -28,7 +21,9 @@ from rmqha.controller.store.etcd_client import (
     put_of,
     range_of,
 )
-from rmqha.controller.store.etcd_store import EtcdStore
+from rmqha.controller.etcd_store import EtcdStore
+from rmqha.controller.local_store import NotLeaderError, StoreConflictError, StoreFailedError, Versioned
+from rmqha.controller.replicas_info_manager import ReplicaSet, ReplicaSetError
 from tests.support.certificates import Authority
 from tests.support.controller_nodes import EtcdNode
 from tests.support.etcd import (
@@ -485,7 +480,7 @@ def test_files_of_tls_that_are_of_no_use(tmp_path):
 
 def test_without_the_extra_it_says_what_to_install():
     code = ("import sys; sys.modules['etcd3gw'] = None\n"
-            "from rmqha.controller.store.etcd_store import EtcdStore\n"
+            "from rmqha.controller.etcd_store import EtcdStore\n"
             "from rmqha.common.controller_config import ControllerConfig\n"
             "try: EtcdStore(ControllerConfig(etcdEndpoints='a:1'), 'n0', 'n0:1')\n"
             "except OSError as error: print(error)")

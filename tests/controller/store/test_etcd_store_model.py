@@ -8,10 +8,10 @@ from contextlib import suppress
 import pytest
 
 from rmqha.common.controller_config import ControllerConfig
-from rmqha.controller.replica_set import ReplicaSet
-from rmqha.controller.store import etcd_leadership, etcd_store
-from rmqha.controller.store.controller_store import NotLeaderError, StoreConflictError, StoreFailedError
-from rmqha.controller.store.etcd_store import EtcdStore
+from rmqha.controller import etcd_leadership, etcd_store
+from rmqha.controller.etcd_store import EtcdStore
+from rmqha.controller.local_store import NotLeaderError, StoreConflictError, StoreFailedError
+from rmqha.controller.replicas_info_manager import ReplicaSet
 from tests.support import tiers
 from tests.support.fake_etcd import FakeEtcd, FakeEtcdClient
 

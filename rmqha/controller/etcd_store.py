@@ -13,14 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from rmqha.common.controller_config import ControllerConfig
-from rmqha.controller.replica_set import ReplicaSet, ReplicaSetError
-from rmqha.controller.store.controller_store import (
-    NotLeaderError,
-    StoreConflictError,
-    StoreFailedError,
-    Versioned,
-)
-from rmqha.controller.store.etcd_client import (
+from rmqha.controller.etcd_client import (
     EtcdClient,
     EtcdError,
     EtcdRefusedError,
@@ -33,7 +26,9 @@ from rmqha.controller.store.etcd_client import (
     range_of,
     written_at,
 )
-from rmqha.controller.store.etcd_leadership import EtcdLeadership, Known, Term
+from rmqha.controller.etcd_leadership import EtcdLeadership, Known, Term
+from rmqha.controller.local_store import NotLeaderError, StoreConflictError, StoreFailedError, Versioned
+from rmqha.controller.replicas_info_manager import ReplicaSet, ReplicaSetError
 from rmqha.remoting.remoting_client import PeerWatch
 
 log = logging.getLogger("RocketmqController")

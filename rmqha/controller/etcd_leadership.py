@@ -28,8 +28,7 @@ from dataclasses import dataclass, field
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.texts import parse_json
 from rmqha.common.util_all import LONG_AGO
-from rmqha.controller.store.controller_store import NotLeaderError, StoreFailedError, Versioned, new_term
-from rmqha.controller.store.etcd_client import (
+from rmqha.controller.etcd_client import (
     EtcdClient,
     EtcdError,
     EtcdRefusedError,
@@ -40,6 +39,7 @@ from rmqha.controller.store.etcd_client import (
     put_of,
     range_of,
 )
+from rmqha.controller.local_store import NotLeaderError, StoreFailedError, Versioned, new_term
 
 log = logging.getLogger("RocketmqController")
 
@@ -422,5 +422,3 @@ class ControllerElectionService(ServiceThread):
     def run(self) -> None:
         while not self.stopped:
             self._leadership.take_part()
-
-

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from etcd3gw import Etcd3Client
     from requests import Response
 
+
 log = logging.getLogger("RocketmqController")
 
 HOW_TO_INSTALL = f"controllerStore=etcd needs etcd3gw: {how_to_install('etcd')}"

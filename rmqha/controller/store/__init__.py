@@ -1,1 +1,0 @@
-"""Where a controller keeps what it has decided: a file, or etcd."""
