@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rmqha.testing import factories
     from rmqha.testing.embedded import EmbeddedRocketMQ
-    from rmqha.testing.errors import EmbeddedError
     from rmqha.testing.faults import Fault
-    from rmqha.testing.node import EmbeddedBroker
-    from rmqha.testing.process import RocketMQProcess
-    from rmqha.testing.remote import RemoteRocketMQ
+    from rmqha.testing.node import EmbeddedBroker, EmbeddedError
+    from rmqha.testing.process import RemoteRocketMQ, RocketMQProcess
 
 __all__ = ["EmbeddedBroker", "EmbeddedError", "EmbeddedRocketMQ", "Fault", "RemoteRocketMQ", "RocketMQProcess",
            "factories"]

@@ -1,4 +1,10 @@
-"""A whole RocketMQ in the process of a test.
+"""The name server of a test's cluster.
+
+What a topic holds, read from a running broker's store.
+
+A folder for a test's stores, in memory where there is room, and gone afterwards, whatever ended the test.
+
+A whole RocketMQ in the process of a test.
 
     EmbeddedRocketMQ --> EmbeddedNameServer <-- EmbeddedBroker, as many as the topology says --> TemporaryFolder
          |                                           ^
@@ -6,23 +12,182 @@
 """
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS
-from rmqha.common import topics
+from rmqha.common import mix_all, topics
+from rmqha.common.compression import MOST_IN_ALL, BodyBudget
+from rmqha.common.message import message_decoder
 from rmqha.common.message.message import MessageExt
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.topics import TopicConfig
-from rmqha.testing.errors import EmbeddedError, wait_until
+from rmqha.namesrv.kv_config_manager import KVConfigSerializeWrapper
+from rmqha.namesrv.namesrv_controller import NamesrvController
+from rmqha.remoting.addresses import PortError
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.testing.faults import SENDS, Fault, RequestFault, RequestFaults, codes_of, response_code_of
-from rmqha.testing.name_server import EmbeddedNameServer
-from rmqha.testing.node import EmbeddedBroker, Settings, check_config
-from rmqha.testing.stored_messages import stored_messages
-from rmqha.testing.temporary_folder import TemporaryFolder
-from rmqha.testing.topology import parse_topology
+from rmqha.testing.node import EmbeddedBroker, EmbeddedError, Settings, check_config, parse_topology, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqha.store.consume_queue import ConsumeQueue
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+
+class EmbeddedNameServer:
+    """A name server on `port` (0: any), its files in `folder`. It runs from its making to `shutdown`."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self._kv_file = folder / "kvConfig.json"
+        config = NamesrvConfig(rocketmqHome=str(folder), kvConfigPath=str(self._kv_file),
+                               configStorePath=str(folder / "namesrv.properties"))
+        self.controller = NamesrvController(config, ServerConfig(listenPort=port))
+        try:
+            self.controller.initialize()
+            self.controller.start()
+        except PortError as error:
+            self.controller.shutdown()
+            raise EmbeddedError(f"the name server can't start: {error}") from error
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        return self.controller.local_listen_port
+
+    def addresses(self) -> set[str]:
+        """Of all brokers that it names."""
+        cluster = self.controller.route_info_manager.get_all_cluster_info()
+        return {address for broker in (cluster.brokerAddrTable or {}).values() for address in
+                broker.brokerAddrs.values()}
+
+    def forget_settings(self) -> None:
+        """Delete what was put into its key-value table (orders of topics are there)."""
+        text = mix_all.file2string(str(self._kv_file))
+        if text is None:
+            return
+        table = remoting_serializable.from_json(KVConfigSerializeWrapper, text).configTable or {}
+        for namespace, values in table.items():
+            for key in values:
+                self.controller.kv_config_manager.delete_kv_config(namespace, key)
+
+    def shutdown(self) -> None:
+        """Stop. Idempotent."""
+        self.controller.shutdown()
+
+
+_TIMEOUT_S = 60
+
+
+def stored_messages(broker: EmbeddedBroker, topic: str) -> list[MessageExt]:
+    """The messages of a topic on one broker by queue, then offset, as a consumer gets them; [] without the topic.
+
+    Their bodies share a BodyBudget: a MissingBody stands in place of one that is damaged or too large.
+    """
+    store = broker.store
+    reput = store.reput_message_service
+    store.call_when_dispatched(_nothing)  # has it dispatched now: what nobody waits for gathers for some milliseconds
+    wait_until(lambda: store.dispatch_behind_bytes() <= 0 or reput.has_only_part_of_a_record(), _TIMEOUT_S,
+               f"{broker.node} has put its messages into their queues")
+    queues = sorted((queue for queue in store.all_consume_queues() if queue.topic == topic),
+                    key=lambda queue: queue.queue_id)
+    budget = BodyBudget(most_each=MOST_IN_ALL)
+    messages = [message for queue in queues for message in _messages_of(store, queue, budget)]
+    for message in messages:
+        message.broker_name = broker.broker_name
+    return messages
+
+
+def _messages_of(store: DefaultMessageStore, queue: ConsumeQueue, budget: BodyBudget) -> Iterator[MessageExt]:
+    for index in range(queue.get_min_offset_in_queue(), queue.get_max_offset_in_queue()):
+        unit = queue.get_unit(index)
+        record = store.select_one_message_by_offset(unit[0], unit[1]) if unit is not None and unit[1] else None
+        if record is not None:  # None: its file was deleted meanwhile
+            with record:
+                yield message_decoder.client_decode_or_missing(record.buffer, 0, budget)
+
+
+def _nothing() -> None:
+    """Whoever waits looks by himself."""
+
+
+MEMORY = Path("/dev/shm")
+_ROOM = 512 << 20  # bytes that have to be free in memory: a file that has no room there ends the process
+_PREFIX = "rmqha-test-"
+_LOCK = "in-use"  # locked by the process that has the folder
+
+
+class TemporaryFolder:
+    """`path`, until `close`. A folder that a process which was killed has left goes when the next one is made.
+
+    `parent`: where it is made; None: on the tmpfs /dev/shm if that has 512 MiB free, else where the system keeps
+    temporary files.
+    """
+
+    def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
+        place = Path(parent) if parent is not None else _default_parent()
+        try:
+            _sweep(place)
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+        except OSError as error:
+            raise EmbeddedError(f"no folder for the stores can be made in {place}: {os.strerror(error.errno or 0)}; "
+                                "choose another one") from error
+        new = self.path / "new"
+        self._lock = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        new.rename(self.path / _LOCK)  # nobody sees it before it is locked
+
+    def close(self) -> None:
+        """Delete it. Idempotent."""
+        if self._lock >= 0:
+            _delete(self.path)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _default_parent() -> Path:
+    try:
+        if os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= _ROOM:
+            return MEMORY
+    except OSError:  # there is none
+        return Path(tempfile.gettempdir())
+    return Path(tempfile.gettempdir())
+
+
+def _sweep(parent: Path) -> None:
+    """Delete what this user's processes that are no more have left."""
+    for lock_file in parent.glob(f"{_PREFIX}*/{_LOCK}"):
+        try:
+            lock = os.open(lock_file, os.O_RDWR)
+        except OSError:  # another user's, or just gone
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _delete(lock_file.parent)
+        except BlockingIOError:  # in use
+            continue
+        finally:
+            os.close(lock)
+
+
+def _delete(folder: Path) -> None:
+    """The lock goes last: what is left because somebody still writes there goes with a later sweep."""
+    for path in folder.iterdir():
+        if path.name != _LOCK:
+            shutil.rmtree(path, ignore_errors=True)
+    if [path.name for path in folder.iterdir()] == [_LOCK]:
+        shutil.rmtree(folder, ignore_errors=True)
+
 
 _LOGGERS = ("RocketmqBroker", "RocketmqCommon", "RocketmqFilter", "RocketmqNamesrv", "RocketmqProtection",
             "RocketmqRebalanceLock", "RocketmqRemoting", "RocketmqStats", "RocketmqStore", "RocketmqStoreError",

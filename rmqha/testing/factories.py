@@ -17,8 +17,7 @@ from rmqha.testing.options import cluster_options, namesrv_addr
 
 if TYPE_CHECKING:
     from rmqha.testing.embedded import EmbeddedRocketMQ
-    from rmqha.testing.process import RocketMQProcess
-    from rmqha.testing.remote import RemoteRocketMQ
+    from rmqha.testing.process import RemoteRocketMQ, RocketMQProcess
 
 
 class Clusters:
@@ -52,7 +51,7 @@ class Clusters:
 @contextmanager
 def told_briefly() -> Iterator[None]:
     """An EmbeddedError fails the test with its text alone."""
-    from rmqha.testing.errors import EmbeddedError
+    from rmqha.testing.node import EmbeddedError
 
     try:
         yield
@@ -105,7 +104,7 @@ def rocketmq_noproc(address: str | None = None) -> Any:
     @pytest.fixture(scope="session")
     def rocketmq_noproc_fixture(request: pytest.FixtureRequest) -> RemoteRocketMQ:
         """A RocketMQ that runs already: a RemoteRocketMQ."""
-        from rmqha.testing.remote import RemoteRocketMQ
+        from rmqha.testing.process import RemoteRocketMQ
 
         with told_briefly():
             mq = RemoteRocketMQ(namesrv_addr(request.config, address))

@@ -19,7 +19,7 @@ from rmqha.common.threads import ScheduledService
 from rmqha.remoting.addresses import exception_simple_desc
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import ProcessorPair
-from rmqha.testing.errors import EmbeddedError
+from rmqha.testing.node import EmbeddedError
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -1,9 +1,19 @@
-"""One broker of a test's cluster: started, stopped, killed, and started again with what it had."""
+"""What goes wrong around a RocketMQ of a test, and how long that is waited for.
+
+Free ports for a broker: brokers find each other's by listenPort, so any three will not do.
+
+Which brokers a cluster has: "2m-2s" are two masters, with a slave each.
+
+One broker of a test's cluster: started, stopped, killed, and started again with what it had.
+"""
 from __future__ import annotations
 
+import random
+import re
 import shutil
+import string
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -12,13 +22,66 @@ from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import config_keys
 from rmqha.common.configuration import nearest_key
-from rmqha.remoting.addresses import PortError
+from rmqha.remoting.addresses import PortError, is_free
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.testing.errors import EmbeddedError
-from rmqha.testing.ports import free_broker_port
-from rmqha.testing.topology import Place
+
+_STEP_S = 0.002
+
+
+class EmbeddedError(Exception):
+    """It was asked for something that it can't do; the text says what, and what to do."""
+
+
+def wait_until(predicate: Callable[[], object], timeout_s: float, what: str) -> None:
+    """Wait until `predicate` is true; EmbeddedError, which says `what` was waited for, when it is not in time."""
+    deadline = time.monotonic() + timeout_s
+    while not predicate():
+        if time.monotonic() > deadline:
+            raise EmbeddedError(f"waited {timeout_s:g} s in vain until {what}")
+        time.sleep(_STEP_S)
+
+
+# Below those that Linux gives to outgoing connections: a broker that is started again has its ports back.
+_LOWEST, _HIGHEST = 12_000, 22_900
+_TRIES = 1000
+
+
+def free_broker_port() -> int:
+    """A listenPort where nobody listens now, nor on the fast port two below, nor on the HA port above."""
+    chooser = random.SystemRandom()  # tests that seed `random` would all have the same ports
+    for _ in range(_TRIES):
+        port = chooser.randrange(_LOWEST + 2, _HIGHEST)
+        if all(map(is_free, (port - 2, port, port + 1))):
+            return port
+    raise EmbeddedError(f"no ports are free for a broker between {_LOWEST} and {_HIGHEST}")
+
+
+_FORM = re.compile(r"([1-9])m(?:-([1-9])s)?")
+
+
+class Place(NamedTuple):
+    """One broker's place in the cluster. `node` names it alone; a master and its slaves share `broker_name`."""
+
+    node: str
+    broker_name: str
+    broker_id: int  # 0: the master
+
+
+def parse_topology(topology: str) -> list[Place]:
+    """The places: masters first. "1m-2s" is one master with two slaves. EmbeddedError for another form."""
+    found = _FORM.fullmatch(topology)
+    masters, slaves = (int(found[1]), int(found[2] or 0)) if found else (1, 0)
+    if not found or slaves % masters:
+        raise EmbeddedError(f"topology {topology!r} is none; it is masters and slaves, as many for each master: 1m, "
+                            "1m-1s, 2m, 2m-2s, 1m-2s ...")
+    names = [f"broker-{letter}" for letter in string.ascii_lowercase[:masters]]
+    places = [Place(name, name, 0) for name in names]
+    for number in range(1, slaves // masters + 1):
+        places += [Place(f"{name}-s{number if number > 1 else ''}", name, number) for name in names]
+    return places
+
 
 MIB = 1 << 20
 # Small files, and nothing reserved: an empty store is some kilobytes. A segment holds a message of maxMessageSize.

@@ -57,7 +57,7 @@ def cluster_options(config: pytest.Config, chosen: Mapping[str, Any]) -> Cluster
 
 def _port(value: int | str) -> int:
     """Each worker of xdist has its own."""
-    from rmqha.testing.errors import EmbeddedError
+    from rmqha.testing.node import EmbeddedError
 
     try:
         port = int(value)
@@ -69,7 +69,7 @@ def _port(value: int | str) -> int:
 
 def namesrv_addr(config: pytest.Config, chosen: str | None) -> str:
     """Where somebody else's name server is; EmbeddedError when nobody says it."""
-    from rmqha.testing.errors import EmbeddedError
+    from rmqha.testing.node import EmbeddedError
 
     for value in (chosen, config.getoption("rocketmq_namesrv_addr"), config.getini("rocketmq_namesrv_addr"),
                   os.environ.get(_NAMESRV_ADDR_ENV)):

@@ -1,4 +1,7 @@
-"""A RocketMQ in a process beside the test's: for clients in other languages, and for what must not share a GIL."""
+"""A RocketMQ in a process beside the test's: for clients in other languages, and for what must not share a GIL.
+
+Somebody else's RocketMQ, at an address.
+"""
 from __future__ import annotations
 
 import os
@@ -9,7 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import rmqha
-from rmqha.testing.errors import EmbeddedError, wait_until
+from rmqha.common.protocol import request_code
+from rmqha.common.protocol.cluster_bodies import ClusterInfo
+from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_client import RemotingClient
+from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.testing.node import EmbeddedError, wait_until
 
 _READY = "NAMESRV_ADDR="
 _READY_S = 60
@@ -104,3 +114,40 @@ class RocketMQProcess:
             process.kill()
             process.wait()
         self._output.unlink(missing_ok=True)
+
+
+_TIMEOUT_MS = 5000
+
+
+class RemoteRocketMQ:
+    """A cluster that runs already: `namesrv_addr` is for clients, `env` for the processes of other clients."""
+
+    def __init__(self, namesrv_addr: str) -> None:
+        self.namesrv_addr = namesrv_addr
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of this process, with NAMESRV_ADDR."""
+        return {**os.environ, "NAMESRV_ADDR": self.namesrv_addr}
+
+    def brokers(self) -> dict[str, dict[int, str]]:
+        """Broker name -> id -> "host:port", as the first name server that answers has it. EmbeddedError: none does."""
+        problems = []
+        client = RemotingClient(ClientConfig())
+        client.start()
+        try:
+            for address in self.namesrv_addr.split(";"):
+                try:
+                    return _brokers_of(client, address.strip())
+                except (RemotingException, ValueError) as error:
+                    problems.append(f"{address}: {error}")
+        finally:
+            client.shutdown()
+        raise EmbeddedError("no name server answers: " + "; ".join(problems))
+
+
+def _brokers_of(client: RemotingClient, address: str) -> dict[str, dict[int, str]]:
+    request = RemotingCommand.create_request_command(request_code.GET_BROKER_CLUSTER_INFO, None)
+    response = client.invoke_sync(address, request, _TIMEOUT_MS)
+    info = remoting_serializable.from_json(ClusterInfo, response.body or b"{}")
+    return {name: dict(data.brokerAddrs) for name, data in (info.brokerAddrTable or {}).items()}

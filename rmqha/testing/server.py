@@ -16,7 +16,7 @@ import click
 from rmqha.common.configuration import ConfigError
 from rmqha.common.program import ending_signals
 from rmqha.testing.embedded import EmbeddedRocketMQ
-from rmqha.testing.errors import EmbeddedError
+from rmqha.testing.node import EmbeddedError
 
 READY = "NAMESRV_ADDR="
 _EXIT_BAD = 2

@@ -10,9 +10,8 @@ import pytest
 from rmqha.client.exception import MQClientException
 from rmqha.common.message.message import Message, MessageQueue
 from rmqha.testing import EmbeddedError, EmbeddedRocketMQ, node
-from rmqha.testing.ports import free_broker_port
-from rmqha.testing.temporary_folder import TemporaryFolder
-from rmqha.testing.topology import parse_topology
+from rmqha.testing.embedded import TemporaryFolder
+from rmqha.testing.node import free_broker_port, parse_topology
 from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until
 from tests.testing.support import bodies, consuming, producing, send
@@ -213,7 +212,7 @@ def test_unknown_node_is_refused_with_those_that_there_are(mq):
 
 
 def test_folder_of_a_killed_process_goes_with_the_next_start(tmp_path):
-    code = ("import os, signal, sys\nfrom rmqha.testing.temporary_folder import TemporaryFolder\n"
+    code = ("import os, signal, sys\nfrom rmqha.testing.embedded import TemporaryFolder\n"
             "folder = TemporaryFolder(sys.argv[1])\nos.kill(os.getpid(), signal.SIGKILL)")
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     mine = TemporaryFolder(tmp_path)
