@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from operator import attrgetter
 from typing import TYPE_CHECKING, Unpack
 
-from rmqha.aio import life
-from rmqha.aio.loop_inbox import LoopInbox
+from rmqha.aio import async_producer
+from rmqha.aio.async_producer import LoopInbox
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
 from rmqha.client.consumer.message_selector import MessageSelector
@@ -54,7 +54,7 @@ class AsyncMessage(MessageClientExt):
         return self._delivery.is_ended
 
 
-class AsyncConsumer(life.AsyncLife):
+class AsyncConsumer(async_producer.AsyncLife):
     """Receives messages with `async for`; the consumers of a group share the queues.
 
         async with AsyncConsumer("billing", "127.0.0.1:9876", topics={"orders": "paid || refunded"}) as consumer:
@@ -114,7 +114,7 @@ class AsyncConsumer(life.AsyncLife):
             raise MQClientException("subscription is null: name topics, or subscribe, before start")
         inbox: LoopInbox[Delivery] = LoopInbox(asyncio.get_running_loop(), self._take)
         self.consumer.register_message_listener(_Listener(inbox))
-        await life.start(self.consumer)
+        await async_producer.start(self.consumer)
         self._loop = asyncio.get_running_loop()
         self._is_started = True
 
@@ -136,7 +136,7 @@ class AsyncConsumer(life.AsyncLife):
         if self.consumer.is_of_another_process() or self._is_closed:
             return
         self.stop()
-        await life.shutdown(self.consumer)
+        await async_producer.shutdown(self.consumer)
         self._ready.clear()
         self._is_closed = True
 

@@ -1,11 +1,18 @@
-"""Sending messages from an event loop."""
+"""Starting and ending what blocks, from a coroutine.
+
+From threads into an event loop.
+
+Sending messages from an event loop.
+"""
 import asyncio
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
-from rmqha.aio import life
-from rmqha.aio.loop_inbox import LoopInbox
+from rmqha.client.common.lifecycle import Lifecycle
 from rmqha.client.exception import MQClientException
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.producer.default_mq_producer_impl import MessageQueueSelector
@@ -19,14 +26,113 @@ from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 if TYPE_CHECKING:
     from rmqha.remoting.interfaces import RPCHook
 
-SENDING_THREADS = 4  # one that waits for a connection to a dead broker does not keep the others from sending
+
+class AsyncLife:
+    """`async with`: started, and closed in the end, in one event loop. A subclass gives both."""
+
+    _loop: asyncio.AbstractEventLoop | None = None  # from start on, for good
+
+    def _check_home(self, client: Lifecycle, attribute: str) -> None:
+        """Raise MQClientException in a forked process, and in another event loop than the one that has started this.
+
+        `client` is the one below, which is found under `attribute`.
+        """
+        client.check_process()
+        if self._loop is None or asyncio.get_running_loop() is self._loop:
+            return
+        name = type(self).__name__
+        if self._loop.is_closed():
+            cure = f"that loop is closed: end what is left with `await asyncio.to_thread(x.{attribute}.shutdown)`, and"
+        else:
+            cure = "use and close it in that loop, or"
+        raise MQClientException(
+            f"this {name} belongs to the event loop that started it, and can't be used in another: {cure} start one in "
+            "this loop (with pytest-asyncio, give the fixture and its tests the same loop_scope)")
+
+    async def start(self) -> None:
+        """Begin."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """End. Idempotent."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def start(client: Lifecycle) -> None:
+    """Start `client` in a thread. When it fails, or the caller is cancelled meanwhile, it is ended again."""
+    starting = asyncio.ensure_future(asyncio.to_thread(client.start))
+    try:
+        await asyncio.shield(starting)
+    except BaseException:
+        await asyncio.wait([starting])
+        await shutdown(client)
+        raise
+
+
+async def shutdown(client: Lifecycle) -> None:
+    """End `client` in a thread, to the end, also when the caller is cancelled meanwhile."""
+    ending = asyncio.ensure_future(asyncio.to_thread(client.shutdown))
+    try:
+        await asyncio.shield(ending)
+    except asyncio.CancelledError:
+        await ending
+        raise
+
+
+log = logging.getLogger("RocketmqClient")
 
 _T = TypeVar("_T")
+
+
+class LoopInbox(Generic[_T]):
+    """`put` from any thread; `take` gets the items in the loop, in their order.
+
+    What came together wakes the loop once: each wake-up is a system call.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[_T], None]) -> None:
+        self._loop = loop
+        self._take = take
+        self._lock = threading.Lock()
+        self._items: list[_T] = []  # guarded by _lock
+        self._is_told = False  # the loop will come for the items; guarded by _lock
+
+    def put(self, item: _T) -> None:
+        """Hand `item` to the loop; one that is closed takes nothing."""
+        with self._lock:
+            self._items.append(item)
+            if self._is_told:
+                return
+            self._is_told = True
+        try:
+            self._loop.call_soon_threadsafe(self._deliver)
+        except RuntimeError as error:
+            log.debug("nobody is there for %s: %s", item, error)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            items, self._items = self._items, []
+            self._is_told = False
+        for item in items:
+            self._take(item)
+
+
+SENDING_THREADS = 4  # one that waits for a connection to a dead broker does not keep the others from sending
+
 _Ended = tuple["asyncio.Future[Any]", Any, BaseException | None]
 """A future, and its result or its exception."""
 
 
-class AsyncProducer(life.AsyncLife):
+class AsyncProducer(AsyncLife):
     """Sends messages to the masters of a cluster; many sends may be in flight.
 
         async with AsyncProducer("orders", "127.0.0.1:9876") as producer:
@@ -69,7 +175,7 @@ class AsyncProducer(life.AsyncLife):
             raise MQClientException(f"{self._state()}, maybe started once")
         self._loop = asyncio.get_running_loop()
         try:
-            await life.start(self.producer)
+            await start(self.producer)
         except BaseException:
             self._loop = None
             raise
@@ -87,7 +193,7 @@ class AsyncProducer(life.AsyncLife):
             self._inbox = None
             for _ in range(self._max_in_flight):
                 await self._permits.acquire()
-        await life.shutdown(self.producer)
+        await shutdown(self.producer)
         await asyncio.to_thread(self._pool.shutdown)
         self._is_closed = True
 

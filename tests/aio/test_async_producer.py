@@ -19,7 +19,7 @@ from rmqha import (
     select_message_queue_by_hash,
 )
 from rmqha.aio import AsyncProducer
-from rmqha.aio.loop_inbox import LoopInbox
+from rmqha.aio.async_producer import LoopInbox
 from tests.aio.support import turns, until
 from tests.support.in_process import start_broker
 from tests.support.own_threads import own_threads
