@@ -16,7 +16,7 @@ from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.controller import controller_startup
 from rmqha.namesrv import namesrv_startup
 from rmqha.remoting.remoting_config import ServerConfig
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.message_store_config import MessageStoreConfig
 from rmqha.tools.command import mq_admin_startup
 from rmqha.tools.rmqha_command import rmqha
 

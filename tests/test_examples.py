@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.support import patience
 from tests.support.in_process import running_name_server, start_broker
 from tests.support.sources import ROOT

@@ -29,7 +29,7 @@ ALLOWED = {
 }
 # The store below tools and pipeline means its pure layouts only, and what reads a file by them.
 PURE_STORE = ("rmqha.store.consume_queue_layout", "rmqha.store.index.index_layout",
-              "rmqha.store.index.index_shape", "rmqha.store.ha.ha_transfer",
+              "rmqha.store.index.index_file", "rmqha.store.ha.ha_transfer",
               "rmqha.store.ha.record_verifier",
               "rmqha.store.bulk", "rmqha.store.config")
 NEVER_IMPORTED = ("_startup", "rmqha.tools", "rmqha.pipeline", "rmqha.testing")
@@ -37,7 +37,7 @@ NEVER_IMPORTED = ("_startup", "rmqha.tools", "rmqha.pipeline", "rmqha.testing")
 GUARDED = {
     "socket": ("rmqha/remoting/", "rmqha/store/ha/", "rmqha/common/process.py"),  # the last: datagrams to systemd
     "selectors": ("rmqha/remoting/", "rmqha/store/ha/"),
-    "mmap": ("rmqha/store/mapped_file.py", "rmqha/store/store_checkpoint.py", "rmqha/store/transient_store_pool.py"),
+    "mmap": ("rmqha/store/mapped_file.py", "rmqha/store/store_checkpoint.py", "rmqha/store/mapped_memory.py"),
     "pyspark": ("rmqha/pipeline/",),
     "yaml": ("rmqha/acl/",),
     "subprocess": ("rmqha/tools/", "rmqha/testing/"),

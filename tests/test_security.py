@@ -15,8 +15,8 @@ from rmqha.namesrv import namesrv_startup
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig
-from rmqha.store.config import broker_config_checks
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store import message_store_config
+from rmqha.store.message_store_config import MessageStoreConfig
 from tests.broker.acl_broker import ADMIN, acl_broker, is_refused
 from tests.broker.support import running_broker
 from tests.support.sources import ROOT
@@ -44,7 +44,7 @@ def test_keys_that_the_page_names_are_there():
 def test_ports_and_sizes_are_those_of_the_code():
     port = broker_startup.DEFAULT_LISTEN_PORT
     assert f"name server, {namesrv_startup.DEFAULT_LISTEN_PORT} " in PAGE
-    assert f"broker, {port}, and fast port, {port - broker_config_checks.FAST_PORT_DISTANCE} " in PAGE
+    assert f"broker, {port}, and fast port, {port - message_store_config.FAST_PORT_DISTANCE} " in PAGE
     assert f"replication, {port + 1} " in PAGE
     assert f"grow to {MAX_DECOMPRESSED_SIZE >> 20} MiB at most" in PAGE
 

@@ -43,12 +43,12 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import PeerWatch, RemotingClient
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.remoting.remoting_server import RemotingServer
-from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
-from rmqha.store.group_commit_request import GroupCommitRequest
-from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.flush_services import GroupCommitRequest
 from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationRequest
-from rmqha.store.ha.log_tail import read_tail
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.ha.log_comparison import read_tail
+from rmqha.store.ha.peers import HAConnectionState
+from rmqha.store.message_store_config import BrokerRole, FlushDiskType
+from rmqha.store.results import PutMessageStatus
 from rmqha.tools.view.history import History
 from rmqha.tools.view.poller import ViewPoller
 from rmqha.tools.view.snapshot import Snapshot

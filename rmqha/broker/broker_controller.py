@@ -70,11 +70,9 @@ from rmqha.remoting.http_port import MetricsPort
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.remoting.remoting_server import CertificateWatch, RemotingServer
-from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.broker_stats_manager import BrokerStats, BrokerStatsManager, LmqBrokerStatsManager
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.stats.broker_stats import BrokerStats
-from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
-from rmqha.store.stats.lmq_broker_stats_manager import LmqBrokerStatsManager
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 
 if TYPE_CHECKING:
     from rmqha.broker.controller.replicas_manager import ReplicasManager

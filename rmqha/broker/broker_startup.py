@@ -20,8 +20,7 @@ from rmqha.remoting.addresses import PortError
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig, use_tls
-from rmqha.store.config.broker_config_checks import check_role, check_sums, check_supported
-from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig, check_role, check_sums, check_supported
 
 log = logging.getLogger("RocketmqBroker")
 console = logging.getLogger("RocketmqConsole")

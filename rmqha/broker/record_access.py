@@ -15,7 +15,7 @@ from rmqha.common.message.message import MessageExt
 from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.query_message_result import QueryMessageResult
+from rmqha.store.results import QueryMessageResult
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -1,4 +1,4 @@
-/* The records of messages, compiled: what rmqha/store/message_rows.py does in Python, and documents. */
+/* The records of messages, compiled: what rmqha/store/append.py does in Python, and documents. */
 #include "native.h"
 
 /* Bytes of an IPv6 host. */
@@ -222,7 +222,7 @@ end:
 }
 
 static PyMethodDef methods[] = {
-    {"records_of_rows", records_of_rows, METH_VARARGS, "See rmqha.store.message_rows."},
+    {"records_of_rows", records_of_rows, METH_VARARGS, "See rmqha.store.append."},
     {NULL, NULL, 0, NULL},
 };
 

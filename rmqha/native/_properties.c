@@ -1,4 +1,4 @@
-/* The properties of many records as columns: what rmqha/store/bulk/property_columns.py does in Python, without the
+/* The properties of many records as columns: what rmqha/store/bulk/bulk_python.py does in Python, without the
  * GIL. It tells there what the columns are.
  *
  * name 1 value 2 name 1 value ...: entries without name, separator or value count for nothing. Where a name stands
@@ -455,7 +455,7 @@ static PyObject *property_columns(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"property_columns", property_columns, METH_VARARGS, "See rmqha.store.bulk.property_columns."},
+    {"property_columns", property_columns, METH_VARARGS, "See rmqha.store.bulk.bulk_python."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -88,7 +88,7 @@ def rebuild_command(root: str, out: str, no_compare: bool, consume_queue_file_si
     that are there: exit code 1 when they differ. ROOT is not changed.
     """
     from rmqha.pipeline.jobs import rebuild as rebuild_job
-    from rmqha.store.index.index_shape import USUAL, index_shape
+    from rmqha.store.index.index_file import USUAL, index_shape
     check_folder(out)
     there = index_shape(root) or USUAL
     shape = rebuild_job.Shape(consume_queue_file_size or rebuild_job.common_queue_file_size(root),

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from rmqha.common.filesystem import NotAskedError
 from rmqha.common.process import how_to_raise
 from rmqha.common.service_thread import ServiceThread
-from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.mapped_file import MappedFile, fsync_folder
+from rmqha.store.message_store_config import BrokerRole, FlushDiskType
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqha.common.util_all import LONG_AGO, get_disk_partition_space_used_percent, is_it_time_to_do
-from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
+from rmqha.store.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.store.running_flags import disk_of
 
 if TYPE_CHECKING:

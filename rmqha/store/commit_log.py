@@ -26,38 +26,37 @@ from rmqha.common.message.message_layout import body_crc32
 from rmqha.common.process import how_to_raise
 from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import current_time_millis
-from rmqha.store.append_message_callback import DefaultAppendMessageCallback, PutMessageContext
-from rmqha.store.append_message_result import AppendMessageResult, AppendMessageStatus
-from rmqha.store.commit_log_recovery import CommitLogRecovery
-from rmqha.store.config.message_store_config import (
-    MULTI_PATH_SPLITTER,
-    SLAVE,
-    SYNC_FLUSH,
-    SYNC_MASTER,
-    MessageStoreConfig,
+from rmqha.store.append import (
+    DefaultAppendMessageCallback,
+    MessageExtBrokerInner,
+    MessageExtEncoder,
+    MessageRow,
+    PutMessageContext,
 )
-from rmqha.store.dispatch_request import DispatchRequest
+from rmqha.store.commit_log_recovery import CommitLogRecovery
+from rmqha.store.dispatch import MultiDispatch
 from rmqha.store.flush_disk_watcher import FlushDiskWatcher
 from rmqha.store.flush_services import (
     CommitRealTimeService,
     FlushCommitLogService,
     FlushRealTimeService,
+    GroupCommitRequest,
     GroupCommitService,
 )
-from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.mapped_file import MappedFile, is_no_space
-from rmqha.store.mapped_file_queue import MappedFileQueue
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.message_ext_encoder import MessageExtEncoder
-from rmqha.store.message_rows import MessageRow
-from rmqha.store.multi_dispatch import MultiDispatch
-from rmqha.store.multi_path_mapped_file_queue import MultiPathMappedFileQueue
-from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
-from rmqha.store.record_check import check_message_and_return_size
-from rmqha.store.recovery_base import RecoveryBase
+from rmqha.store.mapped_file_queue import MappedFileQueue, MultiPathMappedFileQueue
+from rmqha.store.message_store_config import MULTI_PATH_SPLITTER, SLAVE, SYNC_FLUSH, SYNC_MASTER, MessageStoreConfig
+from rmqha.store.record_check import check_message_and_return_size, may_be_torn
+from rmqha.store.results import (
+    AppendMessageResult,
+    AppendMessageStatus,
+    DispatchRequest,
+    PutMessageResult,
+    PutMessageStatus,
+    SelectMappedBufferResult,
+)
 from rmqha.store.running_flags import disk_of
-from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
-from rmqha.store.torn_record import may_be_torn
+from rmqha.store.store_marks import RecoveryBase
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore

@@ -4,10 +4,13 @@ Runs on the opening thread before any service does. The walk goes over whole fil
 record by record without it; the first bad record ends it. Where nothing is dispatched, the next files are looked over
 by further threads meanwhile, as many as there are cores; what they find counts when the walk comes to their file. Where
 something is, another thread goes over the next records while those before get their units and keys.
+
+How long it took to open the store.
 """
 from __future__ import annotations
 
 import logging
+import time
 import zlib
 from bisect import bisect_right
 from collections import deque
@@ -30,20 +33,19 @@ from rmqha.common.message.message_layout import (
 from rmqha.common.util_all import time_millis_to_human_string
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span, Stop
-from rmqha.store.checkpoint_positions import NONE_WHOLE, WholeRecords
-from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, first_unit_behind, unpack_unit
-from rmqha.store.dispatch_request import DispatchRequest
-from rmqha.store.kept_rest import keep_rest
+from rmqha.store.dispatch import SpanDispatcher
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.record_check import skip_good_records
-from rmqha.store.recovery_base import RecoveryBase
-from rmqha.store.span_dispatcher import SpanDispatcher
-from rmqha.store.torn_record import records, torn_at_the_end, torn_records
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.record_check import keep_rest, records, skip_good_records, torn_at_the_end, torn_records
+from rmqha.store.results import DispatchRequest
+from rmqha.store.store_checkpoint import NONE_WHOLE, WholeRecords
+from rmqha.store.store_marks import RecoveryBase
 
 if TYPE_CHECKING:
     from rmqha.store.commit_log import CommitLog
     from rmqha.store.consume_queue import ConsumeQueue
+
 
 log = logging.getLogger("RocketmqStore")
 
@@ -493,3 +495,34 @@ def _magic_of(mapped_file: MappedFile) -> int:
         return 0
     magic_code: int = INT.unpack_from(mapped_file.slice_byte_buffer(), MESSAGE_MAGIC_CODE_POSITION)[0]
     return magic_code
+
+
+class RecoveryTimes:
+    """Seconds of the last start: `load_s` looks at what is there, `dispatch_s` makes queues and index complete.
+
+    0.0 until it is over. `was_clean` None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.load_s = self.dispatch_s = 0.0  # these: written by the starting thread
+        self.was_clean: bool | None = None
+        self._since_ns = time.monotonic_ns()
+
+    def begin(self, was_clean: bool) -> None:
+        """The store is being loaded; `was_clean`: it was stopped in good order."""
+        self.was_clean, self._since_ns = was_clean, time.monotonic_ns()
+
+    def loaded(self) -> None:
+        """It is."""
+        self.load_s = self._elapsed_s()
+
+    def dispatch_begins(self) -> None:
+        """What is left over is being dispatched."""
+        self._since_ns = time.monotonic_ns()
+
+    def dispatched(self) -> None:
+        """It is."""
+        self.dispatch_s = self._elapsed_s()
+
+    def _elapsed_s(self) -> float:
+        return (time.monotonic_ns() - self._since_ns) / 1e9

@@ -14,8 +14,6 @@ from rmqha.common import mix_all
 from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.common.process import how_to_raise, is_shortage
 from rmqha.common.texts import is_folder_name
-from rmqha.store.config.message_store_config import SLAVE
-from rmqha.store.config.store_path_config_helper import get_store_path_consume_queue_ext
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from rmqha.store.consume_queue_layout import (
     BLANK_POSITION,
@@ -25,23 +23,24 @@ from rmqha.store.consume_queue_layout import (
     count_blank_units,
     count_sure_units,
     count_valid_units,
+    file_by_time,
     filled_unit_before,
     first_unit_at,
     first_unit_behind,
     is_ext_addr,
     iter_units,
     pack_unit,
+    unit_by_time,
     unpack_unit,
 )
-from rmqha.store.consume_queue_times import file_by_time, unit_by_time
-from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.mapped_file import MappedFile, is_no_space
 from rmqha.store.mapped_file_queue import MappedFileQueue
-from rmqha.store.queue_ends import QueueEnd, WrongQueueEndsError, check_mtime, mtime_of
-from rmqha.store.recovery_base import RecoveryBase
+from rmqha.store.message_store_config import SLAVE
+from rmqha.store.record_check import SECTOR_SIZE
+from rmqha.store.results import DispatchRequest, SelectMappedBufferResult
 from rmqha.store.running_flags import disk_of
-from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
-from rmqha.store.torn_record import SECTOR_SIZE
+from rmqha.store.store_marks import QueueEnd, RecoveryBase, WrongQueueEndsError, check_mtime, mtime_of
+from rmqha.store.store_path_config_helper import get_store_path_consume_queue_ext
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rmqha.store.consume_queue_layout import MAX_EXT_ADDR, is_ext_addr
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
-from rmqha.store.recovery_base import RecoveryBase
+from rmqha.store.store_marks import RecoveryBase
 
 log = logging.getLogger("RocketmqStore")
 

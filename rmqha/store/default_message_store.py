@@ -20,54 +20,57 @@ from rmqha.common.texts import LATER
 from rmqha.common.threads import ScheduledService
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
 from rmqha.native import kernels
-from rmqha.store import queue_ends
-from rmqha.store.abort_file import create_temp_file, delete_file
+from rmqha.store import store_marks
+from rmqha.store import store_path_config_helper as paths
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
-from rmqha.store.append_message_callback import PutMessageContext
+from rmqha.store.append import MessageExtBrokerInner, MessageRow, PutMessageContext
+from rmqha.store.broker_stats_manager import BrokerStatsManager
 from rmqha.store.clean_commit_log_service import CleanCommitLogService
-from rmqha.store.clean_consume_queue_service import CleanConsumeQueueService
 from rmqha.store.commit_log import CommitLog
-from rmqha.store.commit_log_dispatcher import (
+from rmqha.store.commit_log_recovery import RecoveryTimes
+from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
+from rmqha.store.consume_queue_table import CleanConsumeQueueService, ConsumeQueueTable, QueueRemoval
+from rmqha.store.deleted_topics import DeletedTopics
+from rmqha.store.dispatch import (
     CommitLogDispatcher,
     CommitLogDispatcherBuildConsumeQueue,
     CommitLogDispatcherBuildIndex,
+    MessageArrivingListener,
 )
-from rmqha.store.config import store_path_config_helper as paths
-from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER, SLAVE, BrokerRole, MessageStoreConfig
-from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
-from rmqha.store.consume_queue_table import ConsumeQueueTable
-from rmqha.store.deleted_topics import DeletedTopics
-from rmqha.store.dispatch_request import DispatchRequest
-from rmqha.store.dispatch_start import start_dispatch
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
-from rmqha.store.get_message_result import GetMessageResult
+from rmqha.store.flush_services import dump_long_lock
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.index.index_service import IndexService
-from rmqha.store.last_flush import flush_all, sync_files
-from rmqha.store.long_lock import dump_long_lock
-from rmqha.store.map_keeper import MapKeeper
 from rmqha.store.mapped_file import MappedFile, ensure_dir_ok
-from rmqha.store.message_arriving_listener import MessageArrivingListener
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.message_filter import MessageFilter
-from rmqha.store.message_reader import MessageReader
-from rmqha.store.message_rows import MessageRow
+from rmqha.store.mapped_file_queue import MapKeeper
+from rmqha.store.mapped_memory import TransientStorePool
+from rmqha.store.message_reader import MessageFilter, MessageReader
+from rmqha.store.message_store_config import MULTI_PATH_SPLITTER, SLAVE, BrokerRole, MessageStoreConfig
 from rmqha.store.put_gate import PutGate
-from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
-from rmqha.store.query_message_result import QueryMessageResult
-from rmqha.store.queue_removal import QueueRemoval
-from rmqha.store.recovery_base import RecoveryBase, recovery_base
-from rmqha.store.recovery_times import RecoveryTimes
 from rmqha.store.reput_message_service import ReputMessageService
+from rmqha.store.results import (
+    DispatchRequest,
+    GetMessageResult,
+    PutMessageResult,
+    PutMessageStatus,
+    QueryMessageResult,
+    SelectMappedBufferResult,
+)
 from rmqha.store.running_flags import RunningFlags
-from rmqha.store.schedule.schedule_message_service import ScheduleMessageService
-from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
-from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
+from rmqha.store.schedule_message_service import ScheduleMessageService
 from rmqha.store.store_checkpoint import POSITIONS_SUFFIX, StoreCheckpoint
-from rmqha.store.store_lock import StoreLock
+from rmqha.store.store_marks import (
+    RecoveryBase,
+    StoreLock,
+    create_temp_file,
+    delete_file,
+    flush_all,
+    recovery_base,
+    start_dispatch,
+    sync_files,
+)
 from rmqha.store.store_stats_service import StoreStatsService
-from rmqha.store.transient_store_pool import TransientStorePool
 
 log = logging.getLogger("RocketmqStore")
 
@@ -151,7 +154,7 @@ class DefaultMessageStore:
             kernels.log_choice()
             log.info("last shutdown %s", "normally" if last_exit_ok else "abnormally")
             self.store_checkpoint = StoreCheckpoint(paths.get_store_checkpoint(config.storePathRootDir))
-            noted = queue_ends.read(self) if last_exit_ok else None
+            noted = store_marks.read(self) if last_exit_ok else None
             if self.deleted_topics.load() and self.commit_log.load() and self.consume_queue_table.load(noted):
                 base = recovery_base(self, last_exit_ok)
                 self.index_service.load(base)
@@ -185,7 +188,7 @@ class DefaultMessageStore:
         # Differs: before anything is dispatched; the original makes it last, and takes a start that was killed while it
         # built queues and index for a good shutdown.
         create_temp_file(self._abort_file())
-        queue_ends.forget(self)
+        store_marks.forget(self)
         self.recovery_times.dispatch_begins()
         start_dispatch(self, self.store_checkpoint)
         self.recovery_times.dispatched()
@@ -214,7 +217,7 @@ class DefaultMessageStore:
             dispatched = self.dispatch_behind_bytes() <= 0 or self.reput_message_service.has_only_part_of_a_record()
             flushed = flush_all(self)
             if self.running_flags.is_writeable and dispatched and flushed:
-                queue_ends.write(self)
+                store_marks.write(self)
                 delete_file(self._abort_file())
                 self.shut_down_normal = True
             else:

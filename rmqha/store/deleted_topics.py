@@ -21,10 +21,10 @@ from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt
 from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.store.config import store_path_config_helper as paths
+from rmqha.store import store_path_config_helper as paths
 
 if TYPE_CHECKING:
-    from rmqha.store.append_message_callback import PutMessageContext
+    from rmqha.store.append import PutMessageContext
     from rmqha.store.default_message_store import DefaultMessageStore
 
 log = logging.getLogger("RocketmqStore")

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from rmqha.common.filesystem import NotAskedError
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import LONG_AGO
-from rmqha.store.config.message_store_config import SLAVE
-from rmqha.store.flush_shortage import FlushShortage
+from rmqha.store.flush_services import FlushShortage
+from rmqha.store.message_store_config import SLAVE
 
 if TYPE_CHECKING:
     from rmqha.store.consume_queue import ConsumeQueue

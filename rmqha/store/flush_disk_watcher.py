@@ -8,8 +8,8 @@ from collections import deque
 
 from rmqha.common.futures import Round
 from rmqha.common.service_thread import ServiceThread
-from rmqha.store.group_commit_request import GroupCommitRequest
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.flush_services import GroupCommitRequest
+from rmqha.store.results import PutMessageStatus
 
 log = logging.getLogger("RocketmqStore")
 

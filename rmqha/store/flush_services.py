@@ -1,33 +1,98 @@
-"""Forcing the commit log to the disk.
+"""A put that waits for the flush or for a slave.
+
+Flushes that could not ask the disk, because what they flush could not be opened.
+
+Forcing the commit log to the disk.
 
     putting thread --put_request/wakeup--> GroupCommitService    (SYNC_FLUSH)  fdatasync -> complete the requests
     HAClient       --wakeup-------------> GroupCommitService    (SYNC_FLUSH)  at most each 10 ms
     putting thread --wakeup-------------> FlushRealTimeService   (ASYNC_FLUSH) each flushIntervalCommitLog
                                           CommitRealTimeService  (transientStorePool) write buffer -> file
+
+Logging which threads were busy while the put lock was held for long.
 """
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from rmqha.common import mix_all
 from rmqha.common.filesystem import NotAskedError
-from rmqha.common.futures import Round
-from rmqha.common.process import is_shortage
+from rmqha.common.futures import Completable, Round
+from rmqha.common.process import how_to_raise, is_shortage
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.stats import LatencyHistogram
+from rmqha.common.threads import thread_stacks
 from rmqha.common.util_all import LONG_AGO, current_time_millis
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.flush_shortage import FlushShortage
-from rmqha.store.group_commit_request import GroupCommitRequest
 from rmqha.store.mapped_file import is_no_space
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.results import PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.store.commit_log import CommitLog
 
+
+class GroupCommitRequest(Completable[PutMessageStatus]):
+    """Done once the log is safe up to `next_offset`, or at `deadline_ns` (monotonic); the first status wins.
+
+    `ack_nums`, as in 5.1.4: how many replicas must have it, the master included; 1: any one slave; -1: all in sync.
+    `term` is HAService's at the append: what a later one acknowledges may be other bytes.
+
+    Java: org.apache.rocketmq.store.CommitLog$GroupCommitRequest (4.9.8)
+    """
+
+    __slots__ = ("next_offset", "deadline_ns", "ack_nums", "term")
+
+    def __init__(self, next_offset: int, timeout_ms: int, ack_nums: int = 1, term: int = 0) -> None:
+        super().__init__()
+        self.next_offset = next_offset
+        self.ack_nums = ack_nums
+        self.term = term
+        self.deadline_ns = time.monotonic_ns() + timeout_ms * 1_000_000
+
+    wakeup_customer = Completable.complete
+
+    @property
+    def future(self) -> Completable[PutMessageStatus]:
+        """The status that comes: the request itself."""
+        return self
+
+
 log = logging.getLogger("RocketmqStore")
+
+
+class FlushShortage:
+    """Whether the last flush of a service could not ask the disk, and what the log says of it. One thread at a time.
+
+    Differs: no fsync has failed then, so nothing is lost, and the flush is tried again; meanwhile nothing counts as
+    flushed. The original has no such flushes: it keeps its files open, and leaves their names to the file system.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._times = 0  # in a row
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the last flush could not ask the disk."""
+        return self._times > 0
+
+    def note(self, error: NotAskedError) -> None:
+        """A flush could not ask; the log has the 1st, 2nd, 4th, 8th ... in a row."""
+        self._times += 1
+        if self._times & self._times - 1 == 0:
+            log.error("%s can't be flushed now, and it is tried again (%s so far); nothing is lost: %s%s", self._what,
+                      self._times, error, how_to_raise(error))
+
+    def end(self) -> None:
+        """A flush has asked the disk."""
+        if self._times:
+            log.warning("%s is flushed again, after %s flushes that could not ask the disk", self._what, self._times)
+            self._times = 0
+
 
 _FIVE_MINUTES_MS = 1000 * 60 * 5
 _FLUSH_INTERVAL_MS = 10
@@ -294,3 +359,18 @@ class GroupCommitService(FlushCommitLogService):
         while not self.flush(0):  # the tail may span files
             continue
         log.info("%s service end", self.get_service_name())
+
+
+_LONG_MS, _ENDLESS_MS = 1000, 10_000_000
+
+
+def dump_long_lock(commit_log: CommitLog) -> None:
+    """Write all threads' stacks to ~/debug/lock when the lock has been held for more than a second.
+
+    Java: org.apache.rocketmq.store.DefaultMessageStore#addScheduleTask (4.9.8)
+    """
+    begin, held = commit_log.begin_time_in_lock, commit_log.lock_time_mills()
+    if commit_log.config.debugLockEnable and begin and _LONG_MS < held < _ENDLESS_MS:
+        folder = os.path.join(os.path.expanduser("~"), "debug", "lock")
+        os.makedirs(folder, exist_ok=True)
+        mix_all.string2file_not_safe(thread_stacks(), os.path.join(folder, f"stack-{begin}-{held}"))

@@ -25,15 +25,13 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.filesystem import fsync_path, open_to_force
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
-from rmqha.store.append_message_result import AppendMessageStatus
-from rmqha.store.reference_resource import ReferenceResource
-from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
-from rmqha.store.transient_store_pool import TransientStorePool
-from rmqha.store.util import lib_c
+from rmqha.store import mapped_memory
+from rmqha.store.mapped_memory import ReferenceResource, TransientStorePool
+from rmqha.store.results import AppendMessageStatus, SelectMappedBufferResult
 
 if TYPE_CHECKING:
-    from rmqha.store.append_message_callback import AppendMessageCallback, PutMessageContext
-    from rmqha.store.map_keeper import MapKeeper
+    from rmqha.store.append import AppendMessageCallback, PutMessageContext
+    from rmqha.store.mapped_file_queue import MapKeeper
 
 log = logging.getLogger("RocketmqStore")
 
@@ -585,7 +583,7 @@ class MappedFile(ReferenceResource):
     def mlock(self) -> bool:
         """Lock the map in memory, and have it read ahead; False when the system does not lock it."""
         mapped = self._own_map()
-        result = lib_c.mlock(mapped, self.file_name)
+        result = mapped_memory.mlock(mapped, self.file_name)
         mapped.madvise(mmap.MADV_WILLNEED)
         return result
 
@@ -598,7 +596,7 @@ class MappedFile(ReferenceResource):
         if not self.hold():
             return False
         try:
-            return lib_c.munlock(self._mmap, self.file_name)
+            return mapped_memory.munlock(self._mmap, self.file_name)
         finally:
             self.release()
 

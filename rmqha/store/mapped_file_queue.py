@@ -2,6 +2,10 @@
 
 Readers take the list as they find it: it is replaced, never changed. One thread appends; cleaning threads remove files
 from the front.
+
+A commit log spread over several disks.
+
+Which of very many files are mapped: no more at a time than the system lets a process have with ease.
 """
 from __future__ import annotations
 
@@ -11,17 +15,16 @@ import stat
 import struct
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from rmqha.common.process import max_mapped_files
 from rmqha.common.util_all import current_time_millis, offset_to_file_name
+from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, filled_unit_before, unpack_unit
-from rmqha.store.mapped_file import MappedFile, fsync_folder
-from rmqha.store.queue_ends import check_mtime
-
-if TYPE_CHECKING:
-    from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
-    from rmqha.store.map_keeper import MapKeeper
+from rmqha.store.mapped_file import MappedFile, ensure_dir_ok, fsync_folder
+from rmqha.store.message_store_config import MULTI_PATH_SPLITTER, MessageStoreConfig
+from rmqha.store.store_marks import check_mtime
 
 log = logging.getLogger("RocketmqStore")
 log_error = logging.getLogger("RocketmqStoreError")
@@ -490,3 +493,148 @@ def _nothing(_offset: int) -> None:
 def _sleep(interval_ms: int) -> bool:
     time.sleep(interval_ms / 1000)
     return False
+
+
+_ASIDE = ".aside"
+_BLANK = bytes(8)  # where a record has its length and its magic code
+
+
+class MultiPathMappedFileQueue(MappedFileQueue):
+    """File n goes to the (n modulo paths)-th of the sorted paths that are neither read-only nor full.
+
+    Java: org.apache.rocketmq.store.MultiPathMappedFileQueue (4.9.8)
+    """
+
+    def __init__(self, config: MessageStoreConfig, mapped_file_size: int,
+                 allocate_mapped_file_service: AllocateMappedFileService | None, allocation_unit: int,
+                 full_store_paths_supplier: Callable[[], frozenset[str]]) -> None:
+        super().__init__(config.get_store_path_commit_log(), mapped_file_size, allocate_mapped_file_service,
+                         allocation_unit, keep_descriptor=True)
+        self.config = config
+        self._full_store_paths = full_store_paths_supplier
+
+    def get_paths(self) -> set[str]:
+        """The configured folders."""
+        return set(self.config.get_store_path_commit_log().strip().split(MULTI_PATH_SPLITTER))
+
+    def get_readonly_paths(self) -> set[str]:
+        """Folders that are read but not written."""
+        text = (self.config.readOnlyCommitLogStorePaths or "").strip()
+        return set(text.split(MULTI_PATH_SPLITTER)) if text else set()
+
+    def load(self) -> bool:
+        """Map the files of all folders, in the order of their names."""
+        paths = []
+        for folder in self.get_paths() | self.get_readonly_paths():
+            if os.path.isdir(folder):
+                paths += [entry.path for entry in os.scandir(folder)]
+        return self.do_load(_without_blank_twins(paths))
+
+    def try_create_mapped_file(self, create_offset: int) -> MappedFile | None:
+        """Make the file in the folder whose turn it is."""
+        writable = self.get_paths() - self.get_readonly_paths()
+        folders = sorted(writable - self._full_store_paths()) or sorted(writable)
+        if not folders:
+            log.error("all commit log folders are read-only")
+            return None
+        index = create_offset // self.mapped_file_size
+        return self.do_create_mapped_file(
+            self._path(folders[index % len(folders)], create_offset),
+            self._path(folders[(index + 1) % len(folders)], create_offset + self.mapped_file_size))
+
+    def destroy(self) -> None:
+        """Delete all files and folders."""
+        with self._change:
+            files, self.mapped_files = self.mapped_files, []
+        destroy_all(files)
+        self.flushed_where = 0
+        for folder in self.get_paths() | self.get_readonly_paths():
+            self._remove_folder(folder)
+
+
+def _without_blank_twins(paths: list[str]) -> list[str]:
+    """`paths` without files that have no record, and whose offset another file has, too.
+
+    Differs: they go to a folder beside theirs, where nobody looks for the log; the original takes either of the two.
+    Files of one offset that all have records are left to whoever finds out which of them is right.
+    """
+    same_name: dict[str, list[str]] = {}
+    for path in paths:
+        same_name.setdefault(os.path.basename(path), []).append(path)
+    for twins in same_name.values():
+        blank = [path for path in twins if _is_blank(path)] if len(twins) > 1 else []
+        for path in blank[1:] if len(blank) == len(twins) else blank:
+            folder = os.path.dirname(path) + _ASIDE
+            log.warning("%s has no message, and there is another file of its offset: it goes to %s", path, folder)
+            ensure_dir_ok(folder, os.pathsep)
+            os.replace(path, os.path.join(folder, os.path.basename(path)))
+            fsync_folder(os.path.dirname(path))
+            paths.remove(path)
+    return paths
+
+
+def _is_blank(path: str) -> bool:
+    if not os.path.basename(path).isdecimal() or not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(_BLANK)) in (b"", _BLANK)
+
+
+class MapKeeper:
+    """Takes the map of the file away that has had one for longest and was not used lately, when there are too many.
+
+    A file tells when it has been mapped (`note`), and when it is closed (`forget`). Any thread calls.
+    `reads_ahead`: who reads a large file goes on behind what he has read; recovery jumps.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit if limit is not None else max_mapped_files()
+        self._lock = threading.Lock()
+        self._files: OrderedDict[MappedFile, None] = OrderedDict()  # the longest mapped first; guarded by _lock
+        self._is_short = False  # guarded by _lock
+        self.reads_ahead = False
+
+    def note(self, mapped_file: MappedFile) -> None:
+        """The file has a map now."""
+        with self._lock:
+            self._files[mapped_file] = None
+            if len(self._files) > self.limit:
+                if not self._is_short:
+                    self._is_short = True
+                    log.info("more than %s files of consume queues are in use: maps go and come back", self.limit)
+                self._drop_one()
+
+    def forget(self, mapped_file: MappedFile) -> None:
+        """The file is closed."""
+        with self._lock:
+            self._files.pop(mapped_file, None)
+
+    def make_room(self) -> bool:
+        """The system gives no map or descriptor: half of the maps go; False when there are none."""
+        with self._lock:
+            count = (len(self._files) + 1) // 2
+            for _ in range(count):
+                self._drop_one()
+        return count > 0
+
+    def end_recovery(self) -> None:
+        """No file is in use as far as anybody knows: all maps go."""
+        self.reads_ahead = True
+        with self._lock:
+            files, self._files = self._files, OrderedDict()
+        for mapped_file in files:
+            mapped_file.drop_map()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def _drop_one(self) -> None:
+        for _ in range(len(self._files)):
+            mapped_file, _none = self._files.popitem(last=False)
+            if not mapped_file.is_touched:
+                mapped_file.drop_map()
+                return
+            mapped_file.is_touched = False  # a second chance
+            self._files[mapped_file] = None
+        mapped_file, _none = self._files.popitem(last=False)
+        mapped_file.drop_map()

@@ -8,10 +8,10 @@ from rmqha.common.futures import AtomicInteger
 from rmqha.common.message.message import MessageExt, MessageExtBatch
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH
 from rmqha.common.util_all import current_time_millis
-from rmqha.store.config.message_store_config import SLAVE
+from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.consume_queue import is_safe_topic
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.message_store_config import SLAVE
+from rmqha.store.results import PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore

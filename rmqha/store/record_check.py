@@ -1,37 +1,84 @@
-"""Reading one record for dispatch and recovery: what it is, and whether it is whole. No file, no thread.
+"""Whether the bytes of the log are records, and what is kept of those that are not.
+
+Reading one record for dispatch and recovery: what it is, and whether it is whole. No file, no thread.
 
 Java: org.apache.rocketmq.store.CommitLog#checkMessageAndReturnSize (4.9.8)
+
+Records that a loss of power may have torn where no CRC covers them. Pure.
+
+Of the sectors that a crashed machine had not written yet, any may be missing from the disk: they read as they were
+before, as zeros from some byte on up to the sector's end. A record without its first bytes or its lengths is not taken
+for one, one without a part of its body has a wrong CRC, one without a part of its topic has NULs there, and no topic
+has. What looks whole, and may not be, has zeros in its properties up to the end of a sector, or of the record. So does
+a record that has such properties: its writer notes it (`PositionsFile.note_whole`).
+
+A slave writes records in pieces, each of which may be on the disk without the next: there zeros in a head, which are
+nothing special, may be missing bytes, too. A slave can afford doubts: its master sends again what is cut off.
+
+When records were stored, found from any byte of the log: a record knows its own place, so that nothing else looks
+like one. Pure functions, and two that read a store.
+
+What recovery is about to cut off from the log, where good messages may lie: in a file of `diverged` first.
+
+    the last good record | a bad one | whole records ...  | the next file of the log ...
+                         ^ end       ^                    ^     each goes to diverged/<its offset>.<time>
+
+After a clean stop all of the log was on the disk, so what does not fit at its end is damage: everything is kept. After
+a crash a torn tail is what is to be expected, and goes as in the original; but where a whole record follows, the rest
+is kept as well. Pages come to the disk in any order, and a flipped bit looks the same.
+
+Checksums of blocks of the commit log, by which two replicas compare their logs.
 """
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rmqha.common import sys_flags
+from rmqha.common.filesystem import replace_and_force
 from rmqha.common.java import string_hash_code
 from rmqha.common.message import message_const
 from rmqha.common.message.message import parse_int
 from rmqha.common.message.message_decoder import string2message_properties
 from rmqha.common.message.message_layout import (
+    BLANK_MAGIC_CODE,
     HEAD_LENGTH,
+    INT,
     LENGTHS,
     LENGTHS_SIZE,
+    LONG,
+    MAX_PROPERTIES_LENGTH,
     MAX_TOPIC_LENGTH,
     MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_POSITION,
+    MIN_RECORD_LENGTH,
+    PHYSICAL_OFFSET_POSITION,
+    SYSFLAG_POSITION,
     V6_FLAGS,
+    body_length_position,
     cal_msg_length,
     decode_text,
+    store_timestamp_position,
+    walk,
 )
 from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
-from rmqha.store.bulk.bulk_layout import Stop
-from rmqha.store.bulk.record_at import GOOD, record_at
-from rmqha.store.dispatch_request import DispatchRequest
+from rmqha.common.util_all import current_time_millis, offset_to_file_name, time_millis_to_human_string
+from rmqha.store.bulk.bulk_layout import GOOD, Stop, record_at
+from rmqha.store.mapped_file import MappedFile, ensure_dir_ok
+from rmqha.store.results import DispatchRequest
+from rmqha.store.store_marks import RecoveryBase
+from rmqha.store.store_path_config_helper import get_diverged_folder
 
 if TYPE_CHECKING:
-    from rmqha.store.schedule.schedule_message_service import ScheduleMessageService
+    from rmqha.store.default_message_store import DefaultMessageStore
+    from rmqha.store.schedule_message_service import ScheduleMessageService
+
 
 log = logging.getLogger("RocketmqStore")
 
@@ -138,3 +185,321 @@ def _take_properties(request: DispatchRequest, text: str, schedule: ScheduleMess
             return
         if level > 0:
             request.tags_code = schedule.compute_deliver_timestamp(level, request.store_timestamp)
+
+
+SECTOR_SIZE = 512  # what a disk writes whole, or not at all
+_LONGEST_REST = LENGTHS_SIZE + MAX_TOPIC_LENGTH + MAX_PROPERTIES_LENGTH
+_CHECKED = MESSAGE_MAGIC_CODE_POSITION + INT.size  # a record needs at least these bytes to be told from the rest
+
+
+def torn_records(buffer: memoryview, end: int, flushed: int, in_pieces: bool,
+                 doubts_heads: bool = False) -> Iterator[tuple[int, int]]:
+    """Position and size of the records of a commit log file that may be torn, of those that end behind `flushed`.
+
+    Records that look whole follow each other from the file's beginning up to `end`. `in_pieces`: a slave wrote them,
+    and `flushed` may lie in one. `doubts_heads`: zeros in a head may be missing bytes, see above.
+    """
+    # what is written as whole records is flushed as whole records
+    for position, size in records(buffer, 0 if in_pieces else max(flushed, 0), end):
+        if position + size > flushed and may_be_torn(buffer, position, size, doubts_heads):
+            yield position, size
+
+
+def may_be_torn(buffer: memoryview | bytes, position: int, size: int, doubts_heads: bool = False) -> bool:
+    """Whether the record at `position`, a multiple of the sector's size being the beginning of one, looks torn."""
+    length_at = position + body_length_position(_int_at(buffer, position + SYSFLAG_POSITION))
+    body_at, end = length_at + INT.size, position + size
+    topic_at = body_at + _int_at(buffer, length_at)
+    properties_at = topic_at + LENGTHS_SIZE + buffer[topic_at]
+    if 0 in bytes(buffer[topic_at + 1:properties_at - 2]):
+        return True
+    if doubts_heads and _ends_with_zero(buffer, position + _CHECKED, body_at):
+        return True
+    return end > properties_at and (buffer[end - 1] == 0 or _ends_with_zero(buffer, properties_at, end))
+
+
+def _ends_with_zero(buffer: memoryview | bytes, begin: int, end: int) -> bool:
+    """Whether a sector that ends between `begin` and `end` has a zero there."""
+    first = begin // SECTOR_SIZE * SECTOR_SIZE + SECTOR_SIZE
+    return any(buffer[at - 1] == 0 for at in range(first, end + 1, SECTOR_SIZE))
+
+
+def torn_at_the_end(buffer: memoryview, end: int) -> int:
+    """Where the last record before `end` begins if a sector that begins in its properties has nothing but zeros, up to
+    its end or the record's; -1 if none has. That is what can be told of a log that nobody has taken notes of."""
+    if not _has_hole(buffer, max(end - _LONGEST_REST, 0), end):
+        return -1
+    position = size = 0
+    for position, size in records(buffer, 0, end):  # noqa: B007, the last ones are used below
+        continue
+    if position + size != end or not size:
+        return -1
+    length_at = position + body_length_position(_int_at(buffer, position + SYSFLAG_POSITION))
+    topic_at = length_at + INT.size + _int_at(buffer, length_at)
+    return position if _has_hole(buffer, topic_at + LENGTHS_SIZE + buffer[topic_at], position + size) else -1
+
+
+def records(buffer: memoryview, position: int, end: int) -> Iterator[tuple[int, int]]:
+    """Position and size of the records from one's beginning on; none of them is checked."""
+    for at, size, magic_code in walk(buffer, position, end):
+        if size <= 0 or magic_code != MESSAGE_MAGIC_CODE:
+            return  # the blank at the file's end
+        yield at, size
+
+
+def _has_hole(buffer: memoryview, begin: int, end: int) -> bool:
+    """Whether a sector that begins between `begin` and `end` has nothing but zeros up to its end, or to `end`."""
+    first = -(-begin // SECTOR_SIZE) * SECTOR_SIZE
+    return any(not any(buffer[at:min(at + SECTOR_SIZE, end)]) for at in range(first, end, SECTOR_SIZE))
+
+
+def _int_at(buffer: memoryview | bytes, position: int) -> int:
+    value: int = INT.unpack_from(buffer, position)[0]
+    return value
+
+
+_MAGIC = INT.pack(MESSAGE_MAGIC_CODE)
+_WINDOWS = (64 * 1024, 1024 * 1024, 20 * 1024 * 1024)  # bytes looked through; the last one holds the largest record
+
+
+def first_store_timestamp(data: bytes, offset: int) -> int | None:
+    """Store time (ms) of the first record that begins in `data`, whose first byte is at commit log `offset`."""
+    at = data.find(_MAGIC)
+    while at >= 0:
+        found = _store_timestamp(data, at - MESSAGE_MAGIC_CODE_POSITION, offset)
+        if found is not None:
+            return found
+        at = data.find(_MAGIC, at + 1)
+    return None
+
+
+def last_store_timestamp(data: bytes, offset: int) -> int | None:
+    """Store time (ms) of the last record that begins in `data`, whose first byte is at commit log `offset`."""
+    at = data.rfind(_MAGIC)
+    while at >= 0:
+        found = _store_timestamp(data, at - MESSAGE_MAGIC_CODE_POSITION, offset)
+        if found is not None:
+            return found
+        at = data.rfind(_MAGIC, 0, at + len(_MAGIC) - 1)
+    return None
+
+
+def store_timestamp_from(store: DefaultMessageStore, offset: int) -> int | None:
+    """Store time (ms) of the first record at or behind `offset`; None when the log has none there."""
+    file_size = store.message_store_config.mappedFileSizeCommitLog
+    for begin in (offset, offset - offset % file_size + file_size):  # behind the last record of a file is only a blank
+        for window in _WINDOWS:
+            data = _log_bytes(store, begin, window)
+            found = first_store_timestamp(data, begin)
+            if found is not None:
+                return found
+            if len(data) < window:
+                break
+    return None
+
+
+def newest_store_timestamp(store: DefaultMessageStore) -> int | None:
+    """Store time (ms) of the last record of the log; None for an empty one."""
+    end = store.get_max_phy_offset()
+    file_size = store.message_store_config.mappedFileSizeCommitLog
+    for window in _WINDOWS:
+        begin = max(end - window, end - 1 - (end - 1) % file_size)
+        found = last_store_timestamp(_log_bytes(store, begin, end - begin), begin) if end > 0 else None
+        if found is not None or begin > end - window:
+            return found
+    return None
+
+
+def _store_timestamp(data: bytes, start: int, offset: int) -> int | None:
+    if start < 0 or len(data) - start < MIN_RECORD_LENGTH:
+        return None
+    if LONG.unpack_from(data, start + PHYSICAL_OFFSET_POSITION)[0] != offset + start:
+        return None
+    sys_flag = INT.unpack_from(data, start + SYSFLAG_POSITION)[0]
+    stored: int = LONG.unpack_from(data, start + store_timestamp_position(sys_flag))[0]
+    return stored
+
+
+def _log_bytes(store: DefaultMessageStore, offset: int, size: int) -> bytes:
+    result = store.get_commit_log_data(offset)
+    if result is None:
+        return b""
+    with result:
+        with result.buffer[:size] as view:
+            return bytes(view)
+
+
+_MAGIC_PATTERN = re.compile(re.escape(INT.pack(MESSAGE_MAGIC_CODE)))
+_HEAD = MESSAGE_MAGIC_CODE_POSITION + INT.size  # bytes
+_PART = ".rest.part"
+_STEP = 1 << 20  # bytes that are copied at a time
+_ZEROS = 64 << 10  # behind the last byte that is not zero: a record may end with some
+
+
+class RestNotKeptError(Exception):
+    """What would be cut off can't be kept: nothing was changed, and the store does not open."""
+
+
+def keep_rest(store: DefaultMessageStore, end: int, base: RecoveryBase) -> None:
+    """The log is to be cut off at `end`: keep what is worth it. RestNotKeptError.
+
+    Differs: the original drops it, after a clean stop, too, so that one flipped bit in the last file takes all newer
+    messages along.
+    """
+    files = [file for file in store.commit_log.mapped_file_queue.mapped_files
+             if file.file_from_offset + file.file_size > end]
+    pieces = [(file.file_from_offset, file, list(file.data_extents(max(end - file.file_from_offset, 0))))
+              for file in files]
+    last = _last_byte(pieces)
+    if last < end:
+        return
+    whole = _first_whole_record(pieces, end)
+    if whole < 0 and not (base.was_stopped and _is_damage(files[0], end, last, base)):
+        return
+    kept = _write(store, pieces, _runs(pieces, end, whole, last))
+    log.error("the log is cut off at %s: the record there is damaged, or does not belong there%s. What lay behind, %s "
+              "bytes, is kept in %s. Read it with `rmqha store dump`, and send again what is worth it; or, before "
+              "anything is put, take the log of a replica, which has the messages whole", end,
+              f", and whole records follow, the first at {whole}" if whole >= 0 else "", last + 1 - end,
+              ", ".join(kept))
+
+
+_Piece = tuple[int, MappedFile, list[tuple[int, int]]]
+"""Offset of a file, the file, and where it has data."""
+
+
+def _last_byte(pieces: list[_Piece]) -> int:
+    """Offset of the last byte that is not zero; -1 for none."""
+    for start, file, extents in reversed(pieces):
+        buffer = file.slice_byte_buffer()
+        for begin, stop in reversed(extents):
+            for at in range(stop, begin, -_STEP):
+                low = max(at - _STEP, begin)
+                data = bytes(buffer[low:at]).rstrip(b"\0")
+                if data:
+                    return start + low + len(data) - 1
+    return -1
+
+
+def _first_whole_record(pieces: list[_Piece], end: int) -> int:
+    """Offset of the first record behind `end` that is whole, and lies where it says; -1 for none."""
+    for start, file, extents in pieces:
+        buffer = file.slice_byte_buffer()
+        for begin, stop in extents:
+            for found in _MAGIC_PATTERN.finditer(buffer, begin, stop):
+                at = found.start() - MESSAGE_MAGIC_CODE_POSITION
+                if start + at > end and at + HEAD_LENGTH <= file.file_size \
+                        and LONG.unpack_from(buffer, at + PHYSICAL_OFFSET_POSITION)[0] == start + at \
+                        and record_at(buffer, at, True)[0] == GOOD:
+                    return start + at
+    return -1
+
+
+def _is_damage(file: MappedFile, end: int, last: int, base: RecoveryBase) -> bool:
+    """Whether what lies at `end` after a clean stop was a record, or is in a log whose rest we know to be zero."""
+    at = end - file.file_from_offset
+    if at + _HEAD > file.file_size:
+        return base.is_noted
+    buffer = file.slice_byte_buffer()
+    size, magic_code = (INT.unpack_from(buffer, at + place)[0] for place in (0, MESSAGE_MAGIC_CODE_POSITION))
+    if magic_code == BLANK_MAGIC_CODE and size == file.file_size - at:
+        return False  # a slave's, which its master sends again
+    if base.is_noted and base.by_slave and last < base.log_flushed < end + max(size, _HEAD):
+        return False  # the slave was stopped in the middle of it
+    return base.is_noted or magic_code == MESSAGE_MAGIC_CODE
+
+
+def _runs(pieces: list[_Piece], end: int, whole: int, last: int) -> list[tuple[int, int]]:
+    """Begin and end of what goes to a file each: no file of the log shares one with another, and what begins with a
+    whole record is apart from what can't be read. The zeros with which a record may end are a hole."""
+    runs = []
+    stop = min(last + 1 + _ZEROS, pieces[-1][0] + pieces[-1][1].file_size)
+    for start, file, extents in pieces:
+        if extents and start <= last:
+            begin, behind = max(start, end), min(start + file.file_size, stop)
+            cuts = [begin, whole, behind] if begin < whole < behind else [begin, behind]
+            runs += list(zip(cuts, cuts[1:]))
+    return runs
+
+
+def _write(store: DefaultMessageStore, pieces: list[_Piece], runs: list[tuple[int, int]]) -> list[str]:
+    """Write parts of the log to files that are named after their offsets; on the disk at the end. RestNotKeptError."""
+    folder = get_diverged_folder(store.message_store_config.storePathRootDir)
+    needed = sum(stop - begin for _start, _file, extents in pieces for begin, stop in extents)
+    time = time_millis_to_human_string(current_time_millis())
+    paths = [os.path.join(folder, f"{offset_to_file_name(begin)}.{time}") for begin, _stop in runs]
+    try:
+        ensure_dir_ok(folder, os.pathsep)
+        _remove_parts(folder)  # of a start that was killed
+        room = os.statvfs(folder)
+        if needed > room.f_bavail * room.f_frsize:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
+        for path, (begin, stop) in zip(paths, runs, strict=True):
+            _copy(pieces, begin, stop, path + _PART)
+        for path in paths:
+            replace_and_force(path + _PART, path)
+    except OSError as error:
+        if os.path.isdir(folder):
+            _remove_parts(folder)
+        raise RestNotKeptError(
+            f"the log has a damaged record at {runs[0][0]}, and is to be cut off there. Up to {needed} bytes behind it "
+            f"may hold good messages, and can't be kept in {folder}: {error}. Nothing was changed. Make room there "
+            f"(older files of that folder can be moved away), or move the log's files from offset {pieces[0][0]} on "
+            "away to go on without them") from error
+    return paths
+
+
+def _remove_parts(folder: str) -> None:
+    for name in os.listdir(folder):
+        if name.endswith(_PART):
+            os.unlink(os.path.join(folder, name))
+
+
+def _copy(pieces: list[_Piece], begin: int, end: int, path: str) -> None:
+    """The log from `begin` to `end`, without what is zero."""
+    with open(path, "wb") as copy:
+        for start, file, extents in pieces:
+            buffer = file.slice_byte_buffer()
+            for low, high in extents:
+                stop = min(high, end - start)
+                for at in range(max(low, begin - start), stop, _STEP):
+                    data = bytes(buffer[at:min(at + _STEP, stop)])
+                    if data.strip(b"\0"):
+                        copy.seek(start + at - begin)
+                        copy.write(data)
+        copy.truncate(end - begin)
+        copy.flush()
+        os.fsync(copy.fileno())
+
+
+def block_checksums(store: DefaultMessageStore, offset: int, block_size: int, count: int,
+                    blocks: list[bytes] | None = None) -> list[int]:
+    """CRC32 of each of `count` blocks from commit log `offset` on, up to the first that the log does not hold whole.
+
+    `blocks` gets these blocks.
+    """
+    crcs: list[int] = []
+    pieces: list[bytes] = []
+    crc, missing = 0, block_size  # of the block that is begun
+    while len(crcs) < count:
+        result = store.get_commit_log_data(offset)
+        if result is None:
+            break
+        with result:
+            if result.start_offset != offset:  # for 0 the store gives its first file, wherever that begins
+                break
+            position = 0
+            while position < result.size and len(crcs) < count:
+                with result.buffer[position:position + missing] as piece:
+                    crc = zlib.crc32(piece, crc)
+                    if blocks is not None:
+                        pieces.append(bytes(piece))
+                    position, missing = position + len(piece), missing - len(piece)
+                if not missing:
+                    crcs.append(crc)
+                    if blocks is not None:
+                        blocks.append(b"".join(pieces))
+                        pieces = []
+                    crc, missing = 0, block_size
+            offset += position
+    return crcs

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING
 from rmqha.common.futures import WAKE, Ahead, Round, WorkAhead, at_round_end, usable_cores
 from rmqha.common.service_thread import ServiceThread
 from rmqha.store.bulk.bulk_layout import RECORD, Span, Stop
-from rmqha.store.config.message_store_config import SLAVE
-from rmqha.store.dispatch_request import DispatchRequest
-from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
-from rmqha.store.span_dispatcher import SpanDispatcher
+from rmqha.store.dispatch import SpanDispatcher
+from rmqha.store.message_store_config import SLAVE
+from rmqha.store.results import DispatchRequest, SelectMappedBufferResult
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
-    from rmqha.store.message_arriving_listener import MessageArrivingListener
+    from rmqha.store.dispatch import MessageArrivingListener
 
 log = logging.getLogger("RocketmqStore")
 

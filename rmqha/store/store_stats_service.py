@@ -15,7 +15,7 @@ from rmqha.common.stats import Distribution
 from rmqha.common.util_all import current_time_millis
 
 if TYPE_CHECKING:
-    from rmqha.store.message_rows import Totals
+    from rmqha.store.append import Totals
 
 log = logging.getLogger("RocketmqStore")
 

@@ -24,8 +24,8 @@ from rmqha.common.config_keys import config_keys
 from rmqha.common.configuration import nearest_key
 from rmqha.remoting.addresses import PortError, is_free
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
-from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 
 _STEP_S = 0.002
 

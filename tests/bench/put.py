@@ -20,10 +20,10 @@ from pathlib import Path
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.threads import current_frames
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.message_store_config import MessageStoreConfig
+from rmqha.store.results import PutMessageStatus
 from tests.bench.results import Results, add_json
 
 TOPICS = 4

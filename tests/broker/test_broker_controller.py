@@ -6,7 +6,7 @@ import pytest
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import bodies, new_controller, running_broker
 from tests.support.own_threads import own_threads
 from tests.support.wait import wait_until

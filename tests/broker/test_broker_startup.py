@@ -13,7 +13,7 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import config_keys
 from rmqha.common.configuration import ConfigError
 from rmqha.common.filesystem import how_to_install
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.support.ports import free_broker_port
 from tests.support.processes import ServerProcess
 

@@ -16,7 +16,7 @@ from rmqha.common.protocol.admin_headers import (
 from rmqha.common.protocol.client_headers import EndTransactionRequestHeader
 from rmqha.common.topics import TopicConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import BrokerHarness, running_broker
 from tests.store.support import bodies, message, open_store, put
 from tests.store.test_deleted_topics import Slave

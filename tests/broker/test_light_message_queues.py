@@ -9,7 +9,7 @@ from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
-from rmqha.store.stats.lmq_broker_stats_manager import LmqBrokerStatsManager
+from rmqha.store.broker_stats_manager import LmqBrokerStatsManager
 from tests.broker.support import bodies, new_controller, running_broker
 from tests.support.wait import wait_until
 

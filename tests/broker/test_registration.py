@@ -21,7 +21,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.remoting.remoting_server import RemotingServer
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import new_controller, running_broker
 from tests.support.ports import free_port
 from tests.support.wait import wait_until

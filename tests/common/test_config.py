@@ -11,7 +11,7 @@ from rmqha.common.configuration import ConfigError, load_config_file, nearest_ke
 from rmqha.common.mix_all import parse_property
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
-from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType, MessageStoreConfig
+from rmqha.store.message_store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 
 CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, ClientConfig, NamesrvConfig)
 

@@ -15,7 +15,7 @@ from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.texts import Secret
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.message_store_config import MessageStoreConfig
 from tests.support.sources import ROOT
 
 CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, ClientConfig, NamesrvConfig, ControllerConfig)

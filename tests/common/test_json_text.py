@@ -16,11 +16,11 @@ from rmqha.common.protocol.cluster_bodies import RegisterBrokerBodyError, _Reade
 from rmqha.common.texts import MOST_DIGITS, JsonTextError, parse_json
 from rmqha.controller import etcd_client, etcd_leadership, local_store
 from rmqha.controller.replicas_info_manager import ReplicaSet, ReplicaSetError
-from rmqha.store import queue_ends
-from rmqha.store.config import store_path_config_helper as paths
-from rmqha.store.config.deleted_topics_file import read_deleted_topics
-from rmqha.store.ha.divergence import Divergence
+from rmqha.store import store_marks
+from rmqha.store import store_path_config_helper as paths
+from rmqha.store.ha.log_comparison import Divergence
 from rmqha.store.ha.scrub_state import ScrubState
+from rmqha.store.store_path_config_helper import read_deleted_topics
 from rmqha.tools.cluster import layout, processes
 from rmqha.tools.cluster.node import ClusterError
 from rmqha.tools.messages import json_lines
@@ -182,7 +182,7 @@ def test_each_reader_survives_whatever_stands_there(name, tmp_path, monkeypatch)
             (lambda: local_store.decode_table(f'{{"crc32": {zlib.crc32(data)},\n"replicaSets":\n{text}}}\n'),
              ReplicaSetError),
             (lambda: local_store.decode_table(f'{text},\n"replicaSets":\n[]}}\n'), ReplicaSetError),
-            (lambda: queue_ends.decode(b"%d\n%b\n" % (zlib.crc32(data), data)), queue_ends.WrongQueueEndsError),
+            (lambda: store_marks.decode(b"%d\n%b\n" % (zlib.crc32(data), data)), store_marks.WrongQueueEndsError),
             (lambda: cluster_bodies.decode_departed(text), ValueError),
             (lambda: _registered(text), RegisterBrokerBodyError),
             (lambda: json_lines.parsed(data), ValueError),

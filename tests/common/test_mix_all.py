@@ -10,7 +10,7 @@ import pytest
 
 from rmqha.common import mix_all
 from rmqha.common.config_keys import Long, important
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 from rmqha.common import stats
 from rmqha.common.stats import MomentStatsItemSet, StatsItemSet
 from rmqha.common.threads import ScheduledService
-from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
+from rmqha.store.broker_stats_manager import BrokerStatsManager
 from tests.support.wait import wait_until
 
 LOG = logging.getLogger("RocketmqStats")

@@ -11,8 +11,8 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import load_config_file
 from rmqha.namesrv import namesrv_startup
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
-from rmqha.store.config import broker_config_checks
-from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store import message_store_config
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 from tests.support import ports
 from tests.support.in_process import running_name_server
 from tests.support.sources import ROOT
@@ -77,7 +77,7 @@ def test_image_installs_extras_that_there_are_and_leaves_no_root_behind():
     assert values("VOLUME") == [HOME] and f"HOME={HOME}" in values("ENV")[0]
     port = DEFAULT_LISTEN_PORT
     assert values("EXPOSE") == [f"{namesrv_startup.DEFAULT_LISTEN_PORT} "
-                                f"{port - broker_config_checks.FAST_PORT_DISTANCE} {port} {port + 1}"]
+                                f"{port - message_store_config.FAST_PORT_DISTANCE} {port} {port + 1}"]
     assert values("ENTRYPOINT") == ['["entrypoint.sh"]'] and 'CMD ["healthcheck.sh"]' in values("HEALTHCHECK")[0]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rmqha.common.message import message_layout as layout
 from rmqha.common.sys_flags import COMPRESSED_FLAG
-from rmqha.store.bulk import property_columns
+from rmqha.store.bulk import bulk_python
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size
 
 LARGEST_BODY = 4 << 20
@@ -56,8 +56,8 @@ def compare_properties(rng: random.Random) -> Counter[str]:
         begins, ends = array("q", [begins[at] for at in order]), array("q", [ends[at] for at in order])
     names = tuple(rng.sample([*NAMED, b"own", "名".encode(), b"", b"\xff"], rng.randint(0, 7)))
     with_map = rng.random() < 0.7
-    quick = property_columns.property_columns(bytes(data), begins, ends, names, with_map)
-    slow = property_columns.columns_in_python(bytes(data), begins, ends, names, with_map)
+    quick = bulk_python.property_columns(bytes(data), begins, ends, names, with_map)
+    slow = bulk_python.columns_in_python(bytes(data), begins, ends, names, with_map)
     assert quick == slow, f"{bytes(data)[:2000]!r}, {names}"
     return Counter({FAST: len(begins), PLAIN: len(begins)})
 
@@ -77,11 +77,11 @@ def _first_value_counts(data: Any, begins: Any, ends: Any, names: tuple[bytes, .
             if name and separator and value and "\1" not in value:
                 found.setdefault(name, value)
         return found
-    with lowered(property_columns, string2message_properties=read):
-        return property_columns.columns_in_python(data, begins, ends, names, with_map)
+    with lowered(bulk_python, string2message_properties=read):
+        return bulk_python.columns_in_python(data, begins, ends, names, with_map)
 
 
-_columns = property_columns.property_columns
+_columns = bulk_python.property_columns
 
 
 # -- rows --
@@ -166,11 +166,11 @@ def _chosen_by_place() -> Iterator[None]:
 
 
 WAYS = [
-    Way("properties as columns", "rmqha/store/bulk/property_columns.py::property_columns",
+    Way("properties as columns", "rmqha/store/bulk/bulk_python.py::property_columns",
         "a C compiler was there at the install", "`columns_in_python`", compare_properties,
-        (Plant("bits counted from the highest", replaced(property_columns, "property_columns", _bits_from_the_highest)),
+        (Plant("bits counted from the highest", replaced(bulk_python, "property_columns", _bits_from_the_highest)),
          Plant("of equal names the first value counts",
-               replaced(property_columns, "property_columns", _first_value_counts))),
+               replaced(bulk_python, "property_columns", _first_value_counts))),
         needs=("rmqha.native._properties",)),
     Way("columns of blocks", "rmqha/pipeline/log/columns.py::BlockColumns",
         "Spark reads a log, and the kernel takes the records", "message_decoder.decode, record by record", compare_rows,

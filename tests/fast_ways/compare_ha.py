@@ -15,12 +15,11 @@ from rmqha.common.message.message_layout import (
     SHORT,
     body_crc32,
 )
-from rmqha.store.ha import ha_transfer, record_chain, record_verifier
+from rmqha.store.ha import ha_transfer, record_verifier
 from rmqha.store.ha.autoswitch import auto_switch_transfer
 from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterFrameDecoder
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
-from rmqha.store.ha.ha_transfer import FrameDecoder, RunDecoder
-from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
+from rmqha.store.ha.ha_transfer import FrameDecoder, RecordChain, RecordChainError, RunDecoder, follow_records
 from rmqha.store.ha.record_verifier import RecordFlawError, RecordVerifier
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size
 
@@ -155,7 +154,7 @@ def drawn_thresholds(rng: random.Random) -> Iterator[bool]:
     if rng.random() < 0.15:
         yield False
         return
-    with lowered(ha_transfer, _MIN_FORESEEN=rng.choice((8, 100))), lowered(record_chain, _BULK_BYTES=64):
+    with lowered(ha_transfer, _MIN_FORESEEN=rng.choice((8, 100))), lowered(ha_transfer, _BULK_BYTES=64):
         yield True
 
 
@@ -281,7 +280,7 @@ def compare_following(rng: random.Random) -> Counter[str]:
         log[rng.choice((0, *sorted(record_ends(bytes(log)))[:-1])) + rng.randrange(8)] ^= 1 << rng.randrange(8)
     chains = []
     for bulk_bytes in (1 << 60, rng.choice((8, 64, 1000))):
-        with lowered(record_chain, _BULK_BYTES=bulk_bytes):
+        with lowered(ha_transfer, _BULK_BYTES=bulk_bytes):
             chains.append(follow(random.Random(rng.random() if not chains else 0), bytes(log), segment))
     assert chains[0] == chains[1], chains
     return Counter({FAST: 1, PLAIN: 1})
@@ -378,10 +377,10 @@ WAYS = [
             Plant("a record is looked at before its last byte is there",
                   replaced(RecordVerifier, "_look_at", _patient)),
             Plant("what is held is not put in front", replaced(RecordVerifier, "take", _left_where_it_is))), 150),
-    Way("following records in one call", "rmqha/store/ha/record_chain.py::follow_records",
+    Way("following records in one call", "rmqha/store/ha/ha_transfer.py::follow_records",
         "haVerifyRecords=false, more than 4 KiB at once, the bulk kernel compiled", "from head to head",
         compare_following, (
             Plant("the next record begins a byte late", replaced(
-                record_chain, "RecordChain", lambda next_record, head=b"": RecordChain(
-                    next_record + (record_chain._BULK_BYTES < 1 << 60), head))),), 60),
+                ha_transfer, "RecordChain", lambda next_record, head=b"": RecordChain(
+                    next_record + (ha_transfer._BULK_BYTES < 1 << 60), head))),), 60),
 ]

@@ -18,8 +18,8 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.remoting.interfaces import ResponseFuture
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store import message_reader
-from rmqha.store.get_message_result import GetMessageResult
 from rmqha.store.message_reader import MessageReader
+from rmqha.store.results import GetMessageResult
 from tests.broker.support import BrokerHarness, running_broker
 from tests.fast_ways.kept import Kept
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size

@@ -24,8 +24,7 @@ from rmqha.remoting.channel import Channel
 from rmqha.remoting.large_requests import LARGE_HEADER_OF_SEND
 from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.append_message_callback import PutMessageContext
-from rmqha.store.message_rows import MessageRow
+from rmqha.store.append import MessageRow, PutMessageContext
 from tests.broker.support import BrokerHarness, running_broker
 from tests.fast_ways.kept import Kept
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size

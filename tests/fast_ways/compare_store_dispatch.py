@@ -11,18 +11,18 @@ from typing import Any
 from unittest import mock
 
 from rmqha.common.futures import WorkAhead
-from rmqha.store import reput_message_service, span_dispatcher
+from rmqha.store import dispatch as span_dispatcher
+from rmqha.store import reput_message_service
 from rmqha.store.bulk.bulk_layout import RECORD, Run, Span, Stop
-from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, unpack_unit
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.ha.autoswitch.log_truncation import truncate_dirty_files
+from rmqha.store.dispatch import MessageArrivingListener, SpanDispatcher
+from rmqha.store.ha.autoswitch.epoch_file_cache import truncate_dirty_files
 from rmqha.store.index.index_service import IndexService
-from rmqha.store.message_arriving_listener import MessageArrivingListener
+from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.reput_message_service import ReputMessageService
-from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
-from rmqha.store.span_dispatcher import SpanDispatcher
+from rmqha.store.results import SelectMappedBufferResult
 from tests.fast_ways.support_store import NEVER, counting, cuts, loaded_store, same, scratch
 from tests.fast_ways.support_store_log import TOPICS, LogMaker
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from rmqha.store import queue_ends
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store import store_marks
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.message_store_config import BrokerRole
 from tests.fast_ways.support_store import counting, loaded_store, same, scratch
 from tests.fast_ways.support_store_files import change, dispatch_rest, files_of, queue_state, store_files, write_store
 from tests.fast_ways.support_store_log import LogMaker
@@ -113,7 +113,7 @@ def _compare_ends(rng: random.Random) -> Counter[str]:
     expire, lies = rng.random() < 0.3, rng.choice((0, 1, 1, 2))
     believed = ConsumeQueueTable._take
 
-    def take(self: ConsumeQueueTable, noted: queue_ends.QueueEnds) -> bool:
+    def take(self: ConsumeQueueTable, noted: store_marks.QueueEnds) -> bool:
         done = believed(self, noted)
         taken[FAST if done else PLAIN] += 1
         return done
@@ -159,7 +159,7 @@ _TAKE_FILES, _NOTED_END = MappedFileQueue.take_files, ConsumeQueue.noted_end
 
 NOTED_ENDS = Way(
     name="store: queue ends noted at a clean stop",
-    where="rmqha/store/queue_ends.py::read",
+    where="rmqha/store/store_marks.py::read",
     condition="the last stop was clean, and no folder or file of a queue was changed since",
     plain="the files of each queue are looked at",
     compare=_compare_ends,

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from rmqha.store import store_path_config_helper as paths
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span
-from rmqha.store.config import store_path_config_helper as paths
 from rmqha.tools.store import index_builder, log_reader, rebuild
 from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.index_builder import IndexBuilder

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from rmqha.store import commit_log_recovery, span_dispatcher
+from rmqha.store import commit_log_recovery, dispatch
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span
 from rmqha.store.commit_log_recovery import CommitLogRecovery
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.dispatch import SpanDispatcher
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.span_dispatcher import SpanDispatcher
+from rmqha.store.message_store_config import BrokerRole
 from tests.fast_ways.support_store import counting, loaded_store, same, scratch
 from tests.fast_ways.support_store_files import damage, dispatch_rest, queue_state, store_files, write_store
 from tests.fast_ways.support_store_log import LogMaker
@@ -37,7 +37,7 @@ def _way_of_recovery(way: str, taken: Counter[str], span_records: int, fast: boo
         (CommitLogRecovery, "_walk_spans", FAST if fast else PLAIN), (bulk, "walk", FAST if fast else PLAIN)]
     with lowered(commit_log_recovery, usable_cores=lambda: 4 if way is _THREADS else 1,
                  skip_good_records=skip_good_records), \
-            lowered(span_dispatcher, SPAN_RECORDS=span_records), counting(taken, *counted), \
+            lowered(dispatch, SPAN_RECORDS=span_records), counting(taken, *counted), \
             contextlib.nullcontext() if way in (_SPANS, _THREADS) else lowered(bulk, is_compiled=lambda: False):
         yield
 

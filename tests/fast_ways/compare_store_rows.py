@@ -11,12 +11,10 @@ from unittest import mock
 
 from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.common.message.message_layout import body_crc32
-from rmqha.store import append_message_callback, commit_log, message_rows
-from rmqha.store.append_message_callback import PutMessageContext
+from rmqha.store import append, commit_log
+from rmqha.store.append import MessageExtBrokerInner, MessageRow, PutMessageContext, Records
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.message_rows import MessageRow, Records
 from tests.fast_ways.support_store import counting, loaded_store, log_bytes, log_state, same, scratch, stopped_clock
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size
 from tests.fuzz.native_twins import TARGETS, Inputs
@@ -88,15 +86,15 @@ def _compare_rows(rng: random.Random) -> Counter[str]:
             loaded_store(root / "fast", **keys) as fast, loaded_store(root / "plain", **keys) as plain:
         for _ in range(rng.randint(1, 6)):
             end = fast.commit_log.mapped_file_queue.get_max_wrote_position()
-            host, records = rng.choice(_HOSTS), append_message_callback.records_of_rows
-            make = rng.choice((records, message_rows.records_in_python))
+            host, records = rng.choice(_HOSTS), append.records_of_rows
+            make = rng.choice((records, append.records_in_python))
             count, seed = rng.choice((1, 2, 5, 30)), rng.random()
             sides = []
             for _side in (0, 1):
                 drawn = random.Random(seed)
                 sides.append([_some_message(drawn, file_size - end % file_size, file_size, host)
                               for _ in range(count)])
-            with lowered(append_message_callback, records_of_rows=make):
+            with lowered(append, records_of_rows=make):
                 together = _put_together(fast, sides[0])
             same(together, [_put_single(plain, msg) for msg in sides[1]], "results")
         for store in (fast, plain):
@@ -111,24 +109,24 @@ def _fits_without_the_blank(self: PutMessageContext, room: int, real: Any = PutM
 
 
 def _first_of_each_queue(rows: list[MessageRow], total: int, table: dict[str, int], *rest: Any,
-                         real: Any = message_rows.records_of_rows) -> Records:
+                         real: Any = append.records_of_rows) -> Records:
     queue_offsets, places, data, next_offsets, totals, nuls = real(rows, total, table, *rest)
     return (queue_offsets, places, data, {key: table.get(key, 0) + 1 for key in next_offsets}, totals, nuls)
 
 
-def _one_total(rows: list[MessageRow], *rest: Any, real: Any = message_rows.records_of_rows) -> Records:
+def _one_total(rows: list[MessageRow], *rest: Any, real: Any = append.records_of_rows) -> Records:
     *others, totals, nuls = real(rows, *rest)
     return (*others, {rows[0].topic: (len(rows), sum(row.size for row in rows))} if totals else totals, nuls)
 
 
-def _first_nul(rows: list[MessageRow], *rest: Any, real: Any = message_rows.records_of_rows) -> Records:
+def _first_nul(rows: list[MessageRow], *rest: Any, real: Any = append.records_of_rows) -> Records:
     *others, nuls = real(rows, *rest)
     return (*others, nuls[:1] if nuls else nuls)
 
 
 @contextlib.contextmanager
 def _records_made_by(make: Any) -> Any:
-    with lowered(append_message_callback, records_of_rows=make), lowered(message_rows, records_in_python=make):
+    with lowered(append, records_of_rows=make), lowered(append, records_in_python=make):
         yield
 
 

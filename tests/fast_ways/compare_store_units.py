@@ -9,9 +9,9 @@ from rmqha.store import consume_queue, consume_queue_layout
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, pack_unit, unpack_unit
 from rmqha.store.flush_consume_queue_service import RETRY_TIMES_OVER
-from rmqha.store.map_keeper import MapKeeper
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.recovery_base import RecoveryBase
+from rmqha.store.mapped_file_queue import MapKeeper
+from rmqha.store.store_marks import RecoveryBase
 from tests.fast_ways.support_store import counting, loaded_store, same, scratch
 from tests.fast_ways.support_store_files import queue_state, store_files
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced
@@ -191,7 +191,7 @@ def _begins_again(self: MappedFile, real: Any = MappedFile.drop_map) -> None:
 
 MAPS = Way(
     name="store: maps of queues that go and come back",
-    where="rmqha/store/map_keeper.py::MapKeeper",
+    where="rmqha/store/mapped_file_queue.py::MapKeeper",
     condition="more files of queues are in use than half of the maps or descriptors that the process may have",
     plain="each file keeps its map",
     compare=_compare_maps,

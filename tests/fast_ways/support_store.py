@@ -14,8 +14,8 @@ from rmqha.common import filesystem
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.store import commit_log
 from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.dispatch import MessageArrivingListener
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.message_arriving_listener import MessageArrivingListener
 from rmqha.store.running_flags import RunningFlags
 from tests.store.support import new_store
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rmqha.store import dispatch_start
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store import store_marks
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.flush_consume_queue_service import RETRY_TIMES_OVER
+from rmqha.store.message_store_config import BrokerRole
 from tests.fast_ways.support_store import loaded_store
 from tests.fast_ways.support_store_log import LogMaker
 from tests.store.support import tree
@@ -149,7 +149,7 @@ def damage(rng: random.Random, root: Path, maker: LogMaker) -> None:
 
 def dispatch_rest(store: DefaultMessageStore) -> None:
     """What a start does next."""
-    store.reput_message_service.reput_from_offset = dispatch_start._first_offset(store)
+    store.reput_message_service.reput_from_offset = store_marks._first_offset(store)
     store.reput_message_service.do_reput()
 
 

@@ -7,9 +7,9 @@ from unittest import mock
 
 from rmqha.common.futures import Completable
 from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH, body_crc32
-from rmqha.store import checkpoint_positions
-from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
-from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
+from rmqha.store import store_checkpoint
+from rmqha.store.message_store_config import BrokerRole, FlushDiskType
+from rmqha.store.results import PutMessageResult, PutMessageStatus
 from tests.faults.stepped_store import Clock, SteppedStore
 from tests.faults.synced_disk import SECTOR, PowerCut, SyncedDisk
 from tests.store.support import batch, config, message
@@ -51,7 +51,7 @@ class Machine:
         """Start the store."""
         self.store = SteppedStore(self._config)
         self.store.map_keeper.limit = self.maps
-        with mock.patch.object(checkpoint_positions, "boot_bits", lambda: self._boot):
+        with mock.patch.object(store_checkpoint, "boot_bits", lambda: self._boot):
             if not self.store.open():
                 raise Wrong(f"{self.disk.root.name} does not start")
         self._tell_boot_at_writes()
@@ -62,7 +62,7 @@ class Machine:
         write = positions.write
 
         def write_in_this_boot(*args: object) -> None:
-            with mock.patch.object(checkpoint_positions, "boot_bits", lambda: self._boot):
+            with mock.patch.object(store_checkpoint, "boot_bits", lambda: self._boot):
                 write(*args)
 
         positions.write = write_in_this_boot

@@ -4,7 +4,7 @@ import signal
 import time
 
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.group_commit_request import GroupCommitRequest
+from rmqha.store.flush_services import GroupCommitRequest
 from rmqha.store.ha.ha_connection import HAConnection
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.mapped_file import MappedFile

@@ -22,7 +22,7 @@ from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.ha_connection import ReadSocketService
 from rmqha.store.ha.ha_transfer import FrameDecoder
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.results import PutMessageStatus
 from tests.faults.pair_points import ARM, OF_MASTER, OF_SLAVE
 from tests.faults.points import Trap
 

@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from rmqha.common.message import message_layout
 from rmqha.store import default_message_store, reput_message_service
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
-from rmqha.store.append_message_callback import DefaultAppendMessageCallback
-from rmqha.store.append_message_result import AppendMessageStatus
+from rmqha.store.append import DefaultAppendMessageCallback
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.commit_log_recovery import CommitLogRecovery
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
-from rmqha.store.index.index_file import IndexFile
-from rmqha.store.index.index_header import IndexHeader
+from rmqha.store.index.index_file import IndexFile, IndexHeader
 from rmqha.store.index.index_service import IndexService
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.results import AppendMessageStatus
 from rmqha.store.store_checkpoint import StoreCheckpoint
 
 # When a point counts: while messages are put, while the store is closed, while a closed or a killed store is opened,

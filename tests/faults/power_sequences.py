@@ -22,7 +22,7 @@ from pathlib import Path
 from unittest import mock
 
 from rmqha.store import consume_queue
-from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
+from rmqha.store.message_store_config import BrokerRole, FlushDiskType
 from tests.faults import ledger
 from tests.faults import machine as machines
 from tests.faults.machine import Machine, Wrong

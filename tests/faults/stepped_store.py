@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.service_thread import ServiceThread
-from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.flush_services import GroupCommitService
+from rmqha.store.message_store_config import MessageStoreConfig
 
 
 class SteppedStore(DefaultMessageStore):

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from rmqha.common.message.message_decoder import message_properties2string
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.ha import ha_client
-from rmqha.store.ha.known_masters import MasterKind
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.ha.peers import MasterKind
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.results import PutMessageStatus
 from tests.faults.flips import CHECKED, HEADER, UNCHECKED, Flip, Relay, some_size
 from tests.faults.same_bytes import end_of
 from tests.store.ha.test_replication_of_real_stores import log_of, make_store

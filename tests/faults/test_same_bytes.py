@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.faults import same_bytes
 from tests.faults.same_bytes import Log, Report, Side
 from tests.faults.sized_load import LARGEST, MIB, PROFILES, Acknowledged, Plan, Sent

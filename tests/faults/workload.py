@@ -24,10 +24,9 @@ from rmqha.common.message.message_const import (
 from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.common.message.message_layout import host_to_bytes
 from rmqha.store import commit_log
-from rmqha.store.config.message_store_config import FlushDiskType, MessageStoreConfig
+from rmqha.store.append import MessageExtBrokerInner, MessageRow
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.message_rows import MessageRow
+from rmqha.store.message_store_config import FlushDiskType, MessageStoreConfig
 from tests.faults.points import LOAD, POINTS, SHUTDOWN, Trap
 from tests.support import store_compare
 from tests.support.wait import wait_until

@@ -19,10 +19,10 @@ from rmqha.common.protocol import request_code
 from rmqha.common.protocol.client_headers import SendMessageRequestHeaderV2
 from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.store.append import MessageRow, records_in_python
 from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
-from rmqha.store.bulk.property_columns import columns_in_python
-from rmqha.store.message_rows import MessageRow, records_in_python
+from rmqha.store.bulk.bulk_python import columns_in_python
 
 EDGES = (0, 1, -1, 2, 3, 127, 128, 255, 256, 32767, 32768, 65535, 2**31 - 1, -2**31, 2**31, 2**32 - 1, 2**62 - 1,
          2**62, 2**63 - 1, -2**63, 2**63, 2**64 - 1, 1_700_000_000_000)

@@ -13,8 +13,8 @@ import pytest
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_decoder
-from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.message_store_config import MessageStoreConfig
 from tests.support import store_compare
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until

@@ -11,8 +11,8 @@ import pytest
 
 from rmqha.broker.processor.send import send_answers, send_codec
 from rmqha.native import kernels
-from rmqha.store import message_rows
-from rmqha.store.bulk import bulk, bulk_python, property_columns
+from rmqha.store import append
+from rmqha.store.bulk import bulk, bulk_python
 from tests.support.sources import ROOT
 
 EXTENSION_SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
@@ -23,9 +23,9 @@ SLOW = kernels.Kernel("message rows", None, "it is missing")
 @pytest.mark.parametrize("used, kernel, name, twin", [
     (send_codec.read_simple_sends, kernels.EXPRESS_SENDS, "read_simple_sends", send_codec.sends_in_python),
     (send_answers._json_answers, kernels.EXPRESS_SENDS, "json_answers", send_answers.json_in_python),
-    (message_rows.records_of_rows, kernels.MESSAGE_ROWS, "records_of_rows", message_rows.records_in_python),
+    (append.records_of_rows, kernels.MESSAGE_ROWS, "records_of_rows", append.records_in_python),
     (bulk._kernel.scan, kernels.BULK, "scan", bulk_python.scan),
-    (property_columns.property_columns, kernels.PROPERTIES, "property_columns", property_columns.columns_in_python),
+    (bulk_python.property_columns, kernels.PROPERTIES, "property_columns", bulk_python.columns_in_python),
 ], ids=["sends", "answers", "records", "bulk", "properties"])
 def test_compiled_one_is_used_where_there_is_one(used, kernel, name, twin):
     assert used is (getattr(kernel.module, name) if kernel.module else twin)

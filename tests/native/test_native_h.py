@@ -10,7 +10,7 @@ from rmqha.common.message.message_layout import HEADS, RecordHead
 from rmqha.common.protocol import request_code
 from rmqha.native import kernels
 from rmqha.remoting.protocol.header_codec import HEADER_FIXED
-from rmqha.store.message_rows import MessageRow
+from rmqha.store.append import MessageRow
 from tests.support.sources import ROOT
 
 HEADER = (ROOT / "rmqha" / "native" / "native.h").read_text("utf-8")

@@ -8,9 +8,9 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import MessageExtBatch
 from rmqha.common.message.message_decoder import message_properties2string
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.message_store_config import MessageStoreConfig
 from tests.support.wait import wait_until
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "store_java_4.9.7"

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.results import PutMessageStatus
 from tests.store.support import bodies, message, open_store, put
 
 

@@ -7,10 +7,10 @@ import pytest
 from rmqha.common import sys_flags
 from rmqha.common.message import message_layout
 from rmqha.common.util_all import current_time_millis
+from rmqha.store import append, mapped_file
 from rmqha.store import commit_log as module
-from rmqha.store import mapped_file, message_ext_encoder
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.results import PutMessageStatus
 from tests.store.support import FILE_SIZE, batch, bodies, message, new_store, open_store, put, wait_dispatched
 from tests.support.wait import wait_until
 
@@ -266,13 +266,13 @@ def test_bad_batch_is_refused_whole(store, what, bad, expected):
 
 
 def test_batch_of_too_many_messages_is_refused(store, monkeypatch):
-    monkeypatch.setattr(message_ext_encoder, "MAX_BATCH_MESSAGES", 3)
+    monkeypatch.setattr(append, "MAX_BATCH_MESSAGES", 3)
     assert store.put_messages(batch([b""] * 4)).put_message_status is PutMessageStatus.MESSAGE_ILLEGAL
     assert store.put_messages(batch([b""] * 3)).append_message_result.msg_num == 3
 
 
 def test_batch_that_its_common_properties_make_long_is_refused():
-    encoder = message_ext_encoder.MessageExtEncoder(10_000)
+    encoder = append.MessageExtEncoder(10_000)
     assert len(encoder.encode_batch(batch([b"x"] * 4, p="x" * 30_000))) == 4
     refused = encoder.encode_batch(batch([b"x"] * 6, p="x" * 30_000))
     assert refused.put_message_status is PutMessageStatus.MESSAGE_ILLEGAL

@@ -10,7 +10,7 @@ from rmqha.store import consume_queue_layout as layout
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from rmqha.store.consume_queue_layout import CQ_UNIT, PRE_BLANK_UNIT, count_valid_units, first_unit_at, pack_unit
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.recovery_base import RecoveryBase
+from rmqha.store.store_marks import RecoveryBase
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
 from tests.support.tiers import drawn
 

@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from rmqha.common import mix_all
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.ha.autoswitch.log_truncation import truncate_dirty_files
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.ha.autoswitch.epoch_file_cache import truncate_dirty_files
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.results import PutMessageStatus
 from tests.store.support import batch, bodies, crash, message, new_store, open_store, put, wait_dispatched
 
 

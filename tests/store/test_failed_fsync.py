@@ -11,9 +11,9 @@ import pytest
 
 from rmqha.common import mix_all
 from rmqha.store import mapped_file
-from rmqha.store.config.message_store_config import FlushDiskType
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.message_store_config import FlushDiskType
+from rmqha.store.results import PutMessageStatus
 from rmqha.store.running_flags import RunningFlags
 from rmqha.store.store_checkpoint import StoreCheckpoint
 from tests.store.support import FILE_SIZE, bodies, crash, message, new_store, open_store, put, wait_dispatched

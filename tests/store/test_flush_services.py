@@ -7,13 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from rmqha.store import flush_consume_queue_service, flush_services, mapped_file
-from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.flush_disk_watcher import FlushDiskWatcher
-from rmqha.store.flush_services import GroupCommitService
-from rmqha.store.group_commit_request import GroupCommitRequest
+from rmqha.store.flush_services import GroupCommitRequest, GroupCommitService
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.message_store_config import BrokerRole, FlushDiskType
+from rmqha.store.results import PutMessageStatus
 from rmqha.store.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
 from tests.store.support import message, new_store, open_store, put, tree, wait_dispatched
 from tests.support.wait import lasting, wait_until

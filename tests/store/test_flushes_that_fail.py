@@ -17,9 +17,9 @@ from rmqha.common import filesystem, mix_all
 from rmqha.controller import local_store
 from rmqha.controller.local_store import StoreFailedError
 from rmqha.store import consume_queue
-from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.index import index_service
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.message_store_config import BrokerRole, FlushDiskType
+from rmqha.store.results import PutMessageStatus
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
 from tests.support.wait import wait_until
 

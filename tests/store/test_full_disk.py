@@ -15,7 +15,7 @@ from tests.support import store_compare
 ROOM = 4 << 20
 SCRIPT = '''
 import json, os, sys
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.results import PutMessageStatus
 from tests.store.support import message, new_store
 from tests.support.wait import at_least, wait_until
 

@@ -3,9 +3,9 @@ import pytest
 
 from rmqha.common.java import string_hash_code
 from rmqha.common.message.message_layout import INT
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.get_message_result import GetMessageStatus
-from rmqha.store.message_filter import MessageFilter
+from rmqha.store.message_reader import MessageFilter
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.results import GetMessageStatus
 from rmqha.store.running_flags import RunningFlags
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
 from tests.support.wait import wait_until

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
+from rmqha.store.index.index_file import index_shape, shape_of
 from rmqha.store.index.index_layout import file_size
-from rmqha.store.index.index_shape import index_shape, shape_of
 from tests.store import support
 
 

@@ -7,7 +7,7 @@ import pytest
 from rmqha.common.message.message import MessageExtBatch
 from rmqha.common.message.message_layout import encode_batch_message
 from rmqha.store import commit_log
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.append import MessageExtBrokerInner
 from tests.store.support import GOLDEN, describe, new_store, open_store, tree, unpack_golden, wait_dispatched
 
 STORES = ["normal", "kill"]

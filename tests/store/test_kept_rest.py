@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.common.message import message_decoder
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.store.dump import dump_command
 from tests.store.support import FILE_SIZE, bodies, crash, message, new_store, open_store, put, tree, wait_dispatched
 

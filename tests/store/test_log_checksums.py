@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.store.log_checksums import block_checksums
+from rmqha.store.record_check import block_checksums
 from tests.store.support import FILE_SIZE, message, open_store, put
 from tests.support.tiers import drawn
 

@@ -7,9 +7,8 @@ import pytest
 
 from rmqha.common import process
 from rmqha.store import mapped_file
-from rmqha.store.map_keeper import MapKeeper
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.mapped_file_queue import MapKeeper, MappedFileQueue
 from tests.store.support import bodies, crash, message, new_store, open_store, put, wait_dispatched
 
 SIZE = 1 << 20

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rmqha.common import sys_flags
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message_layout import BORNHOST_V6_FLAG, HEADS, STOREHOSTADDRESS_V6_FLAG
-from rmqha.store.message_rows import MessageRow, records_in_python
+from rmqha.store.append import MessageRow, records_in_python
 from tests.support.tiers import drawn
 
 STORE_HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))

@@ -13,15 +13,12 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import LONG_AGO, current_time_millis
-from rmqha.store import clean_commit_log_service, mapped_file
-from rmqha.store.config import message_store_config
-from rmqha.store.config.message_store_config import FlushDiskType, MessageStoreConfig
+from rmqha.store import clean_commit_log_service, mapped_file, message_store_config, schedule_message_service
+from rmqha.store.broker_stats_manager import BrokerStatsManager
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.get_message_result import GetMessageStatus
-from rmqha.store.long_lock import dump_long_lock
-from rmqha.store.put_message_result import PutMessageStatus
-from rmqha.store.schedule import schedule_message_service
-from rmqha.store.stats.broker_stats_manager import BrokerStatsManager
+from rmqha.store.flush_services import dump_long_lock
+from rmqha.store.message_store_config import FlushDiskType, MessageStoreConfig
+from rmqha.store.results import GetMessageStatus, PutMessageStatus
 from tests.store.support import FILE_SIZE, bodies, config, crash, message, new_store, open_store, put, wait_dispatched
 from tests.support.sources import ROOT, modules
 from tests.support.wait import wait_until

@@ -4,10 +4,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
-from rmqha.store.group_commit_request import GroupCommitRequest
-from rmqha.store.message_rows import MessageRow
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.append import MessageRow
+from rmqha.store.flush_services import GroupCommitRequest
+from rmqha.store.message_store_config import BrokerRole, FlushDiskType
+from rmqha.store.results import PutMessageStatus
 from tests.store.support import bodies, message, new_store, open_store, put, wait_dispatched
 from tests.support.wait import wait_until
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.common.message import message_decoder
-from rmqha.store import queue_ends
+from rmqha.store import store_marks
 from rmqha.store.mapped_file import MappedFile
 from tests.store.support import crash, message, new_store, open_store
 from tests.support.wait import wait_until
@@ -43,7 +43,7 @@ def ends_file(root):
 
 def noted(root):
     """Of a store that was stopped."""
-    return queue_ends.decode(ends_file(root).read_bytes())
+    return store_marks.decode(ends_file(root).read_bytes())
 
 
 @pytest.fixture(name="root")
@@ -301,29 +301,29 @@ def test_files_of_another_size_are_asked_for(root, caplog):
 
 
 ENDS = st.builds(
-    queue_ends.QueueEnds, st.just(1), st.integers(0, 2**62), st.integers(20, 6_000_000), st.integers(0, 2**62),
-    st.lists(st.builds(queue_ends.TopicEnds, st.text(), st.integers(0, 2**62), st.lists(st.builds(
-        queue_ends.QueueEnd, st.integers(0, 2**31 - 1), st.integers(0, 2**62), st.integers(0, 2**62),
+    store_marks.QueueEnds, st.just(1), st.integers(0, 2**62), st.integers(20, 6_000_000), st.integers(0, 2**62),
+    st.lists(st.builds(store_marks.TopicEnds, st.text(), st.integers(0, 2**62), st.lists(st.builds(
+        store_marks.QueueEnd, st.integers(0, 2**31 - 1), st.integers(0, 2**62), st.integers(0, 2**62),
         st.lists(st.integers(0, 2**62)), st.integers(0, 2**62), st.integers(-1, 2**62), st.integers(0, 2**62),
         st.none() | st.lists(st.integers(-1, 2**63 - 1), min_size=3, max_size=3))))))
 
 
 @given(ENDS)
 def test_what_is_read_is_what_was_written(ends):
-    assert queue_ends.decode(queue_ends.encode(ends)) == ends
+    assert store_marks.decode(store_marks.encode(ends)) == ends
 
 
 @given(ENDS, st.data())
 def test_a_file_with_one_byte_changed_is_refused(ends, data):
-    content = bytearray(queue_ends.encode(ends))
+    content = bytearray(store_marks.encode(ends))
     at = data.draw(st.integers(0, len(content) - 2))  # the last one is a line's end, which may be missing
     content[at] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(queue_ends.WrongQueueEndsError):
-        queue_ends.decode(bytes(content))
+    with pytest.raises(store_marks.WrongQueueEndsError):
+        store_marks.decode(bytes(content))
 
 
 @given(st.binary() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(
     lambda value: b"%d\n%b" % (zlib.crc32(json.dumps(value).encode()), json.dumps(value).encode())))
 def test_anything_else_is_refused(content):
-    with pytest.raises(queue_ends.WrongQueueEndsError):
-        queue_ends.decode(content)
+    with pytest.raises(store_marks.WrongQueueEndsError):
+        store_marks.decode(content)

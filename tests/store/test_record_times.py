@@ -4,7 +4,7 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.store.record_times import (
+from rmqha.store.record_check import (
     first_store_timestamp,
     last_store_timestamp,
     newest_store_timestamp,

@@ -7,8 +7,8 @@ import pytest
 
 from rmqha.common.message import message_layout
 from rmqha.store import reput_message_service
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.recovery_base import RecoveryBase
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.store_marks import RecoveryBase
 from tests.store.support import FILE_SIZE, bodies, crash, message, new_store, open_store, put, tree, wait_dispatched
 from tests.support.own_threads import own_threads
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from rmqha.store import commit_log_recovery, span_dispatcher
+from rmqha.store import commit_log_recovery, dispatch
 from rmqha.store.bulk import bulk
 from rmqha.store.commit_log_recovery import CommitLogRecovery, DamagedCommitLogError
 from tests.store.support import FILE_SIZE, message, new_store, put, tree, wait_dispatched
@@ -49,7 +49,7 @@ def recovered(written, root, cores, monkeypatch, caplog, change):
     with monkeypatch.context() as patch:
         patch.setattr(commit_log_recovery, "usable_cores", lambda: cores)
         patch.setattr(bulk, "is_compiled", lambda: True)
-        patch.setattr(span_dispatcher, "SPAN_RECORDS", 4)
+        patch.setattr(dispatch, "SPAN_RECORDS", 4)
         patch.setattr(CommitLogRecovery, "_finish", finish)
         patch.setattr(CommitLogRecovery, "_look_over_file", look)
         caplog.clear()

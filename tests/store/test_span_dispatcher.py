@@ -10,19 +10,18 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.futures import WorkAhead
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import MessageExtBatch
-from rmqha.store import reput_message_service, span_dispatcher
+from rmqha.store import dispatch, reput_message_service
 from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import KEY
-from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_layout import pack_unit
-from rmqha.store.dispatch_request import DispatchRequest
+from rmqha.store.dispatch import MessageArrivingListener, SpanDispatcher
 from rmqha.store.index.index_file import IndexFile
 from rmqha.store.index.index_layout import HEADER
 from rmqha.store.index.index_service import IndexService
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.message_arriving_listener import MessageArrivingListener
-from rmqha.store.span_dispatcher import SpanDispatcher
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.results import DispatchRequest
 from tests.store.bulk.test_bulk import compiled_kernel
 from tests.store.support import batch, message, new_store, open_store, put, tree, wait_dispatched
 from tests.support.wait import wait_until
@@ -39,7 +38,7 @@ def choose(monkeypatch, way, span_records=7):
     monkeypatch.setattr(reput_message_service, "BULK_BYTES", 1)
     monkeypatch.setattr(reput_message_service, "_AHEAD_BYTES", 1 if way == "ahead" else 1 << 40)
     monkeypatch.setattr(reput_message_service, "usable_cores", lambda: 2)
-    monkeypatch.setattr(span_dispatcher, "SPAN_RECORDS", span_records)
+    monkeypatch.setattr(dispatch, "SPAN_RECORDS", span_records)
     monkeypatch.setattr(bulk, "_kernel", compiled_kernel() if way in ("compiled", "ahead") else bulk_python)
     monkeypatch.setattr(bulk, "is_compiled", lambda: way != "single")
 

@@ -8,9 +8,9 @@ import pytest
 from rmqha.common.futures import ANSWER, Round, at_round_end
 from rmqha.store import clean_commit_log_service, mapped_file
 from rmqha.store.consume_queue_layout import CQ_UNIT
-from rmqha.store.message_arriving_listener import MessageArrivingListener
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.dispatch import MessageArrivingListener
 from rmqha.store.reput_message_service import _GATHER_MS
+from rmqha.store.results import PutMessageStatus
 from rmqha.store.running_flags import RunningFlags, disk_of
 from rmqha.store.store_stats_service import StoreStatsService
 from tests.store.support import FILE_SIZE, bodies, message, new_store, open_store, put, wait_dispatched

@@ -4,14 +4,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message.message_layout import INT
-from rmqha.store import checkpoint_positions
-from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.message_ext_encoder import MessageExtEncoder
-from rmqha.store.message_rows import records_in_python
-from rmqha.store.put_message_result import PutMessageStatus
-from rmqha.store.record_check import check_message_and_return_size
-from rmqha.store.torn_record import SECTOR_SIZE, may_be_torn, torn_at_the_end, torn_records
+from rmqha.store import store_checkpoint
+from rmqha.store.append import MessageExtBrokerInner, MessageExtEncoder, records_in_python
+from rmqha.store.message_store_config import BrokerRole, FlushDiskType
+from rmqha.store.record_check import (
+    SECTOR_SIZE,
+    check_message_and_return_size,
+    may_be_torn,
+    torn_at_the_end,
+    torn_records,
+)
+from rmqha.store.results import PutMessageStatus
 from tests.faults.stepped_store import SteppedStore
 from tests.faults.synced_disk import NothingByChance, SyncedDisk, in_use
 from tests.store.support import FILE_SIZE, bodies, config, crash, message, open_store, put, wait_dispatched
@@ -130,7 +133,7 @@ def test_heads_that_a_slave_has_in_pieces_are_doubted_once_the_machine_was_start
     assert slave.append_to_commit_log(0, data, 0, second + size)
     slave.kill()
     if power_lost:
-        monkeypatch.setattr(checkpoint_positions, "boot_bits", lambda: 2)
+        monkeypatch.setattr(store_checkpoint, "boot_bits", lambda: 2)
     with open_store(tmp_path / "slave", brokerRole=BrokerRole.SLAVE) as again:
         assert again.get_max_phy_offset() == second + (0 if power_lost else size)
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from rmqha.store import commit_log, mapped_file
-from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType, MessageStoreConfig
-from rmqha.store.put_message_result import PutMessageStatus
-from rmqha.store.transient_store_pool import TransientStorePool
+from rmqha.store.mapped_memory import TransientStorePool
+from rmqha.store.message_store_config import BrokerRole, FlushDiskType, MessageStoreConfig
+from rmqha.store.results import PutMessageStatus
 from tests.store.support import FILE_SIZE, batch, bodies, message, open_store, put, tree, wait_dispatched
 from tests.support import store_compare
 from tests.support.nodes import BrokerNode

@@ -29,7 +29,7 @@ DEADLINES = (
     ("rmqha.store.allocate_mapped_file_service", "WAIT_TIME_OUT_MS"),
     ("rmqha.store.deleted_topics", "_DISPATCH_WAIT_MS"),
     ("rmqha.store.reput_message_service", "_SHUTDOWN_WAIT_MS"),
-    ("rmqha.store.schedule.schedule_message_service", "_PUT_TIMEOUT_MS"),
+    ("rmqha.store.schedule_message_service", "_PUT_TIMEOUT_MS"),
     ("rmqha.tools.console.app", "_WAIT_S"),
     ("rmqha.tools.console.source", "_FIRST_PICTURE_S"),
     ("rmqha.tools.ha.switch", "_ROLE_S"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.rmqha_command import rmqha
 from tests.broker.support import BrokerHarness, running_broker
 from tests.store.support import wait_dispatched

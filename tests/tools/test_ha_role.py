@@ -4,7 +4,7 @@ from contextlib import ExitStack
 import pytest
 
 from rmqha.common.protocol import request_code
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.ha.broker_admin import BrokerAdmin
 from tests.support import real_rocketmq_5
 from tests.support.in_process import running_name_server

@@ -19,7 +19,7 @@ from rmqha.common.protocol.controller_headers import (
     RegisterBrokerToControllerRequestHeader,
     RegisterBrokerToControllerResponseHeader,
 )
-from rmqha.store.ha.autoswitch.broker_metadata import BrokerMetadata, BrokerMetadataError, TempBrokerMetadata
+from rmqha.store.ha.autoswitch.epoch_file_cache import BrokerMetadata, BrokerMetadataError, TempBrokerMetadata
 
 if TYPE_CHECKING:
     from rmqha.broker.out.controller_api import ControllerApi

@@ -40,9 +40,9 @@ from rmqha.common.protocol.controller_headers import (
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, ScheduledService
 from rmqha.remoting.addresses import all_addresses
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.config.store_path_config_helper import get_broker_identity
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.store_path_config_helper import get_broker_identity
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -7,7 +7,7 @@ from rmqha.broker.filter.message_evaluation_context import MessageEvaluationCont
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.filter.bloom_filter import BitsArray
 from rmqha.filter.expressions import Expression
-from rmqha.store.dispatch_request import DispatchRequest
+from rmqha.store.results import DispatchRequest
 
 log = logging.getLogger("RocketmqFilter")
 

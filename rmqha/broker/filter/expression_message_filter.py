@@ -10,7 +10,7 @@ from rmqha.common.message import message_const, message_decoder
 from rmqha.common.subscriptions import SUB_ALL, SubscriptionData
 from rmqha.filter.bloom_filter import BitsArray
 from rmqha.store.consume_queue_ext import CqExtUnit
-from rmqha.store.message_filter import MessageFilter
+from rmqha.store.message_reader import MessageFilter
 
 log = logging.getLogger("RocketmqFilter")
 

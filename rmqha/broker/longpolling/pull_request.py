@@ -3,7 +3,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.store.message_filter import MessageFilter
+from rmqha.store.message_reader import MessageFilter
 
 if TYPE_CHECKING:
     from rmqha.common.subscriptions import SubscriptionData

@@ -16,7 +16,7 @@ from rmqha.broker.longpolling.pull_request import ManyPullRequest, PullRequest
 from rmqha.common.futures import ANSWER, Round, at_round_end
 from rmqha.common.service_thread import ServiceThread
 from rmqha.store.consume_queue_ext import CqExtUnit
-from rmqha.store.message_arriving_listener import MessageArrivingListener
+from rmqha.store.dispatch import MessageArrivingListener
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from rmqha.common import sys_flags
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import current_time_millis
-from rmqha.store.config.message_store_config import SLAVE, SYNC_MASTER
-from rmqha.store.ha.ha_connection_state import SERVING
+from rmqha.store.ha.peers import SERVING
+from rmqha.store.message_store_config import SLAVE, SYNC_MASTER
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

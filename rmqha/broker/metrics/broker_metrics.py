@@ -13,7 +13,7 @@ from rmqha.broker.metrics.otel_metrics import OTEL_METRICS, OtelMetrics
 from rmqha.broker.metrics.own_metrics import OWN_METRICS, OwnMetrics
 from rmqha.broker.metrics.runtime_metrics import RUNTIME_METRICS, RuntimeMetrics
 from rmqha.common.metrics import Family, Memo, MetricsNames, Pace, Subject
-from rmqha.store.config.message_store_config import SLAVE
+from rmqha.store.message_store_config import SLAVE
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -9,9 +9,9 @@ from rmqha.common import java
 from rmqha.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, Metric, Sample
 from rmqha.remoting.addresses import retransmits
 from rmqha.store import running_flags
-from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import scrub_state
-from rmqha.store.ha.ha_connection_state import SERVING, HAConnectionState
+from rmqha.store.ha.peers import SERVING, HAConnectionState
+from rmqha.store.message_store_config import BrokerRole
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

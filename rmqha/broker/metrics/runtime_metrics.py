@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rmqha.common import java
 from rmqha.common.metrics import GAUGE, Family, Metric, Sample
 from rmqha.common.util_all import get_disk_partition_space_used_percent
-from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
+from rmqha.store.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.store.store_stats_service import FOUND, GOT, MISSED, PUTS
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from rmqha.common.protocol.controller_headers import (
     GetCommitLogChecksumsResponseHeader,
 )
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.message_store_config import SLAVE
-from rmqha.store.log_checksums import block_checksums
-from rmqha.store.record_times import newest_store_timestamp, store_timestamp_from
+from rmqha.store.message_store_config import SLAVE
+from rmqha.store.record_check import block_checksums, newest_store_timestamp, store_timestamp_from
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel

@@ -7,7 +7,7 @@ from rmqha.common.protocol import response_code, table_version
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

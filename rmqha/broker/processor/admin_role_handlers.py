@@ -14,9 +14,9 @@ from rmqha.common.protocol.admin_headers import (
 from rmqha.common.protocol.cluster_bodies import EpochEntry, EpochEntryCache
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
-from rmqha.store.ha.autoswitch.handover import HandoverError, hand_over
+from rmqha.store.ha.autoswitch.put_guard import HandoverError, hand_over
+from rmqha.store.message_store_config import BrokerRole
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

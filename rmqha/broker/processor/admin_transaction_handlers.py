@@ -10,7 +10,7 @@ from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.client_headers import ResumeCheckHalfMessageRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.results import PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel

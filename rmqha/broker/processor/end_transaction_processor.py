@@ -16,9 +16,9 @@ from rmqha.common.protocol import response_code
 from rmqha.common.protocol.client_headers import EndTransactionRequestHeader
 from rmqha.remoting.addresses import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
+from rmqha.store.append import MessageExtBrokerInner
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.results import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -25,9 +25,9 @@ from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.get_message_result import GetMessageResult, GetMessageStatus
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.append import MessageExtBrokerInner
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.results import GetMessageResult, GetMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

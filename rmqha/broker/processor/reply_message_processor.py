@@ -17,8 +17,8 @@ from rmqha.common.protocol.client_headers import ReplyMessageRequestHeader, Send
 from rmqha.remoting.addresses import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
+from rmqha.store.append import MessageExtBrokerInner
+from rmqha.store.results import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel

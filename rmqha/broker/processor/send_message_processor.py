@@ -23,9 +23,9 @@ from rmqha.common.sys_flags import TopicFilterType
 from rmqha.common.topics import TopicConfig
 from rmqha.remoting.addresses import exception_simple_desc
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config import store_path_config_helper
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
+from rmqha.store import store_path_config_helper
+from rmqha.store.append import MessageExtBrokerInner
+from rmqha.store.results import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

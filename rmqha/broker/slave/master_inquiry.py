@@ -10,10 +10,9 @@ from rmqha.common.protocol.log_checksums import LogChecksums
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.store.ha.ha_client import parse_address
-from rmqha.store.ha.ha_handshake import COMPARING_VERSION
-from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
-from rmqha.store.ha.known_masters import MasterKind
-from rmqha.store.ha.log_of_master import CantAsk
+from rmqha.store.ha.ha_handshake import COMPARING_VERSION, HandshakeMode, handshake_mode
+from rmqha.store.ha.master_connection import CantAsk
+from rmqha.store.ha.peers import MasterKind
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

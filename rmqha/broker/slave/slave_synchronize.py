@@ -14,8 +14,8 @@ from rmqha.common import mix_all
 from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.store.config import store_path_config_helper
-from rmqha.store.schedule.schedule_message_service import DelayOffsetSerializeWrapper
+from rmqha.store import store_path_config_helper
+from rmqha.store.schedule_message_service import DelayOffsetSerializeWrapper
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

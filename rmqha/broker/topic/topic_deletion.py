@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from rmqha.common.futures import Completable
 from rmqha.common.message.message import MessageExt
 from rmqha.common.protocol.client_headers import EndTransactionRequestHeader
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageResult
+from rmqha.store.append import MessageExtBrokerInner
+from rmqha.store.results import PutMessageResult
 
 if TYPE_CHECKING:
     from rmqha.broker.transaction.abstract_transactional_message_check_listener import (

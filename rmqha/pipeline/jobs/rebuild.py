@@ -26,14 +26,14 @@ from rmqha.pipeline.log.log_scan import BLOCK, ByteRange, Hole, scan_range
 from rmqha.pipeline.options import MOST_LONG, PipelineError
 from rmqha.pipeline.progress import Progress
 from rmqha.pipeline.tasks import merge_tasks, run_tasks
+from rmqha.store import store_path_config_helper as paths
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import KEY, Span, Stop
-from rmqha.store.config import store_path_config_helper as paths
-from rmqha.store.config.deleted_topics_file import read_deleted_topics
-from rmqha.store.config.message_store_config import MessageStoreConfig
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, PRE_BLANK_UNIT, first_unit_at
+from rmqha.store.index.index_file import USUAL
 from rmqha.store.index.index_layout import INDEX_HEADER_SIZE
-from rmqha.store.index.index_shape import USUAL
+from rmqha.store.message_store_config import MessageStoreConfig
+from rmqha.store.store_path_config_helper import read_deleted_topics
 
 DEFAULT_QUEUE_FILE_SIZE = 300_000 * CQ_STORE_UNIT_SIZE
 _KEYS = "keys"

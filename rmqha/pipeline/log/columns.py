@@ -14,7 +14,7 @@ from rmqha.common.message.message_layout import bytes_to_host
 from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS
 from rmqha.pipeline.log.log_scan import Block, Hole
 from rmqha.pipeline.table import KAFKA_SOURCE
-from rmqha.store.bulk.property_columns import MapColumn, TextColumn, property_columns
+from rmqha.store.bulk.bulk_python import MapColumn, TextColumn, property_columns
 
 _KAFKA_LOG_APPEND_TIME = 1
 # So many bytes the inflated bodies of a batch have, or one body alone. A block of 2 MiB can hold 2 GiB of zeros.

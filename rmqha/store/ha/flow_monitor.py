@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqha.store.config.message_store_config import MessageStoreConfig
+    from rmqha.store.message_store_config import MessageStoreConfig
 
 _SECOND_NS = 1_000_000_000
 _UNLIMITED = 0x7FFF_FFFF

@@ -7,11 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from rmqha.store.ha import ha_handshake, ha_transfer
-from rmqha.store.ha.greeting import Judgement, MasterGreeting, Step
-from rmqha.store.ha.ha_connection_state import HAConnectionState
-from rmqha.store.ha.handshake_mode import HandshakeMode, handshake_mode
-from rmqha.store.ha.log_tail import read_tail
-from rmqha.store.ha.send_whole import send_whole
+from rmqha.store.ha.ha_handshake import HandshakeMode, Judgement, MasterGreeting, Step, handshake_mode
+from rmqha.store.ha.log_comparison import read_tail
+from rmqha.store.ha.peers import HAConnectionState, send_whole
 
 if TYPE_CHECKING:
     from rmqha.store.ha.ha_connection import HAConnection

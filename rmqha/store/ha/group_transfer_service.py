@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from rmqha.common.futures import Round
 from rmqha.common.service_thread import ServiceThread
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.results import PutMessageStatus
 
 if TYPE_CHECKING:
-    from rmqha.store.group_commit_request import GroupCommitRequest
+    from rmqha.store.flush_services import GroupCommitRequest
     from rmqha.store.ha.ha_service import HAService
 
 log = logging.getLogger("RocketmqStore")

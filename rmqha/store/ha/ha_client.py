@@ -1,4 +1,6 @@
-"""The slave's side: follows a master's commit log.
+"""Saying the same thing at most once in a while.
+
+The slave's side: follows a master's commit log.
 
     master <==TCP==> MasterConnection, one after the other --append_to_commit_log--> commit log
     master's main port <--what are you?-- HAClient
@@ -22,16 +24,39 @@ from rmqha.remoting.addresses import retransmits
 from rmqha.remoting.io_thread import QuickEpollSelector
 from rmqha.store.ha.first_file_search import FirstFileSearch
 from rmqha.store.ha.flow_monitor import FlowMonitor
-from rmqha.store.ha.ha_connection_state import HAConnectionState
-from rmqha.store.ha.known_masters import KnownMasters, MasterKind
-from rmqha.store.ha.log_cut import cut_off
+from rmqha.store.ha.ha_transfer import FollowedRecords
+from rmqha.store.ha.log_comparison import cut_off
 from rmqha.store.ha.master_connection import MasterConnection, OffsetMasterConnection, ReplicationError
-from rmqha.store.ha.rate_limit import RateLimit
-from rmqha.store.ha.record_chain import FollowedRecords
+from rmqha.store.ha.peers import HAConnectionState, KnownMasters, MasterKind
 from rmqha.store.ha.record_verifier import RecordFlawError
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
+
+
+class RateLimit:
+    """`allow(key)` is true once per interval and key. For one thread at a time, or where one more line is no harm.
+
+    Keeps at most `MAX_KEYS` keys: a flood of new ones resets it.
+    """
+
+    MAX_KEYS = 1000
+
+    def __init__(self, interval_ms: int) -> None:
+        self._interval_ns = interval_ms * 1_000_000
+        self._said: dict[object, int] = {}  # key -> when, monotonic ns
+
+    def allow(self, key: object) -> bool:
+        """Whether to say it now."""
+        now = time.monotonic_ns()
+        last = self._said.get(key)
+        if last is not None and now - last < self._interval_ns:
+            return False
+        if len(self._said) >= self.MAX_KEYS:
+            self._said.clear()
+        self._said[key] = now
+        return True
+
 
 log = logging.getLogger("RocketmqStore")
 

@@ -20,17 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.io_thread import QuickPollSelector
-from rmqha.store.config.message_store_config import ASYNC_MASTER
 from rmqha.store.ha import ha_handshake, ha_transfer
 from rmqha.store.ha.flow_monitor import FlowMonitor
 from rmqha.store.ha.frame_format import FrameFormat, Greeting, OffsetFrames
-from rmqha.store.ha.ha_connection_state import SERVING, HAConnectionState
-from rmqha.store.ha.rate_limit import RateLimit
-from rmqha.store.ha.send_whole import send_whole
+from rmqha.store.ha.ha_client import RateLimit
+from rmqha.store.ha.peers import SERVING, HAConnectionState, send_whole
+from rmqha.store.message_store_config import ASYNC_MASTER
 
 if TYPE_CHECKING:
     from rmqha.store.ha.ha_service import HAService
-    from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+    from rmqha.store.results import SelectMappedBufferResult
 
 log = logging.getLogger("RocketmqStore")
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from rmqha.common.futures import Completable
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import LONG_AGO
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.peers import HAConnectionState
+from rmqha.store.message_store_config import BrokerRole
 
 if TYPE_CHECKING:
     from rmqha.store.ha.ha_connection import HAConnection

@@ -1,23 +1,61 @@
-"""Finding out up to where a slave's log is the same as its master's, by checksums that the master compares.
+"""Checksums of the end of a log, for the handshake.
+
+Finding out up to where a slave's log is the same as its master's, by checksums that the master compares.
 
 A loss of power may take the end of the master's log, and leave the slave more of it; what the master writes then lies
 at the same offsets. So what is different ends where the slave's log does, and begins somewhere before. The last bytes
 are compared in blocks, those before them while no record is the same, and in the first block that is different record
 by record. A record names its place and the time when it was stored: where one is the same, so are all before it.
+
+Comparing a log with that of a master which compares no checksums: by single records that its main port shows.
+
+VIEW_MESSAGE_BY_ID, which RocketMQ knows as well, gives the bytes of the record at an offset. A record names its place
+and the time when it was stored: where one is the same, so are all before it.
+
+Cutting off what a slave has and its master has not, and keeping it in a file.
+
+What a slave has noticed of a divergence: that its log or its queues are not what its master has.
 """
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+import json
+import logging
+import os
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
+from rmqha.common.filesystem import fsync_path
 from rmqha.common.message import message_layout
+from rmqha.common.message.message_layout import HEAD
+from rmqha.common.texts import parse_json
+from rmqha.common.util_all import current_time_millis, offset_to_file_name, time_millis_to_human_string
 from rmqha.store.bulk import bulk
-from rmqha.store.ha.greeting import Comparison
-from rmqha.store.ha.ha_handshake import MAX_BLOCKS, Answer, Block, Finding, Question, Range, Verdict
-from rmqha.store.ha.log_tail import read_tail
+from rmqha.store.ha import ha_handshake
+from rmqha.store.ha.autoswitch.epoch_file_cache import truncate_dirty_files
+from rmqha.store.ha.ha_handshake import MAX_BLOCKS, Answer, Block, Comparison, Finding, Question, Range, Verdict
+from rmqha.store.record_check import block_checksums
+from rmqha.store.store_path_config_helper import get_diverged_folder
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
+
+
+def read_tail(store: DefaultMessageStore, offset: int, size: int) -> int | None:
+    """CRC32 of `size` bytes at commit log `offset`; None when the log does not hold them all."""
+    crcs = block_checksums(store, offset, size, 1)
+    return crcs[0] if crcs else None
+
+
+def introduction(store: DefaultMessageStore, identity: str) -> ha_handshake.Who:
+    """What a slave says of itself and of its log."""
+    end = store.get_max_phy_offset()
+    begin, size = ha_handshake.tail_place(end, max(0, store.get_min_phy_offset()),
+                                          store.message_store_config.mappedFileSizeCommitLog)
+    crc = read_tail(store, begin, size) if size else 0
+    return ha_handshake.Who(identity, end, size, crc) if crc is not None else ha_handshake.Who(identity, end, 0, 0)
+
 
 _BLOCK = 64 * 1024  # bytes
 _WINDOW = 64 * 1024 * 1024  # bytes that are always compared
@@ -182,3 +220,209 @@ def record_sizes(store: DefaultMessageStore, first: int, end: int) -> Iterator[i
                 yield result.size - behind
                 behind = result.size
             first += behind
+
+
+# The master's record at an offset: b"" when it has none there and has deleted none, None when it can't be told.
+AskRecord = Callable[[int], bytes | None]
+
+
+def ends_as_master(store: DefaultMessageStore, end: int, ask: AskRecord) -> bool | None:
+    """Whether the last record before `end` is the master's, too; None when it can't be told."""
+    start = _last_record(store, end)
+    if start < 0:
+        return None
+    theirs = ask(start)
+    return None if theirs is None else theirs == _record(store, start)
+
+
+def first_other_record(store: DefaultMessageStore, end: int, ask: AskRecord) -> int:
+    """Where the first record before `end` begins that is not the master's; -1 when no record is known to be the same.
+
+    ComparisonError: it can't be told now.
+    """
+    low = max(0, store.get_min_phy_offset())
+    first = record_start(store, max(low, end - _WINDOW))
+    starts, at = [], first
+    for size in record_sizes(store, first, end) if first >= low else ():
+        if not is_blank(store, at):  # no main port shows one
+            starts.append(at)
+        at += size
+
+    def is_other(start: int) -> bool:
+        theirs = ask(start)
+        if theirs is None:
+            raise ComparisonError(f"the master does not tell what it has at {start}")
+        return theirs != _record(store, start)
+    index = bisect_left(starts, True, key=is_other)
+    return starts[index] if 0 < index < len(starts) else -1
+
+
+def _last_record(store: DefaultMessageStore, end: int) -> int:
+    """Where the last record begins that is whole before `end`; -1 when there is none."""
+    start = record_start(store, end)
+    while start >= max(0, store.get_min_phy_offset()):
+        record = _record(store, start) if start < end and not is_blank(store, start) else b""
+        if len(record) >= HEAD.size and HEAD.unpack_from(record)[0] == len(record) <= end - start:
+            return start
+        if start == 0:
+            return -1
+        start = record_start(store, start - 1)
+    return -1
+
+
+def _record(store: DefaultMessageStore, start: int) -> bytes:
+    """The record that begins at `start`, as far as it is there."""
+    result = store.get_commit_log_data(start)
+    if result is None:
+        return b""
+    with result:
+        return bytes(result.buffer[:next(record_sizes(store, start, start + 1))])
+
+
+log = logging.getLogger("RocketmqStore")
+
+
+def cut_off(store: DefaultMessageStore, offset: int) -> str:
+    """Cut log, queues and index off at `offset`; the file that has what was behind it. Nobody appends meanwhile.
+
+    OSError when the file can't be written: nothing is cut off then.
+    """
+    path = _keep(store, offset)
+    log.warning("the log is cut off at %d, and ended at %d; what is cut off is in %s", offset,
+                store.get_max_phy_offset(), path)
+    ha_service = store.ha_service
+    ha_service.destroy_connections()  # slaves of this one hold what goes
+    truncate_dirty_files(store, offset)
+    for queue in store.all_consume_queues():
+        last = queue.mapped_file_queue.get_last_mapped_file()
+        if last is not None:
+            last.force()
+    ha_service.divergence.cut_off(offset)
+    return path
+
+
+def _keep(store: DefaultMessageStore, offset: int) -> str:
+    """Write the log from `offset` on to a file that is named after it; on the disk at the end."""
+    folder = get_diverged_folder(store.message_store_config.storePathRootDir)
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, f"{offset_to_file_name(offset)}.{time_millis_to_human_string(current_time_millis())}")
+    with open(path, "xb") as file:
+        while (result := store.get_commit_log_data(offset)) is not None:
+            with result:
+                file.write(result.buffer)
+                offset += result.size
+        file.flush()
+        os.fsync(file.fileno())
+    fsync_path(folder)
+    return path
+
+
+_MAX_REASON = 1000  # characters
+
+
+class Diverged(NamedTuple):
+    """A finding: `offset` is the commit log offset of the first thing that is different."""
+
+    offset: int
+    reason: str
+
+
+class Divergence:
+    """The first finding of each of three kinds, and how many there were. Any thread.
+
+    - The log: the handshake finds other bytes, or an end that the master does not have. It is looked for again at each
+      connect, and forgotten when the two fit.
+    - A record: what the master sends fails its checks, twice. It is fetched again every few seconds, and the finding
+      is forgotten when a good one comes.
+    - The queues: a record's index is not the one that its queue goes on with. It is remembered in the file at
+      `path`: the queue stays wrong until it is built again.
+
+    The original logs "Build consume queue repeatedly" and "logic queue order maybe wrong", and goes on.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()  # guards what follows
+        self._log: Diverged | None = None
+        self._record: Diverged | None = None
+        self._queues: Diverged | None = None
+        self.queue_count = 0  # records whose index did not fit, since the store was made or mended
+
+    @property
+    def found(self) -> Diverged | None:
+        """The finding that counts: that of the log, which is the cause, before that of the queues; None for none."""
+        return self._log or self._record or self._queues
+
+    @property
+    def found_in_log(self) -> Diverged | None:
+        """The finding of the last handshake."""
+        return self._log
+
+    def load(self) -> None:
+        """Remember what was found before the last start."""
+        try:
+            with open(self._path, "rb") as file:
+                known = parse_json(file.read(), "its text")
+            with self._lock:
+                self._queues = Diverged(int(known["offset"]), str(known["reason"]))
+                self.queue_count = int(known["count"])
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.error("%s can't be read (%s): whether the queues of this slave had diverged is not known", self._path,
+                      error)
+
+    def log_differs(self, offset: int, reason: str) -> None:
+        """The log is another one than the master's from `offset` on."""
+        with self._lock:
+            self._log = Diverged(offset, reason)
+
+    def log_fits(self) -> None:
+        """The log was compared with the master's, and is a part of it."""
+        with self._lock:
+            self._log = None
+
+    def record_is_flawed(self, offset: int, reason: str) -> None:
+        """The record at `offset` that the master sends fails its checks, each time."""
+        with self._lock:
+            self._record = Diverged(offset, reason)
+
+    def record_is_good(self) -> None:
+        """The record of which `record_is_flawed` spoke was received, and is good."""
+        with self._lock:
+            self._record = None
+
+    def queue_does_not_fit(self, offset: int, reason: str) -> None:
+        """The record at `offset` has another index than its queue has room for."""
+        with self._lock:
+            self.queue_count += 1
+            if self._queues is not None:
+                return
+            self._queues = found = Diverged(offset, reason)
+            log.error("this slave's queues are not its master's: %s. Stop it, build its queues again with "
+                      "`rmqha store rebuild --apply --force`, or set it up anew", reason)
+            self._write(found)
+
+    def cut_off(self, offset: int) -> None:
+        """Log and queues end at `offset` now. A record behind it did not fit because of what was cut off."""
+        self.log_fits()
+        queues = self._queues
+        if queues is not None and queues.offset >= offset:
+            self.queues_are_mended()
+
+    def queues_are_mended(self) -> None:
+        """All queues behind the finding were built again."""
+        with self._lock:
+            self._queues, self.queue_count = None, 0
+            try:
+                os.unlink(self._path)
+            except FileNotFoundError:
+                log.debug("no finding was written")
+
+    def _write(self, found: Diverged) -> None:
+        try:
+            known = {"offset": found.offset, "reason": found.reason[:_MAX_REASON], "count": self.queue_count}
+            with open(self._path, "w", encoding="utf-8") as file:
+                json.dump(known, file)
+        except OSError as error:
+            log.error("%s can't be written: %s", self._path, error)

@@ -27,7 +27,7 @@ from rmqha.common.message.message_layout import (
 )
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Stop
-from rmqha.store.ha.record_chain import RecordChainError
+from rmqha.store.ha.ha_transfer import RecordChainError
 
 _MAX_TAIL = LENGTHS_SIZE + MAX_TOPIC_LENGTH + MAX_PROPERTIES_LENGTH  # bytes after a body
 _BLANK = 0

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING
 from rmqha.common.message.message_layout import HEAD
 from rmqha.common.service_thread import ServiceThread
 from rmqha.store.bulk import bulk
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.config.store_path_config_helper import get_scrub_file
 from rmqha.store.ha import scrub_state
 from rmqha.store.ha.ha_client import HAClient, parse_address
-from rmqha.store.ha.ha_connection_state import HAConnectionState
-from rmqha.store.ha.log_comparison import is_blank, record_start
-from rmqha.store.ha.log_of_master import AskChecksums, LogOfMaster, MasterLogError
-from rmqha.store.ha.log_tail import read_tail
+from rmqha.store.ha.log_comparison import is_blank, read_tail, record_start
+from rmqha.store.ha.master_connection import AskChecksums, LogOfMaster, MasterLogError
+from rmqha.store.ha.peers import HAConnectionState
 from rmqha.store.ha.scrub_state import CANT, OFF, RUNNING, WAITING, Difference, ScrubState
-from rmqha.store.log_checksums import block_checksums
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.record_check import block_checksums
+from rmqha.store.store_path_config_helper import get_scrub_file
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore

@@ -18,13 +18,13 @@ from rmqha.common.process import how_to_raise, is_shortage
 from rmqha.common.threads import NamedThreadPool
 from rmqha.common.util_all import current_time_millis, time_millis_to_human_string
 from rmqha.store.bulk.bulk_layout import KEY
-from rmqha.store.config.store_path_config_helper import get_store_path_index
-from rmqha.store.dispatch_request import DispatchRequest
 from rmqha.store.index.index_file import IndexFile
 from rmqha.store.index.index_layout import index_key_hash_method
 from rmqha.store.mapped_file import fsync_folder, is_no_space
-from rmqha.store.recovery_base import RecoveryBase
+from rmqha.store.results import DispatchRequest
 from rmqha.store.running_flags import disk_of
+from rmqha.store.store_marks import RecoveryBase
+from rmqha.store.store_path_config_helper import get_store_path_index
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore

@@ -10,7 +10,7 @@ from typing import Any
 from rmqha.common import mix_all
 from rmqha.common.configuration import ConfigError, read_config_file
 from rmqha.common.texts import folder_name, parse_json
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.cluster.node import (
     CONTROLLER,
     CONTROLLER_ID,

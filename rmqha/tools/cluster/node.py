@@ -17,7 +17,7 @@ import click
 
 import rmqha
 from rmqha.common import logs, mix_all
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 
 HOST = "127.0.0.1"
 PORTS_PER_BROKER = 4  # listenPort - 2, listenPort, listenPort + 1, and one for metrics

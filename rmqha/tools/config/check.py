@@ -13,9 +13,14 @@ from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.java import JavaProperties
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
-from rmqha.store.config.broker_config_checks import check_role, check_sums, check_supported
-from rmqha.store.config.message_store_config import MessageStoreConfig
-from rmqha.store.config.role_wait import AUTO_SWITCH, waits_for_promotion
+from rmqha.store.message_store_config import (
+    AUTO_SWITCH,
+    MessageStoreConfig,
+    check_role,
+    check_sums,
+    check_supported,
+    waits_for_promotion,
+)
 from rmqha.tools.dialect.exit_codes import FAILED
 from rmqha.tools.dialect.options import output_option
 from rmqha.tools.dialect.output import cell, emit, put

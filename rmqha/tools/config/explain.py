@@ -15,7 +15,7 @@ from rmqha.common.configuration import nearest_key
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.message_store_config import MessageStoreConfig
 from rmqha.tools.config.config_meanings import MEANINGS, NOT_IN_5, NOWHERE_ELSE, OLD_NAMES, RENAMED_IN_5
 from rmqha.tools.dialect.exit_codes import CannotAnswerError
 from rmqha.tools.dialect.options import output_option

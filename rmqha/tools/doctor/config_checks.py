@@ -7,8 +7,7 @@ from rmqha.common.configuration import ConfigError, load_config_file
 from rmqha.common.java import JavaProperties
 from rmqha.remoting.addresses import string2_socket_address
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
-from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
-from rmqha.store.config.role_wait import AUTO_SWITCH, waits_for_promotion
+from rmqha.store.message_store_config import AUTO_SWITCH, BrokerRole, MessageStoreConfig, waits_for_promotion
 from rmqha.tools.doctor.findings import Report
 
 _DEFAULT_LISTEN_PORT = 10911

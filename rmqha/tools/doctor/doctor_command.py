@@ -5,8 +5,8 @@ import os
 import click
 
 from rmqha.common import mix_all
-from rmqha.store.config import store_path_config_helper as paths
-from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
+from rmqha.store import store_path_config_helper as paths
+from rmqha.store.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers, check_stopped_store
 from rmqha.tools.doctor.config_checks import LoadedConfig, check_config_file, is_loopback

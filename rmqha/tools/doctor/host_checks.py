@@ -10,8 +10,8 @@ from rmqha.common.process import max_map_count, max_mapped_files
 from rmqha.common.util_all import get_disk_partition_space_used_percent
 from rmqha.native import kernels
 from rmqha.remoting.addresses import FAST_PORT, HA_PORT, LISTEN_PORT, holders, why_not_listen
-from rmqha.store.config import store_path_config_helper as paths
-from rmqha.store.config.message_store_config import MULTI_PATH_SPLITTER
+from rmqha.store import store_path_config_helper as paths
+from rmqha.store.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.tools.doctor.config_checks import LoadedConfig
 from rmqha.tools.doctor.findings import Report
 from rmqha.tools.store import broker_lock

@@ -4,7 +4,7 @@ import os
 from types import TracebackType
 
 from rmqha.common.filesystem import NAME_LENGTH, open_regular, pread
-from rmqha.store.config import store_path_config_helper as paths
+from rmqha.store import store_path_config_helper as paths
 from rmqha.tools.ha.broker_admin import ReplicationToolError
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.log_reader import CommitLogReader

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import config_keys
 from rmqha.common.mix_all import property_text
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.message_store_config import MessageStoreConfig
 
 # What decides on how many disks an acknowledged message is, how soon a replica is left out, and what a log holds.
 SHARED = ("minInSyncReplicas", "inSyncReplicas", "totalReplicas", "allAckInSyncStateSet", "enableAutoInSyncReplicas",

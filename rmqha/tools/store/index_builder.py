@@ -6,6 +6,7 @@ from typing import Protocol
 from rmqha.common.filesystem import read_at
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
+from rmqha.store.index.index_file import Shape
 from rmqha.store.index.index_layout import (
     HASH_SLOT_SIZE,
     HEADER,
@@ -14,7 +15,6 @@ from rmqha.store.index.index_layout import (
     file_size,
     index_key_hash_method,
 )
-from rmqha.store.index.index_shape import Shape
 from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.index_reader import IndexReader
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqha.common.filesystem import open_regular, read_at
+from rmqha.store.index.index_file import USUAL, Shape, shape_of
 from rmqha.store.index.index_layout import (
     ENTRY,
     HASH_SLOT_SIZE,
@@ -16,7 +17,6 @@ from rmqha.store.index.index_layout import (
     file_size,
     index_key_hash_method,
 )
-from rmqha.store.index.index_shape import USUAL, Shape, shape_of
 
 ENTRIES_AT_ONCE = 65536
 _MAX_CHAIN = 1 << 20

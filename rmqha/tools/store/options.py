@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rmqha.store.index.index_shape import Shape
+from rmqha.store.index.index_file import Shape
 from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS
 from rmqha.tools.store.errors import StoreToolError
 

@@ -14,10 +14,10 @@ from rmqha.common.filesystem import fsync_path
 from rmqha.common.message.message_layout import MIN_RECORD_LENGTH
 from rmqha.common.texts import is_folder_name
 from rmqha.common.util_all import current_time_millis, time_millis_to_human_string, time_millis_to_human_string3
+from rmqha.store import store_path_config_helper as paths
 from rmqha.store.bulk.bulk_layout import Span
-from rmqha.store.config import store_path_config_helper as paths
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, pack_unit
-from rmqha.store.index.index_shape import USUAL, Shape
+from rmqha.store.index.index_file import USUAL, Shape
 from rmqha.tools.dialect.unit_types import size_type
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS, Dispatcher

@@ -15,7 +15,7 @@ import click
 from rmqha.common.filesystem import fsync_path, open_regular
 from rmqha.common.message.message_layout import BLANK, BLANK_MAGIC_CODE
 from rmqha.common.util_all import current_time_millis, offset_to_file_name, time_millis_to_human_string
-from rmqha.store.config import store_path_config_helper as paths
+from rmqha.store import store_path_config_helper as paths
 from rmqha.tools.dialect.unit_types import duration_type
 from rmqha.tools.ha.log_match import copy_of
 from rmqha.tools.store import broker_lock, rebuild

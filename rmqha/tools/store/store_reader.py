@@ -4,9 +4,9 @@ import struct
 from typing import NamedTuple
 
 from rmqha.common.filesystem import Segment, is_segment_name, read_at
-from rmqha.store.config import store_path_config_helper as paths
-from rmqha.store.config.deleted_topics_file import read_deleted_topics
-from rmqha.store.index.index_shape import Shape
+from rmqha.store import store_path_config_helper as paths
+from rmqha.store.index.index_file import Shape
+from rmqha.store.store_path_config_helper import read_deleted_topics
 from rmqha.tools.store import broker_lock
 from rmqha.tools.store.errors import StoreToolError
 from rmqha.tools.store.index_reader import IndexReader, list_index

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rmqha.store.bulk.bulk_layout import Span
-from rmqha.store.index.index_shape import Shape
+from rmqha.store.index.index_file import Shape
 from rmqha.tools.dialect.unit_types import size_type
 from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS, Dispatcher
 from rmqha.tools.store.findings import EnoughFlawsError, Findings

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from rmqha.common.filesystem import read_at
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters
+from rmqha.store.index.index_file import Shape
 from rmqha.store.index.index_layout import (
     ENTRY,
     HASH_SLOT_SIZE,
@@ -15,7 +16,6 @@ from rmqha.store.index.index_layout import (
     index_key_hash_method,
     time_diff_seconds,
 )
-from rmqha.store.index.index_shape import Shape
 from rmqha.tools.store.findings import Findings
 from rmqha.tools.store.index_reader import IndexEntry, IndexReader
 from rmqha.tools.store.record_scan import LogRecord

@@ -5,9 +5,9 @@ from rmqha.broker.controller.broker_id_registration import RegisterState
 from rmqha.broker.controller.replicas_manager import ReplicasManager, State
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.remoting.remoting_config import ClientConfig
-from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.running_flags import RunningFlags
 
 ME, OTHER = 1, 2

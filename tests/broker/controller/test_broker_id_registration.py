@@ -9,7 +9,7 @@ from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import SyncStateSet
 from rmqha.common.protocol.controller_headers import RegisterBrokerToControllerResponseHeader
 from rmqha.remoting.exception import RemotingTimeoutException
-from rmqha.store.ha.autoswitch.broker_metadata import BrokerMetadataError
+from rmqha.store.ha.autoswitch.epoch_file_cache import BrokerMetadataError
 
 
 class FakeApi:

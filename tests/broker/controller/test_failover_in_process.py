@@ -14,7 +14,7 @@ from rmqha.common.protocol.controller_headers import ElectMasterRequestHeader
 from rmqha.controller.controller_manager import ControllerManager
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.remoting_config import ServerConfig
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import BrokerHarness, new_controller
 from tests.support import ports
 from tests.support.in_process import running_name_server

@@ -16,7 +16,7 @@ from rmqha.common.protocol.controller_headers import (
     RegisterBrokerToControllerResponseHeader,
 )
 from rmqha.remoting.exception import RemotingTimeoutException
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.controller.support import HERE, ME, OTHER, THERE, FakeHa, registered_manager
 
 LONG_MS = 600_000  # longer than a test takes

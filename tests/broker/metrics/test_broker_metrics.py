@@ -12,7 +12,7 @@ from rmqha.common import metrics as pace
 from rmqha.common import stats
 from rmqha.common.metrics import MetricsNames
 from rmqha.common.protocol import response_code
-from rmqha.store.config.message_store_config import FlushDiskType
+from rmqha.store.message_store_config import FlushDiskType
 from tests.broker.support import new_controller, running_broker
 from tests.support.in_process import running_name_server
 from tests.support.ports import free_port

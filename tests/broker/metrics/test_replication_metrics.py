@@ -4,7 +4,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from rmqha.broker.metrics.broker_metrics import BrokerMetrics
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import running_broker
 from tests.support.raw_slaves import RawSlave
 from tests.support.scrape import Scrape, http_get, metrics_port

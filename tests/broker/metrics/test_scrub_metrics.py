@@ -4,9 +4,9 @@ import json
 import pytest
 
 from rmqha.broker.metrics.broker_metrics import BrokerMetrics
-from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import scrub_state
 from rmqha.store.ha.scrub_state import Difference, ScrubState
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import running_broker
 from tests.support.scrape import Scrape, metrics_port
 

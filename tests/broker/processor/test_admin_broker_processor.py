@@ -62,7 +62,7 @@ from rmqha.common.protocol.table_bodies import (
 from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import running_broker
 from tests.support.wait import wait_until
 

@@ -3,7 +3,7 @@ import pytest
 
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import HandoverMasterRequestHeader, HandoverMasterResponseHeader
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.support.in_process import running_name_server
 from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at

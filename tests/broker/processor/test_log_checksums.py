@@ -12,7 +12,7 @@ from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.controller_headers import GetCommitLogChecksumsRequestHeader
 from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import running_broker
 from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at

@@ -14,8 +14,8 @@ from rmqha.common.protocol.client_headers import PullMessageResponseHeader
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
+from rmqha.store.append import MessageExtBrokerInner
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import bodies, running_broker
 from tests.support.gathering import gathering
 from tests.support.wait import wait_until

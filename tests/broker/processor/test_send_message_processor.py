@@ -12,8 +12,8 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.client_headers import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.results import PutMessageStatus
 from tests.broker.support import bodies, running_broker
 from tests.support.wait import wait_until
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.store.config.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.consume_queue_layout import PRE_BLANK_UNIT
-from rmqha.store.ha import ha_client, log_cut
+from rmqha.store.ha import ha_client, log_comparison
+from rmqha.store.message_store_config import BrokerRole, FlushDiskType
 from rmqha.tools.rmqha_command import rmqha
 from tests.broker.support import BrokerHarness, bodies, running_broker
 from tests.support import ports
@@ -261,7 +261,8 @@ def test_slave_with_nothing_in_common_is_not_cut_off(tmp_path):
 def test_slave_whose_file_for_the_tail_can_not_be_written_keeps_its_tail(after_loss, monkeypatch):
     _pair, _master, slave, _common, end = after_loss(300)
     wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
-    monkeypatch.setattr(log_cut.os, "fsync", lambda _fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr(log_comparison.os, "fsync", lambda _fd: (_ for _ in ()).throw(full))
     assert slave.call(request_code.REJOIN_MASTER).code == response_code.SUCCESS
     client = slave.store.ha_service.ha_client
     wait_until(lambda: "No space left" in client.last_error, 60_000, "said why")

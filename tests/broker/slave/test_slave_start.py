@@ -3,7 +3,7 @@ import threading
 
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import running_broker
 from tests.support.ports import free_broker_port
 from tests.support.wait import wait_until

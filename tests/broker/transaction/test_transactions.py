@@ -11,7 +11,7 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.client_headers import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
 from rmqha.common.sys_flags import CompressionType
 from rmqha.store import commit_log
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import bodies, new_controller, running_broker
 from tests.support.wait import wait_until
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_layout import HEAD, fits, is_blank, walk
-from rmqha.store import torn_record
+from rmqha.store import record_check
+from rmqha.store.ha.ha_transfer import RecordChain, RecordChainError, follow_records
 from rmqha.store.ha.log_comparison import record_sizes, record_start
-from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
 from tests.store.ha.support import FakeStore
 
 MESSAGE, BLANK = struct.pack(">I", 0xDAA320A7), struct.pack(">I", 0xCBD43194)
@@ -70,7 +70,7 @@ def test_torn_records_looks_at_records_up_to_what_is_none(data, end):
     while at < end and len(data) - at >= 8 and number(data, at) > 0 and data[at + 4:at + 8] == MESSAGE:
         expected.append((at, number(data, at)))
         at += number(data, at)
-    assert list(torn_record.records(memoryview(data), 0, end)) == expected
+    assert list(record_check.records(memoryview(data), 0, end)) == expected
 
 
 @settings(deadline=None)

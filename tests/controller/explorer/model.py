@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
+from rmqha.store.ha.autoswitch.sync_state_set import Ask
 from tests.controller.explorer.frozen import NOW_NS, Frozen, Time, aged
 from tests.controller.explorer.rules import MIN_IN_SYNC, Rules, Stored, identity
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from rmqha.broker.controller.master_lease import MasterLease
 from rmqha.controller.broker_liveness import BrokerIdentity, BrokerLiveInfo, BrokerLiveness
-from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask, ControlledSyncStateSet
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
+from rmqha.store.ha.autoswitch.sync_state_set import Ask, ControlledSyncStateSet
 from tests.controller.explorer.frozen import Time
 from tests.controller.explorer.model import Bounds
 from tests.controller.explorer.rules import Rules, Stored

@@ -11,10 +11,9 @@ from rmqha.common.protocol.controller_headers import AlterSyncStateSetRequestHea
 from rmqha.controller import replicas_info_manager as decisions
 from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
 from rmqha.controller.replicas_info_manager import Heard, Replica, ReplicaSet
-from rmqha.store.ha.autoswitch.auto_switch_greeting import EpochsDifferError, consistent_point
-from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterHandshake
-from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask, ControlledSyncStateSet
+from rmqha.store.ha.autoswitch.auto_switch_transfer import EpochsDifferError, MasterHandshake, consistent_point
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
+from rmqha.store.ha.autoswitch.sync_state_set import Ask, ControlledSyncStateSet
 from tests.controller.explorer.frozen import NOW_NS, Frozen, Time, freeze, thaw
 
 LEASE_MS = 3000

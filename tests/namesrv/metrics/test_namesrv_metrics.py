@@ -2,7 +2,7 @@
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.namesrv.namesrv_controller import NAMESRV_METRICS, NamesrvController, NamesrvMetrics
 from rmqha.remoting.remoting_config import ServerConfig
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import running_broker
 from tests.support.ports import free_port
 from tests.support.scrape import Scrape, http_get

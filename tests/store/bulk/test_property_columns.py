@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rmqha.common.message.message_decoder import string2message_properties
 from rmqha.common.message.message_layout import decode_text
-from rmqha.store.bulk.property_columns import MAX_WANTED, MapColumn, TextColumn, columns_in_python
+from rmqha.store.bulk.bulk_python import MAX_WANTED, MapColumn, TextColumn, columns_in_python
 from tests.support.tiers import drawn
 
 NAMED = (b"KEYS", b"TAGS", b"UNIQ_KEY")

@@ -8,9 +8,9 @@ import time
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
-from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.ha.ha_service import HAService
-from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.results import SelectMappedBufferResult
 
 SEGMENT = 64 * 1024
 BIG_SEGMENT = 4 * 1024 * 1024

@@ -3,11 +3,11 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.group_commit_request import GroupCommitRequest
+from rmqha.store.flush_services import GroupCommitRequest
 from rmqha.store.ha import ha_handshake
 from rmqha.store.ha.ha_handshake import Who
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.results import PutMessageStatus
 from tests.store.ha.support import FakeStore, Peer, running
 from tests.store.support import message, open_store
 from tests.support.wait import wait_until

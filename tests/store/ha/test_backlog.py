@@ -10,11 +10,11 @@ import pytest
 
 from rmqha.common.message import message_layout
 from rmqha.store import mapped_file
-from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import ha_client, ha_transfer, master_connection
 from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterFrameDecoder, encode_header
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from rmqha.store.ha.ha_transfer import FrameDecoder
+from rmqha.store.message_store_config import BrokerRole
 from tests.store.ha.autoswitch.support import MasterPeer, open_replica
 from tests.store.ha.support import FakeMaster, Peer
 from tests.store.ha.test_replication_of_real_stores import log_of, make_store, put

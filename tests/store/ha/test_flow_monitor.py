@@ -3,7 +3,7 @@ import pytest
 
 from rmqha.store.ha import flow_monitor
 from rmqha.store.ha.flow_monitor import FlowMonitor
-from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.peers import HAConnectionState
 from tests.store.ha.support import BIG_SEGMENT, FakeStore, Peer, config, running
 from tests.support.wait import wait_until
 

@@ -8,21 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.store.ha import ha_handshake
-from rmqha.store.ha.greeting import Judgement, MasterGreeting, SlaveGreeting
 from rmqha.store.ha.ha_handshake import (
     ASK,
     Answer,
     Block,
     Finding,
     HandshakeError,
+    Judgement,
+    MasterGreeting,
     Question,
     Range,
+    SlaveGreeting,
     Verdict,
     Who,
     WhoCompares,
 )
-from rmqha.store.ha.log_comparison import ComparisonError, compare_with_master
-from rmqha.store.ha.log_tail import introduction, read_tail
+from rmqha.store.ha.log_comparison import ComparisonError, compare_with_master, introduction, read_tail
 from tests.store.ha.cuts import CUTS, pieces
 from tests.store.ha.support import FakeStore
 from tests.store.ha.test_log_comparison import first_other, store_of
@@ -141,7 +142,7 @@ def test_what_the_slave_may_not_say_is_an_error_behind_what_it_may(said, complai
 
 
 def test_master_does_not_answer_for_ever(monkeypatch):
-    monkeypatch.setattr("rmqha.store.ha.greeting._MAX_QUESTIONS", 3)
+    monkeypatch.setattr("rmqha.store.ha.ha_handshake._MAX_QUESTIONS", 3)
     steps, error, _is_over, _rest = heard([ASK + compares(1000) + asks(300, block(300, 1)) * 4])
     assert len(steps) == 2 + 3 and "more than 3 questions" in error
 

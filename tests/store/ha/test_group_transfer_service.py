@@ -3,9 +3,9 @@ import threading
 import pytest
 
 from rmqha.common.futures import AtomicLong
-from rmqha.store.group_commit_request import GroupCommitRequest
+from rmqha.store.flush_services import GroupCommitRequest
 from rmqha.store.ha.group_transfer_service import GroupTransferService
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.results import PutMessageStatus
 from tests.support.wait import lasting, wait_until
 
 

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 import pytest
 
 from rmqha.common.futures import Round
-from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import frame_format, ha_connection, ha_handshake, ha_service
 from rmqha.store.ha.ha_connection import HAConnection, WriteSocketService
-from rmqha.store.ha.ha_connection_state import HAConnectionState
-from rmqha.store.ha.log_tail import read_tail
+from rmqha.store.ha.log_comparison import read_tail
+from rmqha.store.ha.peers import HAConnectionState
+from rmqha.store.message_store_config import BrokerRole
 from tests.store.ha.support import SEGMENT, FakeStore, Peer, open_descriptors, running
 from tests.support.own_threads import own_threads
 from tests.support.wait import at_least, wait_until

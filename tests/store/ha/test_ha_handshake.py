@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.store.ha import ha_client, ha_handshake, master_connection
-from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.ha_handshake import HandshakeError, Range, Verdict, Who
+from rmqha.store.ha.peers import HAConnectionState
 from tests.store.ha.support import SEGMENT, FakeMaster, FakeStore, Peer, follow, record, running, served
 from tests.support.wait import wait_until
 

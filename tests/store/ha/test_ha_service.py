@@ -3,10 +3,10 @@ import threading
 
 import pytest
 
-from rmqha.store.group_commit_request import GroupCommitRequest
+from rmqha.store.flush_services import GroupCommitRequest
 from rmqha.store.ha import ha_client
-from rmqha.store.ha.rate_limit import RateLimit
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.ha.ha_client import RateLimit
+from rmqha.store.results import PutMessageStatus
 from tests.store.ha.support import BIG_SEGMENT, SEGMENT, FakeStore, follow, running, served
 from tests.support.own_threads import own_threads
 from tests.support.wait import lasting, wait_until

@@ -3,11 +3,11 @@ import pytest
 
 from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import ha_client, ha_connection_state_notification_service
-from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationRequest
 from rmqha.store.ha.master_connection import MasterConnection
+from rmqha.store.ha.peers import HAConnectionState
+from rmqha.store.message_store_config import BrokerRole
 from tests.store.ha.support import FakeMaster, FakeStore, Peer, follow, running, served
 from tests.support.wait import wait_until
 

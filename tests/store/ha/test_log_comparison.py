@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE
 from rmqha.store.ha import log_comparison
 from rmqha.store.ha.ha_handshake import Answer, Finding, Question, Range, Verdict
-from rmqha.store.ha.log_comparison import ComparisonError, compare_with_master, record_start
-from rmqha.store.ha.log_tail import read_tail
+from rmqha.store.ha.log_comparison import ComparisonError, compare_with_master, read_tail, record_start
 from tests.store.ha.support import SEGMENT, FakeStore, record
 
 

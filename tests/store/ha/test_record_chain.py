@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE
-from rmqha.store.ha import record_chain
-from rmqha.store.ha.record_chain import RecordChain, RecordChainError, follow_records
+from rmqha.store.ha import ha_transfer
+from rmqha.store.ha.ha_transfer import RecordChain, RecordChainError, follow_records
 from tests.store.ha.support import record
 
 SEGMENT = 1000
@@ -95,7 +95,7 @@ def real_log(bodies: list[int]) -> bytearray:
 def outcome(data: bytes, cuts: list[int], bulk_bytes: int) -> RecordChain | str:
     chain, at = RecordChain(0), 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_chain, "_BULK_BYTES", bulk_bytes)
+        patch.setattr(ha_transfer, "_BULK_BYTES", bulk_bytes)
         for cut in [*cuts, len(data)]:
             cut = min(cut, at - at % BIG_SEGMENT + BIG_SEGMENT, len(data))
             if cut > at:

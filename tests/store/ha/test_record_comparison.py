@@ -3,10 +3,9 @@ import struct
 
 import pytest
 
-from rmqha.store.ha import ha_client, known_masters, master_connection
-from rmqha.store.ha.ha_connection_state import HAConnectionState
-from rmqha.store.ha.known_masters import MasterKind
-from rmqha.store.ha.record_comparison import ends_as_master, first_other_record
+from rmqha.store.ha import ha_client, master_connection, peers
+from rmqha.store.ha.log_comparison import ends_as_master, first_other_record
+from rmqha.store.ha.peers import HAConnectionState, MasterKind
 from tests.store.ha.support import FakeMaster, FakeStore, follow, running, served
 from tests.store.ha.test_log_comparison import COMMON, first_other, store_of
 from tests.support.wait import wait_until
@@ -106,7 +105,7 @@ def test_master_of_rocketmq_hears_its_own_protocol_and_nothing_else():
 
 def test_unknown_master_is_waited_for_and_then_followed_by_the_old_protocol(monkeypatch, caplog):
     monkeypatch.setattr(master_connection, "_SOON_MS", 20)
-    monkeypatch.setattr(known_masters, "_MAIN_PORT_WAIT_MS", 300)
+    monkeypatch.setattr(peers, "_MAIN_PORT_WAIT_MS", 300)
     master, slave = store_of([*COMMON, *LOST]), store_of(COMMON)
     asked = asking(slave, master, None)
     with FakeMaster() as fake, running(slave):
@@ -133,7 +132,7 @@ def test_empty_slave_does_not_wait_for_the_main_port():
 
 def test_master_that_is_known_to_be_ours_is_never_followed_unchecked(monkeypatch):
     monkeypatch.setattr(master_connection, "_SOON_MS", 20)
-    monkeypatch.setattr(known_masters, "_MAIN_PORT_WAIT_MS", 0)
+    monkeypatch.setattr(peers, "_MAIN_PORT_WAIT_MS", 0)
     slave = store_of(COMMON)
     kinds = [MasterKind.OURS]
     client = slave.ha_service.ha_client

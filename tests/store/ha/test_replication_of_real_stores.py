@@ -8,11 +8,11 @@ import pytest
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.futures import Round
 from rmqha.common.message.message_decoder import message_properties2string
-from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.ha import ha_client
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.results import PutMessageStatus
 from tests.support.wait import wait_until
 
 SEGMENT = 64 * 1024

@@ -8,10 +8,10 @@ import pytest
 
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE
 from rmqha.common.protocol.log_checksums import LogChecksums
-from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha import scrub_service
-from rmqha.store.ha.log_of_master import CantAsk
-from rmqha.store.ha.log_tail import read_tail
+from rmqha.store.ha.log_comparison import read_tail
+from rmqha.store.ha.master_connection import CantAsk
+from rmqha.store.message_store_config import BrokerRole
 from tests.store.ha.test_replication_of_real_stores import log_of, make_store, put
 from tests.support.tiers import in_all
 from tests.support.wait import wait_until

@@ -1,7 +1,7 @@
 """Small pieces leave whole, however little the socket takes."""
 import pytest
 
-from rmqha.store.ha.send_whole import send_whole
+from rmqha.store.ha.peers import send_whole
 
 
 class Narrow:

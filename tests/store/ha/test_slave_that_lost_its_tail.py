@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from rmqha.store.group_commit_request import GroupCommitRequest
+from rmqha.store.flush_services import GroupCommitRequest
 from rmqha.store.ha import ha_handshake
 from rmqha.store.ha.autoswitch.sync_state_set import SyncStateSet
 from rmqha.store.ha.ha_handshake import Block, Finding, Question, Verdict, WhoCompares
-from rmqha.store.ha.log_tail import read_tail
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.ha.log_comparison import read_tail
+from rmqha.store.results import PutMessageStatus
 from tests.store.ha.support import FakeStore, Peer, running
 from tests.support.wait import wait_until
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from rmqha.store.ha import master_connection
-from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.master_connection import OffsetMasterConnection
+from rmqha.store.ha.peers import HAConnectionState
 from tests.fast_ways.compare_ha import record
 from tests.store.ha.support import FakeMaster, FakeStore, running
 from tests.support.wait import wait_until

@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.store.ha import ha_client
-from rmqha.store.ha.allowed_peers import AllowedPeers
-from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.peers import AllowedPeers, HAConnectionState
 from tests.store.ha.support import BIG_SEGMENT, FakeMaster, FakeStore, Peer, follow, record, running, served
 from tests.support.wait import wait_until
 

@@ -2,7 +2,7 @@
 import pytest
 
 from rmqha.store.ha import ha_client, master_connection
-from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.peers import HAConnectionState
 from tests.store.ha.support import SEGMENT, FakeMaster, FakeStore, follow, record, running
 from tests.support.wait import wait_until
 

@@ -13,11 +13,11 @@ from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.common.threads import ScheduledService
 from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
 from rmqha.common.util_all import current_time_millis
-from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store import schedule_message_service
+from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
-from rmqha.store.schedule import schedule_message_service
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.results import PutMessageResult, PutMessageStatus
 from tests.support.wait import wait_until
 
 

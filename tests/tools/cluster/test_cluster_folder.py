@@ -14,7 +14,7 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import load_config_file, read_config_file
 from rmqha.common.controller_config import ControllerConfig, peers_of
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
-from rmqha.store.config.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.tools.cluster import cluster_folder, layout
 from rmqha.tools.cluster.bring_up import BringUp
 from rmqha.tools.cluster.layout import Shape

@@ -8,7 +8,7 @@ import pytest
 
 from rmqha.remoting import addresses
 from rmqha.remoting.addresses import Probe
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.doctor import cluster_checks
 from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers, check_stopped_store
 from rmqha.tools.doctor.findings import Report

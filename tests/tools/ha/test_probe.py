@@ -4,7 +4,7 @@ import logging
 import pytest
 
 from rmqha.common.protocol import response_code
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, RefusedError
 from rmqha.tools.ha.judgement import Rules, judge, worst

@@ -3,7 +3,7 @@ import pytest
 
 from rmqha.common.config_keys import base_type, config_keys, key_types
 from rmqha.common.mix_all import property_text
-from rmqha.store.config.message_store_config import MessageStoreConfig
+from rmqha.store.message_store_config import MessageStoreConfig
 from rmqha.tools.check.check_base import Status
 from rmqha.tools.doctor.findings import Report
 from rmqha.tools.doctor.replication_checks import check_replication

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.store.index.index_shape import Shape
+from rmqha.store.index.index_file import Shape
 from rmqha.tools.store import index_builder, queue_builder, rebuild
 from rmqha.tools.store.index_reader import IndexReader
 from rmqha.tools.store.store_reader import StoreReader

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.common.protocol import request_code
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.ha import log_match
 from rmqha.tools.rmqha_command import rmqha
 from rmqha.tools.store import broker_lock, repair_plan

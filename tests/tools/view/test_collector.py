@@ -3,7 +3,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.ha.broker_admin import ReplicationToolError
 from rmqha.tools.view import collector as collector_module
 from rmqha.tools.view.change import picture

@@ -18,9 +18,8 @@ from rmqha.common.message.message_layout import Host
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH, LENGTH_FIELD_SIZE, FrameDecoder
 from rmqha.remoting.large_requests import LARGE_HEADER_OF_SEND
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.append_message_callback import PutMessageContext
-from rmqha.store.message_rows import MessageRow
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.append import MessageRow, PutMessageContext
+from rmqha.store.results import PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -14,8 +14,8 @@ from rmqha.common.protocol import response_code
 from rmqha.native import kernels
 from rmqha.remoting.protocol.header_codec import HEADER_FIXED, LENGTH, SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.message_rows import MessageRow
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.append import MessageRow
+from rmqha.store.results import PutMessageStatus
 
 SENT_CODES = {
     PutMessageStatus.PUT_OK: response_code.SUCCESS,

@@ -8,7 +8,7 @@ from rmqha.common import sys_flags
 from rmqha.common.message import message_layout
 from rmqha.native import kernels
 from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE
-from rmqha.store.message_rows import MessageRow
+from rmqha.store.append import MessageRow
 
 _OTHER_SYS_FLAGS = sys_flags.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
 

@@ -9,8 +9,8 @@ from rmqha.broker.transaction.queue.transactional_message_bridge import Transact
 from rmqha.common import sys_flags
 from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.append import MessageExtBrokerInner
+from rmqha.store.results import PutMessageStatus
 
 log = logging.getLogger("RocketmqTransaction")
 

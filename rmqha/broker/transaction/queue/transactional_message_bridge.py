@@ -11,9 +11,8 @@ from rmqha.common.message import message_decoder as message_client_id_setter
 from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.topics import TopicConfig
-from rmqha.store.get_message_result import GetMessageResult, GetMessageStatus
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
+from rmqha.store.append import MessageExtBrokerInner
+from rmqha.store.results import GetMessageResult, GetMessageStatus, PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController

@@ -22,8 +22,8 @@ from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.client_headers import EndTransactionRequestHeader
 from rmqha.common.texts import LATER
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
+from rmqha.store.append import MessageExtBrokerInner
+from rmqha.store.results import PutMessageResult, PutMessageStatus
 
 log = logging.getLogger("RocketmqTransaction")
 

@@ -14,26 +14,28 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer
-from rmqha.store.ha.autoswitch.auto_switch_greeting import (
+from rmqha.store.ha.autoswitch.auto_switch_transfer import (
     EpochsDifferError,
+    MasterFrameDecoder,
+    MasterHandshake,
     SlaveEpochGreeting,
+    SlaveHandshake,
+    TransferRun,
     consistent_point,
     epochs_text,
 )
-from rmqha.store.ha.autoswitch.auto_switch_transfer import (
-    MasterFrameDecoder,
-    MasterHandshake,
-    SlaveHandshake,
-    TransferRun,
+from rmqha.store.ha.autoswitch.epoch_file_cache import (
+    EpochEntry,
+    EpochFileCache,
+    end_of_whole_records,
+    truncate_dirty_files,
+    truncate_files,
 )
-from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
-from rmqha.store.ha.autoswitch.log_truncation import end_of_whole_records, truncate_dirty_files, truncate_files
 from rmqha.store.ha.ha_client import HAClient
-from rmqha.store.ha.ha_connection_state import HAConnectionState
 from rmqha.store.ha.ha_transfer import TransferError
+from rmqha.store.ha.log_comparison import ends_as_master
 from rmqha.store.ha.master_connection import MasterConnection, ReplicationError
-from rmqha.store.ha.record_comparison import ends_as_master
-from rmqha.store.ha.send_whole import send_whole
+from rmqha.store.ha.peers import HAConnectionState, send_whole
 
 if TYPE_CHECKING:
     from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService

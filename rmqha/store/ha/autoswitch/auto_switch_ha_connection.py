@@ -14,13 +14,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer
-from rmqha.store.ha.autoswitch.auto_switch_greeting import EpochStep, LogEnd, MasterEpochGreeting, Refusal
-from rmqha.store.ha.autoswitch.auto_switch_transfer import SlaveHandshake
+from rmqha.store.ha.autoswitch.auto_switch_transfer import (
+    EpochStep,
+    LogEnd,
+    MasterEpochGreeting,
+    Refusal,
+    SlaveHandshake,
+)
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
 from rmqha.store.ha.frame_format import FrameFormat
 from rmqha.store.ha.ha_connection import HAConnection
-from rmqha.store.ha.ha_connection_state import HAConnectionState
-from rmqha.store.ha.send_whole import send_whole
+from rmqha.store.ha.peers import HAConnectionState, send_whole
 
 if TYPE_CHECKING:
     from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService

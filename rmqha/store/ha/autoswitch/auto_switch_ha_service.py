@@ -16,16 +16,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqha.common.threads import ScheduledService
-from rmqha.store.config.message_store_config import BrokerRole
-from rmqha.store.config.store_path_config_helper import get_broker_identity
-from rmqha.store.ha.autoswitch import broker_metadata
+from rmqha.store.ha.autoswitch import epoch_file_cache
 from rmqha.store.ha.autoswitch.auto_switch_ha_client import AutoSwitchHAClient, cut_off_partial_record
 from rmqha.store.ha.autoswitch.auto_switch_ha_connection import AutoSwitchHAConnection
-from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask, ControlledSyncStateSet
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
 from rmqha.store.ha.autoswitch.put_guard import AUTOMATIC, PutGuard
-from rmqha.store.ha.autoswitch.sync_state_set import SyncStateSet
+from rmqha.store.ha.autoswitch.sync_state_set import Ask, ControlledSyncStateSet, SyncStateSet
 from rmqha.store.ha.ha_service import ALL_ACK_IN_SYNC_STATE_SET, NO_SLAVE, HAService
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.store_path_config_helper import get_broker_identity
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -95,7 +94,7 @@ class AutoSwitchHAService(HAService):
         self.epoch_cache.init_cache_from_file()
         broker = self.default_message_store.broker_config
         if not self.is_controlled:
-            self.local_broker_id = broker_metadata.load_or_make(
+            self.local_broker_id = epoch_file_cache.load_or_make(
                 get_broker_identity(self.config.storePathRootDir), broker.brokerClusterName, broker.brokerName,
                 broker.brokerId).broker_id
         wanted, self.config.brokerRole = self.config.brokerRole, BrokerRole.SLAVE

@@ -18,7 +18,7 @@ from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.protocol import remoting_command
 from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.config.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import BrokerHarness, running_broker
 from tests.support.in_process import running_name_server
 from tests.support.java_driver import Workload

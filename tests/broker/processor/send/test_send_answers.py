@@ -8,7 +8,7 @@ from rmqha.broker.processor.send.send_answers import SendAnswers, json_in_python
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.message_rows import MessageRow
+from rmqha.store.append import MessageRow
 from tests.support.tiers import drawn
 
 HOST = b"7F00000100002A9F"

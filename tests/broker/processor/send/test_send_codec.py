@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rmqha.broker.processor.send.send_codec import sends_in_python
 from rmqha.remoting.protocol.header_codec import SerializeType
-from rmqha.store.message_rows import MessageRow
+from rmqha.store.append import MessageRow
 from tests.broker.processor.send.test_send_header import CLUSTER, bodies, frame, kinds, properties
 from tests.support.tiers import drawn
 

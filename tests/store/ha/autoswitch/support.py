@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
+from rmqha.store.message_store_config import BrokerRole
 from tests.store.ha.support import Peer
 from tests.store.support import new_store
 from tests.support.wait import wait_until

@@ -6,15 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
-from rmqha.store.ha.autoswitch.auto_switch_greeting import (
+from rmqha.store.ha.autoswitch.auto_switch_transfer import (
     EpochsDifferError,
     EpochStep,
     MasterEpochGreeting,
+    MasterHandshake,
     Refusal,
     SlaveEpochGreeting,
+    SlaveHandshake,
     consistent_point,
 )
-from rmqha.store.ha.autoswitch.auto_switch_transfer import MasterHandshake, SlaveHandshake
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from rmqha.store.ha.ha_transfer import TransferError
 from tests.store.ha.cuts import CUTS, pieces

@@ -3,7 +3,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.store.ha.autoswitch.broker_metadata import FIRST_MASTER_ID, BrokerMetadata, BrokerMetadataError, load_or_make
+from rmqha.store.ha.autoswitch.epoch_file_cache import (
+    FIRST_MASTER_ID,
+    BrokerMetadata,
+    BrokerMetadataError,
+    load_or_make,
+)
 
 
 def test_an_identity_stays_whatever_the_configuration_says_later(tmp_path):

@@ -2,7 +2,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.store.ha.autoswitch.controlled_sync_state_set import Ask, ControlledSyncStateSet
+from rmqha.store.ha.autoswitch.sync_state_set import Ask, ControlledSyncStateSet
 from tests.support.tiers import drawn
 
 MASTER, SLAVE, OTHER = 1, 2, 3

@@ -3,9 +3,9 @@ import threading
 
 import pytest
 
-from rmqha.store.ha.autoswitch import handover
-from rmqha.store.ha.autoswitch.handover import HandoverError, hand_over
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.ha.autoswitch import put_guard
+from rmqha.store.ha.autoswitch.put_guard import HandoverError, hand_over
+from rmqha.store.results import PutMessageStatus
 from tests.store.ha.autoswitch.support import WAIT_MS, DecidingController, SlavePeer, master_of, open_replica
 from tests.store.support import message, put
 from tests.support.wait import wait_until
@@ -59,7 +59,7 @@ def test_it_waits_for_an_heir_that_no_message_waits_for(tmp_path):
 
 
 def test_messages_are_taken_again_when_the_role_stays(master, monkeypatch):
-    monkeypatch.setattr(handover, "_ELECTION_MS", 50)
+    monkeypatch.setattr(put_guard, "_ELECTION_MS", 50)
     with SlavePeer.connect(master) as peer:
         in_sync(master, peer)
         assert hand_over(master.ha_service, 2, 100) == master.get_max_phy_offset()

@@ -4,7 +4,7 @@ import struct
 import pytest
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.results import PutMessageStatus
 from tests.store.ha.autoswitch.support import SEGMENT, WAIT_MS, SlavePeer, master_of
 from tests.store.support import bodies, message, put, wait_dispatched
 from tests.support.wait import wait_until

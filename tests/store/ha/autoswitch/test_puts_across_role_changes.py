@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.results import PutMessageStatus
 from tests.store.ha.autoswitch.support import WAIT_MS, MasterPeer, SlavePeer, master_of
 from tests.store.ha.support import FakeMaster
 from tests.store.support import bodies, message, put

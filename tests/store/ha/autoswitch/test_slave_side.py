@@ -5,10 +5,10 @@ import struct
 import pytest
 
 from rmqha.common.config_manager import CheckpointFileError
-from rmqha.store.config.message_store_config import BrokerRole
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
-from rmqha.store.ha.ha_connection_state import HAConnectionState
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.ha.peers import HAConnectionState
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.results import PutMessageStatus
 from tests.store.ha.autoswitch.support import SEGMENT, WAIT_MS, MasterPeer, master_of, open_replica
 from tests.store.ha.support import FakeMaster
 from tests.store.support import bodies, crash, message, put

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from rmqha.store.ha import ha_client
-from rmqha.store.ha.ha_connection_state import HAConnectionState
+from rmqha.store.ha.peers import HAConnectionState
 from tests.store.ha.autoswitch.support import WAIT_MS, open_replica
 from tests.store.ha.test_record_comparison import shown_by
 from tests.store.support import bodies, message, put

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rmqha.store.config.message_store_config import FlushDiskType
 from rmqha.store.ha import ha_client
-from rmqha.store.put_message_result import PutMessageStatus
+from rmqha.store.message_store_config import FlushDiskType
+from rmqha.store.results import PutMessageStatus
 from tests.store.ha.autoswitch.support import WAIT_MS, DecidingController, MasterPeer, SlavePeer, open_replica
 from tests.store.ha.support import FakeMaster
 from tests.store.support import bodies, crash, message, put, wait_dispatched

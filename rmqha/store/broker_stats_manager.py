@@ -1,13 +1,60 @@
-"""All counters of a broker.
+"""Message totals of today and yesterday.
+
+All counters of a broker.
 
     any thread --inc*--> StatsItem (one lock each) <--sample, print-- BrokerStatsThread1
+
+Counters of a broker with light message queues.
 """
 import logging
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from rmqha.common import stats
+from rmqha.common import mix_all, stats
 from rmqha.common.stats import MomentStatsItemSet, StatsItem, StatsItemSet
 from rmqha.common.threads import ScheduledService
+
+if TYPE_CHECKING:
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+
+broker_log = logging.getLogger("RocketmqBroker")
+
+
+class BrokerStats:
+    """Totals of puts and gets at the last two midnights and now; `record` is called at each midnight.
+
+    Java: org.apache.rocketmq.store.stats.BrokerStats (4.9.8)
+    """
+
+    def __init__(self, default_message_store: "DefaultMessageStore") -> None:
+        self._store = default_message_store
+        self.msg_put_total_yesterday_morning = 0
+        self.msg_put_total_today_morning = 0
+        self.msg_get_total_yesterday_morning = 0
+        self.msg_get_total_today_morning = 0
+
+    def record(self) -> None:
+        """Shift today to yesterday."""
+        self.msg_put_total_yesterday_morning = self.msg_put_total_today_morning
+        self.msg_get_total_yesterday_morning = self.msg_get_total_today_morning
+        self.msg_put_total_today_morning = self.msg_put_total_today_now
+        self.msg_get_total_today_morning = self.msg_get_total_today_now
+        broker_log.info("yesterday put message total: %d",
+                 self.msg_put_total_today_morning - self.msg_put_total_yesterday_morning)
+        broker_log.info("yesterday get message total: %d",
+                 self.msg_get_total_today_morning - self.msg_get_total_yesterday_morning)
+
+    @property
+    def msg_put_total_today_now(self) -> int:
+        """Messages put since the store started."""
+        return self._store.store_stats_service.get_put_message_times_total()
+
+    @property
+    def msg_get_total_today_now(self) -> int:
+        """Messages given out since the store started."""
+        return self._store.store_stats_service.get_message_transfered_msg_count
+
 
 log = logging.getLogger("RocketmqStats")
 COMMERCIAL_LOG = logging.getLogger("RocketmqCommercial")
@@ -174,3 +221,42 @@ class BrokerStatsManager:
     def record_disk_fall_behind_size(self, group: str, topic: str, queue_id: int, fall_behind: int) -> None:
         """Note how many bytes of the log a group has behind it."""
         self.moment_stats_item_set_fall_size.set_value(f"{queue_id}@{topic}@{group}", fall_behind)
+
+
+class LmqBrokerStatsManager(BrokerStatsManager):
+    """What consumers get from light queues counts under one name, `%LMQ%`: there may be very many of them.
+
+    Java: org.apache.rocketmq.store.stats.LmqBrokerStatsManager (4.9.8)
+    """
+
+    def inc_group_get_nums(self, group: str, topic: str, inc_value: int) -> None:
+        """Count messages a group got from a topic."""
+        super().inc_group_get_nums(_folded(group), _folded(topic), inc_value)
+
+    def inc_group_get_size(self, group: str, topic: str, inc_value: int) -> None:
+        """Count bytes a group got from a topic."""
+        super().inc_group_get_size(_folded(group), _folded(topic), inc_value)
+
+    def inc_group_get_latency(self, group: str, topic: str, queue_id: int, inc_value_ms: int) -> None:
+        """Count the time of one pull."""
+        super().inc_group_get_latency(_folded(group), _folded(topic), queue_id, inc_value_ms)
+
+    def inc_send_back_nums(self, group: str, topic: str) -> None:
+        """Count a message that a consumer sent back."""
+        super().inc_send_back_nums(_folded(group), _folded(topic))
+
+    def tps_group_get_nums(self, group: str, topic: str) -> float:
+        """Messages per second that a group got from a topic, over the last minute."""
+        return super().tps_group_get_nums(_folded(group), _folded(topic))
+
+    def record_disk_fall_behind_time(self, group: str, topic: str, queue_id: int, fall_behind_ms: int) -> None:
+        """Note the age of the last message that a group got from a queue."""
+        super().record_disk_fall_behind_time(_folded(group), _folded(topic), queue_id, fall_behind_ms)
+
+    def record_disk_fall_behind_size(self, group: str, topic: str, queue_id: int, fall_behind: int) -> None:
+        """Note how many bytes of the log a group has behind it."""
+        super().record_disk_fall_behind_size(_folded(group), _folded(topic), queue_id, fall_behind)
+
+
+def _folded(name: str) -> str:
+    return mix_all.LMQ_PREFIX if mix_all.is_lmq(name) else name

@@ -25,15 +25,16 @@ from rmqha.common.texts import LATER
 from rmqha.common.threads import ScheduledService
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.store.config import store_path_config_helper
+from rmqha.store import store_path_config_helper
+from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.consume_queue_layout import CQ_UNIT
-from rmqha.store.message_ext_broker_inner import MessageExtBrokerInner
-from rmqha.store.put_message_result import PutMessageResult, PutMessageStatus
+from rmqha.store.results import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqha.store.consume_queue import ConsumeQueue
     from rmqha.store.default_message_store import DefaultMessageStore
-    from rmqha.store.select_mapped_buffer_result import SelectMappedBufferResult
+    from rmqha.store.results import SelectMappedBufferResult
+
 
 log = logging.getLogger("RocketmqStore")
 

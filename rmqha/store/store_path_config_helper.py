@@ -1,8 +1,13 @@
 """Where the files of a store lie under its root folder.
 
 Java: org.apache.rocketmq.store.config.StorePathConfigHelper (4.9.8)
+
+deletedTopics.json as tools read it; rmqha.store.deleted_topics writes it.
 """
 import os
+
+from rmqha.common.mix_all import file2string
+from rmqha.common.texts import parse_json
 
 
 def get_store_path_consume_queue(root_dir: str) -> str:
@@ -69,3 +74,16 @@ def get_deleted_topics_path(root_dir: str) -> str:
 def get_broker_identity(root_dir: str) -> str:
     """File of a replica's identity, when roles change."""
     return os.path.join(root_dir, "brokerIdentity")
+
+
+def read_deleted_topics(root: str) -> dict[str, int]:
+    """Deleted topics, and the commit log offsets below which their records are dead; none in a store of 4.9.
+
+    ValueError names a file that can't be read.
+    """
+    path = get_deleted_topics_path(root)
+    try:
+        marks = parse_json(file2string(path) or "{}", "its text").get("deletedTopics") or {}
+        return {str(topic): int(offset) for topic, offset in marks.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} can't be read: {error}") from None

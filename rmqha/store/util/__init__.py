@@ -1,1 +1,0 @@
-"""Helpers of the store that stand on the operating system."""
