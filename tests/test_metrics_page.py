@@ -1,9 +1,7 @@
 """docs/metrics.md has every metric, beside the exporter's and 5.x's: `python -m tests.test_metrics_page` writes it."""
 import sys
 
-from rmqha.broker.metrics.exporter_metrics import EXPORTER_METRICS
-from rmqha.broker.metrics.otel_metrics import OTEL_METRICS
-from rmqha.broker.metrics.own_metrics import OWN_METRICS
+from rmqha.broker.metrics.broker_metrics import EXPORTER_METRICS, OTEL_METRICS, OWN_METRICS
 from rmqha.broker.metrics.runtime_metrics import RUNTIME_METRICS
 from rmqha.common.metrics import OF_EACH_ANSWER, Metric
 from rmqha.controller.controller_metrics import CONTROLLER_METRICS

@@ -18,44 +18,41 @@ from typing import TYPE_CHECKING
 from rmqha.acl.common import AccessRPCHook
 from rmqha.acl.plain_access_validator import PlainAccessValidator
 from rmqha.broker import broker_path_config_helper
-from rmqha.broker.client.client_housekeeping_service import ClientHousekeepingService
-from rmqha.broker.client.consumer_ids_change_listener import DefaultConsumerIdsChangeListener
+from rmqha.broker.broker_fast_failure import BrokerFastFailure
+from rmqha.broker.broker_outer_api import BrokerOuterAPI, Registration
+from rmqha.broker.client.broker2_client import Broker2Client
+from rmqha.broker.client.client_channels import ClientHousekeepingService, DefaultConsumerIdsChangeListener
 from rmqha.broker.client.consumer_manager import ConsumerManager
-from rmqha.broker.client.net.broker2_client import Broker2Client
 from rmqha.broker.client.producer_manager import ProducerManager
-from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockManager
-from rmqha.broker.filter.commit_log_dispatcher_calc_bit_map import CommitLogDispatcherCalcBitMap
-from rmqha.broker.filter.consumer_filter_manager import ConsumerFilterManager
-from rmqha.broker.latency.broker_fast_failure import BrokerFastFailure
-from rmqha.broker.longpolling.pull_request_hold_service import NotifyMessageArrivingListener, PullRequestHoldService
-from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
-from rmqha.broker.offset.lmq_consumer_offset_manager import LmqConsumerOffsetManager
-from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
-from rmqha.broker.out.registration import Registration
-from rmqha.broker.processor import admin_turns
+from rmqha.broker.client.rebalance_lock_manager import RebalanceLockManager
+from rmqha.broker.consumer_filter_manager import ConsumerFilterManager
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, LmqConsumerOffsetManager
+from rmqha.broker.expression_message_filter import CommitLogDispatcherCalcBitMap
+from rmqha.broker.processor import admin_handlers
 from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
-from rmqha.broker.processor.admin_turns import AdminTurns
+from rmqha.broker.processor.admin_handlers import AdminTurns
 from rmqha.broker.processor.client_manage_processor import ClientManageProcessor
 from rmqha.broker.processor.consumer_manage_processor import ConsumerManageProcessor
 from rmqha.broker.processor.end_transaction_processor import EndTransactionProcessor
+from rmqha.broker.processor.express_send import ExpressSend
 from rmqha.broker.processor.pull_message_processor import PullMessageProcessor
 from rmqha.broker.processor.query_message_processor import QueryMessageProcessor
 from rmqha.broker.processor.reply_message_processor import ReplyMessageProcessor
-from rmqha.broker.processor.send.express_send import ExpressSend
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
+from rmqha.broker.pull_request_hold_service import NotifyMessageArrivingListener, PullRequestHoldService
 from rmqha.broker.record_access import RecordAccess
-from rmqha.broker.slave.master_inquiry import ask_checksums, ask_main_port, ask_record
-from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
-from rmqha.broker.subscription.subscription_group_manager import LmqSubscriptionGroupManager, SubscriptionGroupManager
-from rmqha.broker.topic.topic_config_manager import LmqTopicConfigManager, TopicConfigManager
-from rmqha.broker.topic.topic_deletion import TopicDeletion
-from rmqha.broker.transaction.queue.default_transactional_message_check_listener import (
-    DefaultTransactionalMessageCheckListener,
+from rmqha.broker.slave_synchronize import SlaveSynchronize, ask_checksums, ask_main_port, ask_record
+from rmqha.broker.subscription_group_manager import LmqSubscriptionGroupManager, SubscriptionGroupManager
+from rmqha.broker.topic_config_manager import LmqTopicConfigManager, TopicConfigManager, TopicDeletion
+from rmqha.broker.transaction.transactional_message_service import (
+    TransactionalMessageCheckService,
+    TransactionalMessageService,
 )
-from rmqha.broker.transaction.queue.transactional_message_bridge import TransactionalMessageBridge
-from rmqha.broker.transaction.queue.transactional_message_service_impl import TransactionalMessageServiceImpl
-from rmqha.broker.transaction.transactional_message_check_service import TransactionalMessageCheckService
-from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
+from rmqha.broker.transaction.transactional_message_service_impl import (
+    DefaultTransactionalMessageCheckListener,
+    TransactionalMessageBridge,
+    TransactionalMessageServiceImpl,
+)
 from rmqha.common import sys_flags, util_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import Configuration
@@ -320,9 +317,9 @@ class BrokerController:
             server.register_processor(request_code.END_TRANSACTION, end_transaction)
             for code in (request_code.SEND_REPLY_MESSAGE, request_code.SEND_REPLY_MESSAGE_V2):
                 server.register_processor(code, reply)
-            for code in admin_turns.AT_ONCE:
+            for code in admin_handlers.AT_ONCE:
                 server.register_processor(code, admin)
-            for code in admin_turns.OF_CONSUMERS:
+            for code in admin_handlers.OF_CONSUMERS:
                 server.register_processor(code, admin, self.client_manage_executor)
             server.register_default_processor(admin, self.admin_broker_executor)
 

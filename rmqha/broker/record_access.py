@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.acl import common
 from rmqha.acl.common import ACCESS_KEY, AclException, further_queues, topic_need
-from rmqha.broker.client.client_channel_info import ClientChannelInfo
+from rmqha.broker.client.client_channels import ClientChannelInfo
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import MessageExt
 from rmqha.common.message.message_layout import MessageDecodeError

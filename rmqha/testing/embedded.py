@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS
+from rmqha.broker.topic_config_manager import MAX_QUEUE_NUMS
 from rmqha.common import mix_all, topics
 from rmqha.common.compression import MOST_IN_ALL, BodyBudget
 from rmqha.common.message import message_decoder

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rmqha.broker.offset.lmq_consumer_offset_manager import LmqConsumerOffsetManager
+from rmqha.broker.consumer_offset_manager import LmqConsumerOffsetManager
 from rmqha.common.protocol.table_bodies import (
     ConsumerOffsetSerializeWrapper,
     KVTable,

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from rmqha.broker.longpolling.pull_request import ManyPullRequest
+from rmqha.broker.pull_request_hold_service import ManyPullRequest
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader

@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.broker.client import consumer_manager, producer_manager
-from rmqha.broker.client.rebalance import rebalance_lock_manager
-from rmqha.broker.offset import consumer_offset_manager
-from rmqha.broker.subscription import subscription_group_manager
-from rmqha.broker.topic import topic_config_manager
+from rmqha.broker import consumer_offset_manager, subscription_group_manager, topic_config_manager
+from rmqha.broker.client import consumer_manager, producer_manager, rebalance_lock_manager
 from rmqha.common.topics import is_system_topic
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient

@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.out.registration import Registration
+from rmqha.broker.broker_outer_api import Registration
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import CreateTopicRequestHeader
 from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody

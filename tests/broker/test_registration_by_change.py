@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rmqha.broker.out.registration import Registration, ToldStates
+from rmqha.broker.broker_outer_api import Registration, ToldStates
 from rmqha.common.data_version import ChangeLog, DataVersion
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code, table_version

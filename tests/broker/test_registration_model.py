@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
-from rmqha.broker.out.registration import Registration
+from rmqha.broker.broker_outer_api import BrokerOuterAPI, Registration
 from rmqha.common.data_version import ChangeLog, DataVersion, entries_of
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code

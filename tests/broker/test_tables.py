@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.common.protocol.table_bodies import KVTable
 from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from tests.broker.support import new_controller

@@ -1,7 +1,7 @@
 """What is kept of texts that senders choose: short ones only, so that no cache takes a stranger's megabytes."""
 import pytest
 
-from rmqha.broker.processor.send import send_header
+from rmqha.broker.processor import send_codec
 from rmqha.common import java
 from rmqha.common.message import message_decoder
 from rmqha.filter import selector_parser
@@ -16,8 +16,8 @@ LONG = "x" * 30_000
     (message_decoder._kept_order, lambda text: message_decoder.property_order((text, "TAGS"))),
     (index_layout._cached_hash, index_layout.index_key_hash_method),
     (selector_parser._kept, lambda text: selector_parser.parse(f"{text} > 3")),
-    (send_header._kept_order,
-     lambda text: send_header._stored_properties(f"{text}\x01v\x02".encode(), b"CLUSTER\x01c")),
+    (send_codec._kept_order,
+     lambda text: send_codec._stored_properties(f"{text}\x01v\x02".encode(), b"CLUSTER\x01c")),
 ], ids=lambda one: getattr(one, "__name__", ""))
 def test_long_texts_are_worked_on_and_not_kept(cache, use):
     cache.cache_clear()

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqha.broker.longpolling.pull_request import ManyPullRequest
-from rmqha.broker.longpolling.pull_request_hold_service import PullRequestHoldService
 from rmqha.broker.processor.pull_message_processor import PullMessageProcessor
+from rmqha.broker.pull_request_hold_service import ManyPullRequest, PullRequestHoldService
 from rmqha.common.java import string_hash_code
 from rmqha.common.message import message_decoder
 from rmqha.common.protocol import request_code, response_code
@@ -285,7 +284,7 @@ WAYS = [
         (Plant("a record that leads out of its part", replaced(MessageReader, "_record", _part_without_its_end)),
          Plant("a part that begins with its file", replaced(MessageReader, "_record", _place_in_its_file)),
          Plant("tags are not looked at", replaced(MessageReader, "_collect", _all_tags_are_wanted_below))), seeds=40),
-    Way("held pulls", "rmqha/broker/longpolling/pull_request_hold_service.py::PullRequestHoldService",
+    Way("held pulls", "rmqha/broker/pull_request_hold_service.py::PullRequestHoldService",
         "a pull finds nothing, and messages come while it waits", "an answer at once", compare_held,
         (Plant("all that wait are woken", replaced(ManyPullRequest, "take", _all_wake_up)),), seeds=250),
 ]

@@ -219,7 +219,7 @@ def _no_gap(_self: RouteInfoManager, _registration: object) -> None:
 
 
 WAYS = [
-    Way("registration by change", "rmqha/broker/out/registration.py::Registration",
+    Way("registration by change", "rmqha/broker/broker_outer_api.py::Registration",
         "the name server has said which state it has", "all topics", compare_registrations,
         (Plant("changes of an unknown state are taken", replaced(RouteInfoManager, "_check_gap", _no_gap)),
          Plant("the first change is missed", replaced(ChangeLog, "since", one_too_few))), seeds=15),

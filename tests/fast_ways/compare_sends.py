@@ -10,9 +10,9 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqha.broker.processor import send_message_processor
-from rmqha.broker.processor.send import express_send, send_answers, send_codec, send_header
-from rmqha.broker.processor.send.send_routes import SendRoutes
+from rmqha.broker.processor import express_send, send_codec, send_message_processor
+from rmqha.broker.processor import send_codec as send_answers
+from rmqha.broker.processor.send_admission import SendRoutes
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_decoder import encode_messages
 from rmqha.common.protocol import request_code
@@ -304,7 +304,7 @@ def _with_order_as_it_came() -> contextlib.AbstractContextManager[object]:
     """Java's order of the properties is forgotten."""
     stack = contextlib.ExitStack()
     stack.enter_context(lowered(express_send, read_simple_sends=send_codec.sends_in_python))
-    stack.enter_context(lowered(send_header, property_order=lambda names: names, _kept_order=send_header._order))
+    stack.enter_context(lowered(send_codec, property_order=lambda names: names, _kept_order=send_codec._order))
     return stack
 
 
@@ -324,7 +324,7 @@ def _route_for_ever(self: SendRoutes, channel: Channel, topics: list[str]) -> bo
 
 
 WAYS = [
-    Way("express lane", "rmqha/broker/processor/send/express_send.py::ExpressSend",
+    Way("express lane", "rmqha/broker/processor/express_send.py::ExpressSend",
         "a send to a topic that exists, its header as clients of 4.9 write it, nothing unusual in it",
         "SendMessageProcessor, frame by frame",
         compare_sends,

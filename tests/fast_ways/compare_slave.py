@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.out.broker_outer_api import Told
-from rmqha.broker.slave.slave_synchronize import TableVersions
+from rmqha.broker.broker_outer_api import Told
+from rmqha.broker.slave_synchronize import TableVersions
 from rmqha.common import data_version
 from rmqha.common.data_version import ChangeLog
 from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
@@ -208,7 +208,7 @@ def one_too_few(self: ChangeLog, mark: str) -> list[str] | None:
 _of, _since = TableVersions.of, ChangeLog.since
 
 WAYS = [
-    Way("slave's tables by change", "rmqha/broker/slave/slave_synchronize.py::SlaveSynchronize",
+    Way("slave's tables by change", "rmqha/broker/slave_synchronize.py::SlaveSynchronize",
         "the master knows the state that the slave names", "the whole table", compare_slaves,
         (Plant("the slave's own changes do not count", replaced(TableVersions, "of", _own_state_forgotten)),
          Plant("what is gone is not noted", replaced(ChangeLog, "note_all", _gone_is_no_change)),

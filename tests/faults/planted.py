@@ -12,7 +12,7 @@ import threading
 import time
 
 from rmqha.broker import broker_startup
-from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.common.futures import Completable
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.default_message_store import DefaultMessageStore

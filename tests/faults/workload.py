@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-from rmqha.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.common import sys_flags
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_decoder, message_layout

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rmqha.broker.filter.message_evaluation_context import MessageEvaluationContext
+from rmqha.broker.expression_message_filter import MessageEvaluationContext
 from rmqha.filter import selector_parser
 from rmqha.filter.bloom_filter import BloomFilter
 from rmqha.filter.expressions import FilterError, MQFilterException

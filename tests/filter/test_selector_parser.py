@@ -3,7 +3,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rmqha.broker.filter.message_evaluation_context import MessageEvaluationContext
+from rmqha.broker.expression_message_filter import MessageEvaluationContext
 from rmqha.filter import selector_parser
 from rmqha.filter import selector_parser as filter_factory
 from rmqha.filter.expressions import EmptyEvaluationContext, FilterError, MQFilterException

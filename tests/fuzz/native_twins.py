@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from types import ModuleType
 
-from rmqha.broker.processor.send.send_answers import json_in_python
-from rmqha.broker.processor.send.send_codec import sends_in_python
-from rmqha.broker.processor.send.send_header import cluster_property
+from rmqha.broker.processor.send_codec import cluster_property, json_in_python, sends_in_python
 from rmqha.common.message.message_layout import HEADS
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.client_headers import SendMessageRequestHeaderV2

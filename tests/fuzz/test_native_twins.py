@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.broker.processor.send.send_answers import json_in_python
-from rmqha.broker.processor.send.send_codec import sends_in_python
+from rmqha.broker.processor.send_codec import json_in_python, sends_in_python
 from rmqha.store.bulk import bulk_python
 from tests.fuzz.native_twins import TARGETS, BulkTarget, Difference, Inputs, SendsTarget, feed
 from tests.support.sources import ROOT

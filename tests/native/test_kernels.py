@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.broker.processor.send import send_answers, send_codec
+from rmqha.broker.processor import send_codec
+from rmqha.broker.processor import send_codec as send_answers
 from rmqha.native import kernels
 from rmqha.store import append
 from rmqha.store.bulk import bulk, bulk_python

@@ -4,9 +4,12 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rmqha.broker.client.client_channel_info import ClientChannelInfo
-from rmqha.broker.client.consumer_group_info import ConsumerGroupInfo
-from rmqha.broker.client.consumer_ids_change_listener import ConsumerGroupEvent, ConsumerIdsChangeListener
+from rmqha.broker.client.client_channels import (
+    ClientChannelInfo,
+    ConsumerGroupEvent,
+    ConsumerGroupInfo,
+    ConsumerIdsChangeListener,
+)
 from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException

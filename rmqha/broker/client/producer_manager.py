@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.broker.client.client_channel_info import ClientChannelInfo
+from rmqha.broker.client.client_channels import ClientChannelInfo
 from rmqha.common.protocol.client_bodies import ProducerInfo, ProducerTableInfo
 from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingCommandException

@@ -11,7 +11,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, TypeVar
 
-from rmqha.broker.out.broker_outer_api import BrokerAnswerException
+from rmqha.broker.broker_outer_api import BrokerAnswerException
 from rmqha.common import mix_all, util_all
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.controller_headers import (
@@ -22,7 +22,7 @@ from rmqha.common.protocol.controller_headers import (
 from rmqha.store.ha.autoswitch.epoch_file_cache import BrokerMetadata, BrokerMetadataError, TempBrokerMetadata
 
 if TYPE_CHECKING:
-    from rmqha.broker.out.controller_api import ControllerApi
+    from rmqha.broker.broker_outer_api import ControllerApi
     from rmqha.common.protocol.cluster_bodies import SyncStateSet
 
 log = logging.getLogger("RocketmqBroker")

@@ -1,4 +1,12 @@
-"""One controller is told again and again that this broker lives, and tells who is the master.
+"""Until when a master may acknowledge without asking again.
+
+    ReplicasManager  --granted, renounced-->  MasterLease  <--holds--  every acknowledgement
+
+Where slaves of a master connect, when its controller does not tell: only those of rmqha do.
+
+    ReplicasManager_ExecutorService_: the master's main port (rmqha's tell), the name servers --> AutoSwitchHAService
+
+One controller is told again and again that this broker lives, and tells who is the master.
 
     ControllerHeartbeat, one per controller --904, of a controller of RocketMQ also 1005 and 1004--> its answers
       --> ReplicasManager: the lease, which controller leads, whether the role is to change
@@ -6,21 +14,147 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.broker.out.broker_outer_api import BrokerAnswerException
+from rmqha.broker.broker_outer_api import BrokerAnswerException
+from rmqha.broker.slave_synchronize import HA_ADDRESS_FIELD, HA_PORT_FIELD
 from rmqha.common.protocol import response_code
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.fastjson import FastjsonError
 
 if TYPE_CHECKING:
-    from rmqha.broker.controller.replicas_manager import ReplicasManager
+    from rmqha.broker.controller.replicas_manager import ReplicasManager, Role
+
+
+_NS_PER_MS = 1_000_000
+_KEPT_SHARE = 0.9  # of what a controller grants: the rest is for clocks that do not go at the same pace
+
+
+class MasterLease:
+    """The leading controller's word that nobody else is made the master before a moment.
+
+    Leases are taken of one leadership at a time, which each heartbeat names: `term`. So a controller that is named in
+    one knows that this process holds no lease of a leader of before, and will take none: who is followed next has
+    answered what was asked behind the beginning of this one, and a leader that was not named in the question asks its
+    store behind it whether it still leads.
+
+    It counts from when the question left, so it ends here before it ends at the controller, which counts from when the
+    question came. The end of a connection to any controller takes the lease with it at once, before the connection is
+    closed if it is this side that closes it: the controller that leads by now takes that for the end of this process.
+    An answer to what was asked before that grants nothing: its controller may have lost the lead since. Any thread may
+    ask `holds`, which reads one attribute and the monotonic clock.
+    """
+
+    def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()  # guards writing what follows
+        self._until_ns = 0  # of the clock; 0: there is none
+        self._renounced_ns = -1  # of the clock, the last time
+        self.term = 0  # the leadership that is followed, written under the lock; 0: of no controller of rmqha
+        self._followed_ns = -1  # of the clock, since when
+
+    def granted(self, asked_ns: int, lease_ms: int, term: int = 0, asked_of: int = 0) -> bool:
+        """The leading controller has answered what was asked at `asked_ns` (of the clock): you are the master.
+
+        It has answered in this term, and the question named another one or the same: `asked_of`. Returns whether that
+        counts: it is the leadership that is followed, or a later one, which is followed from now on. 0 ms: no lease.
+        """
+        with self._lock:
+            until_ns = self._until_ns
+            if term != self.term:
+                if term in (asked_of, 0) or asked_ns <= self._followed_ns:
+                    return False  # that one leads no more, or may not
+                self.term, self._followed_ns, until_ns = term, self._clock(), 0
+            if lease_ms > 0 and asked_ns > self._renounced_ns:
+                until_ns = max(until_ns, asked_ns + int(lease_ms * _KEPT_SHARE * _NS_PER_MS))
+            self._until_ns = until_ns
+            return True
+
+    def follows_nobody(self) -> None:
+        """The controllers have forgotten this broker: it follows whoever answers what is asked from now on."""
+        with self._lock:
+            self.term, self._followed_ns, self._until_ns = 0, self._clock(), 0
+
+    def renounced(self, for_ms: float = 0) -> None:
+        """It says otherwise, its connection has ended, or the mastership is handed over: there is no lease any more.
+
+        Nor will there be one by what is asked within `for_ms` from now on, but for a new role.
+        """
+        with self._lock:
+            self._until_ns = 0
+            self._renounced_ns = max(self._renounced_ns, self._clock() + int(for_ms * _NS_PER_MS))
+
+    def role_changes(self) -> None:
+        """There is no lease for the new role yet."""
+        with self._lock:
+            self._until_ns, self._renounced_ns = 0, self._clock()
+
+    def holds(self) -> bool:
+        """Whether this master may acknowledge now."""
+        return self._clock() < self._until_ns
+
+    def left_ms(self) -> float:
+        """How long it still holds; 0 when it does not."""
+        return max(0, self._until_ns - self._clock()) / _NS_PER_MS
+
 
 log = logging.getLogger("RocketmqBroker")
 
-_NS_PER_MS = 1_000_000
+_FIRST_PAUSE_MS, _MAX_PAUSE_MS = 50, 1000
+
+
+class MasterHaAddress:
+    """Finds it, for as long as the role does not change.
+
+    Differs: in 5.1.4 a slave learns it when it registers with a name server next.
+    """
+
+    def __init__(self, manager: ReplicasManager, executor: NamedThreadPool) -> None:
+        self._manager = manager
+        self._executor = executor
+        self._pause = threading.Event()  # never set
+
+    def find(self, role: Role, master_address: str) -> None:
+        """Look for it; the manager's `follow_at` is called with what was found."""
+        try:
+            self._executor.submit(self._find, role, master_address)
+        except RejectedExecutionError as error:
+            log.warning("the master's HA address is not asked for: %s", error)
+
+    def _find(self, role: Role, master_address: str) -> None:
+        manager, pause_ms = self._manager, _FIRST_PAUSE_MS
+        while manager.role is role and not manager.stopped:
+            address = self._ask_master(master_address) or self._ask_name_servers(master_address)
+            if address is not None:
+                manager.follow_at(role, address)
+                return
+            self._pause.wait(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, _MAX_PAUSE_MS)
+
+    def _ask_master(self, master_address: str) -> str | None:
+        try:
+            fields = self._manager.broker_controller.broker_outer_api.get_broker_ha_fields(master_address)
+        except RemotingException as error:
+            log.info("the master %s does not tell its HA address: %s", master_address, error)
+            return None
+        if HA_ADDRESS_FIELD in fields:
+            return fields[HA_ADDRESS_FIELD]
+        port = fields.get(HA_PORT_FIELD)
+        return None if port is None else f"{master_address.rpartition(':')[0]}:{port}"
+
+    def _ask_name_servers(self, master_address: str) -> str | None:
+        """They tell a slave that registers."""
+        controller = self._manager.broker_controller
+        controller.register_broker_all(True, False, True)
+        told = controller.registered_master
+        return told[1] if told is not None and told[0] == master_address else None
+
+
 _MAX_DOUBLED = 4
 _LEADERLESS_INTERVAL_MS = 200  # while no controller is known to lead
 

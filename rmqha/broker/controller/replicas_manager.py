@@ -18,13 +18,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqha.broker.broker_outer_api import BrokerAnswerException, ControllerApi
 from rmqha.broker.controller.broker_id_registration import BrokerIdRegistration
-from rmqha.broker.controller.controller_heartbeat import CALL_ERRORS, ControllerHeartbeat
-from rmqha.broker.controller.master_ha_address import MasterHaAddress
-from rmqha.broker.controller.master_lease import MasterLease
-from rmqha.broker.out.broker_outer_api import BrokerAnswerException
-from rmqha.broker.out.controller_api import ControllerApi
-from rmqha.broker.topic.topic_adoption import adopt_topics
+from rmqha.broker.controller.controller_heartbeat import CALL_ERRORS, ControllerHeartbeat, MasterHaAddress, MasterLease
+from rmqha.broker.topic_config_manager import adopt_topics
 from rmqha.common import mix_all
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import SyncStateSet

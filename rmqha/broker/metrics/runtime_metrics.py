@@ -1,16 +1,93 @@
-"""A broker's run-time information, by the names of RocketMQ's exporter: rocketmq_brokeruntime_*."""
+"""Whether a broker is alive, and whether clients can work with it.
+
+A broker's run-time information, by the names of RocketMQ's exporter: rocketmq_brokeruntime_*.
+
+How far each consumer group is in each of its topics, on this broker.
+"""
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from rmqha.common import java
-from rmqha.common.metrics import GAUGE, Family, Metric, Sample
-from rmqha.common.util_all import get_disk_partition_space_used_percent
-from rmqha.store.message_store_config import MULTI_PATH_SPLITTER
+from rmqha.broker.consumer_offset_manager import TOPIC_GROUP_SEPARATOR
+from rmqha.common import java, sys_flags
+from rmqha.common.metrics import GAUGE, Family, Metric, Pace, Sample
+from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX
+from rmqha.common.service_thread import ServiceThread
+from rmqha.common.subscriptions import MessageModel
+from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent
+from rmqha.store.ha.peers import SERVING
+from rmqha.store.message_store_config import MULTI_PATH_SPLITTER, SLAVE, SYNC_MASTER
 from rmqha.store.store_stats_service import FOUND, GOT, MISSED, PUTS
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.client.client_channels import ConsumerGroupInfo
+    from rmqha.store.default_message_store import DefaultMessageStore
+
+
+def why_not_healthy(controller: "BrokerController") -> list[str]:
+    """What is broken for good; nothing while the broker starts."""
+    reasons = [controller.failure] if controller.failure is not None else []
+    if _is_open(controller):
+        reasons += [f"the service {service.get_service_name()} has ended" for service in _services(controller)
+                    if not service.is_alive()]
+    return reasons
+
+
+def why_not_ready(controller: "BrokerController") -> list[str]:
+    """Why clients can't send to a master, or why a slave does not follow one."""
+    if not _is_open(controller):
+        return ["the store is not open: it is being recovered, or the broker is going down"]
+    reasons = why_not_healthy(controller)
+    if controller.is_isolated:
+        return [*reasons, "no controller has decided its role yet"]
+    if controller.broker_outer_api.remoting_client.get_name_server_address_list() \
+            and not controller.name_servers_registered:
+        reasons.append("no name server has taken its registration")
+    if controller.message_store_config.brokerRole is SLAVE:
+        return reasons + list(_why_not_following(controller))
+    return reasons + list(_why_not_sending(controller))
+
+
+def _is_open(controller: "BrokerController") -> bool:
+    return controller.is_started and not controller.message_store.is_shutdown
+
+
+def _why_not_following(controller: "BrokerController") -> Iterator[str]:
+    ha_service = controller.message_store.ha_service
+    if ha_service.divergence.found is not None:
+        yield f"its log has diverged from its master's: {ha_service.divergence.found.reason}"
+    elif ha_service.ha_client.state not in SERVING:
+        error = ha_service.ha_client.last_error
+        yield f"it does not follow its master: {ha_service.ha_client.state.value}" + (f", {error}" if error else "")
+
+
+def _why_not_sending(controller: "BrokerController") -> Iterator[str]:
+    store, config = controller.message_store, controller.broker_config
+    if not store.running_flags.is_writeable:
+        yield "the store takes no messages: its disk is full, or a write failed"
+    manager = controller.replicas_manager
+    if manager is not None and not manager.may_acknowledge():
+        yield "no controller confirms at present that it is the master"
+    if not sys_flags.is_writeable(config.brokerPermission):
+        yield f"brokerPermission={config.brokerPermission} forbids sends"
+    wait_ms = config.startAcceptSendRequestTimeStamp - current_time_millis()
+    if wait_ms > 0:
+        yield f"startAcceptSendRequestTimeStamp is {wait_ms} ms ahead"
+    if controller.message_store_config.brokerRole is SYNC_MASTER and store.ha_service.need_ack_nums() is None:
+        yield "it has not as many slaves in sync as its configuration asks for"
+
+
+def _services(controller: "BrokerController") -> Iterator[ServiceThread]:
+    """Those without which a broker only looks like one."""
+    store = controller.message_store
+    yield from (controller.remoting_server.io, controller.fast_remoting_server.io, store.reput_message_service,
+                store.commit_log.flush_commit_log_service, store.flush_consume_queue_service,
+                store.ha_service.accept_socket_service, store.ha_service.group_transfer_service,
+                controller.pull_request_hold_service)
+    if not store.message_store_config.enableAutoSwitchHA or store.message_store_config.brokerRole is SLAVE:
+        yield store.ha_service.ha_client  # where roles change it runs on slaves only
+
 
 _PREFIX = "rocketmq_brokeruntime_"
 _LABELS = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
@@ -163,3 +240,111 @@ class RuntimeMetrics:
         if self._earliest[0] != begin or self._earliest[1] < 0:
             self._earliest = begin, store.get_earliest_message_time()
         return self._earliest[1]
+
+
+class GroupProgress(NamedTuple):
+    """One group in one topic, all queues of this broker together."""
+
+    topic: str
+    group: str
+    members: "ConsumerGroupInfo | None"  # None: nobody is online
+    consumed: int  # sum of the committed offsets; a queue without one counts as 0
+    behind: int  # messages behind them
+    behind_committed: int  # the same, of the queues that have a committed offset
+    behind_ms: int  # age of the oldest of them, 0 when there are none
+
+    @property
+    def is_clustering(self) -> bool:
+        """Whether the group shares the messages; a group that is not online is taken for one that does."""
+        return self.members is None or self.members.message_model is not MessageModel.BROADCASTING
+
+
+class StoreTimes:
+    """When messages were stored: each is looked up once, as long as each scrape asks for it.
+
+    A scrape reads the log for what has moved, where a consumer reads at that time, and not for what stands still.
+    """
+
+    def __init__(self, store: "DefaultMessageStore") -> None:
+        self._store = store
+        self._known: dict[tuple[str, int, int], int] = {}  # replaced as a whole, by each scrape
+
+    def of_scrape(self, pace: Pace) -> "ScrapeTimes":
+        """To be used for one scrape."""
+        return ScrapeTimes(self._store, self._known, pace)
+
+    def keep(self, times: "ScrapeTimes") -> None:
+        """The scrape is over."""
+        self._known = times.used
+
+
+class ScrapeTimes:
+    """The store times that one scrape asks for."""
+
+    def __init__(self, store: "DefaultMessageStore", known: dict[tuple[str, int, int], int], pace: Pace) -> None:
+        self._store, self._known, self._pace = store, known, pace
+        self.used: dict[tuple[str, int, int], int] = {}
+
+    def of(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time (ms) of message `offset` of a queue; -1 when it is not there."""
+        key = topic, queue_id, offset
+        time_ms = self._known.get(key, self.used.get(key, -1))
+        if time_ms < 0:
+            self._pace.step()
+            time_ms = self._store.get_message_store_timestamp(topic, queue_id, offset)
+        if time_ms >= 0:
+            self.used[key] = time_ms
+        return time_ms
+
+
+def group_progress(controller: "BrokerController", times: ScrapeTimes, pace: Pace) -> Iterator[GroupProgress]:
+    """Each group in each topic that it subscribes to, or has offsets of; dead-letter topics are left out."""
+    members = {info.group_name: info for info in controller.consumer_manager.groups()}
+    for topic, group in _pairs(controller, members):
+        pace.step()
+        config = controller.topic_config_manager.select_topic_config(topic)
+        info = members.get(group)
+        if config is None or info is not None and info.subscription_table and topic not in info.subscription_table:
+            continue
+        yield _progress(controller, times, pace, GroupProgress(topic, group, info, 0, 0, 0, 0), config.readQueueNums)
+
+
+def is_consumer(controller: "BrokerController", topic: str, group: str) -> bool:
+    """Whether the group subscribes to the topic, or has offsets of it."""
+    return (topic + TOPIC_GROUP_SEPARATOR + group in controller.consumer_offset_manager.offset_table
+            or controller.consumer_manager.find_subscription_data(group, topic) is not None)
+
+
+def _pairs(controller: "BrokerController", members: "dict[str, ConsumerGroupInfo]") -> Iterator[tuple[str, str]]:
+    """(topic, group), each once; none of dead letters. A table of all would bring on garbage collections."""
+    offsets = controller.consumer_offset_manager.offset_table
+    for key in list(offsets):
+        topic, _at, group = key.partition(TOPIC_GROUP_SEPARATOR)
+        if group and not topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
+            yield topic, group
+    for group, info in members.items():
+        for topic in list(info.subscription_table):
+            if topic + TOPIC_GROUP_SEPARATOR + group not in offsets and not topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
+                yield topic, group
+
+
+def _progress(controller: "BrokerController", times: ScrapeTimes, pace: Pace, none: GroupProgress,
+              queue_nums: int) -> GroupProgress:
+    store, topic, now_ms = controller.message_store, none.topic, current_time_millis()
+    offsets = controller.consumer_offset_manager.query_offsets(none.group, topic) or {}
+    consumed = behind = behind_committed = behind_ms = 0
+    for queue_id in range(queue_nums):
+        pace.step()
+        end = max(0, store.get_max_offset_in_queue(topic, queue_id))
+        committed = offsets.get(queue_id, -1)
+        at = max(0, committed)
+        consumed += at
+        if at >= end:
+            continue
+        behind += end - at
+        if committed >= 0:
+            behind_committed += end - at
+        time_ms = times.of(topic, queue_id, max(at, store.get_min_offset_in_queue(topic, queue_id)))
+        if time_ms >= 0:
+            behind_ms = max(behind_ms, now_ms - time_ms)
+    return none._replace(consumed=consumed, behind=behind, behind_committed=behind_committed, behind_ms=behind_ms)

@@ -5,9 +5,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from rmqha.acl.common import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
-from rmqha.broker.processor.admin_ha_handlers import replication_times
-from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
-from rmqha.broker.processor.request_body import decode_body
+from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, decode_body, success, system_error
+from rmqha.broker.processor.admin_role_handlers import replication_times
 from rmqha.common import java, logs, mix_all
 from rmqha.common.configuration import ConfigError, refused_keys
 from rmqha.common.java import string_of

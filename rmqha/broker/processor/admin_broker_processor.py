@@ -1,14 +1,11 @@
 """Everything that is not about messages; runs on AdminBrokerThread_<n>."""
 from typing import TYPE_CHECKING
 
-from rmqha.broker.processor import dispatched_first
-from rmqha.broker.processor.admin_acl_handlers import AdminAclHandlers
+from rmqha.broker.processor import admin_handlers
 from rmqha.broker.processor.admin_broker_handlers import AdminBrokerHandlers
-from rmqha.broker.processor.admin_group_handlers import AdminGroupHandlers
-from rmqha.broker.processor.admin_ha_handlers import AdminHaHandlers
-from rmqha.broker.processor.admin_role_handlers import AdminRoleHandlers
+from rmqha.broker.processor.admin_group_handlers import AdminAclHandlers, AdminGroupHandlers, AdminTransactionHandlers
+from rmqha.broker.processor.admin_role_handlers import AdminHaHandlers, AdminRoleHandlers
 from rmqha.broker.processor.admin_topic_handlers import AdminTopicHandlers
-from rmqha.broker.processor.admin_transaction_handlers import AdminTransactionHandlers
 from rmqha.common.protocol import response_code
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
@@ -46,8 +43,8 @@ class AdminBrokerProcessor:
 
         def serve() -> RemotingCommand:
             return self._turns.run(request.code, lambda: handler(channel, request))
-        if request.code in dispatched_first.TELL_ENDS:
-            return dispatched_first.answer(self._broker_controller.message_store, request.code, serve)
+        if request.code in admin_handlers.TELL_ENDS:
+            return admin_handlers.answer(self._broker_controller.message_store, request.code, serve)
         return serve()
 
     def reject_request(self) -> bool:

@@ -1,19 +1,39 @@
-"""Admin requests about groups: settings, members, offsets, progress."""
-import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+"""Admin requests about groups: settings, members, offsets, progress.
 
-from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error, table_answer
-from rmqha.broker.processor.request_body import decode_body
-from rmqha.broker.subscription.subscription_group_manager import MAX_GROUP_LENGTH, MAX_GROUPS
-from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS
+Admin requests about accounts and addresses of access control.
+
+Admin requests about transactions.
+"""
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from rmqha.acl.common import AccessValidator, AclException
+from rmqha.broker.processor.admin_handlers import (
+    AdminHandlers,
+    Handler,
+    decode_body,
+    success,
+    system_error,
+    table_answer,
+)
+from rmqha.broker.subscription_group_manager import MAX_GROUP_LENGTH, MAX_GROUPS
+from rmqha.broker.topic_config_manager import MAX_QUEUE_NUMS
+from rmqha.broker.transaction import transactional_message_service_impl
+from rmqha.broker.transaction.transactional_message_service_impl import TransactionalMessageBridge
 from rmqha.common import util_all
 from rmqha.common.java import string_of
+from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import MessageQueue
+from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import (
     CloneGroupOffsetRequestHeader,
+    CreateAccessConfigRequestHeader,
+    DeleteAccessConfigRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
+    GetBrokerAclConfigResponseHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
@@ -21,6 +41,7 @@ from rmqha.common.protocol.admin_headers import (
     QueryConsumeTimeSpanRequestHeader,
     QueryCorrectionOffsetHeader,
     QueryTopicConsumeByWhoRequestHeader,
+    UpdateGlobalWhiteAddrsConfigRequestHeader,
 )
 from rmqha.common.protocol.client_bodies import (
     Connection,
@@ -30,14 +51,19 @@ from rmqha.common.protocol.client_bodies import (
     QueryCorrectionOffsetBody,
     QueueTimeSpan,
 )
+from rmqha.common.protocol.client_headers import ResumeCheckHalfMessageRequestHeader
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, GroupList, OffsetWrapper
-from rmqha.common.topics import SubscriptionGroupConfig
+from rmqha.common.topics import PlainAccessConfig, SubscriptionGroupConfig
 from rmqha.remoting.addresses import parse_channel_remote_addr
+from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.store.results import PutMessageStatus
 
 if TYPE_CHECKING:
-    from rmqha.broker.client.client_channel_info import ClientChannelInfo
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.client.client_channels import ClientChannelInfo
     from rmqha.remoting.channel import Channel
+
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -272,3 +298,128 @@ def _connections(clients: "Iterable[ClientChannelInfo]") -> set[Connection]:
     return {Connection(client.client_id, parse_channel_remote_addr(client.channel),
                        client.language.name if client.language is not None else None, client.version)
             for client in clients}
+
+
+# Differs: what the original answers when access control is off: it fails at a null and tells of that, and to a question
+# for the versions it gives no answer at all
+ACL_IS_OFF = "access control is off on this broker, set aclEnable=true"
+
+
+class AdminAclHandlers(AdminHandlers):
+    """Accounts: make, change, delete; addresses that need no account; the files' versions."""
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        super().__init__(broker_controller)
+        self._lock = threading.Lock()  # one change at a time
+
+    def handlers(self) -> dict[int, Handler]:
+        """Handler by request code."""
+        return {
+            request_code.UPDATE_AND_CREATE_ACL_CONFIG: self.update_and_create_access_config,
+            request_code.DELETE_ACL_CONFIG: self.delete_access_config,
+            request_code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.update_global_white_addrs_config,
+            request_code.GET_BROKER_CLUSTER_ACL_INFO: self.get_broker_acl_config_version,
+        }
+
+    def update_and_create_access_config(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Make or change an account."""
+        header = request.decode_command_custom_header(CreateAccessConfigRequestHeader)
+        config = PlainAccessConfig(
+            header.accessKey, header.secretKey, header.whiteRemoteAddress, header.admin, header.defaultTopicPerm,
+            header.defaultGroupPerm, util_all.split(header.topicPerms, ","), util_all.split(header.groupPerms, ","))
+        return self._change(
+            lambda validator: validator.update_access_config(config),
+            response_code.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
+            f"The accesskey[{_shown(header.accessKey)}] corresponding to accessConfig has been updated failed.")
+
+    def delete_access_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Delete an account."""
+        header = request.decode_command_custom_header(DeleteAccessConfigRequestHeader)
+        log.info("DeleteAccessConfig called by %s", parse_channel_remote_addr(channel))
+        return self._change(
+            lambda validator: validator.delete_access_config(header.accessKey),
+            response_code.DELETE_ACL_CONFIG_FAILED,
+            f"The accesskey[{_shown(header.accessKey)}] corresponding to accessConfig has been deleted failed.")
+
+    def update_global_white_addrs_config(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Replace a file's addresses that need no account."""
+        header = request.decode_command_custom_header(UpdateGlobalWhiteAddrsConfigRequestHeader)
+        addresses = util_all.split(header.globalWhiteAddrs, ",")
+        return self._change(
+            lambda validator: validator.update_global_white_addrs_config(addresses, header.aclFileFullPath),
+            response_code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED,
+            f"The globalWhiteAddresses[{_shown(header.globalWhiteAddrs)}] has been updated failed.")
+
+    def get_broker_acl_config_version(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+        """The versions of the files."""
+        controller = self.broker_controller
+        validator = controller.access_validator
+        if validator is None:
+            return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, ACL_IS_OFF)
+        return success(header=GetBrokerAclConfigResponseHeader(
+            validator.get_acl_config_version(),
+            remoting_serializable.to_json(validator.get_all_acl_config_version()),
+            controller.broker_config.brokerName, controller.broker_addr, controller.broker_config.brokerClusterName))
+
+    def _change(self, change: Callable[[AccessValidator[Any]], bool], failure_code: int,
+                refused: str) -> RemotingCommand:
+        """Do it; `refused` is the remark when nothing was changed."""
+        validator = self.broker_controller.access_validator
+        if validator is None:
+            return RemotingCommand.create_response_command(failure_code, ACL_IS_OFF)
+        try:
+            with self._lock:
+                if change(validator):
+                    return success()
+        except AclException as error:
+            log.error("Failed to change the access control: %s", error)
+            return RemotingCommand.create_response_command(failure_code, error.answer)
+        log.warning(refused)
+        return RemotingCommand.create_response_command(failure_code, refused)
+
+
+def _shown(text: str | None) -> str:
+    return "null" if text is None else text
+
+
+class AdminTransactionHandlers(AdminHandlers):
+    """RESUME_CHECK_HALF_MESSAGE."""
+
+    def handlers(self) -> dict[int, Handler]:
+        """Handler by request code."""
+        return {request_code.RESUME_CHECK_HALF_MESSAGE: self.resume_check_half_message}
+
+    def resume_check_half_message(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Put a half message back, as one that was never asked about."""
+        header = request.decode_command_custom_header(ResumeCheckHalfMessageRequestHeader)
+        offset = _offset_of(header.msgId)
+        message = self.broker_controller.message_store.look_message_by_offset(offset) if offset is not None else None
+        if offset is None or message is None:
+            log.error("Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC.")
+            return system_error("Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC.")
+        self.broker_controller.record_access.check_ending(channel, request, message, offset)
+        message.put_user_property(message_const.PROPERTY_TRANSACTION_CHECK_TIMES, "0")
+        inner = TransactionalMessageBridge.renew_half_message_inner(message)
+        inner.topic = transactional_message_service_impl.build_half_topic()
+        inner.queue_id = 0
+        inner.reconsume_times = message.reconsume_times
+        result = self.broker_controller.message_store.put_message(inner)
+        if result is not None and result.put_message_status is PutMessageStatus.PUT_OK:
+            log.info("Put message back to RMQ_SYS_TRANS_HALF_TOPIC. real topic=%s",
+                     message.get_user_property(message_const.PROPERTY_REAL_TOPIC))
+            return success()
+        log.error("Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
+        return system_error("Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
+
+
+def _offset_of(msg_id: str | None) -> int | None:
+    """The commit log offset of an offset message id; None when it is not one.
+
+    Differs: the message's body stays as it is stored; the original decompresses it and stores it with the flag of a
+    compressed one.
+    """
+    try:
+        return message_decoder.decode_message_id(msg_id or "").offset
+    except MessageDecodeError as failure:
+        log.error("resumeCheckHalfMessage: %s", failure)
+        return None

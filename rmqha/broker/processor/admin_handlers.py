@@ -1,17 +1,37 @@
-"""What the families of admin handlers share."""
+"""What the families of admin handlers share.
+
+How many admin requests of a kind are served at once: the others keep their threads, and get the interpreter.
+
+Who asks where queues end is told so behind all that was appended before, though it still gathers for its dispatch.
+
+    the first answer --something gathers?--> ReputMessageService dispatches it at once --> the answer, asked again
+
+Bodies of requests.
+"""
+from __future__ import annotations
+
+import logging
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqha.common.data_version import ChangeLog
-from rmqha.common.protocol import response_code, table_version
+from rmqha.common.futures import Completable
+from rmqha.common.protocol import request_code, response_code, table_version
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
+from rmqha.remoting.addresses import exception_simple_desc
+from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.message_store_config import BrokerRole
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
+    from rmqha.remoting.interfaces import Answer
+    from rmqha.store.default_message_store import DefaultMessageStore
+
 
 NO_REMARK = "not set any response code"  # what Java's answers say until somebody says something else
 Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
@@ -20,7 +40,7 @@ Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
 class AdminHandlers:
     """A family of handlers; `handlers` gives them by request code. They run on AdminBrokerThread_<n> and may block."""
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
+    def __init__(self, broker_controller: BrokerController) -> None:
         self.broker_controller = broker_controller
 
     def handlers(self) -> dict[int, Handler]:
@@ -74,3 +94,98 @@ def table_answer(request: RemotingCommand, changes: ChangeLog, encode: Callable[
 def system_error(remark: str) -> RemotingCommand:
     """SYSTEM_ERROR with a remark."""
     return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, remark)
+
+
+COMPUTING_AT_ONCE = 2
+WAITING_AT_ONCE = 8  # of the 16 threads that adminBrokerThreadPoolNums gives by default
+
+# They read tables or queues, and take the longer the more there is.
+COMPUTING = frozenset((
+    request_code.GET_ALL_TOPIC_CONFIG, request_code.GET_TOPIC_STATS_INFO, request_code.QUERY_CONSUME_QUEUE,
+    request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, request_code.GET_CONSUMER_CONNECTION_LIST,
+    request_code.GET_PRODUCER_CONNECTION_LIST, request_code.GET_ALL_PRODUCER_INFO, request_code.GET_CONSUME_STATS,
+    request_code.GET_ALL_CONSUMER_OFFSET, request_code.QUERY_TOPIC_CONSUME_BY_WHO,
+    request_code.QUERY_CONSUME_TIME_SPAN, request_code.QUERY_CORRECTION_OFFSET, request_code.CLONE_GROUP_OFFSET,
+    request_code.GET_BROKER_CONSUME_STATS, request_code.GET_COMMIT_LOG_CHECKSUMS,
+))
+# They wait for clients, which may never answer.
+WAITING = frozenset((
+    request_code.INVOKE_BROKER_TO_RESET_OFFSET, request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    request_code.GET_CONSUMER_RUNNING_INFO, request_code.CONSUME_MESSAGE_DIRECTLY,
+))
+# Consumers need these; they have threads of their own, which no other request can take.
+OF_CONSUMERS = (
+    request_code.LOCK_BATCH_MQ, request_code.UNLOCK_BATCH_MQ, request_code.SEARCH_OFFSET_BY_TIMESTAMP,
+    request_code.GET_EARLIEST_MSG_STORETIME,
+)
+# Consumers need these as well, and the thread that reads them has the answer at once.
+AT_ONCE = (request_code.GET_MAX_OFFSET, request_code.GET_MIN_OFFSET)
+
+
+class AdminTurns:
+    """Turns at what computes, which wait, and at what waits for clients, which are refused when all are taken."""
+
+    # Differs: in the original each of the 16 threads may be busy with the same; its threads do not share an interpreter
+    def __init__(self) -> None:
+        self.computing = threading.Semaphore(COMPUTING_AT_ONCE)
+        self._waiting = threading.Semaphore(WAITING_AT_ONCE)
+
+    def run(self, code: int, serve: Callable[[], RemotingCommand]) -> RemotingCommand:
+        """The answer of `serve`, once it is its turn."""
+        if code in COMPUTING:
+            with self.computing:
+                return serve()
+        if code not in WAITING:
+            return serve()
+        if not self._waiting.acquire(blocking=False):
+            return RemotingCommand.create_response_command(
+                response_code.SYSTEM_BUSY, f"{WAITING_AT_ONCE} requests are waiting for clients, try again later")
+        try:
+            return serve()
+        finally:
+            self._waiting.release()
+
+
+log = logging.getLogger("RocketmqBroker")
+
+# Differs: the original answers by what is dispatched already, and lacks the messages of the last millisecond
+TELL_ENDS = frozenset((
+    *AT_ONCE, request_code.SEARCH_OFFSET_BY_TIMESTAMP, request_code.GET_EARLIEST_MSG_STORETIME,
+    request_code.GET_TOPIC_STATS_INFO, request_code.GET_CONSUME_STATS, request_code.GET_BROKER_CONSUME_STATS,
+    request_code.QUERY_CONSUME_QUEUE, request_code.QUERY_CONSUME_TIME_SPAN, request_code.INVOKE_BROKER_TO_RESET_OFFSET,
+))
+_WAIT_S = 0.1  # of a thread that may wait: what has gathered is dispatched within milliseconds
+
+
+def answer(store: DefaultMessageStore, code: int, serve: Callable[[], RemotingCommand]) -> Answer:
+    """What `serve` says once what has gathered is in its queues; at once when nothing has."""
+    if code not in AT_ONCE:
+        dispatched = threading.Event()
+        if store.call_when_dispatched(dispatched.set):
+            dispatched.wait(_WAIT_S)
+        return serve()
+    later: Completable[RemotingCommand | None] = Completable()
+    if store.call_when_dispatched(lambda: _complete(later, serve)):  # on the dispatching thread: it takes microseconds
+        return later
+    return serve()
+
+
+def _complete(later: Completable[RemotingCommand | None], serve: Callable[[], RemotingCommand]) -> None:
+    try:
+        later.complete(serve())
+    except Exception as failure:  # answered as what the thread that reads requests refuses
+        is_peers_fault = isinstance(failure, RemotingCommandException)
+        log.error("where a queue ends can't be told: %s", failure, exc_info=None if is_peers_fault else failure)
+        later.complete(RemotingCommand.create_response_command(response_code.SYSTEM_ERROR,
+                                                               exception_simple_desc(failure)))
+
+
+T = TypeVar("T")
+
+
+def decode_body(request: RemotingCommand, cls: type[T]) -> T:
+    """The request's JSON body as a `cls`; RemotingCommandException, the peer's fault, when it can't be read."""
+    try:
+        return remoting_serializable.from_json(cls, request.body or b"")
+    except FastjsonError as failure:
+        raise RemotingCommandException(f"the body is no {cls.__name__}: {failure}") from None

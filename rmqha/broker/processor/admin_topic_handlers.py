@@ -5,9 +5,9 @@ import threading
 import zlib
 from typing import TYPE_CHECKING
 
-from rmqha.broker.filter.expression_message_filter import ExpressionMessageFilter
+from rmqha.broker.expression_message_filter import ExpressionMessageFilter
 from rmqha.broker.processor.admin_handlers import NO_REMARK, AdminHandlers, Handler, success, system_error, table_answer
-from rmqha.broker.topic.topic_config_manager import MAX_QUEUE_NUMS, MAX_TOPICS
+from rmqha.broker.topic_config_manager import MAX_QUEUE_NUMS, MAX_TOPICS
 from rmqha.common import mix_all
 from rmqha.common.java import string_of
 from rmqha.common.message.message import MessageQueue

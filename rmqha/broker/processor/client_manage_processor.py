@@ -5,9 +5,9 @@
 import logging
 from typing import TYPE_CHECKING
 
-from rmqha.broker.client.client_channel_info import ClientChannelInfo
-from rmqha.broker.filter.consumer_filter_manager import MAX_EXPRESSION_LENGTH
-from rmqha.broker.processor.request_body import decode_body
+from rmqha.broker.client.client_channels import ClientChannelInfo
+from rmqha.broker.consumer_filter_manager import MAX_EXPRESSION_LENGTH
+from rmqha.broker.processor.admin_handlers import decode_body
 from rmqha.common import mix_all, subscriptions, sys_flags, topics
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import UnregisterClientRequestHeader

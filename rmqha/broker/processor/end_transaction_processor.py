@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.admin_handlers import NO_REMARK
-from rmqha.broker.transaction.queue import transactional_message_util
+from rmqha.broker.transaction import transactional_message_service_impl
 from rmqha.common import sys_flags
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import MessageExt, parse_int
@@ -159,7 +159,7 @@ def _check_prepare_message(message: MessageExt, header: EndTransactionRequestHea
         return "The commit log offset wrong"
     # Differs: only what lies in the half topic is committed; the original takes any record that has the properties of
     # a half message, and a producer can give them to any message
-    if message.topic != transactional_message_util.build_half_topic():
+    if message.topic != transactional_message_service_impl.build_half_topic():
         return "The message is no half message"
     return None
 

@@ -8,11 +8,11 @@ import functools
 import logging
 from typing import TYPE_CHECKING
 
-from rmqha.broker.client.client_channel_info import now_ms
-from rmqha.broker.filter import consumer_filter_manager
-from rmqha.broker.filter.consumer_filter_data import ConsumerFilterData
-from rmqha.broker.filter.expression_message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
-from rmqha.broker.longpolling.pull_request import PullRequest
+from rmqha.broker import consumer_filter_manager
+from rmqha.broker.client.client_channels import now_ms
+from rmqha.broker.consumer_filter_manager import ConsumerFilterData
+from rmqha.broker.expression_message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
+from rmqha.broker.pull_request_hold_service import PullRequest
 from rmqha.common import mix_all, subscriptions, sys_flags, topics, util_all
 from rmqha.common.message import message_decoder, message_layout
 from rmqha.common.message.message import MessageQueue

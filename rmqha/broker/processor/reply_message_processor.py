@@ -7,8 +7,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqha.broker.processor.abstract_send_message_processor import AbstractSendMessageProcessor, random_queue_id
-from rmqha.broker.processor.send.send_answers import first_fields
+from rmqha.broker.processor.send_admission import AbstractSendMessageProcessor, random_queue_id
+from rmqha.broker.processor.send_codec import first_fields
 from rmqha.common import sys_flags, util_all
 from rmqha.common.futures import Completable
 from rmqha.common.message import message_const, message_decoder

@@ -6,13 +6,13 @@
 import logging
 from typing import TYPE_CHECKING
 
-from rmqha.broker.processor.abstract_send_message_processor import (
+from rmqha.broker.processor.send_admission import (
     DLQ_NUMS_PER_GROUP,
+    READ_WRITE,
     AbstractSendMessageProcessor,
     random_queue_id,
 )
-from rmqha.broker.processor.send.send_admission import READ_WRITE
-from rmqha.broker.processor.send.send_answers import SENT, SENT_CODES, first_fields, tell_place
+from rmqha.broker.processor.send_codec import SENT, SENT_CODES, first_fields, tell_place
 from rmqha.common import mix_all, sys_flags, topics, util_all
 from rmqha.common.java import Version
 from rmqha.common.message import message_const, message_decoder

@@ -1,17 +1,26 @@
-"""What the broker wants of whoever keeps half messages."""
+"""What the broker wants of whoever keeps half messages.
+
+What is done with half messages that are due for a check.
+
+The thread that asks about half messages which nobody ended.
+
+    TransactionalMessageCheckService: each transactionCheckInterval ms -> TransactionalMessageService.check
+"""
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqha.common import util_all
 from rmqha.common.futures import Completable
-from rmqha.common.message.message import MessageExt
-from rmqha.common.protocol.client_headers import EndTransactionRequestHeader
+from rmqha.common.message import message_const
+from rmqha.common.message.message import MessageExt, parse_int
+from rmqha.common.protocol.client_headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
+from rmqha.common.service_thread import ServiceThread
 from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.results import PutMessageResult
 
 if TYPE_CHECKING:
-    from rmqha.broker.transaction.abstract_transactional_message_check_listener import (
-        AbstractTransactionalMessageCheckListener,
-    )
+    from rmqha.broker.broker_controller import BrokerController
 
 
 @dataclass
@@ -60,3 +69,90 @@ class TransactionalMessageService:
     def close(self) -> None:
         """End: a check that runs stops at the next message."""
         raise NotImplementedError
+
+
+log = logging.getLogger("RocketmqTransaction")
+
+TCMT_QUEUE_NUMS = 1  # queues of TRANS_CHECK_MAX_TIME_TOPIC
+
+
+class AbstractTransactionalMessageCheckListener:
+    """Asks the producers; what is done with messages that were asked about too often is for the subclass to say.
+
+    Java: org.apache.rocketmq.broker.transaction.AbstractTransactionalMessageCheckListener (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self.broker_controller = broker_controller
+
+    def send_check_message(self, message: MessageExt) -> None:
+        """Ask one producer of the message's group for its outcome; no answer is waited for. ValueError: a bad record.
+
+        `message` lies at its queue and commit log offset in the half topic; it goes out as of its real topic.
+        """
+        header = CheckTransactionStateRequestHeader(
+            tranStateTableOffset=message.queue_offset, commitLogOffset=message.commit_log_offset,
+            offsetMsgId=message.msg_id)
+        header.msgId = message.get_user_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+        header.transactionId = header.msgId
+        topic = message.get_user_property(message_const.PROPERTY_REAL_TOPIC)
+        queue_id = message.get_user_property(message_const.PROPERTY_REAL_QUEUE_ID)
+        if topic is None or queue_id is None:
+            raise ValueError(f"half message {message.msg_id} lacks {message_const.PROPERTY_REAL_TOPIC} or "
+                             f"{message_const.PROPERTY_REAL_QUEUE_ID}")
+        message.topic = topic
+        message.queue_id = parse_int(queue_id)
+        message.store_size = 0
+        group = message.get_property(message_const.PROPERTY_PRODUCER_GROUP)
+        # Differs: with access control on, only a producer that may send to the topic is asked, for the question brings
+        # the message; the original asks whoever says that he belongs to the group
+        controller = self.broker_controller
+        channel = controller.producer_manager.get_available_channel(
+            group, None if controller.access_validator is None else
+            lambda producer: controller.record_access.may_end(producer, topic))
+        if channel is None:
+            log.warning("Check transaction failed, channel is null. groupId=%s", group)
+            return
+        self.broker_controller.broker2_client.check_producer_transaction_state(group, channel, header, message)
+
+    def resolve_half_msg(self, message: MessageExt) -> None:
+        """Ask about a message."""
+        # Differs: the checking thread asks itself; a request is only queued at the connection, so it needs no pool
+        try:
+            self.send_check_message(message)
+        except ValueError:
+            log.exception("Send check message error!")
+
+    def resolve_discard_msg(self, message: MessageExt) -> None:
+        """Put away a message that was asked about too often."""
+        raise NotImplementedError
+
+
+class TransactionalMessageCheckService(ServiceThread):
+    """Runs on masters only.
+
+    Java: org.apache.rocketmq.broker.transaction.TransactionalMessageCheckService (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        super().__init__()
+        self._broker_controller = broker_controller
+
+    def run(self) -> None:
+        log.info("Start transaction check service thread!")
+        while not self.stopped:
+            # Differs: a change of transactionCheckInterval at run time counts from the next round on
+            self.wait_for_running(self._broker_controller.broker_config.transactionCheckInterval)
+        log.info("End transaction check service thread!")
+
+    def on_wait_end(self) -> None:
+        # Differs: no last check while the broker shuts down
+        if self.stopped:
+            return
+        controller = self._broker_controller
+        config = controller.broker_config
+        begin = util_all.current_time_millis()
+        log.info("Begin to check prepare message, begin time:%d", begin)
+        controller.transactional_message_service.check(config.transactionTimeOut, config.transactionCheckMax,
+                                                       controller.transactional_message_check_listener)
+        log.info("End to check prepare message, consumed time:%d", util_all.current_time_millis() - begin)

@@ -1,12 +1,11 @@
 """Who is connected, and who holds which queue."""
 import pytest
 
-from rmqha.broker.client import client_channel_info
-from rmqha.broker.client.client_channel_info import ClientChannelInfo
-from rmqha.broker.client.consumer_ids_change_listener import ConsumerGroupEvent
+from rmqha.broker.client import client_channels
+from rmqha.broker.client.client_channels import ClientChannelInfo, ConsumerGroupEvent
 from rmqha.broker.client.consumer_manager import ConsumerManager
 from rmqha.broker.client.producer_manager import ProducerManager
-from rmqha.broker.client.rebalance.rebalance_lock_manager import RebalanceLockManager
+from rmqha.broker.client.rebalance_lock_manager import RebalanceLockManager
 from rmqha.common import subscriptions as filter_api
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.subscriptions import ConsumeType, MessageModel
@@ -169,7 +168,7 @@ def test_only_the_holder_unlocks():
 
 
 def test_no_host_takes_the_locks_of_all(monkeypatch, clock):
-    monkeypatch.setattr("rmqha.broker.client.rebalance.rebalance_lock_manager.MAX_LOCKS_OF_HOST", 3)
+    monkeypatch.setattr("rmqha.broker.client.rebalance_lock_manager.MAX_LOCKS_OF_HOST", 3)
     locks = RebalanceLockManager()
     assert locks.try_lock_batch("a", QUEUES, "c1", "10.0.0.1") == set(QUEUES)
     assert locks.try_lock_batch("b", QUEUES, "c1", "10.0.0.1") == set()
@@ -194,5 +193,5 @@ def test_lock_that_is_not_renewed_for_a_minute_is_free(clock):
 
 def test_age_does_not_follow_the_wall_clock(monkeypatch):
     info = client(FakeChannel())
-    monkeypatch.setattr(client_channel_info.time, "time_ns", lambda: 0)
+    monkeypatch.setattr(client_channels.time, "time_ns", lambda: 0)
     assert info.age_ms() < 10_000

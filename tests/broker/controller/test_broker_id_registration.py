@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.broker.broker_outer_api import BrokerAnswerException
 from rmqha.broker.controller.broker_id_registration import BrokerIdRegistration, RegisterState
-from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import SyncStateSet
 from rmqha.common.protocol.controller_headers import RegisterBrokerToControllerResponseHeader

@@ -3,9 +3,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from rmqha.broker.broker_outer_api import BrokerAnswerException
 from rmqha.broker.controller import controller_heartbeat
 from rmqha.broker.controller.controller_heartbeat import ControllerHeartbeat
-from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import SyncStateSet

@@ -1,5 +1,5 @@
 """Until when a master may acknowledge."""
-from rmqha.broker.controller.master_lease import MasterLease
+from rmqha.broker.controller.controller_heartbeat import MasterLease
 
 MS = 1_000_000
 

@@ -3,10 +3,10 @@ import time
 
 import pytest
 
+from rmqha.broker.broker_outer_api import BrokerAnswerException
 from rmqha.broker.controller import replicas_manager
 from rmqha.broker.controller.controller_heartbeat import ControllerHeartbeat
 from rmqha.broker.controller.replicas_manager import ReplicasManager, Role, State
-from rmqha.broker.out.broker_outer_api import BrokerAnswerException
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import SyncStateSet
 from rmqha.common.protocol.controller_headers import (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.broker.filter import consumer_filter_manager
-from rmqha.broker.filter.consumer_filter_manager import build
-from rmqha.broker.filter.expression_message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
+from rmqha.broker import consumer_filter_manager
+from rmqha.broker.consumer_filter_manager import build
+from rmqha.broker.expression_message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
 from rmqha.common import subscriptions, sys_flags, util_all
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.client_bodies import QueryConsumeQueueResponseBody

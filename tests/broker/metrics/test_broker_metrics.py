@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.broker.metrics.broker_metrics import BROKER_METRICS, BrokerMetrics
-from rmqha.broker.metrics.own_metrics import FAULTS
+from rmqha.broker.metrics.broker_metrics import BROKER_METRICS, FAULTS, BrokerMetrics
 from rmqha.common import metrics as pace
 from rmqha.common import stats
 from rmqha.common.metrics import MetricsNames

@@ -3,8 +3,8 @@ import threading
 
 import pytest
 
-from rmqha.broker.processor import admin_turns
-from rmqha.broker.processor.admin_turns import AdminTurns
+from rmqha.broker.processor import admin_handlers
+from rmqha.broker.processor.admin_handlers import AdminTurns
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import GetConsumerStatusRequestHeader, QueryTopicConsumeByWhoRequestHeader
 from rmqha.common.protocol.client_headers import GetMaxOffsetRequestHeader, SearchOffsetRequestHeader
@@ -39,7 +39,7 @@ def crowd():
 def test_what_computes_takes_turns(crowd):
     begin, end = crowd
     inside, answers = begin(AdminTurns(), request_code.GET_ALL_TOPIC_CONFIG, 6)
-    wait_until(lambda: len(inside) == admin_turns.COMPUTING_AT_ONCE, 60_000)
+    wait_until(lambda: len(inside) == admin_handlers.COMPUTING_AT_ONCE, 60_000)
     assert not answers
     end()
     assert len(inside) == len(answers) == 6
@@ -47,12 +47,12 @@ def test_what_computes_takes_turns(crowd):
 
 def test_what_waits_for_clients_is_refused_when_too_many_wait(crowd):
     begin, end = crowd
-    inside, answers = begin(AdminTurns(), request_code.GET_CONSUMER_RUNNING_INFO, admin_turns.WAITING_AT_ONCE + 3)
+    inside, answers = begin(AdminTurns(), request_code.GET_CONSUMER_RUNNING_INFO, admin_handlers.WAITING_AT_ONCE + 3)
     wait_until(lambda: len(answers) == 3, 60_000)
     assert {answer.code for answer in answers} == {response_code.SYSTEM_BUSY}
-    assert len(inside) == admin_turns.WAITING_AT_ONCE
+    assert len(inside) == admin_handlers.WAITING_AT_ONCE
     end()
-    assert sum(answer.code == response_code.SUCCESS for answer in answers) == admin_turns.WAITING_AT_ONCE
+    assert sum(answer.code == response_code.SUCCESS for answer in answers) == admin_handlers.WAITING_AT_ONCE
 
 
 def test_consumers_are_served_while_all_admin_threads_are_taken(broker):
@@ -74,7 +74,7 @@ def test_consumers_are_served_while_all_admin_threads_are_taken(broker):
 
 
 def test_question_to_many_silent_consumers_ends(broker, monkeypatch):
-    monkeypatch.setattr("rmqha.broker.client.net.broker2_client.ALL_ANSWERS_S", -1.0)
+    monkeypatch.setattr("rmqha.broker.client.broker2_client.ALL_ANSWERS_S", -1.0)
     broker.heartbeat("readers", "T")
     answer = broker.call(request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
                          GetConsumerStatusRequestHeader("T", "readers", None))

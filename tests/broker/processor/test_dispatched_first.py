@@ -1,7 +1,7 @@
 """Where queues end is told behind what was acknowledged before, though it gathers for its dispatch."""
 import pytest
 
-from rmqha.broker.processor import dispatched_first
+from rmqha.broker.processor import admin_handlers
 from rmqha.common.protocol import request_code as codes
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.admin_headers import GetConsumeStatsRequestHeader, GetTopicStatsInfoRequestHeader
@@ -20,7 +20,7 @@ from tests.support.wait import wait_until
 @pytest.fixture
 def gathered(shared_broker, request, monkeypatch):
     """A topic with one message, which is acknowledged, and in no queue for minutes."""
-    monkeypatch.setattr(dispatched_first, "_WAIT_S", 60)  # it takes milliseconds, but not on a busy machine
+    monkeypatch.setattr(admin_handlers, "_WAIT_S", 60)  # it takes milliseconds, but not on a busy machine
     topic = f"Gathered{abs(hash(request.node.name))}"
     shared_broker.next_offset(topic)
     with gathering(shared_broker.store):
@@ -61,7 +61,7 @@ def test_what_gathers_is_dispatched_first(shared_broker, gathered, what):
 def test_what_can_not_be_told_later_is_an_error(shared_broker, gathered):
     def serve() -> RemotingCommand:
         raise ValueError("the disk")
-    answer = dispatched_first.answer(shared_broker.store, codes.GET_MAX_OFFSET, serve).get(60_000)
+    answer = admin_handlers.answer(shared_broker.store, codes.GET_MAX_OFFSET, serve).get(60_000)
     assert answer.code == response_code.SYSTEM_ERROR and "the disk" in answer.remark
 
 
@@ -77,5 +77,5 @@ def test_a_request_without_its_fields_is_refused_in_the_same_words(shared_broker
 def test_who_asks_when_nothing_gathers_is_answered_at_once(shared_broker):
     shared_broker.next_offset("Nothing")
     answer = RemotingCommand.create_response_command(response_code.SUCCESS, None)
-    for code in dispatched_first.TELL_ENDS:
-        assert dispatched_first.answer(shared_broker.store, code, lambda: answer) is answer
+    for code in admin_handlers.TELL_ENDS:
+        assert admin_handlers.answer(shared_broker.store, code, lambda: answer) is answer

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.broker.out.broker_outer_api import BrokerAnswerException, BrokerOuterAPI
+from rmqha.broker.broker_outer_api import BrokerAnswerException, BrokerOuterAPI
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl

@@ -2,7 +2,7 @@
 import threading
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.broker.out.broker_outer_api import BrokerOuterAPI
+from rmqha.broker.broker_outer_api import BrokerOuterAPI
 from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import running_broker
 from tests.support.ports import free_broker_port

@@ -3,9 +3,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.broker.out.broker_outer_api import Told
+from rmqha.broker.broker_outer_api import Told
 from rmqha.broker.processor.admin_handlers import table_answer
-from rmqha.broker.slave.slave_synchronize import SlaveSynchronize
+from rmqha.broker.slave_synchronize import SlaveSynchronize
 from rmqha.common import mix_all
 from rmqha.common.data_version import ChangeLog, DataVersion
 from rmqha.common.protocol import request_code, table_version

@@ -3,7 +3,7 @@ import zlib
 
 import pytest
 
-from rmqha.broker.topic import topic_config_manager
+from rmqha.broker import topic_config_manager
 from rmqha.common import sys_flags as flags
 from rmqha.common import util_all
 from rmqha.common.message import message_decoder

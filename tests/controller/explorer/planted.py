@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rmqha.broker.controller.master_lease import MasterLease
+from rmqha.broker.controller.controller_heartbeat import MasterLease
 from rmqha.controller.broker_liveness import BrokerIdentity, BrokerLiveInfo, BrokerLiveness
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from rmqha.store.ha.autoswitch.sync_state_set import Ask, ControlledSyncStateSet

@@ -4,7 +4,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from rmqha.broker.controller.master_lease import MasterLease
+from rmqha.broker.controller.controller_heartbeat import MasterLease
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import SyncStateSet
 from rmqha.common.protocol.controller_headers import AlterSyncStateSetRequestHeader, ElectMasterRequestHeader

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rmqha.broker.processor.send.send_admission import SendAdmission
+from rmqha.broker.processor.send_admission import SendAdmission
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message

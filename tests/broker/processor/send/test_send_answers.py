@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.broker.processor.send import send_answers
-from rmqha.broker.processor.send.send_answers import SendAnswers, json_in_python
+from rmqha.broker.processor import send_codec
+from rmqha.broker.processor.send_codec import SendAnswers, json_in_python
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
@@ -40,7 +40,7 @@ def test_compiled_and_python_write_the_same(compiled, answers, order, between, h
 @pytest.mark.parametrize("kind", SerializeType)
 @pytest.mark.parametrize("region", ["DefaultRegion", 'a "%s" @é@'])
 def test_general_decoder_reads_what_was_told(request, monkeypatch, json, kind, region):
-    monkeypatch.setattr(send_answers, "_json_answers",
+    monkeypatch.setattr(send_codec, "_json_answers",
                         json_in_python if json == "python" else request.getfixturevalue("compiled"))
     config = BrokerConfig()
     config.regionId = region

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rmqha.broker.processor.send.send_codec import sends_in_python
+from rmqha.broker.processor.send_codec import sends_in_python
 from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.store.append import MessageRow
 from tests.broker.processor.send.test_send_header import CLUSTER, bodies, frame, kinds, properties

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.broker.processor.send.send_header import cluster_property, read_simple_header
+from rmqha.broker.processor.send_codec import cluster_property, read_simple_header
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message_layout import body_crc32
 from rmqha.common.protocol import request_code

@@ -1,0 +1,263 @@
+"""Clients by their connections: what a group's members are, who hears of changes, how the silent ones go.
+
+A client behind a channel.
+
+One consumer group: members and subscriptions.
+
+What happened to a consumer group, who wants to know, and who tells its consumers.
+
+Forgets clients that went silent or away.
+
+    NettyEventExecutor --channel events--> managers <--scan each 10 s-- ClientHousekeepingScheduledThread1
+"""
+import logging
+import time
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from rmqha.common.threads import ScheduledService
+from rmqha.remoting.interfaces import ChannelEventListener
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
+    from rmqha.remoting.protocol.header_codec import LanguageCode
+
+
+def now_ms() -> int:
+    """Milliseconds of the monotonic clock; for ages only."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class ClientChannelInfo:
+    """Channel, client id, language, version, and when the last heartbeat came. Equal when the channel is the same.
+
+    Java: org.apache.rocketmq.broker.client.ClientChannelInfo (4.9.8)
+    """
+
+    __slots__ = ("channel", "client_id", "language", "version", "last_update_timestamp", "last_update_monotonic_ms",
+                 "access_key")
+
+    def __init__(self, channel: "Channel", client_id: str, language: "LanguageCode | None" = None,
+                 version: int = 0, access_key: str | None = None) -> None:
+        self.channel = channel
+        self.client_id = client_id
+        self.language = language
+        self.version = version
+        self.access_key = access_key  # the account that signed the heartbeat; None without access control
+        self.touch()
+
+    def touch(self) -> None:
+        """A heartbeat came now."""
+        self.last_update_timestamp = time.time_ns() // 1_000_000  # ms since the epoch; shown to people
+        self.last_update_monotonic_ms = now_ms()  # ages are measured on this one
+
+    def age_ms(self) -> int:
+        """Milliseconds since the last heartbeat."""
+        return now_ms() - self.last_update_monotonic_ms
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ClientChannelInfo) and other.channel is self.channel
+
+    def __hash__(self) -> int:
+        return hash(self.channel)
+
+    def __repr__(self) -> str:
+        language = getattr(self.language, "name", None)
+        return (f"ClientChannelInfo [channel={self.channel}, clientId={self.client_id}, language={language}, "
+                f"version={self.version}, lastUpdateTimestamp={self.last_update_timestamp}]")
+
+
+log = logging.getLogger("RocketmqBroker")
+
+
+class ConsumerGroupInfo:
+    """Members by channel and subscriptions by topic. Both tables see single dict operations only.
+
+    Java: org.apache.rocketmq.broker.client.ConsumerGroupInfo (4.9.8)
+    """
+
+    def __init__(self, group_name: str, consume_type: ConsumeType | None, message_model: MessageModel | None,
+                 consume_from_where: ConsumeFromWhere | None) -> None:
+        self.group_name = group_name
+        self.subscription_table: dict[str, SubscriptionData] = {}
+        self.channel_info_table: dict[Channel, ClientChannelInfo] = {}
+        self.consume_type = consume_type
+        self.message_model = message_model
+        self.consume_from_where = consume_from_where
+        self.last_update_timestamp = _epoch_ms()
+
+    def find_channel(self, client_id: str) -> ClientChannelInfo | None:
+        """The member with this client id."""
+        for info in list(self.channel_info_table.values()):
+            if info.client_id == client_id:
+                return info
+        return None
+
+    def get_all_channel(self) -> "list[Channel]":
+        """The channels of all members."""
+        return list(self.channel_info_table)
+
+    def get_all_client_id(self) -> list[str]:
+        """The client ids of all members."""
+        return [info.client_id for info in list(self.channel_info_table.values())]
+
+    def unregister_channel(self, client_channel_info: ClientChannelInfo) -> None:
+        """The member left."""
+        old = self.channel_info_table.pop(client_channel_info.channel, None)
+        if old is not None:
+            log.info("unregister a consumer[%s] from consumerGroupInfo %s", self.group_name, old)
+
+    def do_channel_close_event(self, remote_addr: str, channel: "Channel") -> bool:
+        """The channel is gone; True when it was a member's."""
+        info = self.channel_info_table.pop(channel, None)
+        if info is None:
+            return False
+        log.warning("NETTY EVENT: remove not active channel[%s] from ConsumerGroupInfo groupChannelTable, "
+                    "consumer group: %s", info, self.group_name)
+        return True
+
+    def update_channel(self, info_new: ClientChannelInfo, consume_type: ConsumeType | None,
+                       message_model: MessageModel | None, consume_from_where: ConsumeFromWhere | None) -> bool:
+        """A heartbeat came; True when the member is new."""
+        updated = False
+        self.consume_type = consume_type
+        self.message_model = message_model
+        self.consume_from_where = consume_from_where
+        info_old = self.channel_info_table.get(info_new.channel)
+        if info_old is None:
+            updated = self.channel_info_table.setdefault(info_new.channel, info_new) is info_new
+            log.info("new consumer connected, group: %s %s %s channel: %s", self.group_name,
+                     getattr(consume_type, "name", None), getattr(message_model, "name", None), info_new)
+            info_old = info_new
+        elif info_old.client_id != info_new.client_id:
+            log.error("[BUG] consumer channel exist in broker, but clientId not equal. GROUP: %s OLD: %s NEW: %s ",
+                      self.group_name, info_old, info_new)
+            self.channel_info_table[info_new.channel] = info_new
+        self.last_update_timestamp = _epoch_ms()
+        info_old.touch()
+        return updated
+
+    def update_subscription(self, sub_list: Iterable[SubscriptionData]) -> bool:
+        """Take over the subscriptions of a heartbeat; True when a topic came or went."""
+        updated = False
+        topics = set()
+        for sub in sub_list:
+            topics.add(sub.topic)
+            old = self.subscription_table.get(sub.topic)
+            if old is None:
+                self.subscription_table[sub.topic] = sub
+                updated = True
+                log.info("subscription changed, add new topic, group: %s %s", self.group_name, sub)
+            elif sub.subVersion > old.subVersion:
+                if self.consume_type is ConsumeType.CONSUME_PASSIVELY:
+                    log.info("subscription changed, group: %s OLD: %s NEW: %s", self.group_name, old, sub)
+                self.subscription_table[sub.topic] = sub
+        for old_topic in list(self.subscription_table):
+            if old_topic not in topics:
+                removed = self.subscription_table.pop(old_topic, None)
+                log.warning("subscription changed, group: %s remove topic %s %s", self.group_name, old_topic, removed)
+                updated = True
+        self.last_update_timestamp = _epoch_ms()
+        return updated
+
+    def find_subscription_data(self, topic: str) -> SubscriptionData | None:
+        """The subscription of a topic."""
+        return self.subscription_table.get(topic)
+
+
+def _epoch_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class ConsumerGroupEvent(Enum):
+    """CHANGE: members or topics changed. REGISTER, UNREGISTER: the group came, went.
+
+    Java: org.apache.rocketmq.broker.client.ConsumerGroupEvent (4.9.8)
+    """
+
+    CHANGE = 0
+    UNREGISTER = 1
+    REGISTER = 2
+
+
+class ConsumerIdsChangeListener(Protocol):
+    """Told of each event; `args` hold the channels (CHANGE) or the subscriptions (REGISTER).
+
+    Java: org.apache.rocketmq.broker.client.ConsumerIdsChangeListener (4.9.8)
+    """
+
+    def handle(self, event: ConsumerGroupEvent, group: str, *args: object) -> None:
+        """The event happened."""
+
+
+class DefaultConsumerIdsChangeListener:
+    """On CHANGE each member of the group is asked to rebalance; REGISTER and UNREGISTER feed the filters.
+
+    Java: org.apache.rocketmq.broker.client.DefaultConsumerIdsChangeListener (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self._broker_controller = broker_controller
+
+    def handle(self, event: ConsumerGroupEvent, group: str, *args: object) -> None:
+        """CHANGE: `args[0]` are the channels; REGISTER: the subscriptions."""
+        if event is ConsumerGroupEvent.UNREGISTER:
+            self._broker_controller.consumer_filter_manager.un_register(group)
+        elif event is ConsumerGroupEvent.REGISTER and args:
+            filters = self._broker_controller.consumer_filter_manager
+            filters.register(group, args[0])  # type: ignore[arg-type]  # see above
+        if event is not ConsumerGroupEvent.CHANGE or not args:
+            return
+        if not self._broker_controller.broker_config.notifyConsumerIdsChangedEnable:
+            return
+        for channel in args[0]:  # type: ignore[attr-defined]  # see above
+            self._broker_controller.broker2_client.notify_consumer_ids_changed(channel, group)
+
+
+_SCAN_INTERVAL_MS = 10 * 1000
+
+
+class ClientHousekeepingService(ChannelEventListener):
+    """Hears of channels that close, and scans for expired ones.
+
+    Java: org.apache.rocketmq.broker.client.ClientHousekeepingService (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self._broker_controller = broker_controller
+        self._scheduler = ScheduledService("ClientHousekeepingScheduledThread1")
+
+    def start(self) -> None:
+        """Begin to scan."""
+        self._scheduler.schedule_at_fixed_rate(self._scan_exception_channel, _SCAN_INTERVAL_MS, _SCAN_INTERVAL_MS)
+
+    def shutdown(self) -> None:
+        """Stop. Idempotent."""
+        self._scheduler.shutdown()
+
+    def on_channel_connect(self, remote_addr: str, channel: "Channel") -> None:
+        """Nothing to do: a client counts from its first heartbeat on."""
+
+    def on_channel_close(self, remote_addr: str, channel: "Channel") -> None:
+        """Forget the channel's clients."""
+        self._forget(remote_addr, channel)
+
+    def on_channel_exception(self, remote_addr: str, channel: "Channel") -> None:
+        """Forget the channel's clients."""
+        self._forget(remote_addr, channel)
+
+    def on_channel_idle(self, remote_addr: str, channel: "Channel") -> None:
+        """Forget the channel's clients."""
+        self._forget(remote_addr, channel)
+
+    def _scan_exception_channel(self) -> None:
+        self._broker_controller.producer_manager.scan_not_active_channel()
+        self._broker_controller.consumer_manager.scan_not_active_channel()
+        self._broker_controller.rebalance_lock_manager.remove_expired()
+
+    def _forget(self, remote_addr: str, channel: "Channel") -> None:
+        self._broker_controller.producer_manager.do_channel_close_event(remote_addr, channel)
+        self._broker_controller.consumer_manager.do_channel_close_event(remote_addr, channel)

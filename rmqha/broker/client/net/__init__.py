@@ -1,1 +1,0 @@
-"""Calls from the broker to clients."""

@@ -1,1 +1,0 @@
-"""Locks of queues for orderly consumers."""

@@ -1,0 +1,324 @@
+"""How far each group has read each queue, and the file of it, consumerOffset.json.
+
+How far each group has read, on a broker with light message queues, and the file of it, lmqConsumerOffset.json.
+"""
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rmqha.broker import broker_path_config_helper
+from rmqha.broker.subscription_group_manager import MAX_GROUP_LENGTH
+from rmqha.common import mix_all, util_all
+from rmqha.common.config_manager import ConfigManager
+from rmqha.common.data_version import entries_of
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.table_bodies import ConsumerOffsetSerializeWrapper
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.fastjson import WrittenEntries
+from rmqha.remoting.protocol.header_codec import KeptEntries
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+
+
+log = logging.getLogger("RocketmqBroker")
+
+TOPIC_GROUP_SEPARATOR = "@"
+MAX_UNKNOWN_GROUPS = 1000  # topics of groups that nobody has ever used or made, but set an offset for
+
+
+@dataclass(slots=True)
+class _OffsetFile:
+    """What the file holds, as a ConsumerOffsetSerializeWrapper has it."""
+
+    offsetTable: WrittenEntries
+
+
+class ConsumerOffsetManager(ConfigManager):
+    """Offsets by `topic@group` and queue. Single dict operations from any thread; iterated over copies.
+
+    Java: org.apache.rocketmq.broker.offset.ConsumerOffsetManager (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self._broker_controller = broker_controller
+        self.offset_table: dict[str, dict[int, int]] = {}
+        self._kept = KeptEntries(self.changes, lambda: list(self.offset_table), self._copy_of_entry)
+        self._of_unknown_groups: set[str] = set()  # guarded by _adding
+        self._adding = threading.Lock()
+
+    def which_topic_by_consumer(self, group: str) -> set[str]:
+        """The topics that a group has offsets of."""
+        return {topic for _key, topic, owner in self._entries() if owner == group}
+
+    def topics_by_group(self) -> dict[str, set[str]]:
+        """The topics that each group has offsets of."""
+        topics: dict[str, set[str]] = {}
+        for _key, topic, group in self._entries():
+            topics.setdefault(group, set()).add(topic)
+        return topics
+
+    def which_group_by_topic(self, topic: str) -> set[str]:
+        """The groups that have offsets of a topic."""
+        return {group for _key, name, group in self._entries() if name == topic}
+
+    def refusal(self, group: str, topic: str, queue_id: int) -> tuple[int, str] | None:
+        """Code and remark when a request may not set this offset, because it would stay for ever; None when it may."""
+        # Differs: offsets are kept of topics and queues that are there, and for known groups or a thousand others
+        # (which somebody may set before the group's first start); the original keeps whatever it is told
+        if self.query_offset(group, topic, queue_id) >= 0:
+            return None
+        config = self._broker_controller.topic_config_manager.select_topic_config(topic)
+        if config is None:
+            return response_code.TOPIC_NOT_EXIST, f"topic[{topic}] not exist"
+        queues = max(config.readQueueNums, config.writeQueueNums)
+        if not 0 <= queue_id < queues:
+            return response_code.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic:[{topic}] has {queues} queues"
+        if not self._may_add(group, topic):
+            return (response_code.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"subscription group [{group}] does not exist, and there are offsets of too many such groups")
+        return None
+
+    def _may_add(self, group: str, topic: str) -> bool:
+        """Whether a group may get an entry for a topic."""
+        known = self._broker_controller.subscription_group_manager.subscription_group_table
+        key = topic + TOPIC_GROUP_SEPARATOR + group
+        if group in known or key in self.offset_table:
+            return True
+        if len(group) > MAX_GROUP_LENGTH:
+            return False
+        with self._adding:
+            if len(self._of_unknown_groups) >= MAX_UNKNOWN_GROUPS:
+                self._of_unknown_groups = {one for one in self._of_unknown_groups if one in self.offset_table
+                                           and one.rpartition(TOPIC_GROUP_SEPARATOR)[2] not in known}
+            may = len(self._of_unknown_groups) < MAX_UNKNOWN_GROUPS
+            if may:
+                self._of_unknown_groups.add(key)
+            return may
+
+    def commit_offset(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set an offset. One below the present is taken too, with a line in the log."""
+        key = topic + TOPIC_GROUP_SEPARATOR + group
+        table = self.offset_table.get(key)
+        if table is None:
+            table = self.offset_table.setdefault(key, {})
+        store_offset = table.get(queue_id)
+        table[queue_id] = offset
+        if offset == store_offset:  # consumers at rest say the same every five seconds
+            return
+        self.note_change(key)
+        if store_offset is not None and offset < store_offset:
+            log.warning("[NOTIFYME]update consumer offset less than store. clientHost=%s, key=%s, queueId=%d, "
+                        "requestOffset=%d, storeOffset=%d", client_host, key, queue_id, offset, store_offset)
+
+    def query_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset, -1 when there is none."""
+        table = self.offset_table.get(topic + TOPIC_GROUP_SEPARATOR + group)
+        return table.get(queue_id, -1) if table is not None else -1
+
+    def config_file_path(self) -> str:
+        """consumerOffset.json."""
+        root = self._broker_controller.message_store_config.storePathRootDir
+        return broker_path_config_helper.get_consumer_offset_path(root)
+
+    def encode(self, pretty_format: bool = False) -> str:
+        """The table as JSON."""
+        if not pretty_format:
+            return self.encode_entries(None)
+        return remoting_serializable.to_json(_OffsetFile(self._kept.written()), True)
+
+    def encode_entries(self, keys: list[str] | None) -> str:
+        """Some entries, None for all, as JSON; one that is gone is left out."""
+        table = self.copy_of_entries(keys)
+        return remoting_serializable.to_json(ConsumerOffsetSerializeWrapper(offsetTable=table))
+
+    def copy_of_entries(self, keys: list[str] | None) -> dict[str, dict[int, int]]:
+        """Some entries of `offset_table`, None for all; one that is gone is left out."""
+        return {key: dict(offsets) for key, offsets in entries_of(self.offset_table, keys).items()}
+
+    def _copy_of_entry(self, key: str) -> dict[int, int] | None:
+        offsets = self.offset_table.get(key)
+        return None if offsets is None else dict(offsets)
+
+    def decode(self, json_string: str) -> None:
+        """Replace the table by one from JSON."""
+        wrapper = remoting_serializable.from_json(ConsumerOffsetSerializeWrapper, json_string)
+        self.offset_table = dict(wrapper.offsetTable or {})
+        self.changes.note_all()
+
+    def query_min_offset_in_all_group(self, topic: str, filter_groups: str | None) -> dict[int, int]:
+        """The least offset of each queue over the groups that are not in the comma list `filter_groups`.
+
+        Offsets that the store has deleted already do not count.
+        """
+        # Differs: the original removes the offsets of the groups that a QUERY_CORRECTION_OFFSET leaves out from its
+        # live table
+        ignored = set() if util_all.is_blank(filter_groups) else set((filter_groups or "").split(","))
+        store = self._broker_controller.message_store
+        result: dict[int, int] = {}
+        for key, name, group in self._entries():
+            if name != topic or group in ignored:
+                continue
+            for queue_id, offset in list(self.offset_table.get(key, {}).items()):
+                if offset >= store.get_min_offset_in_queue(topic, queue_id):
+                    result[queue_id] = min(offset, result.get(queue_id, offset))
+        return result
+
+    def query_offsets(self, group: str, topic: str) -> dict[int, int] | None:
+        """The offsets of all queues, or None.
+
+        Java: org.apache.rocketmq.broker.offset.ConsumerOffsetManager#queryOffset
+        """
+        return self.offset_table.get(topic + TOPIC_GROUP_SEPARATOR + group)
+
+    def clone_offset(self, src_group: str, dest_group: str, topic: str) -> None:
+        """Give a group the offsets of another one, if it may have an entry."""
+        offsets = self.query_offsets(src_group, topic)
+        if offsets is not None and self._may_add(dest_group, topic):
+            key = topic + TOPIC_GROUP_SEPARATOR + dest_group
+            self.offset_table[key] = dict(offsets)
+            self.note_change(key)
+
+    def remove_offset(self, group: str) -> None:
+        """Forget all offsets of a group."""
+        for key, _topic, owner in self._entries():
+            if owner == group:
+                self.offset_table.pop(key, None)
+                self.note_change()
+                log.warning("clean group offset %s", key)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget all offsets of a topic, and save that."""
+        keys = [key for key in list(self.offset_table) if key.startswith(topic + TOPIC_GROUP_SEPARATOR)]
+        for key in keys:
+            self.offset_table.pop(key, None)
+            log.warning("remove topic offset, %s", key)
+        if keys:
+            self.note_change()
+            self.persist()
+
+    def _entries(self) -> Iterator[tuple[str, str, str]]:
+        for key in list(self.offset_table):
+            parts = key.split(TOPIC_GROUP_SEPARATOR)
+            if len(parts) == 2:
+                yield key, parts[0], parts[1]
+
+
+@dataclass(slots=True)
+class _Tables:
+    """What the file holds."""
+
+    lmqOffsetTable: dict[str, int] = field(default_factory=dict)
+    offsetTable: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _TablesFile:
+    """The same, with the text of each entry."""
+
+    lmqOffsetTable: WrittenEntries
+    offsetTable: WrittenEntries
+
+
+class LmqConsumerOffsetManager(ConsumerOffsetManager):
+    """One offset by `topic@group` for groups named like a light queue, besides the table of all other groups.
+
+    Java: org.apache.rocketmq.broker.offset.LmqConsumerOffsetManager (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        super().__init__(broker_controller)
+        self.lmq_offset_table: dict[str, int] = {}  # single dict operations
+        self._kept_light = KeptEntries(self.changes, lambda: list(self.lmq_offset_table),
+                                       lambda key: self.lmq_offset_table.get(key))
+
+    def load(self) -> bool:
+        """Read the file.
+
+        Differs: without one the offsets of consumerOffset.json are taken over, so that enableLmq forgets none; the
+        original starts with an empty table.
+        """
+        path = self.config_file_path()
+        if os.path.exists(path) or os.path.exists(path + ".bak"):
+            return super().load()
+        ordinary = ConsumerOffsetManager(self._broker_controller)
+        if not ordinary.load():
+            return False
+        self.offset_table = ordinary.offset_table
+        self.note_change()
+        log.info("%s is not there, %s offsets are taken over from %s", path, len(self.offset_table),
+                 ordinary.config_file_path())
+        return True
+
+    def query_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset, -1 when there is none."""
+        if not mix_all.is_lmq(group):
+            return super().query_offset(group, topic, queue_id)
+        return self.lmq_offset_table.get(topic + TOPIC_GROUP_SEPARATOR + group, -1)
+
+    def query_offsets(self, group: str, topic: str) -> dict[int, int] | None:
+        """The offsets of all queues, or None; a group named like a light queue has queue 0 or an empty table."""
+        if not mix_all.is_lmq(group):
+            return super().query_offsets(group, topic)
+        offset = self.lmq_offset_table.get(topic + TOPIC_GROUP_SEPARATOR + group)
+        return {0: offset} if offset is not None else {}
+
+    def _may_add(self, group: str, topic: str) -> bool:
+        """Whether a group may get an entry for a topic: at most twice as many as there may be light queues."""
+        if not mix_all.is_lmq(group):
+            return super()._may_add(group, topic)
+        table, store = self.lmq_offset_table, self._broker_controller.message_store
+        limit = 2 * self._broker_controller.message_store_config.maxLmqConsumeQueueNum
+        if len(table) >= limit:
+            for key in list(table):
+                name = key.partition(TOPIC_GROUP_SEPARATOR)[0]
+                if mix_all.is_lmq(name) and store.get_consume_queue(name, 0) is None:
+                    table.pop(key, None)
+                    self.note_change()
+        return len(group) <= MAX_GROUP_LENGTH and len(table) < limit
+
+    def commit_offset(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set an offset. One below the present is taken too."""
+        if not mix_all.is_lmq(group):
+            super().commit_offset(client_host, group, topic, queue_id, offset)
+        else:
+            key = topic + TOPIC_GROUP_SEPARATOR + group
+            if self.lmq_offset_table.get(key) != offset:
+                self.lmq_offset_table[key] = offset
+                self.note_change(key)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget all offsets of a topic, and save that."""
+        keys = [key for key in list(self.lmq_offset_table) if key.startswith(topic + TOPIC_GROUP_SEPARATOR)]
+        for key in keys:
+            self.lmq_offset_table.pop(key, None)
+        super().remove_topic(topic)
+        if keys:
+            self.note_change()
+            self.persist()
+
+    def config_file_path(self) -> str:
+        """lmqConsumerOffset.json."""
+        root = self._broker_controller.message_store_config.storePathRootDir
+        return broker_path_config_helper.get_lmq_consumer_offset_path(root)
+
+    def encode(self, pretty_format: bool = False) -> str:
+        """Both tables as JSON."""
+        if not pretty_format:
+            return self.encode_entries(None)
+        return remoting_serializable.to_json(_TablesFile(self._kept_light.written(), self._kept.written()), True)
+
+    def encode_entries(self, keys: list[str] | None) -> str:
+        """Some entries of both tables, None for all, as JSON; one that is gone is left out."""
+        light = entries_of(self.lmq_offset_table, keys)
+        return remoting_serializable.to_json(_Tables(light, self.copy_of_entries(keys)))
+
+    def decode(self, json_string: str) -> None:
+        """Replace both tables by those from JSON."""
+        tables = remoting_serializable.from_json(_Tables, json_string)
+        self.offset_table = dict(tables.offsetTable or {})
+        self.lmq_offset_table = dict(tables.lmqOffsetTable or {})
+        self.changes.note_all()

@@ -1,1 +1,0 @@
-"""Which messages a consumer wants."""

@@ -1,1 +1,0 @@
-"""Keeping the broker from being buried in requests."""

@@ -1,1 +1,0 @@
-"""Pulls that wait for messages."""

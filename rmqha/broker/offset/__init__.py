@@ -1,1 +1,0 @@
-"""How far each consumer group has read."""

@@ -1,1 +1,0 @@
-"""Calls from the broker to name servers and to its master."""

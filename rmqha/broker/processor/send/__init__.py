@@ -1,1 +1,0 @@
-"""Sends, from the bytes that a connection has brought to the answers."""

@@ -1,0 +1,234 @@
+"""Whether a send is taken: each check is written here, once, whichever way the send has come.
+
+    SendMessageProcessor, ReplyMessageProcessor --msg_check--> the topic; or the answer that says why not
+    ExpressSend --SendRoutes.are_open--> msg_check, for each topic of what one read has brought
+
+The topics that simple sends go to without being looked at one by one.
+
+What all ways of sending have in common: checks, and how a header is read.
+"""
+import itertools
+import logging
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from rmqha.broker.processor.send_codec import Routes
+from rmqha.common import mix_all, sys_flags, util_all
+from rmqha.common.futures import Completable
+from rmqha.common.protocol import namespace_util, request_code, response_code
+from rmqha.common.protocol.client_headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rmqha.common.sys_flags import TopicFilterType
+from rmqha.common.topics import TopicConfig
+from rmqha.remoting.addresses import parse_channel_remote_addr
+from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.remoting.channel import Channel
+    from rmqha.remoting.interfaces import Answer
+
+
+log = logging.getLogger("RocketmqBroker")
+
+READ_WRITE = sys_flags.PERM_READ | sys_flags.PERM_WRITE
+_WRITE = sys_flags.PERM_WRITE
+
+
+class SendAdmission:
+    """The checks of AbstractSendMessageProcessor, which is one; those of its methods that look at a message are there.
+
+    A new check belongs into `msg_check`, or into `reject_request` when it needs no header: all sends come by both.
+    Sends that came together are checked together: see SendRoutes for what the header tells then.
+
+    Java: org.apache.rocketmq.broker.processor.AbstractSendMessageProcessor (4.9.8)
+    """
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        self.broker_controller = broker_controller
+        self._config = broker_controller.broker_config
+        self._topics = broker_controller.topic_config_manager.topic_config_table
+        self._checked_topics: set[str] = set()  # names that passed the name checks
+
+    def msg_check(self, channel: "Channel", header: SendMessageRequestHeader,
+                  response: RemotingCommand) -> TopicConfig | None:
+        """The topic to send to, made when it is new and may be. None: `response` says why not.
+
+        Java's preSend comes first here, so that nobody asks half of it.
+        """
+        config, topic, topics = self._config, header.topic, self.broker_controller.topic_config_manager
+        start = config.startAcceptSendRequestTimeStamp
+        if start and util_all.current_time_millis() < start:
+            response.code = response_code.SYSTEM_ERROR
+            response.remark = f"broker unable to service, until {util_all.time_millis_to_human_string2(start)}"
+            return None
+        if not config.brokerPermission & _WRITE and topics.is_order_topic(topic):
+            response.code = response_code.NO_PERMISSION
+            response.remark = f"the broker[{config.brokerIP1}] sending message is forbidden"
+            return None
+        if topic not in self._checked_topics and not self._check_name(topic, response):
+            return None
+        topic_config = self._topics.get(topic) or topics.select_topic_config(topic)
+        if topic_config is None:
+            topic_config = self._create_topic(channel, header)
+            if topic_config is None:
+                response.code = response_code.TOPIC_NOT_EXIST
+                response.remark = (f"topic[{topic}] not exist, apply first please!"
+                                   + namespace_util.suggest_todo(namespace_util.APPLY_TOPIC_URL))
+                return None
+            self._add_checked(topic)
+        if header.queueId >= topic_config.writeQueueNums and header.queueId >= topic_config.readQueueNums:
+            return self._refuse_queue_id(channel, header, topic_config, response)
+        if header.queueId < 0 and topic_config.writeQueueNums <= 0:
+            # Differs: a topic without write queues refuses sends to "any queue" by name; the original divides by zero,
+            # which its server answers with the same code
+            return self._refuse_queue_id(channel, header, topic_config, response)
+        return topic_config
+
+    def is_served_at_once(self, topic: str) -> bool:
+        """Whether the thread that has read a send to the topic may serve it: it makes no topic, which takes time."""
+        return topic in self._topics and not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+
+    def hand_over(self, work: "Callable[[], Answer]") -> Completable[RemotingCommand | None]:
+        """The answer of `work`, by the pool of sends; SYSTEM_BUSY when it has too much to do."""
+        controller = self.broker_controller
+        return controller.broker_fast_failure.run_in(controller.send_message_executor,
+                                                     self._config.waitTimeMillsInSendQueue, work)
+
+    def reject_request(self) -> bool:
+        """Whether requests are refused before they are looked at."""
+        return False
+
+    def _check_name(self, topic: str, response: RemotingCommand) -> bool:
+        validator = self.broker_controller.topic_config_manager.topic_validator
+        if not validator.validate_topic(topic, response):
+            return False
+        if validator.is_not_allowed_send_topic(topic, response):
+            return False
+        if topic in self._topics:
+            self._add_checked(topic)
+        return True
+
+    def _add_checked(self, topic: str) -> None:
+        """Note that the name passed; those of topics that are gone go when they are more than the others."""
+        if len(self._checked_topics) > 2 * len(self._topics):
+            self._checked_topics.intersection_update(list(self._topics))
+        self._checked_topics.add(topic)
+
+    def _create_topic(self, channel: "Channel", header: SendMessageRequestHeader) -> TopicConfig | None:
+        topic = header.topic
+        is_retry = topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
+        sys_flag = sys_flags.build_topic_sys_flag(not is_retry, is_retry) if header.unitMode else 0
+        remote = parse_channel_remote_addr(channel)
+        log.warning("the topic %s not exist, producer: %s", topic, remote)
+        for name in ("defaultTopic", "defaultTopicQueueNums"):
+            if getattr(header, name) is None:
+                raise RemotingCommandException(f"the custom field <{name}> is null")
+        topics = self.broker_controller.topic_config_manager
+        config = topics.create_topic_in_send_message_method(topic, header.defaultTopic, remote,
+                                                            header.defaultTopicQueueNums, sys_flag)
+        if config is None and is_retry:
+            config = topics.create_topic_in_send_message_back_method(topic, 1, READ_WRITE, sys_flag)
+        return config
+
+    @staticmethod
+    def _refuse_queue_id(channel: "Channel", header: SendMessageRequestHeader, config: TopicConfig,
+                         response: RemotingCommand) -> None:
+        error = (f"request queueId[{header.queueId}] is illegal, {config} Producer: "
+                 f"{parse_channel_remote_addr(channel)}")
+        log.warning(error)
+        response.code = response_code.SYSTEM_ERROR
+        response.remark = error
+
+
+_MAX_ROUTES = 4096
+_MAX_QUEUES = 1024  # of a route
+
+
+class RouteHeader:
+    """What the checks are told of sends that came together. Whoever asks for more gets an AttributeError."""
+
+    __slots__ = ("topic", "queueId")
+
+    def __init__(self, topic: str, queue_id: int) -> None:
+        self.topic = topic
+        self.queueId = queue_id
+
+
+class SendRoutes:
+    """The checks, asked for many sends at once. Owned by one IO thread.
+
+    A topic gets its route when a send to it has come: `msg_check` is asked for each of its queues, and what it says of
+    those is kept until the topic is changed. What it says of the topic is asked again whenever sends to it have come.
+    It is told topic and queue, no more: where it needs more, all sends go the general way, where it is asked for each
+    of them; and so they do where it refuses.
+    """
+
+    def __init__(self, admission: SendAdmission) -> None:
+        self.keys: Routes = {}
+        self._admission = admission
+        self._topics = admission.broker_controller.topic_config_manager.topic_config_table
+        self._passed: dict[str, tuple[TopicConfig, SendMessageRequestHeader]] = {}  # by topic of a route
+        self._response = RemotingCommand.create_response_command(0)  # the checks write into it, the general way answers
+
+    def are_open(self, channel: "Channel", topics: list[str]) -> bool:
+        """Whether sends to the topics, which have routes, are taken. Otherwise one of them has no route any more."""
+        for topic in topics:
+            config, header = self._passed[topic]
+            if not self._passes(channel, config, header):
+                del self.keys[topic], self._passed[topic]
+                return False
+        return True
+
+    def make(self, channel: "Channel", topic: str) -> bool:
+        """Make the route of a topic. False when sends to it go the general way: they may make topics, the topic has
+        something to add to them, or a check is against them."""
+        config = self._topics.get(topic)
+        if (config is None or not self._admission.is_served_at_once(topic)
+                or config.topicFilterType is not TopicFilterType.SINGLE_TAG):
+            return False
+        queues = max(config.writeQueueNums, config.readQueueNums)
+        if queues > _MAX_QUEUES:
+            return False
+        headers = (cast(SendMessageRequestHeader, RouteHeader(topic, queue_id)) for queue_id in range(queues))
+        passed = list(itertools.takewhile(lambda header: self._passes(channel, config, header), headers))
+        if not passed:
+            return False
+        if len(self.keys) >= _MAX_ROUTES:
+            self.keys.clear()
+            self._passed.clear()
+        self.keys[topic] = tuple([f"{topic}-{header.queueId}" for header in passed])
+        self._passed[topic] = config, passed[0]
+        return True
+
+    def _passes(self, channel: "Channel", config: TopicConfig, header: SendMessageRequestHeader) -> bool:
+        if self._topics.get(header.topic) is not config:  # deleted or changed: the checks would make it again
+            return False
+        try:
+            return self._admission.msg_check(channel, header, self._response) is config
+        except Exception as error:  # the general way meets it, too, and answers; or the check needs a whole header
+            log.debug("sends to %s go the general way: %s", header.topic, error)
+            return False
+
+
+DLQ_NUMS_PER_GROUP = 1
+
+
+class AbstractSendMessageProcessor(SendAdmission):
+    """Header parsing and checks shared by sends and replies; its checks, msgCheck too, stand in SendAdmission.
+
+    Java: org.apache.rocketmq.broker.processor.AbstractSendMessageProcessor (4.9.8)
+    """
+
+    def parse_request_header(self, request: RemotingCommand) -> SendMessageRequestHeader:
+        """The header in its long form, whichever form came."""
+        if request.code == request_code.SEND_MESSAGE:
+            return request.decode_command_custom_header(SendMessageRequestHeader)
+        return SendMessageRequestHeaderV2.create_send_message_request_header_v1(
+            request.decode_command_custom_header(SendMessageRequestHeaderV2))
+
+
+def random_queue_id(queue_nums: int) -> int:
+    """One of the queues."""
+    return random.randrange(99_999_999) % queue_nums

@@ -1,0 +1,294 @@
+"""A pull that waits, and the pulls that wait for one queue.
+
+Pulls that found nothing wait here for a message or for their time to be over.
+
+    IO thread --suspend--> [lists by queue] <--notify-- dispatching thread (a message came)
+                                            <--scan each 5 s-- PullRequestHoldService (time over)
+    woken pulls are collected, and run again by the thread that woke them at the end of its write round, all their
+    answers in one round of their own
+"""
+import functools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqha.broker.client.client_channels import now_ms
+from rmqha.common.futures import ANSWER, Round, at_round_end
+from rmqha.common.service_thread import ServiceThread
+from rmqha.store.consume_queue_ext import CqExtUnit
+from rmqha.store.dispatch import MessageArrivingListener
+from rmqha.store.message_reader import MessageFilter
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.common.subscriptions import SubscriptionData
+    from rmqha.remoting.channel import Channel
+    from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+
+class PullRequest:
+    """The request, where to answer, and until when to wait; times are ms of the monotonic clock.
+
+    Java: org.apache.rocketmq.broker.longpolling.PullRequest (4.9.8)
+    """
+
+    __slots__ = ("request_command", "client_channel", "timeout_millis", "suspend_timestamp", "pull_from_this_offset",
+                 "subscription_data", "message_filter")
+
+    def __init__(self, request_command: "RemotingCommand", client_channel: "Channel", timeout_millis: int,
+                 suspend_timestamp: int, pull_from_this_offset: int, subscription_data: "SubscriptionData",
+                 message_filter: MessageFilter) -> None:
+        self.request_command = request_command
+        self.client_channel = client_channel
+        self.timeout_millis = timeout_millis
+        self.suspend_timestamp = suspend_timestamp
+        self.pull_from_this_offset = pull_from_this_offset
+        self.subscription_data = subscription_data
+        self.message_filter = message_filter
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Whether it has waited for as long as it wanted to."""
+        return now_ms >= self.suspend_timestamp + self.timeout_millis
+
+
+class ManyPullRequest:
+    """A list that many add to, and that one at a time sifts.
+
+    Java: org.apache.rocketmq.broker.longpolling.ManyPullRequest (4.9.8)
+    """
+
+    __slots__ = ("_lock", "_pull_request_list", "_closed")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pull_request_list: list[PullRequest] = []  # guarded by _lock
+        self._closed = False  # guarded by _lock
+
+    def add_pull_request(self, pull_request: PullRequest) -> bool:
+        """One more waits; False when the list takes nobody any more."""
+        with self._lock:
+            if not self._closed:
+                self._pull_request_list.append(pull_request)
+            return not self._closed
+
+    def close_if_empty(self) -> bool:
+        """Take nobody any more; False when somebody waits."""
+        with self._lock:
+            self._closed = not self._pull_request_list
+            return self._closed
+
+    def take(self, wants_to_go: Callable[[PullRequest], bool]) -> list[PullRequest]:
+        """Remove and return those that want to go; the others stay."""
+        # Differs: the list is sifted under its lock; the original empties it while it decides which held pulls go,
+        # and a message that comes meanwhile wakes nobody
+        with self._lock:
+            going: list[PullRequest] = []
+            staying: list[PullRequest] = []
+            for pull_request in self._pull_request_list:
+                (going if wants_to_go(pull_request) else staying).append(pull_request)
+            self._pull_request_list = staying
+            return going
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody waits; a look without the lock."""
+        return not self._pull_request_list
+
+
+log = logging.getLogger("RocketmqBroker")
+
+_CHECK_INTERVAL_MS = 5 * 1000
+MAX_HELD_OF_CHANNEL = 10_000
+MAX_HELD_OF_CHANNEL_AND_QUEUE = 64  # a client has one for each of its groups
+
+
+class _Held:
+    """How many pulls of one connection are held, in all and by queue."""
+
+    __slots__ = ("total", "by_queue")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.by_queue: dict[tuple[str, int], int] = {}
+
+
+class PullRequestHoldService(ServiceThread):
+    """Held pulls by (topic, queue id).
+
+    Java: org.apache.rocketmq.broker.longpolling.PullRequestHoldService (4.9.8)
+    """
+
+    # Differs: the lists of all queues that nobody waits for are forgotten, not those of light queues only, which in the
+    # original is LmqPullRequestHoldService; and a connection has its limit of held pulls
+
+    def __init__(self, broker_controller: "BrokerController") -> None:
+        super().__init__()
+        self._broker_controller = broker_controller
+        self.pull_request_table: dict[tuple[str, int], ManyPullRequest] = {}  # single dict operations only
+        self._woken: deque[PullRequest] = deque()  # appended by notifiers, popped by whoever runs them
+        self._held: dict[Channel, _Held] = {}  # guarded by _held_lock
+        self._held_lock = threading.Lock()
+
+    def suspend_pull_request(self, topic: str, queue_id: int, pull_request: PullRequest) -> bool:
+        """Hold a pull; False when its connection has too many that are held.
+
+        One whose message came since it looked is woken at once.
+        """
+        key = (topic, queue_id)
+        if not self._may_hold(pull_request.client_channel, key):
+            return False
+        while not self._list_of(key).add_pull_request(pull_request):
+            continue  # the scan forgets that list in this moment
+        # Differs: the queue is looked at again once the pull is held; in the original a message that came between
+        # wakes nobody, and the pull waits for the next message or the next scan
+        look_again = functools.partial(self._look_again, topic, queue_id, pull_request)
+        if not self._broker_controller.message_store.call_when_dispatched(look_again):
+            look_again()
+        return True
+
+    def _may_hold(self, channel: "Channel", key: tuple[str, int]) -> bool:
+        with self._held_lock:
+            held = self._held.get(channel)
+            if held is None:
+                held = self._held[channel] = _Held()
+            count = held.by_queue.get(key, 0)
+            if held.total >= MAX_HELD_OF_CHANNEL or count >= MAX_HELD_OF_CHANNEL_AND_QUEUE:
+                return False
+            held.by_queue[key], held.total = count + 1, held.total + 1
+            return True
+
+    def _no_longer_held(self, woken: list[PullRequest], key: tuple[str, int]) -> None:
+        with self._held_lock:
+            for request in woken:
+                held = self._held[request.client_channel]
+                held.total -= 1
+                held.by_queue[key] -= 1
+                if not held.by_queue[key]:
+                    del held.by_queue[key]
+                if not held.total:
+                    del self._held[request.client_channel]
+
+    def _look_again(self, topic: str, queue_id: int, pull_request: PullRequest) -> None:
+        controller = self._broker_controller
+        if topic in controller.message_store.deleted_topics.names and not controller.topic_deletion.queues_of(topic):
+            self.answer_all(topic)  # it was deleted while the pull looked
+            return
+        max_offset = controller.message_store.get_max_offset_in_queue(topic, queue_id)
+        if max_offset > pull_request.pull_from_this_offset:
+            self.notify_message_arriving(topic, queue_id, max_offset)
+
+    def _list_of(self, key: tuple[str, int]) -> ManyPullRequest:
+        many = self.pull_request_table.get(key)
+        return many if many is not None else self.pull_request_table.setdefault(key, ManyPullRequest())
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        config = self._broker_controller.broker_config
+        while not self.stopped:
+            self.wait_for_running(_CHECK_INTERVAL_MS if config.longPollingEnable else config.shortPollingTimeMills)
+            begin = now_ms()
+            try:
+                with Round():
+                    self.check_hold_request()
+            except Exception:
+                log.exception("%s service has exception. ", self.get_service_name())
+            cost = now_ms() - begin
+            if cost > _CHECK_INTERVAL_MS:
+                log.info("[NOTIFYME] check hold request cost %d ms.", cost)
+        log.info("%s service end", self.get_service_name())
+
+    def is_waiting(self, topic: str, queue_id: int) -> bool:
+        """Whether any pull of the queue is held."""
+        many = self.pull_request_table.get((topic, queue_id))
+        return many is not None and not many.is_empty
+
+    def notify_message_arriving(self, topic: str, queue_id: int, max_offset: int, tags_code: int | None = None,
+                                msg_store_time: int = 0, filter_bit_map: bytes | None = None,
+                                properties: dict[str, str] | None = None) -> None:
+        """The queue ends at `max_offset` now: wake the pulls that want the message, and those whose time is over.
+
+        `tags_code` None: the message is not known, and everybody wants it.
+        """
+        many = self.pull_request_table.get((topic, queue_id))
+        if many is None or many.is_empty:
+            return
+        store = self._broker_controller.message_store
+        unit = CqExtUnit(tags_code or 0, msg_store_time, filter_bit_map)
+
+        def wants_to_go(request: PullRequest) -> bool:
+            if not request.client_channel.is_active:
+                return True
+            newest = max_offset
+            if newest <= request.pull_from_this_offset:
+                newest = store.get_max_offset_in_queue(topic, queue_id)
+            if newest > request.pull_from_this_offset:
+                matched = request.message_filter.is_matched_by_consume_queue(tags_code, unit)
+                if matched and properties is not None:
+                    matched = request.message_filter.is_matched_by_commit_log(None, properties)
+                if matched:
+                    return True
+            return request.is_expired(now_ms())
+
+        woken = many.take(wants_to_go)
+        if woken:
+            self._no_longer_held(woken, (topic, queue_id))
+            self._woken.extend(woken)
+            if not at_round_end(ANSWER, self.run_woken):
+                self.run_woken()
+
+    def answer_all(self, topic: str) -> None:
+        """The topic is gone: answer all held pulls of its queues now."""
+        for key, many in list(self.pull_request_table.items()):
+            if key[0] == topic:
+                self._woken.extend(many.take(lambda _request: True))
+        self.run_woken()
+
+    def run_woken(self) -> None:
+        """Run all woken pulls again, in this thread; their answers leave together."""
+        processor = self._broker_controller.pull_message_processor
+        with Round():
+            while self._woken:
+                try:
+                    request = self._woken.popleft()
+                except IndexError:  # another thread took the last one
+                    return
+                # Differs: a held pull whose connection is gone is dropped, not served
+                if request.client_channel.is_active:
+                    processor.execute_request_when_wakeup(request.client_channel, request.request_command)
+
+    def check_hold_request(self) -> None:
+        """One scan of all held pulls."""
+        store = self._broker_controller.message_store
+        for (topic, queue_id), many in list(self.pull_request_table.items()):
+            # Differs: a list takes nobody any more once it is forgotten; in the original a pull may be added to it
+            # meanwhile, and is never answered
+            if many.is_empty and many.close_if_empty():
+                self.pull_request_table.pop((topic, queue_id), None)
+                continue
+            try:
+                offset = store.get_max_offset_in_queue(topic, queue_id)
+                self.notify_message_arriving(topic, queue_id, offset)
+            except Exception:
+                log.exception("check hold request failed. topic=%s, queueId=%d", topic, queue_id)
+
+
+class NotifyMessageArrivingListener(MessageArrivingListener):
+    """Wakes held pulls, on the dispatching thread.
+
+    Java: org.apache.rocketmq.broker.longpolling.NotifyMessageArrivingListener (4.9.8)
+    """
+
+    def __init__(self, pull_request_hold_service: PullRequestHoldService) -> None:
+        self._pull_request_hold_service = pull_request_hold_service
+
+    def is_waiting(self, topic: str, queue_id: int) -> bool:
+        """Whether any pull of the queue is held."""
+        return self._pull_request_hold_service.is_waiting(topic, queue_id)
+
+    def arriving(self, topic: str, queue_id: int, logic_offset: int, tags_code: int, msg_store_time: int,
+                 filter_bit_map: bytes | None, properties: dict[str, str] | None) -> None:
+        """A message is in its queue."""
+        self._pull_request_hold_service.notify_message_arriving(
+            topic, queue_id, logic_offset, tags_code, msg_store_time, filter_bit_map, properties)

@@ -1,1 +1,0 @@
-"""What a slave copies from its master besides the commit log."""

@@ -1,1 +1,0 @@
-"""The broker's consumer groups."""

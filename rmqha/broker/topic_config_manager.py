@@ -1,0 +1,385 @@
+"""The topics of a broker and their file, topics.json.
+
+Deleting a topic: all that the broker knows of it goes in one step, and nobody makes it again before that is over.
+
+    admin thread --delete--> [topic table locked] out of the table -> store: mark, dispatch, queues -> offsets, filters,
+                             statistics -> held pulls are answered
+    slave        --take_over--> the same, as far as its master's marks say and its log has come
+
+Topics that a new master has messages of, and has not heard of: its master has died before it told.
+"""
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqha.broker import broker_path_config_helper
+from rmqha.common import mix_all, sys_flags, topics
+from rmqha.common.config_manager import ConfigManager
+from rmqha.common.data_version import DataVersion, entries_of
+from rmqha.common.protocol.table_bodies import KVTable, TopicConfigSerializeWrapper
+from rmqha.common.topics import TopicConfig, TopicValidator
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.fastjson import WrittenEntries
+from rmqha.remoting.protocol.header_codec import KeptEntries
+from rmqha.store.message_store_config import BrokerRole
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+
+
+log = logging.getLogger("RocketmqBroker")
+
+LOCK_TIMEOUT_S = 3.0
+MAX_TOPICS = 100_000
+MAX_AUTO_CREATED_TOPICS = 20_000  # more are made by `mqadmin updateTopic` only
+MAX_QUEUE_NUMS = 1 << 16  # of a topic, on one broker
+SCHEDULE_TOPIC_QUEUE_NUM = 18
+_READ_WRITE = sys_flags.PERM_READ | sys_flags.PERM_WRITE
+
+
+@dataclass(slots=True)
+class _TopicFile:
+    """What the file holds, as a TopicConfigSerializeWrapper has it."""
+
+    dataVersion: DataVersion
+    topicConfigTable: WrittenEntries
+
+
+class TopicConfigManager(ConfigManager):
+    """Topics by name. Read without a lock; creation is under `_table_lock`. Each change is saved and registered.
+
+    Creating, changing and deleting write files and call name servers: never from an IO thread.
+
+    Java: org.apache.rocketmq.broker.topic.TopicConfigManager (4.9.8)
+    """
+
+    def __init__(self, broker_controller: BrokerController) -> None:
+        self._broker_controller = broker_controller
+        self._table_lock = threading.Lock()
+        self.topic_config_table: dict[str, TopicConfig] = {}  # single dict operations; iterated over a copy
+        self.data_version = DataVersion()
+        self._kept = KeptEntries(self.changes, lambda: list(self.topic_config_table), self.topic_config_table.get)
+        self.topic_validator = TopicValidator()
+        self._add_system_topics()
+
+    def _add_system_topics(self) -> None:
+        config = self._broker_controller.broker_config
+        self._add_system_topic(topics.RMQ_SYS_SELF_TEST_TOPIC, 1)
+        if config.autoCreateTopicEnable:
+            self._add_system_topic(topics.AUTO_CREATE_TOPIC_KEY_TOPIC, config.defaultTopicQueueNums,
+                                   sys_flags.PERM_INHERIT | _READ_WRITE)
+        self._add_system_topic(topics.RMQ_SYS_BENCHMARK_TOPIC, 1024)
+        self._add_system_topic(config.brokerClusterName, 16,
+                               sys_flags.PERM_INHERIT | (_READ_WRITE if config.clusterTopicEnable else 0))
+        self._add_system_topic(config.brokerName, 1,
+                               sys_flags.PERM_INHERIT | (_READ_WRITE if config.brokerTopicEnable else 0))
+        self._add_system_topic(topics.RMQ_SYS_OFFSET_MOVED_EVENT, 1)
+        self._add_system_topic(topics.RMQ_SYS_SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUE_NUM)
+        if config.traceTopicEnable:
+            self._add_system_topic(config.msgTraceTopicName, 1)
+        self._add_system_topic(mix_all.get_reply_topic(config.brokerClusterName), 1)
+
+    def _add_system_topic(self, topic: str, queue_nums: int, perm: int = _READ_WRITE) -> None:
+        self.topic_validator.add_system_topic(topic)
+        self.topic_config_table[topic] = TopicConfig(topic, queue_nums, queue_nums, perm)
+
+    def select_topic_config(self, topic: str) -> TopicConfig | None:
+        """The topic, or None."""
+        return self.topic_config_table.get(topic)
+
+    def create_topic_in_send_message_method(self, topic: str, default_topic: str, remote_address: str,
+                                            client_default_topic_queue_nums: int,
+                                            sys_flag: int) -> TopicConfig | None:
+        """The topic, made after the pattern of `default_topic` when that one may be inherited from."""
+        def make() -> TopicConfig | None:
+            config = self._inherit(topic, default_topic, remote_address, client_default_topic_queue_nums, sys_flag)
+            if config is not None:
+                log.info("Create new topic by default topic:[%s] config:[%s] producer:[%s]", default_topic, config,
+                         remote_address)
+            return config
+
+        return self._get_or_create(topic, make)
+
+    def create_topic_in_send_message_back_method(self, topic: str, client_default_topic_queue_nums: int, perm: int,
+                                                 sys_flag: int) -> TopicConfig | None:
+        """The topic, made with this many queues when it is new: retry and dead letter topics."""
+        def make() -> TopicConfig:
+            queues = min(client_default_topic_queue_nums, MAX_QUEUE_NUMS)
+            config = TopicConfig(topic, queues, queues, perm, topicSysFlag=sys_flag)
+            log.info("create new topic %s", config)
+            return config
+
+        return self._get_or_create(topic, make)
+
+    def create_topic_of_tran_check_max_time(self, client_default_topic_queue_nums: int,
+                                            perm: int) -> TopicConfig | None:
+        """The topic of half messages that were given up."""
+        return self.create_topic_in_send_message_back_method(
+            topics.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC, client_default_topic_queue_nums, perm, 0)
+
+    def update_topic_config(self, topic_config: TopicConfig) -> None:
+        """Create or replace a topic."""
+        with self._table_lock:
+            name = topic_config.topicName
+            old = self.topic_config_table.get(name)
+            self.topic_config_table[name] = topic_config
+            self._changed(name)
+        if old is not None:
+            log.info("update topic config, old:[%s] new:[%s]", old, topic_config)
+        else:
+            log.info("create new topic [%s]", topic_config)
+        self.persist()
+
+    def update_order_topic_config(self, order_kv_table_from_ns: KVTable | None) -> None:
+        """Mark exactly the topics that the name server calls ordered."""
+        if order_kv_table_from_ns is None or order_kv_table_from_ns.table is None:
+            return
+        order_topics = order_kv_table_from_ns.table
+        changed = []
+        with self._table_lock:
+            for topic, config in self.topic_config_table.items():
+                if config.order != (topic in order_topics):
+                    config.order = topic in order_topics
+                    changed.append(topic)
+                    log.info("update order topic config, topic=%s, order=%s", topic, config.order)
+            if changed:
+                self._changed(*changed)
+        if changed:
+            self.persist()
+
+    def is_order_topic(self, topic: str) -> bool:
+        """Whether the topic is ordered."""
+        config = self.topic_config_table.get(topic)
+        return config is not None and config.order
+
+    def delete_topic_config(self, topic: str) -> None:
+        """Forget a topic."""
+        with self.without(topic):
+            pass
+
+    @contextmanager
+    def without(self, topic: str) -> Iterator[bool]:
+        """Forget a topic, and tell whether it was there; while the block runs nobody makes it again. If that raises,
+        the topic stays."""
+        with self._table_lock:
+            old = self.topic_config_table.pop(topic, None)
+            try:
+                yield old is not None
+            except BaseException:
+                if old is not None:
+                    self.topic_config_table[topic] = old
+                raise
+            if old is None:
+                log.warning("delete topic config failed, topic: %s not exists", topic)
+                return
+            self._changed()
+            log.info("delete topic config OK, topic: %s", old)
+            self.persist()
+
+    @contextmanager
+    def unless_known(self, topic: str) -> Iterator[bool]:
+        """Whether a topic is not there; while the block runs nobody makes it."""
+        with self._table_lock:
+            yield topic not in self.topic_config_table
+
+    def note_another_owner(self) -> None:
+        """The broker's role or permission is another one, and name servers are to take all topics anew."""
+        self._changed()
+
+    def _changed(self, *names: str) -> None:
+        """These topics are new, or have changed; without a name one is gone."""
+        self.data_version.next_version()
+        self.note_change(*names)
+
+    def build_topic_config_serialize_wrapper(self, names: Iterable[str] | None = None) -> TopicConfigSerializeWrapper:
+        """A copy of the table, or of some topics of it, with its version, for name servers and slaves."""
+        version = self.data_version.copy()  # first: a change meanwhile comes with the next one
+        return TopicConfigSerializeWrapper(entries_of(self.topic_config_table, names), version)
+
+    def config_file_path(self) -> str:
+        """topics.json."""
+        root = self._broker_controller.message_store_config.storePathRootDir
+        return broker_path_config_helper.get_topic_config_path(root)
+
+    def encode(self, pretty_format: bool = False) -> str:
+        """The table as JSON."""
+        if not pretty_format:
+            return remoting_serializable.to_json(self.build_topic_config_serialize_wrapper())
+        return remoting_serializable.to_json(_TopicFile(self.data_version.copy(), self._kept.written()), True)
+
+    def decode(self, json_string: str) -> None:
+        """Take over a table from JSON; topics of the broker's own that it lacks stay."""
+        wrapper = remoting_serializable.from_json(TopicConfigSerializeWrapper, json_string)
+        self.topic_config_table.update(wrapper.topicConfigTable or {})
+        self.changes.note_all()
+        if wrapper.dataVersion is not None:
+            self.data_version.assign_new_one(wrapper.dataVersion)
+        for config in (wrapper.topicConfigTable or {}).values():
+            log.info("load exist local topic, %s", config)
+
+    def _get_or_create(self, topic: str, make: Callable[[], TopicConfig | None]) -> TopicConfig | None:
+        config = self.topic_config_table.get(topic)
+        if config is not None:
+            return config
+        if not self._table_lock.acquire(timeout=LOCK_TIMEOUT_S):
+            log.error("create topic %s: the topic table is locked for more than %s s", topic, LOCK_TIMEOUT_S)
+            return None
+        try:
+            config = self.topic_config_table.get(topic)
+            if config is not None:
+                return config
+            # Differs: none is made by the way when there are 20,000; the original makes any number of them
+            config = make() if len(self.topic_config_table) < MAX_AUTO_CREATED_TOPICS else None
+            if config is None:
+                return None
+            self.topic_config_table[topic] = config
+            self._changed(topic)
+            self.persist()
+        finally:
+            self._table_lock.release()
+        self._broker_controller.register_broker_all(False, True, True)
+        return config
+
+    def _inherit(self, topic: str, default_topic: str, remote_address: str, queue_nums: int,
+                 sys_flag: int) -> TopicConfig | None:
+        default = self.topic_config_table.get(default_topic)
+        if default is None:
+            log.warning("Create new topic failed, because the default topic[%s] not exist. producer:[%s]",
+                        default_topic, remote_address)
+            return None
+        if (default_topic == topics.AUTO_CREATE_TOPIC_KEY_TOPIC
+                and not self._broker_controller.broker_config.autoCreateTopicEnable):
+            default.perm = _READ_WRITE
+            self.changes.note([default_topic])
+        if not sys_flags.is_inherited(default.perm):
+            log.warning("Create new topic failed, because the default topic[%s] has no perm [%s] producer:[%s]",
+                        default_topic, default.perm, remote_address)
+            return None
+        queues = max(0, min(queue_nums, default.writeQueueNums))
+        return TopicConfig(topic, queues, queues, default.perm & ~sys_flags.PERM_INHERIT, default.topicFilterType,
+                           sys_flag)
+
+
+class LmqTopicConfigManager(TopicConfigManager):
+    """Every light queue is there, with one queue to read and to write, and none is kept in the table.
+
+    Java: org.apache.rocketmq.broker.topic.LmqTopicConfigManager (4.9.8)
+    """
+
+    def select_topic_config(self, topic: str) -> TopicConfig | None:
+        """The topic, or None."""
+        if mix_all.is_lmq(topic):
+            return TopicConfig(topic, 1, 1, sys_flags.PERM_READ | sys_flags.PERM_WRITE)
+        return super().select_topic_config(topic)
+
+    def update_topic_config(self, topic_config: TopicConfig) -> None:
+        """Create or replace a topic; nothing for a light queue."""
+        if not mix_all.is_lmq(topic_config.topicName):
+            super().update_topic_config(topic_config)
+
+
+class TopicDeletion:
+    """What AdminBrokerProcessor, SlaveSynchronize and whoever takes offsets ask. Any thread but the IO threads.
+
+    Differs: the original takes the topic out of its table, then destroys the queues of all topics that it does not
+    know, while sends that were checked before go on and the dispatch is behind: what the topic acknowledges when it is
+    made again is not in its queues. It keeps offsets, filters and held pulls.
+    """
+
+    def __init__(self, broker_controller: BrokerController) -> None:
+        self._controller = broker_controller
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, or what is left of one. OSError: the disk takes no mark of it, and nothing is done."""
+        store = self._controller.message_store
+        with self._controller.topic_config_manager.without(topic) as was_there:
+            if was_there or topic in store.consume_queue_table:  # else a mark would stay of a name that nobody has
+                store.delete_topic(topic)
+            self._forget(topic)
+
+    def delete_light_queue(self, topic: str) -> None:
+        """Delete a light queue; no table knows it. OSError, as above."""
+        if topic in self._controller.message_store.consume_queue_table:
+            self._controller.message_store.delete_topic(topic)
+            self._forget(topic)
+
+    def delete_unused(self) -> None:
+        """Delete the queues of all topics that are not in the table. A slave asks its master for the table first.
+
+        RemotingException when the master does not answer: nothing is done.
+        """
+        controller = self._controller
+        table = controller.topic_config_manager.topic_config_table
+        if controller.message_store_config.brokerRole is BrokerRole.SLAVE:
+            self._delete_unused_of_slave(table)
+            return
+        for topic in controller.message_store.queue_removal.unused_topics(list(table)):
+            with controller.topic_config_manager.unless_known(topic) as is_unknown:
+                if is_unknown:
+                    controller.message_store.delete_topic(topic)
+                    self._forget(topic)
+
+    def _delete_unused_of_slave(self, table: Mapping[str, TopicConfig]) -> None:
+        """What the master made before this moment is in its table, or is deleted."""
+        # Differs: the original goes by the table of up to 10 s ago, and forgets what came for newer topics
+        store = self._controller.message_store
+        came_to = store.reput_message_service.reput_from_offset
+        unused = store.queue_removal.unused_topics(())
+        self._controller.slave_synchronize.take_topics()
+        self.take_over({topic: came_to for topic in unused if topic not in table})
+
+    def take_over(self, marks: Mapping[str, int]) -> None:
+        """A slave: the marks of the master's deletions."""
+        for topic in self._controller.message_store.deleted_topics.take_over(marks):
+            log.info("topic %s was deleted on the master before offset %s of the log", topic, marks[topic])
+            self._forget(topic)
+
+    def queues_of(self, topic: str) -> int:
+        """How many queue ids the topic takes messages for."""
+        config = self._controller.topic_config_manager.select_topic_config(topic)
+        return max(config.writeQueueNums, config.readQueueNums) if config is not None else 0
+
+    def is_stale(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a consumer offset is of a topic that was deleted: it is gone, or made again and not that far."""
+        store = self._controller.message_store
+        if topic not in store.deleted_topics.names:
+            return False
+        queue = store.get_consume_queue(topic, queue_id)
+        end = max(store.commit_log.topic_queue_table.get(f"{topic}-{queue_id}", 0),
+                  queue.get_max_offset_in_queue() if queue is not None else 0)
+        return not self.queues_of(topic) or offset > end
+
+    def _forget(self, topic: str) -> None:
+        controller = self._controller
+        controller.consumer_offset_manager.remove_topic(topic)
+        controller.consumer_filter_manager.remove_topic(topic)
+        # Differs: whatever autoDeleteUnusedStats says
+        controller.broker_stats_manager.on_topic_deleted(topic)
+        controller.pull_request_hold_service.answer_all(topic)
+
+
+def adopt_topics(broker_controller: BrokerController) -> list[str]:
+    """Make the topics whose queues have messages and which are in no table. Their names.
+
+    Differs: in 5.1.4 what was acknowledged in such a topic can't be read before somebody makes the topic again. What
+    the topic had beyond as many queues as have messages is not known any more.
+    """
+    store, topics = broker_controller.message_store, broker_controller.topic_config_manager
+    with store.consume_queue_table.lock:
+        unknown = {topic: list(queues.values()) for topic, queues in store.consume_queue_table.items()
+                   if topic not in topics.topic_config_table and not mix_all.is_lmq(topic)}
+    adopted = []
+    for topic, queues in unknown.items():
+        used = [queue.queue_id for queue in queues if queue.get_max_offset_in_queue() > 0]
+        if used:
+            count = max(used) + 1
+            log.warning("the topic %s has messages, and the last master has not told of it: it is made with %d queues",
+                        topic, count)
+            topics.update_topic_config(TopicConfig(topic, count, count))
+            adopted.append(topic)
+    return adopted
