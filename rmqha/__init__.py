@@ -5,35 +5,29 @@ they are first used, so that `import rmqha` costs nothing.
 """
 TYPE_CHECKING = False  # typing's, which type checkers know by name; a server's start does without the import
 if TYPE_CHECKING:
-    from rmqha.client.common.stderr_log import log_to_stderr
     from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
     from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer as PullConsumer
     from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
     from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
     from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer as PushConsumer
-    from rmqha.client.consumer.listener.message_listener import (
+    from rmqha.client.consumer.listeners import (
         ConsumeConcurrentlyStatus,
         ConsumeOrderlyContext,
         ConsumeOrderlyStatus,
         MessageListenerConcurrently,
         MessageListenerOrderly,
+        MessageSelector,
     )
-    from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus as ConsumeStatus
-    from rmqha.client.consumer.message_selector import MessageSelector
+    from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus as ConsumeStatus
     from rmqha.client.exception import MQBrokerException, MQClientException, RequestTimeoutException
+    from rmqha.client.hooks import LocalTransactionState, TransactionListener, TransactionSendResult
+    from rmqha.client.life import log_to_stderr
     from rmqha.client.producer.default_mq_producer import DefaultMQProducer
     from rmqha.client.producer.default_mq_producer import DefaultMQProducer as Producer
-    from rmqha.client.producer.message_queue_selector import select_message_queue_by_hash
-    from rmqha.client.producer.request_response_future import RequestCallback
-    from rmqha.client.producer.send_result import SendCallback, SendResult, SendStatus
-    from rmqha.client.producer.transaction_listener import (
-        LocalTransactionState,
-        TransactionListener,
-        TransactionSendResult,
-    )
+    from rmqha.client.producer.request_response_future import RequestCallback, select_message_queue_by_hash
     from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
     from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer as TransactionProducer
-    from rmqha.client.utils.message_util import create_reply_message
+    from rmqha.client.results import SendCallback, SendResult, SendStatus, create_reply_message
     from rmqha.common.message.message import Message, MessageExt, MessageQueue
     from rmqha.common.subscriptions import ConsumeFromWhere, MessageModel
     from rmqha.remoting.exception import RemotingException
@@ -48,7 +42,7 @@ _ALIASES = {
     "PullConsumer": "DefaultLitePullConsumer",
     "ConsumeStatus": "ConsumeConcurrentlyStatus",
 }
-_LISTENERS = "rmqha.client.consumer.listener.message_listener"
+_LISTENERS = "rmqha.client.consumer.listeners"
 _MODULES = {
     "ConsumeConcurrentlyStatus": _LISTENERS,
     "ConsumeFromWhere": "rmqha.common.subscriptions",
@@ -58,7 +52,7 @@ _MODULES = {
     "DefaultMQProducer": "rmqha.client.producer.default_mq_producer",
     "DefaultMQPullConsumer": "rmqha.client.consumer.default_mq_pull_consumer",
     "DefaultMQPushConsumer": "rmqha.client.consumer.default_mq_push_consumer",
-    "LocalTransactionState": "rmqha.client.producer.transaction_listener",
+    "LocalTransactionState": "rmqha.client.hooks",
     "MQBrokerException": "rmqha.client.exception",
     "MQClientException": "rmqha.client.exception",
     "Message": "rmqha.common.message.message",
@@ -67,19 +61,19 @@ _MODULES = {
     "MessageListenerOrderly": _LISTENERS,
     "MessageModel": "rmqha.common.subscriptions",
     "MessageQueue": "rmqha.common.message.message",
-    "MessageSelector": "rmqha.client.consumer.message_selector",
+    "MessageSelector": "rmqha.client.consumer.listeners",
     "RemotingException": "rmqha.remoting.exception",
     "RequestCallback": "rmqha.client.producer.request_response_future",
     "RequestTimeoutException": "rmqha.client.exception",
-    "SendCallback": "rmqha.client.producer.send_result",
-    "SendResult": "rmqha.client.producer.send_result",
-    "SendStatus": "rmqha.client.producer.send_result",
-    "TransactionListener": "rmqha.client.producer.transaction_listener",
+    "SendCallback": "rmqha.client.results",
+    "SendResult": "rmqha.client.results",
+    "SendStatus": "rmqha.client.results",
+    "TransactionListener": "rmqha.client.hooks",
     "TransactionMQProducer": "rmqha.client.producer.transaction_mq_producer",
-    "TransactionSendResult": "rmqha.client.producer.transaction_listener",
-    "create_reply_message": "rmqha.client.utils.message_util",
-    "log_to_stderr": "rmqha.client.common.stderr_log",
-    "select_message_queue_by_hash": "rmqha.client.producer.message_queue_selector",
+    "TransactionSendResult": "rmqha.client.hooks",
+    "create_reply_message": "rmqha.client.results",
+    "log_to_stderr": "rmqha.client.life",
+    "select_message_queue_by_hash": "rmqha.client.producer.request_response_future",
 }
 # Written out, since type checkers read it.
 __all__ = [

@@ -19,12 +19,11 @@ import rmqha
 from rmqha.acl.acl_files import AclFileWatchService
 from rmqha.broker.controller.controller_heartbeat import ControllerHeartbeat
 from rmqha.broker.controller.replicas_manager import State
+from rmqha.client.async_trace_dispatcher import AsyncTraceDispatcher
 from rmqha.client.client_config import AccessChannel
-from rmqha.client.impl.consumer.pull_message_service import PullMessageService
-from rmqha.client.impl.consumer.rebalance_service import RebalanceService
-from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher
-from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
-from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
+from rmqha.client.impl.consumer.pulling import PullMessageService
+from rmqha.client.impl.consumer.rebalance import RebalanceService
+from rmqha.client.trace import TraceBean, TraceContext, TraceDispatcherType, TraceType
 from rmqha.common import process
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.file_watch_service import FileWatchService

@@ -10,7 +10,7 @@ import pytest
 import rmqha
 from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from tests.support.sources import ROOT

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Unpack
 
 from rmqha.aio import async_producer
 from rmqha.aio.async_producer import LoopInbox
+from rmqha.client.client_config import PushConsumerSettings
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
-from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus, MessageSelector
 from rmqha.client.exception import MQClientException
-from rmqha.client.impl.consumer.consume_message_deferred_service import Delivery, MessageListenerDeferred
+from rmqha.client.impl.consumer.consume_message_concurrently_service import Delivery, MessageListenerDeferred
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.client.settings import PushConsumerSettings
 from rmqha.common.message.message import Message, MessageClientExt, MessageExt
 
 if TYPE_CHECKING:

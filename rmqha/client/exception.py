@@ -1,5 +1,13 @@
-"""What the client raises besides the remoting exceptions."""
-from rmqha.common.protocol import namespace_util
+"""What the client raises besides the remoting exceptions.
+
+Checks of names and messages before anything is sent.
+
+Java: org.apache.rocketmq.client.Validators (4.9.8)
+"""
+from rmqha.common import mix_all, topics
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_decoder import MessageBatch
+from rmqha.common.protocol import namespace_util, response_code
 
 
 class MQClientException(Exception):
@@ -45,3 +53,106 @@ class MQBrokerException(Exception):
 
 def _java_text(text: str | None) -> str:
     return "null" if text is None else text
+
+
+CHARACTER_MAX_LENGTH = 255
+TOPIC_MAX_LENGTH = 127
+
+_ALLOWED = "^[%|a-zA-Z0-9_-]+$"
+_NO_BATCH = "Failed to initiate the MessageBatch"
+
+
+def check_group(group: str | None) -> None:
+    """Raise MQClientException when `group` is not a group name."""
+    if group is None or not group.strip():
+        raise MQClientException("the specified group is blank")
+    if len(group) > CHARACTER_MAX_LENGTH:
+        raise MQClientException("the specified group is longer than group max length 255.")
+    if topics.is_topic_or_group_illegal(group):
+        raise MQClientException(
+            f"the specified group[{group}] contains illegal characters, allowing only {_ALLOWED}")
+
+
+def check_consumer_group(group: str | None) -> None:
+    """Raise MQClientException when `group` is no name of a group of consumers."""
+    check_group(group)
+    if group == mix_all.DEFAULT_CONSUMER_GROUP:
+        raise MQClientException(
+            f"consumerGroup can not equal {mix_all.DEFAULT_CONSUMER_GROUP}, please specify another one.")
+
+
+def check_message(msg: Message | None, max_message_size: int) -> None:
+    """Raise MQClientException (MESSAGE_ILLEGAL) when `msg` cannot be sent; the size is the body's, in bytes.
+
+    Of a batch each message is checked, and the whole: a batch may have been made by hand.
+    """
+    if isinstance(msg, MessageBatch) and not msg.is_checked:
+        check_batch(msg.messages, max_message_size)
+    _check_message(msg, max_message_size)
+
+
+def check_batch(messages: list[Message], max_message_size: int) -> None:
+    """Check each message as if it were sent alone, then whether they may go together.
+
+    MQClientException (TypeError for a wrong type) names the first one that may not.
+    """
+    for number, msg in enumerate(messages):
+        try:
+            _check_message(msg, max_message_size)
+            check_is_no_batch(msg, "part of a batch")
+        except MQClientException as error:
+            raise MQClientException(f"{_NO_BATCH}: message {number}: {error.error_message}",
+                                    error.response_code) from error
+        except TypeError as error:
+            raise TypeError(f"{_NO_BATCH}: message {number}: {error}") from error
+    try:
+        MessageBatch.check(messages)
+    except ValueError as error:
+        raise MQClientException(f"{_NO_BATCH}: {error}") from error
+
+
+def check_is_no_batch(msg: Message, what: str) -> None:
+    """Raise MQClientException when `msg` is a batch, which brokers can't treat as `what`."""
+    if isinstance(msg, MessageBatch):
+        raise MQClientException(f"a batch can't be {what}: send its messages one by one", response_code.MESSAGE_ILLEGAL)
+
+
+def _check_message(msg: Message | None, max_message_size: int) -> None:
+    if msg is None:
+        raise MQClientException("the message is null", response_code.MESSAGE_ILLEGAL)
+    if not isinstance(msg, Message):
+        raise TypeError(f"what is sent must be a Message, not {type(msg).__name__}")
+    if msg.body is None:
+        raise MQClientException("the message body is null", response_code.MESSAGE_ILLEGAL)
+    if msg.topic is not None:
+        msg.check_types()
+    check_topic(msg.topic)
+    is_not_allowed_send_topic(msg.topic)
+    if len(msg.body) == 0:
+        raise MQClientException("the message body length is zero", response_code.MESSAGE_ILLEGAL)
+    if len(msg.body) > max_message_size:
+        raise MQClientException(
+            f"the message body size over max value, MAX: {max_message_size}", response_code.MESSAGE_ILLEGAL)
+
+
+def check_topic(topic: str | None) -> None:
+    """Raise MQClientException when `topic` is not a topic name."""
+    if topic is None or not topic.strip():
+        raise MQClientException("The specified topic is blank")
+    if len(topic) > TOPIC_MAX_LENGTH:
+        raise MQClientException(f"The specified topic is longer than topic max length {TOPIC_MAX_LENGTH}.")
+    if topics.is_topic_or_group_illegal(topic):
+        raise MQClientException(
+            f"The specified topic[{topic}] contains illegal characters, allowing only {_ALLOWED}")
+
+
+def is_system_topic(topic: str) -> None:
+    """Raise MQClientException when `topic` belongs to the system."""
+    if topics.is_system_topic(topic):
+        raise MQClientException(f"The topic[{topic}] is conflict with system topic.")
+
+
+def is_not_allowed_send_topic(topic: str) -> None:
+    """Raise MQClientException when nobody may send to `topic`."""
+    if topics.is_not_allowed_send_topic(topic):
+        raise MQClientException(f"Sending message to topic[{topic}] is forbidden.")

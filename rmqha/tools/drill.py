@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 
 import click
 
-from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.results import SendStatus
 from rmqha.common import mix_all
 from rmqha.common.message.message import Message
 from rmqha.common.protocol.cluster_bodies import ReplicasInfo

@@ -20,10 +20,10 @@ from types import FrameType
 import click
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.results import SendStatus
 from rmqha.common import topics
 from rmqha.common.filesystem import checkout, templates
 from rmqha.common.message.message import Message, MessageExt, MessageQueue

@@ -29,7 +29,7 @@ from pathlib import Path
 import psutil
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
 from tests.bench import KINDS
 from tests.bench.results import Results, add_json, distribution
 from tests.bench.scale import make_log, make_topics

@@ -7,13 +7,12 @@ import pytest
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus, MessageListenerConcurrently
-from rmqha.client.consumer.pull_result import PullCallback, PullStatus
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus, MessageListenerConcurrently
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.message_queue_selector import select_message_queue_by_hash
-from rmqha.client.producer.send_result import SendCallback, SendStatus
+from rmqha.client.producer.request_response_future import select_message_queue_by_hash
+from rmqha.client.results import PullCallback, PullStatus, SendCallback, SendStatus
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.client_bodies import CMResult

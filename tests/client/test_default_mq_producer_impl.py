@@ -4,15 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.client.common.service_state import ServiceState
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.communication_mode import CommunicationMode
-from rmqha.client.impl.producer import master_search
-from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
+from rmqha.client.hooks import TransactionListener
+from rmqha.client.impl import producer_parts
+from rmqha.client.impl.producer_parts import TopicPublishInfo
+from rmqha.client.life import ServiceState
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendCallback, SendResult, SendStatus
-from rmqha.client.producer.transaction_listener import TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
+from rmqha.client.results import CommunicationMode, SendCallback, SendResult, SendStatus
 from rmqha.common.message import message_decoder
 from rmqha.common.message import message_decoder as message_client_id_setter
 from rmqha.common.message.message import Message, MessageQueue
@@ -354,7 +353,7 @@ TOO_FEW = MQBrokerException(response_code.SYSTEM_ERROR, "in-sync replicas not en
 @pytest.mark.parametrize("refusal", [SOON_OVER, TOO_FEW])
 @pytest.mark.parametrize("addresses", [{0: "1:1"}, {0: "1:1", 1: "1:2"}])
 def test_a_master_that_soon_takes_messages_is_asked_until_it_does(make_producer, monkeypatch, addresses, refusal):
-    monkeypatch.setattr(master_search, "_WAIT_MS", 600_000)
+    monkeypatch.setattr(producer_parts, "_WAIT_MS", 600_000)
     producer, api = make_producer(*[refusal] * 9, send_msg_timeout=60_000)
     OneBroker(producer, -1).broker_addr_table = {"a": addresses}
     assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK
@@ -362,7 +361,7 @@ def test_a_master_that_soon_takes_messages_is_asked_until_it_does(make_producer,
 
 
 def test_the_new_master_is_asked_at_once_when_the_old_one_refuses(make_producer, monkeypatch):
-    monkeypatch.setattr(master_search, "_PAUSE_MS", 600_000)
+    monkeypatch.setattr(producer_parts, "_PAUSE_MS", 600_000)
     producer, api = make_producer(SOON_OVER)
     OneBroker(producer, 1)
     assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK

@@ -4,7 +4,7 @@ import pytest
 from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.exception import MQClientException
-from rmqha.client.impl.consumer import rebalance_push_impl
+from rmqha.client.impl.consumer import rebalance
 from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message, MessageQueue
@@ -67,7 +67,7 @@ def corrections(monkeypatch):
 def test_client_that_begins_at_0_as_the_originals_do_continues_without_a_correction(
         servers, shortened, corrections, monkeypatch):
     topic, left = shortened
-    monkeypatch.setattr(rebalance_push_impl, "_beginning", lambda mq, admin: 0)
+    monkeypatch.setattr(rebalance, "_beginning", lambda mq, admin: 0)
     assert _received(servers, topic, left) == left
     assert corrections == []
 
@@ -102,4 +102,4 @@ def test_where_a_new_group_begins(answer, begins, topic, where):
             if isinstance(answer, Exception):
                 raise answer
             return answer
-    assert rebalance_push_impl.first_offset(MessageQueue(topic, "b", 0), where, "", Admin()) == begins
+    assert rebalance.first_offset(MessageQueue(topic, "b", 0), where, "", Admin()) == begins

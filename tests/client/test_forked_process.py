@@ -8,15 +8,15 @@ import pytest
 
 from rmqha.aio import AsyncConsumer, AsyncProducer
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.common.lifecycle import Lifecycle
 from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.mq_pull_consumer_schedule_service import MQPullConsumerScheduleService
 from rmqha.client.exception import MQClientException
+from rmqha.client.hooks import TransactionListener
 from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.life import Lifecycle
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.transaction_listener import TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt

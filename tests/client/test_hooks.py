@@ -4,17 +4,13 @@ import pytest
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus as Status
-from rmqha.client.consumer.message_queue_listener import MessageQueueListener
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus as Status
+from rmqha.client.consumer.listeners import MessageQueueListener
 from rmqha.client.consumer.mq_pull_consumer_schedule_service import MQPullConsumerScheduleService
 from rmqha.client.exception import MQClientException
-from rmqha.client.hook.check_forbidden_hook import CheckForbiddenHook
-from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
-from rmqha.client.hook.filter_message_hook import FilterMessageHook
-from rmqha.client.hook.send_message_hook import SendMessageHook
-from rmqha.client.impl.communication_mode import CommunicationMode
+from rmqha.client.hooks import CheckForbiddenHook, ConsumeMessageHook, FilterMessageHook, SendMessageHook
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendCallback
+from rmqha.client.results import CommunicationMode, SendCallback
 from rmqha.common.message.message import Message, MessageType
 from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.exception import RemotingTimeoutException

@@ -1,9 +1,8 @@
 """Leaving out brokers that answer late."""
 import pytest
 
-from rmqha.client.impl.producer.topic_publish_info import TopicPublishInfo
-from rmqha.client.latency.latency_fault_tolerance_impl import LatencyFaultToleranceImpl
-from rmqha.client.latency.mq_fault_strategy import MQFaultStrategy
+from rmqha.client.impl.producer_parts import TopicPublishInfo
+from rmqha.client.mq_fault_strategy import LatencyFaultToleranceImpl, MQFaultStrategy
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common import sys_flags, util_all
 from rmqha.common.message.message import Message, MessageQueue

@@ -2,8 +2,7 @@
 import pytest
 
 from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
-from rmqha.client.consumer.message_queue_listener import MessageQueueListener, TopicMessageQueueChangeListener
-from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.consumer.listeners import MessageQueueListener, MessageSelector, TopicMessageQueueChangeListener
 from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message

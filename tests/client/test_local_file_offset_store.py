@@ -3,8 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
-from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
+from rmqha.client.consumer.offset_stores import LocalFileOffsetStore, ReadOffsetType
 from rmqha.client.exception import MQClientException
 from rmqha.common.message.message import MessageQueue
 

@@ -3,7 +3,7 @@ import pytest
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQClientException
-from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+from rmqha.client.impl.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.common.protocol.topic_route_data import BrokerData, QueueData, TopicRouteData
 

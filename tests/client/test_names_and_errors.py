@@ -3,14 +3,14 @@ import threading
 
 import pytest
 
-from rmqha.client import validators
+from rmqha.client import exception
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.common.thread_local_index import ThreadLocalIndex
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.consumer.check_push_config import check_push_config
+from rmqha.client.impl.consumer.default_mq_push_consumer_impl import check_push_config
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
-from rmqha.client.producer.message_queue_selector import select_message_queue_by_hash
+from rmqha.client.life import ThreadLocalIndex
+from rmqha.client.producer.request_response_future import select_message_queue_by_hash
 from rmqha.common.message.message import Message, MessageQueue
 from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.protocol import response_code
@@ -21,7 +21,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
     (None, "blank"), ("  ", "blank"), ("g" * 256, "longer"), ("a/b", "illegal characters"), ("../g", "illegal")])
 def test_bad_group_is_refused(group, says):
     with pytest.raises(MQClientException, match=says):
-        validators.check_group(group)
+        exception.check_group(group)
 
 
 @pytest.mark.parametrize("topic, says", [
@@ -29,7 +29,7 @@ def test_bad_group_is_refused(group, says):
     ("SCHEDULE_TOPIC_XXXX", "forbidden")])
 def test_message_of_a_bad_topic_is_refused(topic, says):
     with pytest.raises(MQClientException, match=says):
-        validators.check_message(Message(topic or "T", b"x") if topic else _without_topic(topic), 100)
+        exception.check_message(Message(topic or "T", b"x") if topic else _without_topic(topic), 100)
 
 
 def _without_topic(topic):
@@ -43,15 +43,15 @@ def test_message_of_a_bad_body_is_illegal(body, says):
     message = Message("T")
     message.body = body
     with pytest.raises(MQClientException, match=says) as failure:
-        validators.check_message(message, 100)
+        exception.check_message(message, 100)
     assert failure.value.response_code == response_code.MESSAGE_ILLEGAL
 
 
 def test_good_names_pass():
-    validators.check_group("%RETRY%a-b_C9")
-    validators.check_message(Message("t" * 127, b"x" * 100), 100)
+    exception.check_group("%RETRY%a-b_C9")
+    exception.check_message(Message("t" * 127, b"x" * 100), 100)
     with pytest.raises(MQClientException, match="system topic"):
-        validators.is_system_topic("TBW102")
+        exception.is_system_topic("TBW102")
 
 
 def test_exceptions_say_code_text_and_broker():

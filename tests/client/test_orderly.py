@@ -3,7 +3,7 @@ import threading
 from collections import defaultdict
 from contextlib import ExitStack
 
-from rmqha.client.consumer.listener.message_listener import ConsumeOrderlyStatus, MessageListenerOrderly
+from rmqha.client.consumer.listeners import ConsumeOrderlyStatus, MessageListenerOrderly
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.common.message.message import Message, MessageExt
 from rmqha.common.protocol import client_bodies

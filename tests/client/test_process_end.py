@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from rmqha.client.common.lifecycle import Lifecycle
+from rmqha.client.life import Lifecycle
 from tests.support import patience
 from tests.support.sources import ROOT
 
@@ -29,10 +29,10 @@ from rmqha.aio import AsyncConsumer, AsyncProducer
 from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import MessageListenerOrderly
+from rmqha.client.consumer.listeners import MessageListenerOrderly
 from rmqha.client.consumer.mq_pull_consumer_schedule_service import MQPullConsumerScheduleService
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.transaction_listener import TransactionListener
+from rmqha.client.hooks import TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from rmqha.common.message.message import Message
 from rmqha.common.message.message import MessageExt

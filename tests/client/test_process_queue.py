@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.client.impl.consumer.process_queue import PULL_MAX_IDLE_TIME_MS, ProcessQueue
-from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
+from rmqha.client.impl.consumer.rebalance import RebalanceImpl
 from rmqha.common import util_all
 from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt

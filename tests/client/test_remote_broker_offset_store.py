@@ -5,13 +5,11 @@ import pytest
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
-from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
-from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerOffsetStore
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.offset_stores import ReadOffsetType, RemoteBrokerOffsetStore
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLitePullConsumerImpl
-from rmqha.client.impl.consumer.rebalance_lite_pull_impl import RebalanceLitePullImpl
-from rmqha.client.impl.consumer.rebalance_push_impl import RebalancePushImpl
+from rmqha.client.impl.consumer.rebalance import RebalanceLitePullImpl, RebalancePushImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message, MessageQueue
 from rmqha.common.protocol import request_code, response_code

@@ -3,12 +3,12 @@ import threading
 
 import pytest
 
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus, MessageListenerConcurrently
+from rmqha.client import results
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus, MessageListenerConcurrently
 from rmqha.client.exception import MQClientException, RequestTimeoutException
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.request_response_future import RequestCallback
-from rmqha.client.utils import message_util
 from rmqha.common.message.message import Message
 from tests.client.test_client_with_servers import consuming, make_topic, producer  # noqa: F401
 from tests.support.wait import wait_until
@@ -25,7 +25,7 @@ class Replier(MessageListenerConcurrently):
     def consume_message(self, msgs, context):
         for msg in msgs:
             if msg.body != b"silence":
-                self._sender.send(message_util.create_reply_message(msg, msg.body[::-1]))
+                self._sender.send(results.create_reply_message(msg, msg.body[::-1]))
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
 
@@ -76,4 +76,4 @@ def test_request_that_can_not_be_sent_says_why(replied):
 
 def test_message_that_is_no_request_has_no_reply():
     with pytest.raises(MQClientException, match=r"property\[CLUSTER\] is null"):
-        message_util.create_reply_message(Message("Any", b"x"), b"y")
+        results.create_reply_message(Message("Any", b"x"), b"y")

@@ -5,14 +5,14 @@ from typing import get_type_hints
 import pytest
 
 from rmqha import DefaultLitePullConsumer, DefaultMQProducer, DefaultMQPushConsumer, TransactionMQProducer
-from rmqha.client import settings
+from rmqha.client import client_config
 from rmqha.client.client_config import ClientConfig
 
 KINDS = {
-    DefaultMQProducer: settings.ProducerSettings,
-    TransactionMQProducer: settings.TransactionProducerSettings,
-    DefaultMQPushConsumer: settings.PushConsumerSettings,
-    DefaultLitePullConsumer: settings.PullConsumerSettings,
+    DefaultMQProducer: client_config.ProducerSettings,
+    TransactionMQProducer: client_config.TransactionProducerSettings,
+    DefaultMQPushConsumer: client_config.PushConsumerSettings,
+    DefaultLitePullConsumer: client_config.PullConsumerSettings,
 }
 # What the constructors have as arguments of their own, or is no setting.
 OTHERS = {"namesrv_addr", "namespace", "producer_group", "consumer_group", "default_mq_producer_impl",

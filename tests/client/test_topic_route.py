@@ -1,5 +1,5 @@
 """From routes to queues."""
-from rmqha.client.impl.factory.topic_route import (
+from rmqha.client.impl.producer_parts import (
     topic_route_data2_topic_publish_info,
     topic_route_data2_topic_subscribe_info,
     topic_route_data_is_change,

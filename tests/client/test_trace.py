@@ -3,17 +3,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rmqha.client import trace
+from rmqha.client.async_trace_dispatcher import QUEUE_CAPACITY, AsyncTraceDispatcher
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus as Status
-from rmqha.client.consumer.listener.message_listener import ConsumeReturnType
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus as Status
+from rmqha.client.consumer.listeners import ConsumeReturnType
 from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendCallback
-from rmqha.client.trace import trace_data_encoder
-from rmqha.client.trace.async_trace_dispatcher import QUEUE_CAPACITY, AsyncTraceDispatcher
-from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
-from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
-from rmqha.client.trace.trace_view import TraceView
+from rmqha.client.results import SendCallback
+from rmqha.client.trace import TraceBean, TraceContext, TraceDispatcherType, TraceType, TraceView
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import response_code
 from rmqha.common.subscriptions import ConsumeFromWhere
@@ -132,7 +130,7 @@ def test_return_types_have_the_numbers_that_traces_carry():
 @example("EndTransaction\x011\x01r\x01g\x01t\x01m\x01\x01\x01h\x019\x01t\x01COMMIT_MESSAGE\x01true\x02")
 def test_any_text_is_events_or_a_clear_error(text):
     try:
-        contexts = trace_data_encoder.decoder_from_trace_data_string(text)
+        contexts = trace.decoder_from_trace_data_string(text)
     except ValueError as error:
         assert "no trace: " in str(error)
     else:

@@ -12,9 +12,14 @@ from rmqha.client.consumer.allocate_message_queue_strategy import (
     AllocateMessageQueueByMachineRoom,
     AllocateMessageQueueConsistentHash,
 )
-from rmqha.client.producer.transaction_listener import LocalTransactionState
-from rmqha.client.trace.trace_context import TraceBean, TraceContext, TraceType
-from rmqha.client.trace.trace_data_encoder import decoder_from_trace_data_string, encoder_from_context_bean
+from rmqha.client.hooks import LocalTransactionState
+from rmqha.client.trace import (
+    TraceBean,
+    TraceContext,
+    TraceType,
+    decoder_from_trace_data_string,
+    encoder_from_context_bean,
+)
 from rmqha.common.message.message import MessageQueue, MessageType
 from rmqha.common.protocol import namespace_util
 

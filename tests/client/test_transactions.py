@@ -4,9 +4,9 @@ import threading
 import pytest
 
 from rmqha.client.exception import MQClientException
-from rmqha.client.producer.send_result import SendStatus
-from rmqha.client.producer.transaction_listener import LocalTransactionState, TransactionListener
+from rmqha.client.hooks import LocalTransactionState, TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
+from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from tests.client.test_client_with_servers import OK, Seen, consuming, make_topic, producer  # noqa: F401
 from tests.support.wait import wait_until

@@ -6,21 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import (
-    ConsumeConcurrentlyStatus,
-    ConsumeOrderlyStatus,
-    MessageListenerOrderly,
-)
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageListenerOrderly
 from rmqha.client.exception import MQClientException
-from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
-from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
-from rmqha.client.impl.producer.transaction_mq_producer_impl import TransactionMQProducerImpl
+from rmqha.client.hooks import LocalTransactionState
+from rmqha.client.impl.consumer.pulling import ConsumerHooks
+from rmqha.client.impl.mq_client_instance import MQClientInstance
+from rmqha.client.impl.transaction_mq_producer_impl import TransactionMQProducerImpl
+from rmqha.client.life import CauseLog
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.request_response_future import RequestFutureHolder, RequestResponseFuture
-from rmqha.client.producer.send_result import SendCallback
-from rmqha.client.producer.transaction_listener import LocalTransactionState
+from rmqha.client.results import SendCallback
 from rmqha.common import mix_all
 from rmqha.common.message.message import Message
 from rmqha.common.subscriptions import ConsumeFromWhere

@@ -4,9 +4,9 @@ import tracemalloc
 
 import pytest
 
-from rmqha.client.consumer.pull_result import PullResultExt, PullStatus
-from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
+from rmqha.client.impl.consumer.pulling import PullAPIWrapper
 from rmqha.client.impl.mq_admin_impl import MQAdminImpl
+from rmqha.client.results import PullResultExt, PullStatus
 from rmqha.common import compression, sys_flags
 from rmqha.common.compression import BodyBudget, CompressionError, MissingBody, TooLargeError
 from rmqha.common.message import message_decoder
@@ -107,7 +107,7 @@ def pulled(wrapper, answer, begin, end, topic=TOPIC):
 
 @pytest.fixture
 def wrapper(monkeypatch):
-    monkeypatch.setattr("rmqha.client.impl.consumer.pull_api_wrapper.BodyBudget",
+    monkeypatch.setattr("rmqha.client.impl.consumer.pulling.BodyBudget",
                         lambda most_each: BodyBudget(3 * MIB, 3 * MIB))
     monkeypatch.setattr(message_decoder, "_alone", lambda: BodyBudget(3 * MIB, 3 * MIB))
     return PullAPIWrapper(None, "g", False)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.protocol import fastjson

@@ -12,7 +12,7 @@ from rmqha.acl.common import AclClientRPCHook, SessionCredentials
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt

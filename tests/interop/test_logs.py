@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeOrderlyStatus, MessageListenerOrderly
+from rmqha.client.consumer.listeners import ConsumeOrderlyStatus, MessageListenerOrderly
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message, MessageQueue
 from rmqha.common.subscriptions import ConsumeFromWhere

@@ -12,7 +12,7 @@ import pytest
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from tests.support.certificates import OLD_SCHEME, Authority, encrypted
 from tests.support.java_driver import JavaDriver, Workload, assert_all_read

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from rmqha.tools.dialect.errors import CLIENT_ERRORS
 from rmqha.tools.messages.clients import new_consumer, read_queues

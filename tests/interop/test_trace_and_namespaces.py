@@ -6,11 +6,11 @@ import pytest
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus as Status
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus as Status
+from rmqha.client.hooks import LocalTransactionState, TransactionListener
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.transaction_listener import LocalTransactionState, TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
-from rmqha.client.trace.trace_view import TraceView
+from rmqha.client.trace import TraceView
 from rmqha.common.message.message import Message, MessageExt
 from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.common.sys_flags import CompressionType

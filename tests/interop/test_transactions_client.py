@@ -4,18 +4,14 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from rmqha.client import results
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import (
-    ConsumeConcurrentlyStatus,
-    ConsumeOrderlyStatus,
-    MessageListenerOrderly,
-)
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageListenerOrderly
 from rmqha.client.exception import MQClientException
+from rmqha.client.hooks import LocalTransactionState, TransactionListener
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.transaction_listener import LocalTransactionState, TransactionListener
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
-from rmqha.client.utils import message_util
 from rmqha.common.message.message import Message
 from rmqha.common.subscriptions import ConsumeFromWhere
 from tests.support.nodes import BrokerNode, NamesrvNode
@@ -120,7 +116,7 @@ def test_rmqhas_orderly_consumer_locks_queues_of_a_real_broker(real, sender):
 def test_request_and_reply_of_rmqhas_client_through_a_real_broker(real, sender):
     def listener(messages):
         for message in messages:
-            sender.send(message_util.create_reply_message(message, message.body[::-1]))
+            sender.send(results.create_reply_message(message, message.body[::-1]))
         return DONE
 
     with reading(real, "Requests", listener), \

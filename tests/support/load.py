@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from rmqha.tools.dialect.errors import CLIENT_ERRORS
 from tests.support.raw_remoting import RawClient

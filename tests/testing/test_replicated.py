@@ -1,7 +1,7 @@
 """Clusters with slaves: what is where, when a master is killed, and when the link is cut."""
 import pytest
 
-from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from rmqha.testing import EmbeddedError, EmbeddedRocketMQ
 from tests.support.wait import wait_until

@@ -77,7 +77,7 @@ def test_a_message_of_any_time_is_shown(born, stored):
 
 @given(LONGS)
 def test_rows_of_sub_commands_with_any_time(ms):
-    from rmqha.client.trace.trace_view import TraceView
+    from rmqha.client.trace import TraceView
     from rmqha.tools.command.message.query_msg_trace_by_id_sub_command import PRODUCED, _row
     assert _row(PRODUCED, "Pub", TraceView(time_stamp=ms)) is not None
 

@@ -1,11 +1,26 @@
-"""What every consumer is told."""
+"""What every consumer is told.
+
+What consumers share whose messages can be traced: where a group begins, and the traces.
+"""
+from typing import TYPE_CHECKING
+
+from rmqha.client.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.common.lifecycle import Lifecycle
 from rmqha.client.consumer.allocate_message_queue_strategy import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,
 )
-from rmqha.common.subscriptions import MessageModel
+from rmqha.client.hooks import ConsumeMessageHook
+from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.life import Lifecycle
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.trace import TraceDispatcherType
+from rmqha.client.trace_hooks import ConsumeMessageTraceHookImpl
+from rmqha.common import util_all
+from rmqha.common.subscriptions import ConsumeFromWhere, MessageModel
+
+if TYPE_CHECKING:
+    from rmqha.remoting.interfaces import RPCHook
 
 
 class ConsumerFacade(Lifecycle, ClientConfig):
@@ -19,3 +34,37 @@ class ConsumerFacade(Lifecycle, ClientConfig):
         self.consumer_group = consumer_group
         self.message_model = MessageModel.CLUSTERING
         self.allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
+
+
+HALF_AN_HOUR_MS = 30 * 60 * 1000
+
+
+class TracedConsumer(ConsumerFacade):
+    """Base of push and lite pull consumers."""
+
+    def __init__(self, consumer_group: str, namesrv_addr: str | None, namespace: str | None) -> None:
+        super().__init__(consumer_group, namesrv_addr, namespace)
+        self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        half_an_hour_ago = util_all.current_time_millis() - HALF_AN_HOUR_MS
+        self.consume_timestamp = util_all.time_millis_to_human_string3(half_an_hour_ago)  # yyyyMMddHHmmss, local time
+        self.trace_dispatcher: AsyncTraceDispatcher | None = None
+
+    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
+        """Hang something around each call of a listener, or behind each pull. Before `start`."""
+        raise NotImplementedError
+
+    def _enable_msg_trace(
+        self, trace_topic: str | None, rpc_hook: "RPCHook | None", client_manager: MQClientManager | None
+    ) -> None:
+        trace_producer = DefaultMQProducer("", rpc_hook=rpc_hook, client_manager=client_manager)
+        self.trace_dispatcher = AsyncTraceDispatcher(
+            self.consumer_group, TraceDispatcherType.CONSUME, trace_topic, trace_producer)
+        self.register_consume_message_hook(ConsumeMessageTraceHookImpl(self.trace_dispatcher))
+
+    def _start_trace(self) -> None:
+        if self.trace_dispatcher is not None:
+            start_trace_dispatcher(self.trace_dispatcher, self)
+
+    def _shutdown_trace(self) -> None:
+        if self.trace_dispatcher is not None:
+            self.trace_dispatcher.shutdown()

@@ -2,13 +2,12 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Unpack
 
-from rmqha.client.consumer.message_queue_listener import MessageQueueListener, TopicMessageQueueChangeListener
-from rmqha.client.consumer.message_selector import MessageSelector
-from rmqha.client.consumer.traced_consumer import TracedConsumer
-from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
+from rmqha.client.client_config import PullConsumerSettings, apply_settings
+from rmqha.client.consumer.consumer_facade import TracedConsumer
+from rmqha.client.consumer.listeners import MessageQueueListener, MessageSelector, TopicMessageQueueChangeListener
+from rmqha.client.hooks import ConsumeMessageHook
 from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLitePullConsumerImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.client.settings import PullConsumerSettings, apply_settings
 from rmqha.common.message.message import MessageExt, MessageQueue
 
 if TYPE_CHECKING:

@@ -2,12 +2,11 @@
 from typing import TYPE_CHECKING
 
 from rmqha.client.consumer.consumer_facade import ConsumerFacade
-from rmqha.client.consumer.message_queue_listener import MessageQueueListener
-from rmqha.client.consumer.pull_result import PullCallback, PullResult
-from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
-from rmqha.client.hook.filter_message_hook import FilterMessageHook
+from rmqha.client.consumer.listeners import MessageQueueListener
+from rmqha.client.hooks import ConsumeMessageHook, FilterMessageHook
 from rmqha.client.impl.consumer.default_mq_pull_consumer_impl import DefaultMQPullConsumerImpl, Expression
 from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.results import PullCallback, PullResult
 from rmqha.common.message.message import MessageExt, MessageQueue
 
 if TYPE_CHECKING:

@@ -1,18 +1,17 @@
 """Receiving messages as they come."""
 from typing import TYPE_CHECKING, Unpack
 
-from rmqha.client.consumer.listener.message_listener import (
+from rmqha.client.client_config import PushConsumerSettings, apply_settings
+from rmqha.client.consumer.consumer_facade import TracedConsumer
+from rmqha.client.consumer.listeners import (
     FunctionListener,
     MessageListenerConcurrently,
     MessageListenerOrderly,
     SimpleListener,
 )
-from rmqha.client.consumer.traced_consumer import TracedConsumer
-from rmqha.client.hook.consume_message_hook import ConsumeMessageHook
-from rmqha.client.hook.filter_message_hook import FilterMessageHook
+from rmqha.client.hooks import ConsumeMessageHook, FilterMessageHook
 from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.client.settings import PushConsumerSettings, apply_settings
 from rmqha.common.message.message import MessageExt, MessageQueue
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
-from rmqha.client.common.cause_log import CauseLog
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
-from rmqha.client.consumer.message_queue_listener import MessageQueueListener
+from rmqha.client.consumer.listeners import MessageQueueListener
+from rmqha.client.life import CauseLog
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.subscriptions import MessageModel
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, ScheduledService

@@ -3,13 +3,13 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.client import validators
+from rmqha.client import exception
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.factory.topic_route import (
+from rmqha.client.impl.producer_parts import (
     topic_route_data2_topic_publish_info,
     topic_route_data2_topic_subscribe_info,
 )
-from rmqha.client.query_result import QueryResult
+from rmqha.client.results import QueryResult
 from rmqha.common import mix_all
 from rmqha.common.compression import MOST_IN_ALL, BodyBudget
 from rmqha.common.message import message_const, message_decoder
@@ -21,7 +21,7 @@ from rmqha.common.topics import TopicConfig
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
-    from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+    from rmqha.client.impl.mq_client_instance import MQClientInstance
 
 log = logging.getLogger("RocketmqClient")
 
@@ -45,8 +45,8 @@ class MQAdminImpl:
 
         MQClientException unless one master at least made it.
         """
-        validators.check_topic(new_topic)
-        validators.is_system_topic(new_topic)
+        exception.check_topic(new_topic)
+        exception.is_system_topic(new_topic)
         api = self._mq_client_factory.mq_client_api_impl
         try:
             route = api.get_topic_route_info_from_name_server(key, self.timeout_millis)

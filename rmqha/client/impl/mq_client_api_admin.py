@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.client_remoting import ClientRemoting
+from rmqha.client.impl.client_remoting_processor import ClientRemoting
 from rmqha.common import java, mix_all, util_all
 from rmqha.common.data_version import DataVersion
 from rmqha.common.message.message import MessageQueue

@@ -6,7 +6,7 @@ what only the leader answers goes to the leader that this one names.
 from typing import Any
 
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.client_remoting import ClientRemoting
+from rmqha.client.impl.client_remoting_processor import ClientRemoting
 from rmqha.common import java, mix_all
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.cluster_bodies import (

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.consumer.pull_result import PullCallback, PullResultExt, PullStatus
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.client_remoting import ClientRemoting
+from rmqha.client.impl.client_remoting_processor import ClientRemoting
 from rmqha.client.impl.mq_client_api_admin import MQClientAPIAdmin
 from rmqha.client.impl.mq_client_api_controller import MQClientAPIController
-from rmqha.client.producer.send_result import SendResult, SendStatus
+from rmqha.client.results import PullCallback, PullResultExt, PullStatus, SendResult, SendStatus
 from rmqha.common import mix_all
 from rmqha.common.config_keys import address_hint, is_host_and_port
 from rmqha.common.message import message_const, message_decoder

@@ -3,7 +3,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+from rmqha.client.impl.mq_client_instance import MQClientInstance
 
 if TYPE_CHECKING:
     from rmqha.remoting.interfaces import RPCHook

@@ -3,21 +3,18 @@ import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
-from rmqha.client import validators
-from rmqha.client.client_config import ClientConfig
-from rmqha.client.common.lifecycle import Lifecycle
+from rmqha.client import exception
+from rmqha.client.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
+from rmqha.client.client_config import ClientConfig, ProducerSettings, apply_settings
 from rmqha.client.exception import MQClientException
-from rmqha.client.hook.check_forbidden_hook import CheckForbiddenHook
-from rmqha.client.hook.end_transaction_hook import EndTransactionHook
-from rmqha.client.hook.send_message_hook import SendMessageHook
+from rmqha.client.hooks import CheckForbiddenHook, EndTransactionHook, SendMessageHook
+from rmqha.client.impl.default_mq_producer_impl import DefaultMQProducerImpl, MessageQueueSelector
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.client.impl.producer.default_mq_producer_impl import DefaultMQProducerImpl, MessageQueueSelector
+from rmqha.client.life import Lifecycle
 from rmqha.client.producer.request_response_future import RequestCallback
-from rmqha.client.producer.send_result import SendCallback, SendResult
-from rmqha.client.settings import ProducerSettings, apply_settings
-from rmqha.client.trace.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
-from rmqha.client.trace.trace_dispatcher import TraceDispatcherType
-from rmqha.client.trace.trace_hooks import EndTransactionTraceHookImpl, SendMessageTraceHookImpl
+from rmqha.client.results import SendCallback, SendResult
+from rmqha.client.trace import TraceDispatcherType
+from rmqha.client.trace_hooks import EndTransactionTraceHookImpl, SendMessageTraceHookImpl
 from rmqha.common import topics
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message, MessageExt, MessageQueue
@@ -222,7 +219,7 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
 
     def _batch(self, msgs: Iterable[Message]) -> MessageBatch:
         messages = list(msgs)
-        validators.check_batch(messages, self.max_message_size)
+        exception.check_batch(messages, self.max_message_size)
         batch = MessageBatch(messages).take_over()
         batch.is_checked = True
         for msg in batch:

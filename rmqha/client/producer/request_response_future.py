@@ -1,13 +1,18 @@
-"""Requests that wait for their replies."""
+"""Requests that wait for their replies.
+
+Ways of choosing the queue that a message goes to.
+"""
 import logging
+import random
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from rmqha.client.common.cause_log import CauseLog
+from rmqha.client.life import CauseLog
 from rmqha.common.futures import AtomicBoolean
+from rmqha.common.java import string_hash_code
 from rmqha.common.message import message_const
-from rmqha.common.message.message import MessageExt
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
 
 
 class RequestCallback:
@@ -114,3 +119,22 @@ class RequestFutureHolder:
                         correlation_id, message.born_host_string)
             return
         future.put_response_message(message)
+
+
+def select_message_queue_by_hash(mqs: list[MessageQueue], msg: Message, arg: Any) -> MessageQueue:
+    """The queue that `arg` hashes to, as in Java for texts and for numbers of 32 bits.
+
+        producer.send(message, selector=select_message_queue_by_hash, arg="order-17")
+
+    Java: org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash (4.9.8)
+    """
+    hash_code = arg if isinstance(arg, int) else string_hash_code(str(arg))
+    return mqs[abs(hash_code) % len(mqs)]
+
+
+def select_message_queue_by_random(mqs: list[MessageQueue], msg: Message, arg: Any) -> MessageQueue:
+    """One of the queues, by chance.
+
+    Java: org.apache.rocketmq.client.producer.selector.SelectMessageQueueByRandom (4.9.8)
+    """
+    return random.choice(mqs)

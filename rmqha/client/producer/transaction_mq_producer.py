@@ -1,12 +1,12 @@
 """Sending messages that count only when a local transaction succeeds."""
 from typing import TYPE_CHECKING, Any, Unpack
 
+from rmqha.client.client_config import TransactionProducerSettings, apply_settings
 from rmqha.client.exception import MQClientException
+from rmqha.client.hooks import TransactionListener, TransactionSendResult
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.client.impl.producer.transaction_mq_producer_impl import TransactionMQProducerImpl
+from rmqha.client.impl.transaction_mq_producer_impl import TransactionMQProducerImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.transaction_listener import TransactionListener, TransactionSendResult
-from rmqha.client.settings import TransactionProducerSettings, apply_settings
 from rmqha.common.message.message import Message
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
-from rmqha.client.consumer.pull_result import PullStatus
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.factory.topic_route import topic_route_data2_topic_subscribe_info
+from rmqha.client.impl.producer_parts import topic_route_data2_topic_subscribe_info
+from rmqha.client.results import PullStatus
 from rmqha.common import mix_all, subscriptions, sys_flags
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import MessageQueue

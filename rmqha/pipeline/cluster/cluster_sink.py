@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_decoder import may_join_batch, size_in_batch
 from rmqha.pipeline.brief_errors import briefly

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from rmqha.client.consumer.pull_result import PullStatus
+from rmqha.client.results import PullStatus
 from rmqha.common.compression import MissingBody
 from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt, MessageQueue

@@ -2,8 +2,8 @@
 from collections.abc import Iterator
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
-from rmqha.client.consumer.pull_result import PullResult
 from rmqha.client.exception import MQClientException
+from rmqha.client.results import PullResult
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, ClusterClient

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqha.client import validators
+from rmqha.client import exception
 from rmqha.client.exception import MQClientException
 from rmqha.common.message import message_const
 from rmqha.common.message.message import Message
@@ -121,8 +121,8 @@ class MessageMaker:
 def _why_no_topic(topic: str) -> str:
     """Why nobody may send to a topic of this name; "" when one may."""
     try:
-        validators.check_topic(topic)
-        validators.is_not_allowed_send_topic(topic)
+        exception.check_topic(topic)
+        exception.is_not_allowed_send_topic(topic)
     except MQClientException as error:
         return ascii(error.error_message)[1:-1]
     return ""

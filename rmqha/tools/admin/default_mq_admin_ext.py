@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_admin_impl import MQAdminImpl
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
+from rmqha.client.impl.mq_client_instance import MQClientInstance
 from rmqha.common import mix_all, topics
 from rmqha.common.java import hash_map_order
 from rmqha.common.message.message import MessageQueue

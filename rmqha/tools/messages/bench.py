@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import click
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
-from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendCallback, SendResult, SendStatus
+from rmqha.client.results import SendCallback, SendResult, SendStatus
 from rmqha.common.message.message import Message
 from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
 from rmqha.tools.dialect.exit_codes import FAILED, WorkFailedError

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
-from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.common.message.message import MessageQueue
 from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
 from rmqha.tools.dialect.options import namesrv_option, output_option, topic_option

@@ -4,7 +4,7 @@ from typing import IO
 import click
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
-from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.common import topics as topic_validator
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX

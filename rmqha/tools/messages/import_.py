@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from rmqha.client import validators
+from rmqha.client import exception
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.results import SendStatus
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.message.message_decoder import MessageBatch, may_join_batch, size_in_batch
@@ -89,7 +89,7 @@ class Importer:
         producer.max_message_size = LONGEST_BODY  # the broker decides: it counts what arrives, which is compressed
         self._names = {topic: rename or topic for topic in reader.topics}
         for topic in self._names.values():
-            validators.check_topic(topic)
+            exception.check_topic(topic)
         self._queues = {(topic, name): queue for topic, source in reader.topics.items()
                         for name, queue in self._targets(topic, source, merge).items()}
         self.count = 0

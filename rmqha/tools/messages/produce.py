@@ -11,7 +11,7 @@ from typing import BinaryIO
 import click
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendResult, SendStatus
+from rmqha.client.results import SendResult, SendStatus
 from rmqha.common.message.message import Message, MessageQueue
 from rmqha.common.program import interrupted_later
 from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line

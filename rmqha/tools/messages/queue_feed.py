@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
-from rmqha.client.consumer.message_selector import MessageSelector
-from rmqha.client.consumer.pull_result import PullCallback, PullResult, PullStatus
+from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.client.exception import MQBrokerException
+from rmqha.client.results import PullCallback, PullResult, PullStatus
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
-from rmqha.client.consumer.pull_result import PullStatus
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmqha.client.results import PullStatus
 from rmqha.common import mix_all, topics, util_all
 from rmqha.common.java import Version, string_hash_code
 from rmqha.common.message.message import MessageExt, MessageQueue

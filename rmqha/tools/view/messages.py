@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmqha.client.exception import MQClientException
-from rmqha.client.trace.trace_view import TraceView
+from rmqha.client.trace import TraceView
 from rmqha.common import topics
 from rmqha.common.compression import BodyBudget, MissingBody
 from rmqha.common.message import message_decoder

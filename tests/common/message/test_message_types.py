@@ -1,7 +1,7 @@
 """A value of a wrong type is refused where it is given, with the field's name."""
 import pytest
 
-from rmqha.client import validators
+from rmqha.client import exception
 from rmqha.common.message.message import Message
 
 WRONG = [
@@ -54,13 +54,13 @@ def test_attribute_of_a_wrong_type_is_refused_by_the_send(field, value, told):
     message = Message("T", b"b")
     setattr(message, field, value)
     with pytest.raises(TypeError, match=f"message {told} must be "):
-        validators.check_message(message, 1000)
+        exception.check_message(message, 1000)
 
 
 def test_what_is_right_is_taken():
     for body in (b"b", bytearray(b"b"), memoryview(b"b")):
         message = Message("T", body, tags="a", keys=("k", "l"), flag=-3)
         assert (message.tags, message.keys, message.flag) == ("a", "k l", -3)
-        validators.check_message(message, 1000)
+        exception.check_message(message, 1000)
     for keys in (None, "", [], ()):
         assert Message("T", b"b", tags="", keys=keys).properties == {"WAIT": "true"}

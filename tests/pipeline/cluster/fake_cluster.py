@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from rmqha.client.consumer.pull_result import PullResult, PullStatus
+from rmqha.client.results import PullResult, PullStatus
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.pipeline.cluster.cluster_queues import EARLIEST, Bounds
 from rmqha.pipeline.cluster.queue_lives import Look, Mark, Seen

@@ -3,7 +3,7 @@ import itertools
 
 import pytest
 
-from rmqha.client.producer.send_result import SendResult, SendStatus
+from rmqha.client.results import SendResult, SendStatus
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import Message, MessageQueue

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from rmqha.tools import quickstart
 from rmqha.tools.cluster.cluster_folder import load

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from rmqha.client.consumer.message_selector import MessageSelector
+from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from rmqha.tools.cluster.cluster_folder import load
 from rmqha.tools.cluster.processes import find

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
 from rmqha.common.subscriptions import ConsumeFromWhere

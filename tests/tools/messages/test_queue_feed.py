@@ -1,8 +1,8 @@
 """Queues whose offsets are gone while they are read: reported, and read at the right place, or an error."""
 import pytest
 
-from rmqha.client.consumer.message_selector import MessageSelector
-from rmqha.client.consumer.pull_result import PullResult, PullStatus
+from rmqha.client.consumer.listeners import MessageSelector
+from rmqha.client.results import PullResult, PullStatus
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.tools.dialect.exit_codes import WorkFailedError
 from rmqha.tools.messages.queue_feed import QueueFeed

@@ -9,15 +9,11 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from rmqha.client.consumer.listener.message_listener import (
-    ConsumeOrderlyContext,
-    ConsumeOrderlyStatus,
-    MessageListenerOrderly,
-)
+from rmqha.client.consumer.listeners import ConsumeOrderlyContext, ConsumeOrderlyStatus, MessageListenerOrderly
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.consumer.consume_message_service import ConsumeMessageService
-from rmqha.client.impl.consumer.consumer_hooks import return_type
+from rmqha.client.impl.consumer.consume_message_concurrently_service import ConsumeMessageService
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
+from rmqha.client.impl.consumer.pulling import return_type
 from rmqha.common import mix_all
 from rmqha.common.message import message_const
 from rmqha.common.message.message import Message, MessageExt, MessageQueue

@@ -3,16 +3,14 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from rmqha.client.common.service_state import ServiceState
-from rmqha.client.consumer.store.local_file_offset_store import LocalFileOffsetStore
-from rmqha.client.consumer.store.remote_broker_offset_store import RemoteBrokerOffsetStore
+from rmqha.client.consumer.offset_stores import LocalFileOffsetStore, RemoteBrokerOffsetStore
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.hook.filter_message_hook import FilterMessageHook
-from rmqha.client.impl.consumer.consumer_hooks import ConsumerHooks
-from rmqha.client.impl.consumer.pull_api_wrapper import PullAPIWrapper
-from rmqha.client.impl.consumer.rebalance_impl import RebalanceImpl
-from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+from rmqha.client.hooks import FilterMessageHook
+from rmqha.client.impl.consumer.pulling import ConsumerHooks, PullAPIWrapper
+from rmqha.client.impl.consumer.rebalance import RebalanceImpl
+from rmqha.client.impl.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.life import ServiceState
 from rmqha.common import mix_all, util_all
 from rmqha.common.message import message_const
 from rmqha.common.message.message import Message, MessageExt, MessageQueue

@@ -1,4 +1,6 @@
-"""A lite pull consumer: pulls its queues in the background, and hands out what came when it is asked.
+"""The queues of a lite pull consumer, and where it stands in each.
+
+A lite pull consumer: pulls its queues in the background, and hands out what came when it is asked.
 
     rebalance (or assign) --> a PullTask per queue --asynchronous pull--> broker
            ^ pause, full cache: again in a moment          | answer
@@ -11,25 +13,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from rmqha.client import validators
+from rmqha.client import exception
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.common.service_state import ServiceState
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
-from rmqha.client.consumer.message_queue_listener import TopicMessageQueueChangeListener
-from rmqha.client.consumer.message_selector import MessageSelector
-from rmqha.client.consumer.pull_result import PullCallback, PullResult, PullStatus
-from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
-from rmqha.client.consumer.store.remote_broker_offset_store import NO_ANSWER
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus, MessageSelector, TopicMessageQueueChangeListener
+from rmqha.client.consumer.offset_stores import NO_ANSWER, ReadOffsetType
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.consumer.assigned_message_queue import AssignedMessageQueue, MessageQueueState
 from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
-from rmqha.client.impl.consumer.rebalance_lite_pull_impl import RebalanceLitePullImpl
-from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+from rmqha.client.impl.consumer.rebalance import RebalanceLitePullImpl
+from rmqha.client.impl.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.life import ServiceState
+from rmqha.client.results import PullCallback, PullResult, PullStatus
 from rmqha.common import mix_all, subscriptions, sys_flags
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.protocol import client_bodies, response_code
@@ -41,6 +39,63 @@ from rmqha.remoting.exception import RemotingException
 if TYPE_CHECKING:
     from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
     from rmqha.remoting.interfaces import RPCHook
+
+
+@dataclass
+class MessageQueueState:
+    """Offsets are of the queue; -1 when there is none (yet).
+
+    Java: org.apache.rocketmq.client.impl.consumer.AssignedMessageQueue$MessageQueueState (4.9.8)
+    """
+
+    process_queue: ProcessQueue = field(default_factory=ProcessQueue)
+    paused: bool = False
+    pull_offset: int = -1  # to be pulled next
+    consume_offset: int = -1  # behind what the user got
+    seek_offset: int = -1  # where the user wants to go on
+
+
+class AssignedMessageQueue:
+    """Queue -> state. Several threads read it; it changes under `_lock`, states by single assignments.
+
+    Java: org.apache.rocketmq.client.impl.consumer.AssignedMessageQueue (4.9.8)
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._states: dict[MessageQueue, MessageQueueState] = {}
+        self.process_queue_table: dict[MessageQueue, ProcessQueue] = {}  # the rebalance's, when there is one
+
+    def message_queues(self) -> list[MessageQueue]:
+        """The queues that are assigned now."""
+        return list(self._states)
+
+    def state(self, mq: MessageQueue) -> MessageQueueState | None:
+        """Where the consumer stands in a queue; None when it is not assigned."""
+        return self._states.get(mq)
+
+    def set_paused(self, queues: Collection[MessageQueue], paused: bool) -> None:
+        """Stop or go on to pull."""
+        for mq in queues:
+            state = self._states.get(mq)
+            if state is not None:
+                state.paused = paused
+
+    def update(self, assigned: Collection[MessageQueue], topic: str | None = None) -> None:
+        """Have these queues instead of those before, of one topic or of all."""
+        with self._lock:
+            for mq in list(self._states):
+                if (topic is None or mq.topic == topic) and mq not in assigned:
+                    self._states.pop(mq).process_queue.dropped = True
+            for mq in assigned:
+                if mq not in self._states:
+                    self._states[mq] = MessageQueueState(self.process_queue_table.get(mq) or ProcessQueue())
+
+    def remove(self, topic: str) -> None:
+        """Give up all queues of a topic."""
+        # Differs: what is cached of them is not handed out any more; 4.9.8 does not mark it
+        self.update((), topic)
+
 
 log = logging.getLogger("RocketmqClient")
 
@@ -108,7 +163,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
 
     def _check_config(self) -> None:
         consumer = self.default_lite_pull_consumer
-        validators.check_consumer_group(consumer.consumer_group)
+        exception.check_consumer_group(consumer.consumer_group)
         if consumer.consumer_timeout_millis_when_suspend < consumer.broker_suspend_max_time_millis:
             raise MQClientException("Long polling mode, the consumer consumerTimeoutMillisWhenSuspend must greater "
                                     "than brokerSuspendMaxTimeMillis")

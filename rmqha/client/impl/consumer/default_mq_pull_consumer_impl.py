@@ -3,18 +3,16 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
-from rmqha.client import validators
-from rmqha.client.common.service_state import ServiceState
-from rmqha.client.consumer.listener.message_listener import ConsumeConcurrentlyStatus
-from rmqha.client.consumer.message_selector import MessageSelector
-from rmqha.client.consumer.pull_result import PullCallback, PullResult
-from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
-from rmqha.client.consumer.store.remote_broker_offset_store import NO_ANSWER
+from rmqha.client import exception
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus, MessageSelector
+from rmqha.client.consumer.offset_stores import NO_ANSWER, ReadOffsetType
 from rmqha.client.exception import MQClientException
 from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
-from rmqha.client.impl.consumer.rebalance_pull_impl import RebalancePullImpl
-from rmqha.client.impl.factory.mq_client_instance import MQClientInstance
+from rmqha.client.impl.consumer.rebalance import RebalancePullImpl
+from rmqha.client.impl.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.life import ServiceState
+from rmqha.client.results import PullCallback, PullResult
 from rmqha.common import subscriptions as expression_type
 from rmqha.common import subscriptions as filter_api
 from rmqha.common import sys_flags
@@ -54,7 +52,7 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
 
     def _start(self) -> None:
         consumer = self.default_mq_pull_consumer
-        validators.check_consumer_group(consumer.consumer_group)
+        exception.check_consumer_group(consumer.consumer_group)
         for topic in consumer.register_topics:
             self.rebalance_impl.subscription_inner[topic] = filter_api.build_subscription_data(topic, "*")
         self._prepare_client()

@@ -1,4 +1,6 @@
-"""A push consumer: pulls each of its queues without end, and hands what it finds to the consume threads.
+"""Checks of a push consumer's settings.
+
+A push consumer: pulls each of its queues without end, and hands what it finds to the consume threads.
 
     RebalanceService --PullRequest--> PullMessageService --asynchronous pull--> broker
          (per queue)                          ^                                    | answer, or 15 s without news
@@ -11,27 +13,27 @@
 import logging
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rmqha.client import validators
-from rmqha.client.common.service_state import ServiceState
-from rmqha.client.consumer.listener.message_listener import MessageListenerConcurrently, MessageListenerOrderly
-from rmqha.client.consumer.pull_result import PullCallback, PullResult, PullStatus
-from rmqha.client.consumer.store.read_offset_type import ReadOffsetType
+from rmqha.client import exception
+from rmqha.client.consumer.listeners import MessageListenerConcurrently, MessageListenerOrderly
+from rmqha.client.consumer.offset_stores import ReadOffsetType
+from rmqha.client.consumer_stats_manager import ConsumerStatsManager
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.consumer.check_push_config import check_push_config
-from rmqha.client.impl.consumer.consume_message_concurrently_service import ConsumeMessageConcurrentlyService
-from rmqha.client.impl.consumer.consume_message_deferred_service import (
+from rmqha.client.impl.consumer.consume_message_concurrently_service import (
+    ConsumeMessageConcurrentlyService,
     ConsumeMessageDeferredService,
+    ConsumeMessageService,
     MessageListenerDeferred,
 )
 from rmqha.client.impl.consumer.consume_message_orderly_service import ConsumeMessageOrderlyService
-from rmqha.client.impl.consumer.consume_message_service import ConsumeMessageService
 from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
 from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
-from rmqha.client.impl.consumer.rebalance_push_impl import RebalancePushImpl
+from rmqha.client.impl.consumer.rebalance import RebalancePushImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager
-from rmqha.client.stat.consumer_stats_manager import ConsumerStatsManager
+from rmqha.client.life import ServiceState
+from rmqha.client.results import PullCallback, PullResult, PullStatus
 from rmqha.common import mix_all, subscriptions, sys_flags, util_all
 from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt, MessageQueue
@@ -43,6 +45,54 @@ from rmqha.remoting.exception import RemotingException
 if TYPE_CHECKING:
     from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
     from rmqha.remoting.interfaces import RPCHook
+
+
+# name for people, attribute, least, most; -1 switches a limit off where marked
+_RANGES = (
+    ("consumeThreadMin", "consume_thread_min", 1, 1000, False),
+    ("consumeThreadMax", "consume_thread_max", 1, 1000, False),
+    ("consumeConcurrentlyMaxSpan", "consume_concurrently_max_span", 1, 65535, False),
+    ("pullThresholdForQueue", "pull_threshold_for_queue", 1, 65535, False),
+    ("pullThresholdForTopic", "pull_threshold_for_topic", 1, 6553500, True),
+    ("pullThresholdSizeForQueue", "pull_threshold_size_for_queue", 1, 1024, False),
+    ("pullThresholdSizeForTopic", "pull_threshold_size_for_topic", 1, 102400, True),
+    ("pullInterval", "pull_interval", 0, 65535, False),
+    ("consumeMessageBatchMaxSize", "consume_message_batch_max_size", 1, 1024, False),
+    ("pullBatchSize", "pull_batch_size", 1, 1024, False),
+)
+
+
+def check_push_config(consumer: "DefaultMQPushConsumer") -> None:
+    """Raise MQClientException for the first setting that is wrong.
+
+    Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl#checkConfig (4.9.8)
+    """
+    exception.check_consumer_group(consumer.consumer_group)
+    for name in ("message_model", "consume_from_where", "allocate_message_queue_strategy", "message_listener"):
+        if getattr(consumer, name) is None:
+            raise MQClientException(f"{_camel_case(name)} is null")
+    _check_timestamp(consumer.consume_timestamp)
+    for name, attribute, least, most, may_be_off in _RANGES:
+        value = getattr(consumer, attribute)
+        if not least <= value <= most and not (may_be_off and value == -1):
+            raise MQClientException(f"{name} Out of range [{least}, {most}]")
+    if consumer.consume_thread_min > consumer.consume_thread_max:
+        raise MQClientException(f"consumeThreadMin ({consumer.consume_thread_min}) is larger than consumeThreadMax "
+                                f"({consumer.consume_thread_max})")
+
+
+def _check_timestamp(text: str) -> None:
+    try:
+        datetime.strptime(text, "%Y%m%d%H%M%S")
+    except ValueError:
+        raise MQClientException(
+            f"consumeTimestamp is invalid, the valid format is yyyyMMddHHmmss,but received {text}") from None
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(part.capitalize() for part in others)
+
 
 log = logging.getLogger("RocketmqClient")
 
@@ -339,7 +389,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
 
     def subscribe(self, topic: str, sub_expression: str | None, kind: str | None = None) -> None:
         """Add a subscription; the brokers hear of it at once when the consumer runs."""
-        validators.check_topic(topic)
+        exception.check_topic(topic)
         try:
             subscription = subscriptions.build(topic, sub_expression, kind)
         except ValueError as error:
@@ -433,8 +483,3 @@ class _PushPullCallback(PullCallback):
 
     def on_exception(self, error: Exception) -> None:
         self._consumer_impl.on_pull_exception(self._pull_request, error)
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(part.capitalize() for part in others)

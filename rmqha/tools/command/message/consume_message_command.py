@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
-from rmqha.client.consumer.pull_result import PullStatus
+from rmqha.client.results import PullStatus
 from rmqha.common import mix_all, util_all
 from rmqha.common.message.message import MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt

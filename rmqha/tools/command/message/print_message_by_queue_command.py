@@ -2,7 +2,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from rmqha.client.consumer.pull_result import PullStatus
+from rmqha.client.results import PullStatus
 from rmqha.common import util_all
 from rmqha.common.java import hash_map_order
 from rmqha.common.message.message import MessageQueue

@@ -1,7 +1,7 @@
 """mqadmin queryMsgByOffset."""
 from collections.abc import Iterator
 
-from rmqha.client.consumer.pull_result import PullStatus
+from rmqha.client.results import PullStatus
 from rmqha.common.message.message import MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option

@@ -1,8 +1,7 @@
 """mqadmin queryMsgTraceById."""
 from collections.abc import Iterator
 
-from rmqha.client.trace.trace_context import TraceType
-from rmqha.client.trace.trace_view import TraceView
+from rmqha.client.trace import TraceType, TraceView
 from rmqha.common import topics, util_all
 from rmqha.common.compression import MissingBody
 from rmqha.common.java import hash_map_order

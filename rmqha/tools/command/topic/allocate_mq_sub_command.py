@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueAveragely
-from rmqha.client.impl.factory.topic_route import topic_route_data2_topic_subscribe_info
+from rmqha.client.impl.producer_parts import topic_route_data2_topic_subscribe_info
 from rmqha.common import util_all
 from rmqha.common.java import hash_map_order
 from rmqha.common.message.message import MessageQueue

@@ -1,1 +1,0 @@
-"""What a message listener gets and returns."""

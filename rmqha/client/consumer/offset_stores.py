@@ -1,0 +1,235 @@
+"""Where a consumer's offsets are kept: by its brokers, or in a file of its own.
+
+The offsets that a consumer holds in memory, whoever keeps them.
+
+Where an offset is read from.
+
+Offsets of a broadcasting consumer, kept in a file of its own.
+
+Offsets of a consumer group, kept by the brokers.
+"""
+import logging
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.results import FindBrokerResult
+from rmqha.common import mix_all
+from rmqha.common.message.message import MessageQueue
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.admin_headers import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.fastjson import FastjsonError
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.mq_client_instance import MQClientInstance
+
+
+NO_OFFSET = -1
+
+
+class OffsetTable:
+    """By queue, the next offset to consume. What both of Java's offset stores have; any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._offset_table: dict[MessageQueue, int] = {}  # guarded by _lock
+
+    def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool) -> None:
+        """Remember the next offset to consume; `increase_only` keeps the higher one."""
+        with self._lock:
+            old = self._offset_table.get(mq)
+            if old is None or not increase_only or offset > old:
+                self._offset_table[mq] = offset
+
+    def clone_offset_table(self, topic: str | None = None) -> dict[MessageQueue, int]:
+        """The offsets in memory, of one topic or of all."""
+        with self._lock:
+            return {mq: offset for mq, offset in self._offset_table.items() if not topic or mq.topic == topic}
+
+
+class ReadOffsetType(Enum):
+    """The client's memory, the broker, or the first that knows it.
+
+    Java: org.apache.rocketmq.client.consumer.store.ReadOffsetType (4.9.8)
+    """
+
+    READ_FROM_MEMORY = "READ_FROM_MEMORY"
+    READ_FROM_STORE = "READ_FROM_STORE"
+    MEMORY_FIRST_THEN_STORE = "MEMORY_FIRST_THEN_STORE"
+
+
+log = logging.getLogger("RocketmqClient")
+
+@dataclass
+class OffsetSerializeWrapper:
+    """The file's content.
+
+    Java: org.apache.rocketmq.client.consumer.store.OffsetSerializeWrapper (4.9.8)
+    """
+
+    offsetTable: dict[MessageQueue, int] = field(default_factory=dict)
+
+
+class LocalFileOffsetStore(OffsetTable):
+    """Memory first; every 5 s to `~/.rocketmq_offsets/<client id>/<group>/offsets.json`.
+
+    The client id holds the instance's name: give the consumer an `instance_name` to find its offsets again.
+
+    Java: org.apache.rocketmq.client.consumer.store.LocalFileOffsetStore (4.9.8)
+    """
+
+    def __init__(self, mq_client_factory: "MQClientInstance", group_name: str, folder: str | None = None) -> None:
+        super().__init__()
+        self._group_name = group_name
+        root = folder or os.path.join(os.path.expanduser("~"), ".rocketmq_offsets")
+        self.store_path = os.path.join(root, mq_client_factory.client_id, group_name, "offsets.json")
+
+    def load(self) -> None:
+        """Read the file; MQClientException when neither it nor its backup can be understood."""
+        for path in (self.store_path, self.store_path + ".bak"):
+            if not os.path.exists(path):
+                continue
+            try:
+                wrapper = remoting_serializable.from_json(OffsetSerializeWrapper, mix_all.file2string(path) or "")
+            except (FastjsonError, UnicodeDecodeError) as error:
+                log.warning("readLocalOffset Exception, %s: %s", path, error)
+                continue
+            with self._lock:
+                self._offset_table.update(wrapper.offsetTable)
+            return
+        if os.path.exists(self.store_path):
+            raise MQClientException(f"readLocalOffset Exception, {self.store_path}")
+
+    def read_offset(self, mq: MessageQueue, kind: ReadOffsetType) -> int:
+        """The next offset to consume; -1 when there is none. What is in the file was loaded at the start."""
+        return self._offset_table.get(mq, NO_OFFSET)
+
+    def persist_all(self, mqs: Iterable[MessageQueue]) -> None:
+        """Write the offsets of `mqs` (all that are held)."""
+        wanted = set(mqs)
+        if not wanted:
+            return
+        with self._lock:
+            table = {mq: offset for mq, offset in self._offset_table.items() if mq in wanted}
+        try:
+            text = remoting_serializable.to_json(OffsetSerializeWrapper(table), pretty=True)
+            mix_all.string2file(text, self.store_path)
+        except OSError as error:
+            log.error("persistAll consumer offset Exception, %s: %s", self.store_path, error)
+
+    def persist(self, mq: MessageQueue) -> None:
+        """Nothing: the file is written as a whole."""
+
+    def remove_offset(self, mq: MessageQueue) -> None:
+        """Nothing: each consumer keeps all queues."""
+
+    def update_consume_offset_to_broker(self, mq: MessageQueue, offset: int, is_oneway: bool) -> None:
+        """Nothing goes to brokers; memory takes the offset."""
+        self.update_offset(mq, offset, increase_only=False)
+
+
+TIMEOUT_MS = 5_000
+NO_ANSWER = -2
+
+
+class RemoteBrokerOffsetStore(OffsetTable):
+    """Memory first; every 5 s, and when a queue is given up, to the broker: the master, or its slave while it is gone.
+
+    Java: org.apache.rocketmq.client.consumer.store.RemoteBrokerOffsetStore (4.9.8)
+    """
+
+    def __init__(self, mq_client_factory: "MQClientInstance", group_name: str) -> None:
+        super().__init__()
+        self._mq_client_factory = mq_client_factory
+        self._group_name = group_name
+
+    def load(self) -> None:
+        """Nothing: each queue's offset is read when it is taken."""
+
+    def read_offset(self, mq: MessageQueue, kind: ReadOffsetType) -> int:
+        """The next offset to consume; -1 when the broker says that there is none, -2 when it does not say."""
+        if kind is not ReadOffsetType.READ_FROM_STORE:
+            offset = self._offset_table.get(mq)
+            if offset is not None:
+                return offset
+            if kind is ReadOffsetType.READ_FROM_MEMORY:
+                return NO_OFFSET
+        try:
+            offset = self._fetch_consume_offset_from_broker(mq)
+        except MQBrokerException as error:
+            # Differs: 4.9.8 takes each error for "no offset", so that a broker that is busy, or refuses, has a group
+            # begin anew, behind or in front of its whole backlog
+            if error.response_code != response_code.QUERY_NOT_FOUND:
+                log.warning("fetchConsumeOffsetFromBroker exception, %s: %s", mq, error)
+                return NO_ANSWER
+            log.debug("no offset of %s at the broker for %s: %s", self._group_name, mq, error)
+            return NO_OFFSET
+        except (MQClientException, RemotingException) as error:
+            log.warning("fetchConsumeOffsetFromBroker exception, %s: %s", mq, error)
+            return NO_ANSWER
+        self.update_offset(mq, offset, increase_only=False)
+        return offset
+
+    def persist_all(self, mqs: Iterable[MessageQueue]) -> None:
+        """Tell the brokers the offsets of `mqs`, and forget those of other queues."""
+        wanted = set(mqs)
+        if not wanted:
+            return
+        with self._lock:
+            offsets = dict(self._offset_table)
+        for mq, offset in offsets.items():
+            if mq in wanted:
+                self._persist(mq, offset)
+            else:
+                self.remove_offset(mq)
+                log.info("remove unused mq, %s, %s", mq, self._group_name)
+
+    def persist(self, mq: MessageQueue) -> None:
+        """Tell the broker the offset of one queue."""
+        offset = self._offset_table.get(mq)
+        if offset is not None:
+            self._persist(mq, offset)
+
+    def _persist(self, mq: MessageQueue, offset: int) -> None:
+        try:
+            self.update_consume_offset_to_broker(mq, offset, is_oneway=True)
+        except (MQClientException, MQBrokerException, RemotingException) as error:
+            log.error("updateConsumeOffsetToBroker exception, %s: %s", mq, error)
+
+    def remove_offset(self, mq: MessageQueue) -> None:
+        """Forget one queue."""
+        with self._lock:
+            self._offset_table.pop(mq, None)
+
+    def update_consume_offset_to_broker(self, mq: MessageQueue, offset: int, is_oneway: bool) -> None:
+        """Tell the broker at once; MQClientException, MQBrokerException, RemotingException when that fails."""
+        broker = self._find_broker(mq)
+        header = UpdateConsumerOffsetRequestHeader(
+            consumerGroup=self._group_name, topic=mq.topic, queueId=mq.queueId, commitOffset=offset,
+            bname=mq.brokerName)
+        api = self._mq_client_factory.mq_client_api_impl
+        update = api.update_consumer_offset_oneway if is_oneway else api.update_consumer_offset
+        update(broker.broker_addr, header, TIMEOUT_MS)
+
+    def _fetch_consume_offset_from_broker(self, mq: MessageQueue) -> int:
+        broker = self._find_broker(mq)
+        header = QueryConsumerOffsetRequestHeader(
+            consumerGroup=self._group_name, topic=mq.topic, queueId=mq.queueId, bname=mq.brokerName)
+        return self._mq_client_factory.mq_client_api_impl.query_consumer_offset(
+            broker.broker_addr, header, TIMEOUT_MS)
+
+    def _find_broker(self, mq: MessageQueue) -> FindBrokerResult:
+        find = self._mq_client_factory.find_broker_address_in_subscribe
+        broker = find(mq.brokerName, mix_all.MASTER_ID, only_this_broker=True)
+        if broker is None:
+            self._mq_client_factory.update_topic_route_info_from_name_server(mq.topic)
+            broker = find(mq.brokerName, mix_all.MASTER_ID, only_this_broker=False)
+        if broker is None:
+            raise MQClientException(f"The broker[{mq.brokerName}] not exist")
+        return broker

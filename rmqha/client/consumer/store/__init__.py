@@ -1,1 +1,0 @@
-"""Where a consumer group keeps how far it has come."""

@@ -1,1 +1,0 @@
-"""Hooks for sends, pulls, and calls of listeners."""

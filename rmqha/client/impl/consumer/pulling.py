@@ -1,0 +1,344 @@
+"""Pulling: which broker is asked, on which thread, and what its answer goes through.
+
+Pulling: which broker to ask, and what to make of its answer.
+
+The thread that pulls.
+
+    rebalance, pull callbacks --execute_pull_request_immediately--> queue --> PullMessageService --> pull_message
+    failures, flow control    --execute_pull_request_later--> PullMessageServiceScheduledThread --> queue
+
+The hooks of a consumer.
+
+What a client instance needs of a consumer.
+"""
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, overload
+
+from rmqha.client.client_config import ClientConfig
+from rmqha.client.consumer.listeners import ConsumeReturnType
+from rmqha.client.exception import MQClientException
+from rmqha.client.hooks import ConsumeMessageContext, ConsumeMessageHook, FilterMessageContext, FilterMessageHook
+from rmqha.client.impl.consumer.process_queue import PullRequest
+from rmqha.client.life import CauseLog
+from rmqha.client.results import FindBrokerResult, PullCallback, PullResult, PullResultExt, PullStatus
+from rmqha.common import java, mix_all, subscriptions, sys_flags
+from rmqha.common.compression import MOST_IN_ALL, BodyBudget
+from rmqha.common.message import message_const, message_decoder
+from rmqha.common.message import message_decoder as message_client_id_setter
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
+from rmqha.common.protocol.client_headers import PullMessageRequestHeader
+from rmqha.common.service_thread import ServiceThread
+from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from rmqha.common.threads import ScheduledService
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.mq_client_instance import MQClientInstance
+
+
+log = logging.getLogger("RocketmqClient")
+
+FIRST_VERSION_WITH_EXPRESSIONS = java.Version["V4_1_0_SNAPSHOT"]
+
+
+class PullAPIWrapper:
+    """Follows the broker's advice on whom to ask next, and filters tags exactly: brokers compare hash codes only.
+
+    Java: org.apache.rocketmq.client.impl.consumer.PullAPIWrapper (4.9.8)
+    """
+
+    def __init__(self, mq_client_factory: "MQClientInstance", consumer_group: str, unit_mode: bool) -> None:
+        self._mq_client_factory = mq_client_factory
+        self._consumer_group = consumer_group
+        self.unit_mode = unit_mode
+        self._pull_from_which_node_table: dict[MessageQueue, int] = {}  # queue -> broker id; single assignments
+        self.connect_broker_by_user = False  # always ask default_broker_id
+        self.default_broker_id = mix_all.MASTER_ID
+        self.filter_message_hook_list: list[FilterMessageHook] = []  # set before the first pull
+        self.keep_bad_bodies = False  # a MissingBody in place of one that does not decompress, instead of an error
+        self.causes = CauseLog(log)  # what the hooks did wrong
+
+    def process_pull_result(
+        self, mq: MessageQueue, pull_result: PullResult, subscription_data: SubscriptionData
+    ) -> PullResult:
+        """Decode what was found, leave out other tags, and remember the broker's advice."""
+        if not isinstance(pull_result, PullResultExt):
+            return pull_result
+        self.update_pull_from_which_node(mq, pull_result.suggest_which_broker_id)
+        if pull_result.pull_status is PullStatus.FOUND and pull_result.message_binary is not None:
+            found = self._decoded(mq, pull_result, pull_result.message_binary)
+            wanted = subscription_data.tagsSet
+            if wanted and not subscription_data.classFilterMode:
+                found = [msg for msg in found if msg.tags in wanted]
+            self._execute_hook(mq, found)
+            self._complete(mq, pull_result, found)
+            pull_result.msg_found_list = found
+        pull_result.message_binary = None
+        return pull_result
+
+    def _decoded(self, mq: MessageQueue, pull_result: PullResultExt, binary: bytes | memoryview) -> list[MessageExt]:
+        """The messages that the bodies have room for; the next pull begins at the first that has none.
+
+        BodyTooLargeError when not even the first has, unless bad bodies are kept.
+        """
+        # Differs: Java decompresses all, whatever they grow to
+        keep_bad = self.keep_bad_bodies
+        found, left_out = message_decoder.decode_fitting(binary, BodyBudget(most_each=MOST_IN_ALL), keep_bad)
+        if left_out is None:
+            return found
+        at, first = left_out.queue_offset, found[0].queue_offset if found else left_out.queue_offset
+        # a message that was put into further queues has the offset of its own one, which says nothing here
+        if left_out.topic == mq.topic and first <= at < pull_result.next_begin_offset and (found or keep_bad):
+            pull_result.next_begin_offset = at if found else at + 1
+            return found or [left_out]
+        return message_decoder.decodes(binary, keep_bad=keep_bad)  # an error, unless bad ones are kept
+
+    def _execute_hook(self, mq: MessageQueue, msgs: list[MessageExt]) -> None:
+        if not self.filter_message_hook_list:
+            return
+        context = FilterMessageContext(self._consumer_group, msgs, mq, self.unit_mode)
+        for hook in self.filter_message_hook_list:
+            try:
+                hook.filter_message(context)
+            except BaseException as error:  # the user's code
+                self.causes.raised(error, "execute hook error. hookName=%s", hook.hook_name())
+
+    @staticmethod
+    def _complete(mq: MessageQueue, pull_result: PullResult, msgs: list[MessageExt]) -> None:
+        min_offset, max_offset = str(pull_result.min_offset), str(pull_result.max_offset)
+        for msg in msgs:
+            properties = msg.properties
+            if properties.get(message_const.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+                msg.transaction_id = message_client_id_setter.get_uniq_id(msg)
+            properties[message_const.PROPERTY_MIN_OFFSET] = min_offset
+            properties[message_const.PROPERTY_MAX_OFFSET] = max_offset
+            msg.broker_name = mq.brokerName
+
+    def update_pull_from_which_node(self, mq: MessageQueue, broker_id: int) -> None:
+        """Ask this broker for the queue next time."""
+        self._pull_from_which_node_table[mq] = broker_id
+
+    @overload
+    def pull_kernel_impl(
+        self, mq: MessageQueue, sub_expression: str | None, expression: str | None, sub_version: int, offset: int,
+        max_nums: int, sys_flag: int, commit_offset: int, broker_suspend_max_time_millis: int, timeout_millis: float,
+        pull_callback: None = None,
+    ) -> PullResultExt: ...
+
+    @overload
+    def pull_kernel_impl(
+        self, mq: MessageQueue, sub_expression: str | None, expression: str | None, sub_version: int, offset: int,
+        max_nums: int, sys_flag: int, commit_offset: int, broker_suspend_max_time_millis: int, timeout_millis: float,
+        pull_callback: PullCallback,
+    ) -> None: ...
+
+    def pull_kernel_impl(
+        self,
+        mq: MessageQueue,
+        sub_expression: str | None,
+        expression: str | None,
+        sub_version: int,
+        offset: int,
+        max_nums: int,
+        sys_flag: int,
+        commit_offset: int,
+        broker_suspend_max_time_millis: int,
+        timeout_millis: float,
+        pull_callback: PullCallback | None = None,
+    ) -> PullResultExt | None:
+        """Pull; without a callback wait for the (undecoded) result."""
+        broker = self._find_broker(mq)
+        if not subscriptions.is_tag_type(expression) and broker.broker_version < FIRST_VERSION_WITH_EXPRESSIONS:
+            raise MQClientException(f"The broker[{mq.brokerName}, {broker.broker_version}] does not upgrade to support "
+                                    f"for filter message by {expression}")
+        if broker.slave:
+            sys_flag = sys_flags.clear_commit_offset_flag(sys_flag)
+        header = PullMessageRequestHeader(
+            consumerGroup=self._consumer_group,
+            topic=mq.topic,
+            queueId=mq.queueId,
+            queueOffset=offset,
+            maxMsgNums=max_nums,
+            sysFlag=sys_flag,
+            commitOffset=commit_offset,
+            suspendTimeoutMillis=broker_suspend_max_time_millis,
+            subscription=sub_expression,
+            subVersion=sub_version,
+            expressionType=expression,
+            bname=mq.brokerName,
+        )
+        api = self._mq_client_factory.mq_client_api_impl
+        if pull_callback is None:
+            return api.pull_message(broker.broker_addr, header, timeout_millis)
+        api.pull_message_async(broker.broker_addr, header, timeout_millis, pull_callback)
+        return None
+
+    def _find_broker(self, mq: MessageQueue) -> FindBrokerResult:
+        find = self._mq_client_factory.find_broker_address_in_subscribe
+        broker = find(mq.brokerName, self.recalculate_pull_from_which_node(mq), only_this_broker=False)
+        if broker is None:
+            self._mq_client_factory.update_topic_route_info_from_name_server(mq.topic)
+            broker = find(mq.brokerName, self.recalculate_pull_from_which_node(mq), only_this_broker=False)
+        if broker is None:
+            raise MQClientException(f"The broker[{mq.brokerName}] not exist")
+        return broker
+
+    def recalculate_pull_from_which_node(self, mq: MessageQueue) -> int:
+        """The id of the broker to ask for a queue: the last answer's advice, the master at first."""
+        if self.connect_broker_by_user:
+            return self.default_broker_id
+        return self._pull_from_which_node_table.get(mq, mix_all.MASTER_ID)
+
+
+IDLE_WAIT_MS = 5_000
+AFTER_EXCEPTION_MS = 3_000
+
+
+class PullMessageService(ServiceThread):
+    """Takes pull requests in turn and sends each to its broker; the answers come on the remoting client's threads.
+
+    Java: org.apache.rocketmq.client.impl.consumer.PullMessageService (4.9.8)
+    """
+
+    def __init__(self, mq_client_factory: "MQClientInstance") -> None:
+        super().__init__()
+        self.daemon = True
+        self._mq_client_factory = mq_client_factory
+        self._pull_request_queue: deque[PullRequest] = deque()  # any thread appends, this service takes
+        self.scheduled_executor_service = ScheduledService("PullMessageServiceScheduledThread")
+
+    def execute_pull_request_later(self, pull_request: PullRequest, delay_ms: float) -> None:
+        """Pull after a pause."""
+        self.execute_task_later(lambda: self.execute_pull_request_immediately(pull_request), delay_ms)
+
+    def execute_pull_request_immediately(self, pull_request: PullRequest) -> None:
+        """Pull next."""
+        self._pull_request_queue.append(pull_request)
+        self.wakeup()
+
+    def execute_task_later(self, task: Callable[[], None], delay_ms: float) -> None:
+        """Run something after a pause, on the scheduling thread."""
+        if self.stopped:
+            log.warning("PullMessageServiceScheduledThread has shutdown")
+            return
+        self.scheduled_executor_service.schedule(task, delay_ms)
+
+    def run(self) -> None:
+        log.info("%s service started", self.get_service_name())
+        while not self.stopped:
+            while self._pull_request_queue and not self.stopped:
+                self._pull_message(self._pull_request_queue.popleft())
+            self.wait_for_running(IDLE_WAIT_MS)
+        log.info("%s service end", self.get_service_name())
+
+    def shutdown(self, interrupt: bool = False) -> None:
+        super().shutdown(interrupt)
+        self.scheduled_executor_service.shutdown()
+
+    def _pull_message(self, pull_request: PullRequest) -> None:
+        consumer = self._mq_client_factory.select_consumer(pull_request.consumer_group)
+        pull_message = getattr(consumer, "pull_message", None)
+        if pull_message is None:
+            log.warning("No matched consumer for the PullRequest %s, drop it", pull_request)
+            return
+        try:
+            pull_message(pull_request)
+        except BaseException as error:
+            # Differs: the queue is pulled again; in the original it rests until rebalance misses it, 2 minutes later
+            log.error("Pull Message Service Run Method exception", exc_info=error)
+            self.execute_pull_request_later(pull_request, AFTER_EXCEPTION_MS)
+
+
+class ConsumerHooks:
+    """What users hung into calls of a listener. Registered before `start`; then the list is only read.
+
+    Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl#executeHookBefore (4.9.8)
+    """
+
+    def __init__(self) -> None:
+        self.consume_message_hook_list: list[ConsumeMessageHook] = []
+        self.causes = CauseLog(log)  # what the user's code did wrong
+
+    def _call(self, hook: Callable[[ConsumeMessageContext], None], context: ConsumeMessageContext) -> None:
+        try:
+            hook(context)
+        except BaseException as error:  # the user's code
+            self.causes.raised(error, "failed to execute %s", getattr(hook, "__qualname__", hook))
+
+    def before(
+        self, config: ClientConfig, group: str, msgs: list[MessageExt], mq: MessageQueue
+    ) -> ConsumeMessageContext | None:
+        """Tell the hooks of a call; None when there are none."""
+        if not self.consume_message_hook_list:
+            return None
+        context = ConsumeMessageContext(group, msgs, mq, namespace=config.get_namespace())
+        for hook in self.consume_message_hook_list:
+            self._call(hook.consume_message_before, context)
+        return context
+
+    def after(
+        self, context: ConsumeMessageContext | None, config: ClientConfig, status: str, success: bool,
+        kind: ConsumeReturnType | None = None,
+    ) -> None:
+        """Tell the hooks how the call ended."""
+        if context is None:
+            return
+        if kind is not None:
+            context.props[mix_all.CONSUME_CONTEXT_TYPE] = kind.name
+        context.status, context.success, context.access_channel = status, success, config.access_channel
+        for hook in self.consume_message_hook_list:
+            self._call(hook.consume_message_after, context)
+
+
+def return_type(
+    status: Any, failed_status: Any, is_exception: bool, begin_ns: int, consume_timeout_min: int
+) -> ConsumeReturnType:
+    """How a call that began at `begin_ns` ended; `failed_status` is the listener's word for "again"."""
+    if status is None:
+        return ConsumeReturnType.EXCEPTION if is_exception else ConsumeReturnType.RETURNNULL
+    if time.monotonic_ns() - begin_ns >= consume_timeout_min * 60 * 1_000_000_000:
+        return ConsumeReturnType.TIME_OUT
+    return ConsumeReturnType.FAILED if status is failed_status else ConsumeReturnType.SUCCESS
+
+
+class MQConsumerInner(Protocol):
+    """A push or pull consumer as the instance sees it: for heartbeats, routes, rebalance and offsets.
+
+    Java: org.apache.rocketmq.client.impl.consumer.MQConsumerInner (4.9.8)
+    """
+
+    def group_name(self) -> str:
+        """The consumer group."""
+
+    def message_model(self) -> MessageModel:
+        """Each message to one of the group, or to all."""
+
+    def consume_type(self) -> ConsumeType:
+        """Who decides when to pull: the library (passively) or the user (actively)."""
+
+    def consume_from_where(self) -> ConsumeFromWhere:
+        """Where a new group begins."""
+
+    def subscriptions(self) -> list[SubscriptionData]:
+        """What the group is interested in."""
+
+    def do_rebalance(self) -> None:
+        """Take the queues that are this consumer's share."""
+
+    def persist_consumer_offset(self) -> None:
+        """Store how far the group has come."""
+
+    def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
+        """The queues of a topic changed."""
+
+    def is_subscribe_topic_need_update(self, topic: str) -> bool:
+        """True when the topic is subscribed to and its queues are not known yet."""
+
+    def is_unit_mode(self) -> bool:
+        """True for a unit's consumer."""
+
+    def consumer_running_info(self) -> ConsumerRunningInfo:
+        """What this consumer does now, for the admin commands."""

@@ -1,0 +1,554 @@
+"""What a client that nobody shut down leaves undone when its process ends.
+
+Letting a running consumer go on at other offsets.
+
+What the producers and consumers of one client id share: routes, broker addresses, heartbeats, services.
+
+    MQClientFactoryScheduledThread --30 s--> routes     --30 s--> heartbeats     --5 s--> offsets to the brokers
+    RebalanceService               --20 s, or woken by a broker--> who pulls which queue
+    PullMessageService             <--PullRequest-- rebalance, pull callbacks; --asynchronous pull--> broker
+    remoting client                --answers, code 40 and its like--> callbacks, ClientRemotingProcessor
+"""
+import logging
+import os
+import random
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rmqha.client.client_config import ClientConfig
+from rmqha.client.consumer_stats_manager import ConsumerStatsManager
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.client_remoting_processor import ClientRemotingProcessor
+from rmqha.client.impl.consumer.pulling import PullMessageService
+from rmqha.client.impl.consumer.rebalance import RebalanceService
+from rmqha.client.impl.mq_admin_impl import MQAdminImpl
+from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
+from rmqha.client.impl.producer_parts import (
+    topic_route_data2_topic_publish_info,
+    topic_route_data2_topic_subscribe_info,
+    topic_route_data_is_change,
+)
+from rmqha.client.life import ServiceState
+from rmqha.client.producer.request_response_future import RequestFutureHolder
+from rmqha.client.results import FindBrokerResult
+from rmqha.common import java, mix_all, subscriptions, util_all
+from rmqha.common import topics as topic_validator
+from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.protocol import client_bodies
+from rmqha.common.protocol.client_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from rmqha.common.protocol.topic_route_data import TopicRouteData
+from rmqha.common.subscriptions import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from rmqha.common.threads import ScheduledService
+from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
+
+if TYPE_CHECKING:
+    from rmqha.client.impl.consumer.pulling import MQConsumerInner
+    from rmqha.client.impl.producer_parts import MQProducerInner
+    from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+    from rmqha.remoting.interfaces import RPCHook
+    from rmqha.remoting.remoting_client import RemotingClient
+
+
+log = logging.getLogger("RocketmqClient")
+
+
+def log_what_is_left(
+    client_id: str, pid: int, remoting_client: "RemotingClient", requests: "RequestFutureHolder",
+    producers: "dict[str, MQProducerInner]", consumers: "dict[str, MQConsumerInner]",
+) -> None:
+    """Log at DEBUG what was pending, at the exit of the process that started the client; nothing in a forked one."""
+    if os.getpid() != pid or not log.isEnabledFor(logging.DEBUG):
+        return
+    groups = sorted({*producers} - {mix_all.CLIENT_INNER_PRODUCER_GROUP})
+    log.debug("the process ends, and nobody has shut down the client [%s]: producers %s, consumers %s, %d calls and %d "
+              "requests without an answer", client_id, groups, sorted(consumers),
+              len(remoting_client.response_table), len(requests.request_future_table))
+    for group, consumer in sorted(consumers.items()):
+        rebalance = getattr(consumer, "rebalance_impl", None)
+        for queue, process_queue in list(rebalance.process_queue_table.items()) if rebalance is not None else ():
+            if process_queue.msg_count:
+                log.debug("the group %s has not consumed %d messages of %s that it had pulled", group,
+                          process_queue.msg_count, queue)
+
+
+def reset_offset(consumer: Any, topic: str, group: str, offset_table: dict[MessageQueue, int]) -> None:
+    """Pause, drop the queues of `topic` that `offset_table` names, store the new offsets, rebalance.
+
+    Java: org.apache.rocketmq.client.impl.factory.MQClientInstance#resetOffset (4.9.8)
+    """
+    rebalance = getattr(consumer, "rebalance_impl", None)
+    if consumer is None or not hasattr(consumer, "suspend") or rebalance is None:
+        log.info("[reset-offset] consumer dose not exist. group=%s", group)
+        return
+    consumer.suspend()
+    try:
+        # Differs: 4.9.8 sleeps for 10 s here, so that listeners finish; what they report of a dropped queue is
+        # thrown away, so nothing has to be waited for
+        for queue, process_queue in list(rebalance.process_queue_table.items()):
+            if queue.topic == topic and queue in offset_table:
+                process_queue.dropped = True
+                process_queue.clear()
+                _store_and_remove(consumer, queue, offset_table[queue], group)
+    finally:
+        consumer.resume()
+
+
+def _store_and_remove(consumer: Any, queue: MessageQueue, offset: int, group: str) -> None:
+    try:
+        # waits for the answer: the rebalance that follows reads the offset back
+        consumer.offset_store.update_consume_offset_to_broker(queue, offset, is_oneway=False)
+        consumer.offset_store.remove_offset(queue)
+        consumer.rebalance_impl.remove_process_queue(queue)
+    except (MQClientException, MQBrokerException, RemotingException) as error:
+        log.warning("reset offset failed. group=%s, %s: %s", group, queue, error)
+
+
+LOCK_TIMEOUT_MILLIS = 3000
+
+
+class MQClientInstance:
+    """One client id towards the brokers. Shut down when its last producer and consumer are gone.
+
+    The tables are dicts that several threads read; each change is one item's assignment or removal, and who iterates
+    takes a list first.
+
+    Java: org.apache.rocketmq.client.impl.factory.MQClientInstance (4.9.8)
+    """
+
+    def __init__(
+        self,
+        client_config: ClientConfig,
+        instance_index: int,
+        client_id: str,
+        rpc_hook: "RPCHook | None" = None,
+        on_shutdown: Callable[[str], None] | None = None,
+    ) -> None:
+        self.client_config = client_config
+        self.instance_index = instance_index
+        self.client_id = client_id
+        self.boot_timestamp = util_all.current_time_millis()
+        self.producer_table: dict[str, MQProducerInner] = {}  # by group
+        self.consumer_table: dict[str, MQConsumerInner] = {}  # by group
+        self.topic_route_table: dict[str, TopicRouteData] = {}  # by topic; written under _lock_namesrv
+        self.broker_addr_table: dict[str, dict[int, str]] = {}  # broker name -> id -> address; inner dicts are constant
+        self.broker_version_table: dict[str, dict[str, int]] = {}  # broker name -> address -> version
+        self._lock_namesrv = threading.Lock()
+        self._lock_heartbeat = threading.Lock()
+        self._state_lock = threading.RLock()  # guards service_state and the registrations
+        self.service_state = ServiceState.CREATE_JUST
+        self._on_shutdown = on_shutdown
+        self.mq_client_api_impl = self._make_api(rpc_hook)
+        self.mq_admin_impl = MQAdminImpl(self)
+        self.scheduled_executor_service = ScheduledService("MQClientFactoryScheduledThread")
+        self.pull_message_service = PullMessageService(self)
+        self.rebalance_service = RebalanceService(self)
+        self.default_mq_producer = self._make_inner_producer()
+        self.consumer_stats_manager = ConsumerStatsManager()
+        self.request_future_holder = RequestFutureHolder()
+        self._left_at_exit: weakref.finalize[..., MQClientInstance] | None = None  # guarded by _state_lock
+        self._heartbeat_times = 0  # guarded by _lock_heartbeat
+        log.info("Created a new client Instance, InstanceIndex:%d, ClientID:%s, ClientConfig:%s",
+                 instance_index, client_id, client_config)
+
+    def _make_api(self, rpc_hook: "RPCHook | None") -> MQClientAPIImpl:
+        remoting_config = RemotingClientConfig(
+            clientCallbackExecutorThreads=self.client_config.client_callback_executor_threads,
+            useTLS=self.client_config.use_tls)
+        api = MQClientAPIImpl(remoting_config, self.client_config, rpc_hook)
+        self.client_remoting_processor = ClientRemotingProcessor(self)
+        self.client_remoting_processor.register(api.remoting_client)
+        namesrv_addr = self.client_config.get_namesrv_addr()
+        if namesrv_addr:
+            api.update_name_server_address_list(namesrv_addr)
+            log.info("user specified name server address: %s", namesrv_addr)
+        return api
+
+    def _make_inner_producer(self) -> "DefaultMQProducer":
+        # imported here: every producer stands on an instance, and every instance has this one producer
+        from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+
+        producer = DefaultMQProducer(mix_all.CLIENT_INNER_PRODUCER_GROUP)
+        producer.reset_client_config(self.client_config)
+        return producer
+
+    def start(self) -> None:
+        """Start connections and services; a second call does nothing.
+
+        MQClientException after a failed start, and in a process that was forked after the start.
+        """
+        self.mq_client_api_impl.remoting_client.check_process()
+        with self._state_lock:
+            if self.service_state is ServiceState.START_FAILED:
+                raise MQClientException(
+                    f"The Factory object[{self.client_id}] has been created before, and failed.")
+            if self.service_state is not ServiceState.CREATE_JUST:
+                return
+            self.service_state = ServiceState.START_FAILED
+            self.mq_client_api_impl.start()
+            self._start_scheduled_task()
+            self.pull_message_service.start()
+            self.rebalance_service.start()
+            self.default_mq_producer.default_mq_producer_impl.start_on(self)
+            log.info("the client factory [%s] start OK", self.client_id)
+            self._left_at_exit = weakref.finalize(
+                self, log_what_is_left, self.client_id, os.getpid(), self.mq_client_api_impl.remoting_client,
+                self.request_future_holder, self.producer_table, self.consumer_table)
+            self.service_state = ServiceState.RUNNING
+
+    def _start_scheduled_task(self) -> None:
+        config, every = self.client_config, self.scheduled_executor_service.schedule_at_fixed_rate
+        every(self.update_topic_route_info_of_all, 10, config.poll_name_server_interval)
+        every(self._heartbeat_task, 1_000, config.heartbeat_broker_interval)
+        every(self.persist_all_consumer_offset, 10_000, config.persist_consumer_offset_interval)
+        self.consumer_stats_manager.start(self.scheduled_executor_service)
+
+    def _heartbeat_task(self) -> None:
+        self.clean_offline_broker()
+        self.send_heartbeat_to_all_broker_with_lock()
+
+    # ---- routes
+
+    def update_topic_route_info_of_all(self) -> None:
+        """Ask for the routes of all topics that somebody here sends to or consumes."""
+        topics: set[str] = set()
+        for consumer in list(self.consumer_table.values()):
+            topics.update(subscription.topic for subscription in consumer.subscriptions())
+        for producer in list(self.producer_table.values()):
+            topics.update(producer.get_publish_topic_list())
+        for topic in sorted(topics):
+            try:
+                self.update_topic_route_info_from_name_server(topic)
+            except RemotingException as error:  # logged where it was raised; the next topic may fare better
+                log.debug("route of %s not updated: %s", topic, error)
+            except Exception:
+                log.exception("route of %s not updated", topic)
+
+    def clean_offline_broker(self) -> None:
+        """Forget the addresses that no route names any more."""
+        with self._lock_namesrv:
+            known = {addr for route in self.topic_route_table.values()
+                     for broker in route.brokerDatas for addr in (broker.brokerAddrs or {}).values()}
+            for broker_name, addrs in list(self.broker_addr_table.items()):
+                left = {broker_id: addr for broker_id, addr in addrs.items() if addr in known}
+                if len(left) == len(addrs):
+                    continue
+                log.info("the broker[%s] addresses %s are offline, remove them", broker_name,
+                         sorted(set(addrs.values()) - known))
+                if left:
+                    self.broker_addr_table[broker_name] = left
+                else:
+                    del self.broker_addr_table[broker_name]
+
+    def update_topic_route_info_from_name_server(
+        self, topic: str, is_default: bool = False, producer: "DefaultMQProducer | None" = None
+    ) -> bool:
+        """Ask for a topic's route and hand it to all; True when it changed. RemotingException without an answer.
+
+        `is_default`: `topic` does not exist yet; the route is that of the topic it will be created after.
+        """
+        if not self._lock_namesrv.acquire(timeout=LOCK_TIMEOUT_MILLIS / 1000):
+            log.warning("updateTopicRouteInfoFromNameServer tryLock timeout %dms. [%s]",
+                        LOCK_TIMEOUT_MILLIS, self.client_id)
+            return False
+        try:
+            route = self._ask_for_route(topic, producer if is_default else None)
+            return self._take_over_route(topic, route)
+        except MQClientException as error:
+            if not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX) \
+                    and topic != topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC:
+                log.warning("updateTopicRouteInfoFromNameServer Exception: %s", error)
+        except RemotingException as error:
+            log.error("updateTopicRouteInfoFromNameServer Exception: %s", error)
+            raise
+        finally:
+            self._lock_namesrv.release()
+        return False
+
+    def _ask_for_route(self, topic: str, default_producer: "DefaultMQProducer | None") -> TopicRouteData:
+        timeout_ms = self.client_config.mq_client_api_timeout
+        if default_producer is None:
+            return self.mq_client_api_impl.get_topic_route_info_from_name_server(topic, timeout_ms)
+        route = self.mq_client_api_impl.get_default_topic_route_info_from_name_server(
+            default_producer.create_topic_key, timeout_ms)
+        for data in route.queueDatas:
+            data.readQueueNums = data.writeQueueNums = min(
+                default_producer.default_topic_queue_nums, data.readQueueNums)
+        return route
+
+    def _take_over_route(self, topic: str, route: TopicRouteData) -> bool:
+        old = self.topic_route_table.get(topic)
+        if topic_route_data_is_change(old, route):
+            log.info("the topic[%s] route info changed, old[%s] ,new[%s]", topic, old, route)
+        elif not self._is_need_update_topic_route_info(topic):
+            return False
+        for broker in route.brokerDatas:
+            self.broker_addr_table[broker.brokerName] = dict(broker.brokerAddrs)
+        publish_info = topic_route_data2_topic_publish_info(topic, route)
+        publish_info.have_topic_router_info = True
+        for producer in list(self.producer_table.values()):
+            producer.update_topic_publish_info(topic, publish_info)
+        subscribe_info = topic_route_data2_topic_subscribe_info(topic, route)
+        for consumer in list(self.consumer_table.values()):
+            consumer.update_topic_subscribe_info(topic, subscribe_info)
+        self.topic_route_table[topic] = route
+        return True
+
+    def _is_need_update_topic_route_info(self, topic: str) -> bool:
+        return any(producer.is_publish_topic_need_update(topic) for producer in list(self.producer_table.values())) \
+            or any(consumer.is_subscribe_topic_need_update(topic) for consumer in list(self.consumer_table.values()))
+
+    # ---- heartbeats
+
+    def check_client_in_broker(self) -> None:
+        """Let a broker parse the expressions that are not tags; MQClientException when it refuses one."""
+        for group, consumer in list(self.consumer_table.items()):
+            for subscription in consumer.subscriptions():
+                if not subscriptions.is_tag_type(subscription.expressionType):
+                    self._check_expression(group, subscription)
+
+    def _check_expression(self, group: str, subscription: SubscriptionData) -> None:
+        addr = self.find_broker_addr_by_topic(subscription.topic)
+        if addr is None:
+            return
+        try:
+            self.mq_client_api_impl.check_client_in_broker(
+                addr, group, self.client_id, subscription, self.client_config.mq_client_api_timeout)
+        except RemotingException as error:
+            raise MQClientException(
+                f"Check client in broker error, maybe because you use {subscription.expressionType} to filter message, "
+                "but server has not been upgraded to support!") from error
+
+    def send_heartbeat_to_all_broker_with_lock(self, wait: bool = False) -> None:
+        """Send heartbeats, unless another thread is at it: then after it with `wait`, else not at all."""
+        if not self._lock_heartbeat.acquire(blocking=wait):
+            log.warning("lock heartBeat, but failed. [%s]", self.client_id)
+            return
+        try:
+            self._send_heartbeat_to_all_broker()
+        finally:
+            self._lock_heartbeat.release()
+
+    def _send_heartbeat_to_all_broker(self) -> None:
+        heartbeat_data = self._prepare_heartbeat_data()
+        if not heartbeat_data.producerDataSet and not heartbeat_data.consumerDataSet:
+            log.warning("sending heartbeat, but no consumer and no producer. [%s]", self.client_id)
+            return
+        self._heartbeat_times += 1
+        for broker_name, addrs in list(self.broker_addr_table.items()):
+            for broker_id, addr in addrs.items():
+                if broker_id == mix_all.MASTER_ID or heartbeat_data.consumerDataSet:
+                    self._send_heartbeat(broker_name, broker_id, addr, heartbeat_data)
+
+    def _send_heartbeat(self, broker_name: str, broker_id: int, addr: str, heartbeat_data: HeartbeatData) -> None:
+        try:
+            version = self.mq_client_api_impl.send_heartbeat(
+                addr, heartbeat_data, self.client_config.mq_client_api_timeout)
+        except (RemotingException, MQBrokerException) as error:
+            log.info("send heart beat to broker[%s %s %s] failed: %s", broker_name, broker_id, addr, error)
+            return
+        except Exception:  # the other brokers are told all the same
+            log.exception("send heart beat to broker[%s %s %s] failed", broker_name, broker_id, addr)
+            return
+        self.broker_version_table.setdefault(broker_name, {})[addr] = version
+        if self._heartbeat_times % 20 == 1:
+            log.info("send heart beat to broker[%s %s %s] success", broker_name, broker_id, addr)
+
+    def _prepare_heartbeat_data(self) -> HeartbeatData:
+        consumers = [
+            ConsumerData(
+                groupName=consumer.group_name(),
+                consumeType=consumer.consume_type(),
+                messageModel=consumer.message_model(),
+                consumeFromWhere=consumer.consume_from_where(),
+                subscriptionDataSet=set(consumer.subscriptions()),
+                unitMode=consumer.is_unit_mode(),
+            )
+            for consumer in list(self.consumer_table.values())
+        ]
+        producers = [ProducerData(groupName=group) for group in list(self.producer_table)]
+        return HeartbeatData(
+            clientID=self.client_id, producerDataSet=set(producers), consumerDataSet=set(consumers))
+
+    def persist_all_consumer_offset(self) -> None:
+        """Tell the brokers how far the groups have come."""
+        for group, consumer in list(self.consumer_table.items()):
+            try:
+                consumer.persist_consumer_offset()
+            except Exception:
+                log.exception("persistConsumerOffset exception, %s", group)
+
+    # ---- registrations
+
+    def shutdown(self) -> None:
+        """Stop all, unless a producer or a consumer still lives here. Idempotent; nothing in a forked process."""
+        if self.mq_client_api_impl.remoting_client.is_left():
+            return
+        with self._state_lock:
+            # the one producer that may be left is the inner one
+            if self.consumer_table or len(self.producer_table) > 1 or self.service_state is not ServiceState.RUNNING:
+                return
+            self.default_mq_producer.default_mq_producer_impl.shutdown_on()
+            self.service_state = ServiceState.SHUTDOWN_ALREADY
+            if self._left_at_exit is not None:
+                self._left_at_exit.detach()
+        self.pull_message_service.shutdown(interrupt=True)
+        self.scheduled_executor_service.shutdown()
+        self.rebalance_service.shutdown()
+        self.client_remoting_processor.shutdown()
+        self.mq_client_api_impl.shutdown()
+        self.request_future_holder.fail_all(MQClientException("the client was shut down before a reply came"))
+        if self._on_shutdown is not None:
+            self._on_shutdown(self.client_id)
+        log.info("the client factory [%s] shutdown OK", self.client_id)
+
+    def register_consumer(self, group: str, consumer: "MQConsumerInner") -> bool:
+        """False when the group already consumes on this instance."""
+        with self._state_lock:
+            if group in self.consumer_table:
+                log.warning("the consumer group[%s] exist already.", group)
+                return False
+            self.consumer_table[group] = consumer
+            return True
+
+    def unregister_consumer(self, group: str) -> None:
+        """Remove a consumer, and tell the brokers."""
+        with self._state_lock:
+            self.consumer_table.pop(group, None)
+        self._unregister_client(None, group)
+
+    def register_producer(self, group: str, producer: "MQProducerInner") -> bool:
+        """False when the group already produces on this instance."""
+        with self._state_lock:
+            if group in self.producer_table:
+                log.warning("the producer group[%s] exist already.", group)
+                return False
+            self.producer_table[group] = producer
+            return True
+
+    def unregister_producer(self, group: str) -> None:
+        """Take a producer out and tell the brokers."""
+        with self._state_lock:
+            self.producer_table.pop(group, None)
+        self._unregister_client(group, None)
+
+    def _unregister_client(self, producer_group: str | None, consumer_group: str | None) -> None:
+        for broker_name, addrs in list(self.broker_addr_table.items()):
+            for broker_id, addr in addrs.items():
+                try:
+                    self.mq_client_api_impl.unregister_client(
+                        addr, self.client_id, producer_group, consumer_group, self.client_config.mq_client_api_timeout)
+                    log.info("unregister client[Producer: %s Consumer: %s] from broker[%s %s %s] success",
+                             producer_group, consumer_group, broker_name, broker_id, addr)
+                except (RemotingException, MQBrokerException) as error:
+                    log.warning("unregister client exception from broker: %s, %s", addr, error)
+
+    def rebalance_immediately(self) -> None:
+        """Rebalance soon."""
+        self.rebalance_service.wakeup()
+
+    def do_rebalance(self) -> None:
+        """Rebalance all groups."""
+        for consumer in list(self.consumer_table.values()):
+            try:
+                consumer.do_rebalance()
+            except BaseException as error:  # a strategy or a listener is the user's code
+                log.error("doRebalance exception", exc_info=error)
+
+    def select_producer(self, group: str) -> "MQProducerInner | None":
+        """The producer of a group."""
+        return self.producer_table.get(group)
+
+    def select_consumer(self, group: str) -> "MQConsumerInner | None":
+        """The consumer of a group."""
+        return self.consumer_table.get(group)
+
+    # ---- addresses
+
+    def find_broker_address_in_publish(self, broker_name: str) -> str | None:
+        """The master's address."""
+        return self.broker_addr_table.get(broker_name, {}).get(mix_all.MASTER_ID)
+
+    def find_broker_address_in_subscribe(
+        self, broker_name: str, broker_id: int, only_this_broker: bool
+    ) -> FindBrokerResult | None:
+        """Where to pull: the broker of this id, the next slave's when that slave is gone, or (unless
+        `only_this_broker`) any other of the name: so a slave stands in for its master.
+        """
+        addrs = self.broker_addr_table.get(broker_name)
+        if not addrs:
+            return None
+        chosen = broker_id
+        if chosen not in addrs and broker_id != mix_all.MASTER_ID:
+            chosen = broker_id + 1
+        if chosen not in addrs:
+            if only_this_broker:
+                return None
+            chosen = min(addrs)
+        addr = addrs[chosen]
+        return FindBrokerResult(addr, chosen != mix_all.MASTER_ID, self.find_broker_version(broker_name, addr))
+
+    def find_broker_version(self, broker_name: str, broker_addr: str) -> int:
+        """The version of the broker's last heartbeat answer; 0 when there was none."""
+        return self.broker_version_table.get(broker_name, {}).get(broker_addr, 0)
+
+    def find_consumer_id_list(self, topic: str, group: str) -> list[str] | None:
+        """The client ids of a group, from any broker of the topic; None when none answers."""
+        addr = self.find_broker_addr_by_topic(topic)
+        if addr is None:
+            self.update_topic_route_info_from_name_server(topic)
+            addr = self.find_broker_addr_by_topic(topic)
+        if addr is None:
+            return None
+        try:
+            return self.mq_client_api_impl.get_consumer_id_list_by_group(
+                addr, group, self.client_config.mq_client_api_timeout)
+        except (RemotingException, MQBrokerException) as error:
+            log.warning("getConsumerIdListByGroup exception, %s %s: %s", addr, group, error)
+            return None
+
+    def find_broker_addr_by_topic(self, topic: str) -> str | None:
+        """The address of some broker that has the topic, its master if it can be."""
+        route = self.topic_route_table.get(topic)
+        if route is None or not route.brokerDatas:
+            return None
+        return random.choice(route.brokerDatas).select_broker_addr()
+
+    def get_an_exist_topic_route_data(self, topic: str) -> TopicRouteData | None:
+        """The route as last heard."""
+        return self.topic_route_table.get(topic)
+
+    # ---- what brokers ask for
+
+    def reset_offset(self, topic: str, group: str, offset_table: dict[MessageQueue, int]) -> None:
+        """Let a consumer go on at other offsets (RESET_CONSUMER_CLIENT_OFFSET)."""
+        reset_offset(self.consumer_table.get(group), topic, group, offset_table)
+
+    def get_consumer_status(self, topic: str, group: str) -> dict[MessageQueue, int]:
+        """Where a consumer stands, as it thinks."""
+        consumer = self.consumer_table.get(group)
+        store = getattr(consumer, "offset_store", None)
+        return store.clone_offset_table(topic) if store is not None else {}
+
+    def consume_message_directly(
+        self, msg: MessageExt, consumer_group: str, broker_name: str | None
+    ) -> ConsumeMessageDirectlyResult | None:
+        """Give one message to the group's listener now; None when the group is not here."""
+        consumer = self.consumer_table.get(consumer_group)
+        service = getattr(consumer, "consume_message_service", None)
+        return service.consume_message_directly(msg, broker_name) if service is not None else None
+
+    def consumer_running_info(self, consumer_group: str) -> ConsumerRunningInfo | None:
+        """What a consumer does now; None when the group is not here."""
+        consumer = self.consumer_table.get(consumer_group)
+        if consumer is None:
+            return None
+        info = consumer.consumer_running_info()
+        name_servers = self.mq_client_api_impl.get_name_server_address_list()
+        info.properties[client_bodies.PROP_NAMESERVER_ADDR] = "".join(addr + ";" for addr in name_servers)
+        info.properties[client_bodies.PROP_CONSUME_TYPE] = consumer.consume_type().name
+        info.properties[client_bodies.PROP_CLIENT_VERSION] = \
+            java.get_version_desc(java.CURRENT_VERSION)
+        return info

@@ -1,1 +1,0 @@
-"""The sending side: queue choice, retries, compression."""

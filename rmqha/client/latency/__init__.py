@@ -1,1 +1,0 @@
-"""Leaving out brokers that answer slowly."""

@@ -1,1 +1,0 @@
-"""What consumers count."""
