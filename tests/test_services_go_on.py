@@ -48,9 +48,8 @@ from rmqha.store.ha.log_comparison import read_tail
 from rmqha.store.ha.peers import HAConnectionState
 from rmqha.store.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.results import PutMessageStatus
-from rmqha.tools.view.history import History
-from rmqha.tools.view.poller import ViewPoller
-from rmqha.tools.view.snapshot import Snapshot
+from rmqha.tools.view.questions import ViewPoller
+from rmqha.tools.view.snapshot import History, Snapshot
 from tests.broker.controller.support import registered_manager
 from tests.broker.support import running_broker
 from tests.store.ha.support import Peer
@@ -61,7 +60,7 @@ from tests.support.scrape import http_get
 from tests.support.wait import wait_until
 
 # They need libraries that may not be there, and have no services.
-_WITHOUT_EXTRAS = ("rmqha.pipeline", "rmqha.tools.top.top_app", "rmqha.tools.console.app", "rmqha.tools.console.guard",
+_WITHOUT_EXTRAS = ("rmqha.pipeline", "rmqha.tools.top.top_app", "rmqha.tools.console.app", "rmqha.tools.console.app",
                    "rmqha.tools.console.server")
 
 

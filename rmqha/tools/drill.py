@@ -28,21 +28,15 @@ from rmqha.common.message.message import Message
 from rmqha.common.protocol.cluster_bodies import ReplicasInfo
 from rmqha.common.threads import NamedThreadPool
 from rmqha.common.topics import AUTO_CREATE_TOPIC_KEY_TOPIC
-from rmqha.tools.cluster.node import ClusterError
-from rmqha.tools.cluster.ports import free_port_block
-from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
-from rmqha.tools.dialect.exit_codes import FAILED, WorkFailedError
-from rmqha.tools.dialect.options import output_option
-from rmqha.tools.dialect.output import emit, put, put_facts
-from rmqha.tools.dialect.unit_types import duration_type
-from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
-from rmqha.tools.ha.switch import switch
-from rmqha.tools.ha_role import RoleAdmin, promote
-from rmqha.tools.local_cluster import LocalCluster, Server
-from rmqha.tools.messages.clients import new_consumer, read_queues
-from rmqha.tools.messages.positions import EARLIEST, Position
-from rmqha.tools.messages.queue_feed import QueueFeed
+from rmqha.tools.cluster.cluster_command import LocalCluster, Server
+from rmqha.tools.cluster.layout import ClusterError, free_port_block
+from rmqha.tools.errors import CLIENT_ERRORS, one_line
+from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError
+from rmqha.tools.ha.switch import RoleAdmin, promote, switch
+from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed
+from rmqha.tools.messages.produce import new_consumer, read_queues
 from rmqha.tools.quickstart import ended_in_order
+from rmqha.tools.terminal import FAILED, WorkFailedError, duration_type, emit, output_option, put, put_facts
 
 log = logging.getLogger("RocketmqTools")
 

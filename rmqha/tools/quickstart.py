@@ -1,4 +1,6 @@
-"""The first thing to run: a cluster of two masters and two slaves on this host, a thousand messages, a crash.
+"""A table of brokers: who is who, how far each has come, and whether a slave's log equals its master's.
+
+The first thing to run: a cluster of two masters and two slaves on this host, a thousand messages, a crash.
 
     name server, 2 masters, 2 slaves: one process each, in a folder that goes away at the end
     send --> table of brokers --> SIGKILL a master --> consume everything, its share from its slave
@@ -13,7 +15,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -25,16 +28,85 @@ from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common import topics
-from rmqha.common.filesystem import checkout, templates
+from rmqha.common.filesystem import checkout, open_regular, templates
 from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.program import ending_signals
 from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.exception import RemotingException
-from rmqha.tools import cluster_table
-from rmqha.tools.cluster.node import ClusterError
-from rmqha.tools.cluster.ports import free_port_block
-from rmqha.tools.lazy_group import HELP_OPTIONS
-from rmqha.tools.local_cluster import LocalCluster, Server
+from rmqha.tools.cluster.cluster_command import LocalCluster, Server
+from rmqha.tools.cluster.layout import ClusterError, free_port_block
+from rmqha.tools.terminal import HELP_OPTIONS
+from rmqha.tools.terminal import render_table as render_table
+
+CHUNK = 1 << 20
+HEADINGS = ("name", "role", "address", "max offset", "lag", "bytes identical")
+RIGHT_ALIGNED = {"max offset", "lag"}
+
+
+@dataclass(frozen=True)
+class BrokerRow:
+    """One broker. `lag` is in bytes of commit log; both it and `identical` are None for masters."""
+
+    name: str
+    role: str
+    address: str
+    max_offset: int
+    lag: int | None = None
+    identical: bool | None = None
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as texts."""
+        lag = "" if self.lag is None else f"{self.lag:,}"
+        identical = {None: "", True: "yes", False: "NO"}[self.identical]
+        return self.name, self.role, self.address, f"{self.max_offset:,}", lag, identical
+
+
+def render(rows: Sequence[BrokerRow]) -> str:
+    """The table as text, columns aligned."""
+    return render_table(HEADINGS, [row.cells() for row in rows], RIGHT_ALIGNED)
+
+
+class CommitLogFiles:
+    """The files of a commit log folder, read as one run of bytes while a broker may be writing behind them.
+
+    Each file's name is the offset of its first byte, and the next file begins where it ends.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        names = [entry for entry in folder.iterdir() if len(entry.name) == 20 and entry.name.isdigit()]
+        self._files = {int(entry.name): entry for entry in sorted(names)}
+
+    @property
+    def min_offset(self) -> int:
+        """The offset of the first byte; 0 when there are no files."""
+        return min(self._files, default=0)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """`size` bytes from `offset` on; fewer where the files end."""
+        parts = []
+        for start, path in self._files.items():
+            length = path.stat().st_size
+            first, last = max(offset, start), min(offset + size, start + length)
+            if first < last:
+                with open(open_regular(path), "rb") as file:
+                    file.seek(first - start)
+                    parts.append(file.read(last - first))
+        return b"".join(parts)
+
+
+def first_difference(master: Path, slave: Path, end: int) -> int | None:
+    """The first offset below `end` at which two commit logs differ, over the range that both hold; None: nowhere."""
+    master_files, slave_files = CommitLogFiles(master), CommitLogFiles(slave)
+    offset = max(master_files.min_offset, slave_files.min_offset)
+    while offset < end:
+        size = min(CHUNK, end - offset)
+        ours, theirs = master_files.read(offset, size), slave_files.read(offset, size)
+        if ours != theirs or len(ours) < size:
+            common = min(len(ours), len(theirs))
+            return offset + next((place for place in range(common) if ours[place] != theirs[place]), common)
+        offset += size
+    return None
+
 
 log = logging.getLogger("RocketmqTools")
 
@@ -200,7 +272,7 @@ class Quickstart:
         self._cluster.wait_until(
             lambda: all(self._lag(*pair) == 0 for pair in self._cluster.pairs()), WAIT_S, "slaves to have everything")
         rows = [row for pair in self._cluster.pairs() for row in self._rows(*pair)]
-        table = cluster_table.render(rows)
+        table = render(rows)
         if any(row.identical is False for row in rows):
             raise StepFailed(f"a slave's commit log differs from its master's\n{table}")
         return table
@@ -209,13 +281,13 @@ class Quickstart:
         slave_max = self._max_offset(slave)
         return max(0, self._max_offset(master) - slave_max)
 
-    def _rows(self, master: Server, slave: Server) -> list[cluster_table.BrokerRow]:
+    def _rows(self, master: Server, slave: Server) -> list[BrokerRow]:
         slave_max, master_max = self._max_offset(slave), self._max_offset(master)
         end = min(master_max, slave_max)
-        identical = cluster_table.first_difference(master.commit_log, slave.commit_log, end) is None
+        identical = first_difference(master.commit_log, slave.commit_log, end) is None
         return [
-            cluster_table.BrokerRow(master.name, master.role, master.address, master_max),
-            cluster_table.BrokerRow(slave.name, slave.role, slave.address, slave_max, master_max - end, identical),
+            BrokerRow(master.name, master.role, master.address, master_max),
+            BrokerRow(slave.name, slave.role, slave.address, slave_max, master_max - end, identical),
         ]
 
     def _max_offset(self, broker: Server) -> int:

@@ -1,15 +1,19 @@
-"""The command `rmqha`: one root, a command or a group for each kind of work, imported when it is used."""
+"""The command `rmqha`: one root, a command or a group for each kind of work, imported when it is used.
+
+`rmqha completion`: what a shell evaluates so that Tab completes commands and options.
+"""
 import errno
 import logging
 import os
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from rmqha import __version__
 from rmqha.common.program import Interruptible, exit_code
-from rmqha.tools.dialect import exit_codes
-from rmqha.tools.lazy_group import HELP_OPTIONS, LazyCommand, LazyGroup, with_root_options
+from rmqha.tools import terminal
+from rmqha.tools.terminal import HELP_OPTIONS, CannotAnswerError, LazyCommand, LazyGroup, put, with_root_options
 
 log = logging.getLogger("RocketmqTools")
 
@@ -36,17 +40,17 @@ GROUPS: tuple[click.Command, ...] = (
                 "Print the messages of a topic, and end. Without a group nothing changes at the broker."),
     LazyCommand("tail", "rmqha.tools.messages.consume:tail_command",
                 "Print the messages of a topic as they come, until Ctrl-C (exit code 130) or SIGTERM (143)."),
-    LazyCommand("export", "rmqha.tools.messages.export:export_command",
+    LazyCommand("export", "rmqha.tools.messages.export_file:export_command",
                 "Write topics with all messages that they hold now to FILE."),
-    LazyCommand("import", "rmqha.tools.messages.import_:import_command",
+    LazyCommand("import", "rmqha.tools.messages.export_file:import_command",
                 "Send the messages of FILE, which `rmqha export` wrote, to the topics that they came from."),
     LazyGroup("bench", "rmqha.tools.messages.bench:bench_group",
               "Measure a cluster as a client sees it: rates and latency percentiles."),
     LazyGroup("store", "rmqha.tools.store.store_command:store_group",
               "Look at a store on disk, its broker running or not. Nothing is changed but by `rebuild --apply`."),
-    LazyGroup("ha", "rmqha.tools.ha.ha_command:ha_group",
+    LazyGroup("ha", "rmqha.tools.ha.switch:ha_group",
               "See how replication stands, receive a master's log, bring a slave back, change roles."),
-    LazyGroup("check", "rmqha.tools.check.check_command:check_group",
+    LazyGroup("check", "rmqha.tools.check:check_group",
               "Checks for monitoring: one line, exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."),
     LazyCommand("doctor", "rmqha.tools.doctor.doctor_command:doctor_command",
                 "Look for what is wrong with config files, this host, and a running cluster, and say what to do."),
@@ -54,7 +58,8 @@ GROUPS: tuple[click.Command, ...] = (
               "Explain config keys, check config files, copy those that rmqha comes with."),
     LazyGroup("drill", "rmqha.tools.drill:drill_group",
               "Rehearse what must work when something breaks, on a cluster that is started for it."),
-    LazyCommand("completion", "rmqha.tools.completion:completion_command", "Print the completion script of a shell."),
+    LazyCommand("completion", "rmqha.tools.rmqha_command:completion_command",
+                "Print the completion script of a shell."),
     PIPELINE,
 )
 
@@ -75,7 +80,7 @@ class RootGroup(click.Group):
             if error.errno == errno.EPIPE:
                 raise
             where = f"{error.filename}: " if error.filename else ""
-            raise exit_codes.CannotAnswerError(f"{where}{error.strerror or error}") from error
+            raise terminal.CannotAnswerError(f"{where}{error.strerror or error}") from error
         except KeyboardInterrupt as interrupt:
             try:
                 click.echo(str(interrupt) or "interrupted", err=True)
@@ -85,7 +90,7 @@ class RootGroup(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            from rmqha.tools.dialect.errors import told
+            from rmqha.tools.errors import told
             answer = told(error)
             if answer is None:
                 raise
@@ -113,3 +118,19 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+_WHERE = {"bash": 'add  eval "$(rmqha completion bash)"  to ~/.bashrc',
+          "zsh": 'add  eval "$(rmqha completion zsh)"  to ~/.zshrc',
+          "fish": "save it as ~/.config/fish/completions/rmqha.fish"}
+
+
+@click.command("completion", epilog="; ".join(f"{shell}: {text}" for shell, text in _WHERE.items()))
+@click.argument("shell", type=click.Choice(list(_WHERE)))
+@click.pass_context
+def completion_command(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell."""
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise CannotAnswerError(f"this version of click has no completion for {shell}")
+    put(kind(ctx.find_root().command, {}, "rmqha", "_RMQHA_COMPLETE").source())

@@ -15,8 +15,8 @@ from rmqha.common.message.message_decoder import BodyDecodeError, BodyTooLargeEr
 from rmqha.common.subscriptions import SubscriptionData
 from rmqha.common.sys_flags import CompressionType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.tools.messages.message_json import as_object
-from rmqha.tools.view.messages import message_json
+from rmqha.tools.messages.produce import as_object
+from rmqha.tools.view.questions import message_json
 from tests.common.test_compression import INSTALLED
 
 MIB = 1 << 20

@@ -22,8 +22,8 @@ from rmqha.store.ha.log_comparison import Divergence
 from rmqha.store.ha.scrub_state import ScrubState
 from rmqha.store.store_path_config_helper import read_deleted_topics
 from rmqha.tools.cluster import layout, processes
-from rmqha.tools.cluster.node import ClusterError
-from rmqha.tools.messages import json_lines
+from rmqha.tools.cluster.layout import ClusterError
+from rmqha.tools.messages import produce
 from tests.support.sources import nodes
 
 DEEP = "[" * 200_000
@@ -43,8 +43,8 @@ OTHER_READERS = {
     "rmqha/common/texts.py": (1, "parse_json itself"),
     "rmqha/remoting/protocol/fastjson.py": (1, "the wire's dialect, with FastjsonError"),
     "rmqha/remoting/protocol/remoting_command.py": (2, "headers, with RemotingCommandError"),
-    "rmqha/tools/dialect/output.py": (1, "text that the line before has made"),
-    "rmqha/tools/command/output.py": (1, "text that the line before has made"),
+    "rmqha/tools/terminal.py": (1, "text that the line before has made"),
+    "rmqha/tools/command/sub_command.py": (1, "text that the line before has made"),
 }
 _READERS = {"json": {"load", "loads", "JSONDecoder"}, "orjson": {"loads"},
             "yaml": {"load", "load_all", "safe_load", "safe_load_all", "full_load", "unsafe_load"},
@@ -185,7 +185,7 @@ def test_each_reader_survives_whatever_stands_there(name, tmp_path, monkeypatch)
             (lambda: store_marks.decode(b"%d\n%b\n" % (zlib.crc32(data), data)), store_marks.WrongQueueEndsError),
             (lambda: cluster_bodies.decode_departed(text), ValueError),
             (lambda: _registered(text), RegisterBrokerBodyError),
-            (lambda: json_lines.parsed(data), ValueError),
+            (lambda: produce.parsed(data), ValueError),
             (lambda: _deleted(tmp_path, text), ValueError),
             (lambda: _cluster(tmp_path, text), ClusterError),
             (lambda: etcd_client._has_event(SimpleNamespace(iter_lines=lambda: iter([data]))),

@@ -143,4 +143,4 @@ def test_no_command_replaces_a_file_in_another_way():
     sources = [path for room in ("tools", "pipeline") for path in (ROOT / "rmqha" / room).rglob("*.py")]
     found = [str(path.relative_to(ROOT)) for path in sources if "os.replace(" in path.read_text("utf-8")]
     # mqadmin's bodies of messages get names that nobody has typed, in a folder of /tmp: no link there is followed
-    assert len(sources) > 100 and found == ["rmqha/tools/command/message/message_report.py"]
+    assert len(sources) > 100 and found == ["rmqha/tools/command/message_query.py"]

@@ -6,7 +6,7 @@ from rmqha.common.configuration import load_config_file, read_config_file
 from rmqha.common.controller_config import ControllerConfig, ControllerStoreKind, peers_of
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
-from rmqha.tools.config.check import check, kind_of
+from rmqha.tools.config.config_command import check, kind_of
 from tests.support.sources import ROOT
 
 CONF = ROOT / "conf"

@@ -14,14 +14,13 @@ from unittest import mock
 from rmqha.store import store_path_config_helper as paths
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span
-from rmqha.tools.store import index_builder, log_reader, rebuild
-from rmqha.tools.store.errors import StoreToolError
-from rmqha.tools.store.index_builder import IndexBuilder
-from rmqha.tools.store.queue_builder import QueueBuilder
+from rmqha.tools.store import builders, reading, rebuild
+from rmqha.tools.store.builders import IndexBuilder, QueueBuilder
+from rmqha.tools.store.readers import StoreReader
+from rmqha.tools.store.reading import RunOfUnits
 from rmqha.tools.store.rebuild import Rebuild
-from rmqha.tools.store.span_taker import RunOfUnits
-from rmqha.tools.store.store_reader import StoreReader
 from rmqha.tools.store.verify import LogCheck, Verification
+from rmqha.tools.terminal import StoreToolError
 from tests.fast_ways.support_store import counting, same, scratch
 from tests.fast_ways.support_store_files import damage, write_store
 from tests.fast_ways.support_store_log import TOPICS, LogMaker
@@ -67,8 +66,8 @@ def _compare(rng: random.Random) -> Counter[str]:
             os.makedirs(root / "store" / "config", exist_ok=True)
             marks = {rng.choice(TOPICS): rng.choice(maker.records).offset for _ in range(2)}
             Path(paths.get_deleted_topics_path(str(root / "store"))).write_text(json.dumps({"deletedTopics": marks}))
-        stack.enter_context(lowered(log_reader, BLOCK=rng.choice((600, 3000, 1 << 20))))
-        stack.enter_context(lowered(index_builder, _WINDOW=rng.choice((3, 70))))
+        stack.enter_context(lowered(reading, BLOCK=rng.choice((600, 3000, 1 << 20))))
+        stack.enter_context(lowered(builders, _WINDOW=rng.choice((3, 70))))
         stack.enter_context(lowered(rebuild, _BUFFERS=rng.choice((60, 1000, 1 << 20))))
         with_target, with_index, verifies = rng.random() < 0.6, rng.random() < 0.8, rng.random() < 0.4
         found = []
@@ -101,7 +100,7 @@ def _counts_one_less(self: QueueBuilder, index: int, units: bytes, real: Any = Q
 
 REBUILD = Way(
     name="store: rebuild and verify in bulk",
-    where="rmqha/tools/store/span_taker.py::SpanTaker",
+    where="rmqha/tools/store/reading.py::SpanTaker",
     condition="the bulk kernel is compiled, and the units of a block go on where their queues ended",
     plain="record by record",
     compare=_compare,

@@ -1,7 +1,7 @@
 """Broker processes whose roles change: kill -9 of the master under load, promotion, the old master comes back."""
 from click.testing import CliRunner
 
-from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
+from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError
 from rmqha.tools.rmqha_command import rmqha
 from tests.support import store_compare
 from tests.support.load import Acknowledged, Load, raw_sender

@@ -20,8 +20,7 @@ from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
 from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import commons_cli, mq_admin_startup
-from rmqha.tools.monitor.monitor_listener import DefaultMonitorListener, UndoneMsgs
-from rmqha.tools.monitor.monitor_service import MonitorConfig, MonitorService
+from rmqha.tools.monitor import DefaultMonitorListener, MonitorConfig, MonitorService, UndoneMsgs
 from tests.interop import mqadmin_cases_cluster, mqadmin_cases_messages
 from tests.support import mqadmin, real_rocketmq
 from tests.support.java_driver import JavaDriver, Workload

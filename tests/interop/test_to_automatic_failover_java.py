@@ -14,10 +14,9 @@ from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
-from rmqha.tools.dialect.errors import CLIENT_ERRORS
-from rmqha.tools.messages.clients import new_consumer, read_queues
-from rmqha.tools.messages.positions import EARLIEST, Position
-from rmqha.tools.messages.queue_feed import QueueFeed
+from rmqha.tools.errors import CLIENT_ERRORS
+from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed
+from rmqha.tools.messages.produce import new_consumer, read_queues
 from rmqha.tools.rmqha_command import rmqha
 from tests.support.controller_nodes import ControllerNode, sync_state
 from tests.support.guide import Section, keys_to_remove, keys_to_set, remove_keys, set_lines

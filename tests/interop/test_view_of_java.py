@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
 from rmqha.tools.rmqha_command import rmqha
-from rmqha.tools.view.collector import Collector
+from rmqha.tools.view.snapshot import Collector
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.java

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
-from rmqha.tools.dialect.errors import CLIENT_ERRORS
+from rmqha.tools.errors import CLIENT_ERRORS
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 

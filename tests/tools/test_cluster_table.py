@@ -2,8 +2,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.tools import cluster_table
-from rmqha.tools.cluster_table import BrokerRow, CommitLogFiles, first_difference, render
+from rmqha.tools import quickstart
+from rmqha.tools.quickstart import BrokerRow, CommitLogFiles, first_difference, render
 
 
 def write_log(folder, data, size, first=0):
@@ -68,10 +68,10 @@ def test_first_flipped_byte_is_found_whatever_the_file_sizes(tmp_path_factory, d
     flipped = data[:place] + bytes([data[place] ^ 1]) + data[place + 1:]
     master = write_log(folder / "m", data, sizes[0])
     same, other = write_log(folder / "s", data, sizes[1]), write_log(folder / "o", flipped, sizes[1])
-    before, cluster_table.CHUNK = cluster_table.CHUNK, chunk
+    before, quickstart.CHUNK = quickstart.CHUNK, chunk
     try:
         assert first_difference(master, same, len(data)) is None
         assert first_difference(master, other, len(data)) == place
         assert first_difference(master, other, place) is None
     finally:
-        cluster_table.CHUNK = before
+        quickstart.CHUNK = before

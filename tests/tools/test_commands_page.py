@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from rmqha.common import units
 from rmqha.tools.messages import export_file
-from rmqha.tools.messages.format_string import FIELDS
+from rmqha.tools.messages.consume import FIELDS
 from rmqha.tools.rmqha_command import rmqha
 from tests.store.support import wait_dispatched
 from tests.support.commands import needs_extra, own_commands

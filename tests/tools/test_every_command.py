@@ -6,8 +6,8 @@ import sys
 import pytest
 from click.testing import CliRunner, Result
 
-from rmqha.tools.lazy_group import LazyCommand, LazyGroup
 from rmqha.tools.rmqha_command import GROUPS, rmqha
+from rmqha.tools.terminal import LazyCommand, LazyGroup
 from tests.support.commands import is_leaf, needs_extra, own_commands
 
 COMMANDS = dict(own_commands())
@@ -112,7 +112,7 @@ def test_help_imports_no_client():
 def test_a_fault_of_its_own_is_one_line(monkeypatch):
     def broken(*_arguments):
         raise ZeroDivisionError("no\nsuch number")
-    monkeypatch.setattr("rmqha.tools.config.explain.explain", broken)
+    monkeypatch.setattr("rmqha.tools.config.config_command.explain", broken)
     result = run("rmqha config explain", "brokerName")
     assert result.exit_code == 2 and result.stderr.startswith(
         "Error: a fault of rmqha itself, ZeroDivisionError: no such number.") and result.stderr.count("\n") == 1
@@ -123,7 +123,7 @@ def test_a_fault_of_its_own_is_one_line(monkeypatch):
 def test_an_interrupt_ends_with_130(monkeypatch):
     def interrupted(*_arguments):
         raise KeyboardInterrupt
-    monkeypatch.setattr("rmqha.tools.config.explain.explain", interrupted)
+    monkeypatch.setattr("rmqha.tools.config.config_command.explain", interrupted)
     result = run("rmqha config explain", "brokerName")
     assert result.exit_code == 130 and result.stderr == "interrupted\n"
 

@@ -5,7 +5,7 @@ import pytest
 
 from rmqha.common.protocol import request_code
 from rmqha.store.message_store_config import BrokerRole
-from rmqha.tools.ha.broker_admin import BrokerAdmin
+from rmqha.tools.ha.ask import BrokerAdmin
 from tests.support import real_rocketmq_5
 from tests.support.in_process import running_name_server
 from tests.support.java_mqadmin import JavaMqadmin

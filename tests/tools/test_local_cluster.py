@@ -6,9 +6,8 @@ import sys
 import pytest
 
 from rmqha.common.configuration import read_config_file
-from rmqha.tools.cluster.node import PORTS_PER_BROKER, SMALL_FILES, ClusterError
-from rmqha.tools.cluster.ports import PORTS, free_port_block
-from rmqha.tools.local_cluster import LocalCluster
+from rmqha.tools.cluster.cluster_command import LocalCluster
+from rmqha.tools.cluster.layout import PORTS, PORTS_PER_BROKER, SMALL_FILES, ClusterError, free_port_block
 from rmqha.tools.quickstart import find_conf
 from tests.support.sources import ROOT
 
@@ -54,7 +53,7 @@ def test_waiting_in_vain_names_what_was_waited_for(cluster):
 
 
 def test_leaving_ends_every_process_even_a_stubborn_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("rmqha.tools.local_cluster.STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("rmqha.tools.cluster.cluster_command.STOP_TIMEOUT_S", 0.5)
     ready = tmp_path / "ready"
     stubborn = ("import signal, time; signal.signal(15, signal.SIG_IGN); "
                 f"open({str(ready)!r}, 'w').close(); time.sleep(99)")
@@ -87,7 +86,7 @@ def test_taken_port_is_not_in_the_block(monkeypatch):
         taken.bind(("", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr("rmqha.tools.cluster.ports.random.randrange", lambda low, high: port - 1)
+        monkeypatch.setattr("rmqha.tools.cluster.layout.random.randrange", lambda low, high: port - 1)
         with pytest.raises(ClusterError, match="free ports"):
             free_port_block(3)
 

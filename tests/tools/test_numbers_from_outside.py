@@ -15,26 +15,30 @@ from rmqha.common.message.message import MessageClientExt, MessageQueue
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, OffsetWrapper
 from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS, micros
 from rmqha.pipeline.options import Options, PipelineError
-from rmqha.tools.command.cluster.cluster_list_sub_command import _broker_row
-from rmqha.tools.command.consumer.consumer_progress_sub_command import _group
-from rmqha.tools.command.message.message_text import message_fields, message_text
-from rmqha.tools.dialect.numbers import first_real, real, whole
-from rmqha.tools.dialect.output import iso_time
+from rmqha.tools.command.consumer import _group
+from rmqha.tools.command.controller import _broker_row
+from rmqha.tools.command.message_print import message_fields, message_text
 from rmqha.tools.doctor.cluster_checks import _used
-from rmqha.tools.ha.answers import Told
-from rmqha.tools.ha.broker_admin import Broker, ReplicationToolError, number
+from rmqha.tools.ha.ask import Broker, ReplicationToolError, Told, number
 from rmqha.tools.ha.judgement import master_port
-from rmqha.tools.ha.scrub_view import _damaged
-from rmqha.tools.messages.format_string import FIELDS
-from rmqha.tools.messages.message_json import as_object
-from rmqha.tools.store.output import time_text
+from rmqha.tools.ha.views import _damaged
+from rmqha.tools.messages.consume import FIELDS
+from rmqha.tools.messages.produce import as_object
+from rmqha.tools.terminal import first_real, iso_time, real, time_text, whole
 from rmqha.tools.top import rows
-from rmqha.tools.view import as_json, texts
-from rmqha.tools.view.change import picture, seconds_to_go, sparkline
-from rmqha.tools.view.history import History
-from rmqha.tools.view.messages import message_json
-from rmqha.tools.view.questions import QueueRow, TopicDetail
-from rmqha.tools.view.snapshot import BrokerState, Snapshot, broker_state, group_states
+from rmqha.tools.view import texts
+from rmqha.tools.view import texts as as_json
+from rmqha.tools.view.questions import QueueRow, TopicDetail, message_json
+from rmqha.tools.view.snapshot import (
+    BrokerState,
+    History,
+    Snapshot,
+    broker_state,
+    group_states,
+    picture,
+    seconds_to_go,
+    sparkline,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW_NS = 1_764_000_000_000_000_000
@@ -78,7 +82,7 @@ def test_a_message_of_any_time_is_shown(born, stored):
 @given(LONGS)
 def test_rows_of_sub_commands_with_any_time(ms):
     from rmqha.client.trace import TraceView
-    from rmqha.tools.command.message.query_msg_trace_by_id_sub_command import PRODUCED, _row
+    from rmqha.tools.command.message_query import PRODUCED, _row
     assert _row(PRODUCED, "Pub", TraceView(time_stamp=ms)) is not None
 
 
@@ -187,8 +191,8 @@ def test_a_size_or_a_time_of_too_many_digits_is_an_error_of_the_option(digits, u
 
 # Where a calendar is asked about a number: it is this host's clock, or the place says what to do beyond the calendar.
 GUARDED = {
-    "rmqha/common/util_all.py", "rmqha/tools/dialect/output.py", "rmqha/tools/store/output.py",
-    "rmqha/common/logs.py", "rmqha/tools/top/top_app.py", "rmqha/common/message/message_decoder.py",
+    "rmqha/common/util_all.py", "rmqha/tools/terminal.py", "rmqha/common/logs.py", "rmqha/tools/top/top_app.py",
+    "rmqha/common/message/message_decoder.py",
 }
 CALENDAR = {"fromtimestamp", "utcfromtimestamp", "gmtime", "localtime", "ctime"}
 

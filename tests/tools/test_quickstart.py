@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.tools import quickstart
-from rmqha.tools.cluster.node import ClusterError
-from rmqha.tools.local_cluster import LocalCluster
+from rmqha.tools.cluster.cluster_command import LocalCluster
+from rmqha.tools.cluster.layout import ClusterError
 from rmqha.tools.quickstart import Quickstart, StepFailed, shares
 from tests.support.sources import ROOT
 

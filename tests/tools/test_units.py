@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rmqha.common import units
 from rmqha.pipeline import job_command
 from rmqha.pipeline.pipeline_command import pipeline_group
-from rmqha.tools.check.thresholds import Limits, LimitsType
-from rmqha.tools.dialect.unit_types import UnitType
-from rmqha.tools.messages.positions import Position, PositionType
+from rmqha.tools.check_base import Limits, LimitsType
+from rmqha.tools.messages.consume import Position, PositionType
+from rmqha.tools.terminal import UnitType
 from tests.support.commands import is_leaf, own_commands
 
 KIB, MIN = 1024, 60.0

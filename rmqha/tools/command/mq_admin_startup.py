@@ -6,76 +6,87 @@ from rmqha import __version__
 from rmqha.common import filesystem, logs, mix_all
 from rmqha.common.program import Interruptible, exit_code, run_while_read
 from rmqha.remoting.interfaces import RPCHook
+from rmqha.tools.admin.default_mq_admin_ext import stack_trace
 from rmqha.tools.command import commons_cli
-from rmqha.tools.command.acl.cluster_acl_config_version_list_sub_command import ClusterAclConfigVersionListSubCommand
-from rmqha.tools.command.acl.delete_access_config_sub_command import DeleteAccessConfigSubCommand
-from rmqha.tools.command.acl.update_access_config_sub_command import UpdateAccessConfigSubCommand
-from rmqha.tools.command.acl.update_global_white_addr_sub_command import UpdateGlobalWhiteAddrSubCommand
-from rmqha.tools.command.broker.broker_consume_stats_sub_commad import BrokerConsumeStatsSubCommad
-from rmqha.tools.command.broker.broker_status_sub_command import BrokerStatusSubCommand
-from rmqha.tools.command.broker.cleaning_commands import (
+from rmqha.tools.command.acl import (
+    ClusterAclConfigVersionListSubCommand,
+    DeleteAccessConfigSubCommand,
+    UpdateAccessConfigSubCommand,
+    UpdateGlobalWhiteAddrSubCommand,
+)
+from rmqha.tools.command.broker import (
+    BrokerConsumeStatsSubCommad,
+    BrokerStatusSubCommand,
     CleanExpiredCQSubCommand,
     CleanUnusedTopicCommand,
     DeleteExpiredCommitLogSubCommand,
+    GetBrokerConfigCommand,
+    GetBrokerEpochSubCommand,
+    SendMsgStatusCommand,
+    UpdateBrokerConfigSubCommand,
 )
-from rmqha.tools.command.broker.get_broker_config_command import GetBrokerConfigCommand
-from rmqha.tools.command.broker.get_broker_epoch_sub_command import GetBrokerEpochSubCommand
-from rmqha.tools.command.broker.send_msg_status_command import SendMsgStatusCommand
-from rmqha.tools.command.broker.update_broker_config_sub_command import UpdateBrokerConfigSubCommand
-from rmqha.tools.command.cluster.c_luster_send_msg_rt_command import CLusterSendMsgRTCommand
-from rmqha.tools.command.cluster.cluster_list_sub_command import ClusterListSubCommand
 from rmqha.tools.command.commons_cli import CommandLine, ParseException
-from rmqha.tools.command.connection.consumer_connection_sub_command import ConsumerConnectionSubCommand
-from rmqha.tools.command.connection.producer_connection_sub_command import ProducerConnectionSubCommand
-from rmqha.tools.command.consumer.consumer_progress_sub_command import ConsumerProgressSubCommand
-from rmqha.tools.command.consumer.consumer_status_sub_command import ConsumerStatusSubCommand
-from rmqha.tools.command.consumer.delete_subscription_group_command import DeleteSubscriptionGroupCommand
-from rmqha.tools.command.consumer.get_consumer_config_sub_command import GetConsumerConfigSubCommand
-from rmqha.tools.command.consumer.start_monitoring_sub_command import StartMonitoringSubCommand
-from rmqha.tools.command.consumer.update_sub_group_sub_command import UpdateSubGroupSubCommand
-from rmqha.tools.command.controller.clean_controller_broker_meta_sub_command import CleanControllerBrokerMetaSubCommand
-from rmqha.tools.command.controller.controller_config_commands import (
+from rmqha.tools.command.consumer import (
+    ConsumerConnectionSubCommand,
+    ConsumerProgressSubCommand,
+    ConsumerStatusSubCommand,
+    DeleteSubscriptionGroupCommand,
+    GetConsumerConfigSubCommand,
+    ProducerConnectionSubCommand,
+    ProducerSubCommand,
+    StartMonitoringSubCommand,
+    UpdateSubGroupSubCommand,
+)
+from rmqha.tools.command.controller import (
+    CleanControllerBrokerMetaSubCommand,
+    ClusterListSubCommand,
     GetControllerConfigSubCommand,
+    GetControllerMetaDataSubCommand,
+    GetSyncStateSetSubCommand,
+    ReElectMasterSubCommand,
     UpdateControllerConfigSubCommand,
 )
-from rmqha.tools.command.controller.get_controller_meta_data_sub_command import GetControllerMetaDataSubCommand
-from rmqha.tools.command.controller.re_elect_master_sub_command import ReElectMasterSubCommand
-from rmqha.tools.command.export.export_configs_command import ExportConfigsCommand
-from rmqha.tools.command.export.export_metadata_command import ExportMetadataCommand
-from rmqha.tools.command.export.export_metrics_command import ExportMetricsCommand
-from rmqha.tools.command.ha.get_sync_state_set_sub_command import GetSyncStateSetSubCommand
-from rmqha.tools.command.message.check_msg_send_rt_command import CheckMsgSendRTCommand
-from rmqha.tools.command.message.consume_message_command import ConsumeMessageCommand
-from rmqha.tools.command.message.print_message_by_queue_command import PrintMessageByQueueCommand
-from rmqha.tools.command.message.print_message_sub_command import PrintMessageSubCommand
-from rmqha.tools.command.message.query_msg_by_id_sub_command import QueryMsgByIdSubCommand
-from rmqha.tools.command.message.query_msg_by_key_sub_command import QueryMsgByKeySubCommand
-from rmqha.tools.command.message.query_msg_by_offset_sub_command import QueryMsgByOffsetSubCommand
-from rmqha.tools.command.message.query_msg_by_unique_key_sub_command import QueryMsgByUniqueKeySubCommand
-from rmqha.tools.command.message.query_msg_trace_by_id_sub_command import QueryMsgTraceByIdSubCommand
-from rmqha.tools.command.message.send_message_command import SendMessageCommand
-from rmqha.tools.command.namesrv.kv_config_commands import DeleteKvConfigCommand, UpdateKvConfigCommand
-from rmqha.tools.command.namesrv.namesrv_config_commands import GetNamesrvConfigCommand, UpdateNamesrvConfigCommand
-from rmqha.tools.command.namesrv.write_perm_commands import AddWritePermSubCommand, WipeWritePermSubCommand
-from rmqha.tools.command.offset.clone_group_offset_command import CloneGroupOffsetCommand
-from rmqha.tools.command.offset.reset_offset_by_time_command import ResetOffsetByTimeCommand
-from rmqha.tools.command.offset.skip_accumulation_sub_command import SkipAccumulationSubCommand
-from rmqha.tools.command.output import JsonRenderer, Renderer, TextRenderer
-from rmqha.tools.command.producer.producer_sub_command import ProducerSubCommand
-from rmqha.tools.command.queue.query_consume_queue_command import QueryConsumeQueueCommand
-from rmqha.tools.command.stack_trace import stack_trace
-from rmqha.tools.command.stats.stats_all_sub_command import StatsAllSubCommand
-from rmqha.tools.command.sub_command import SubCommand
-from rmqha.tools.command.sub_command_exception import SubCommandException
-from rmqha.tools.command.topic.allocate_mq_sub_command import AllocateMQSubCommand
-from rmqha.tools.command.topic.delete_topic_sub_command import DeleteTopicSubCommand
-from rmqha.tools.command.topic.topic_cluster_sub_command import TopicClusterSubCommand
-from rmqha.tools.command.topic.topic_list_sub_command import TopicListSubCommand
-from rmqha.tools.command.topic.topic_route_sub_command import TopicRouteSubCommand
-from rmqha.tools.command.topic.topic_status_sub_command import TopicStatusSubCommand
-from rmqha.tools.command.topic.update_order_conf_command import UpdateOrderConfCommand
-from rmqha.tools.command.topic.update_topic_perm_sub_command import UpdateTopicPermSubCommand
-from rmqha.tools.command.topic.update_topic_sub_command import UpdateTopicSubCommand
+from rmqha.tools.command.export import ExportConfigsCommand, ExportMetadataCommand, ExportMetricsCommand
+from rmqha.tools.command.message_print import (
+    ConsumeMessageCommand,
+    PrintMessageByQueueCommand,
+    PrintMessageSubCommand,
+    QueryConsumeQueueCommand,
+)
+from rmqha.tools.command.message_query import (
+    QueryMsgByIdSubCommand,
+    QueryMsgByKeySubCommand,
+    QueryMsgByOffsetSubCommand,
+    QueryMsgByUniqueKeySubCommand,
+    QueryMsgTraceByIdSubCommand,
+)
+from rmqha.tools.command.message_send import CheckMsgSendRTCommand, CLusterSendMsgRTCommand, SendMessageCommand
+from rmqha.tools.command.namesrv import (
+    AddWritePermSubCommand,
+    DeleteKvConfigCommand,
+    GetNamesrvConfigCommand,
+    UpdateKvConfigCommand,
+    UpdateNamesrvConfigCommand,
+    WipeWritePermSubCommand,
+)
+from rmqha.tools.command.offset import (
+    CloneGroupOffsetCommand,
+    ResetOffsetByTimeCommand,
+    SkipAccumulationSubCommand,
+    StatsAllSubCommand,
+)
+from rmqha.tools.command.sub_command import JsonRenderer, Renderer, SubCommand, SubCommandException, TextRenderer
+from rmqha.tools.command.topic import (
+    AllocateMQSubCommand,
+    DeleteTopicSubCommand,
+    TopicClusterSubCommand,
+    TopicListSubCommand,
+    TopicRouteSubCommand,
+    TopicStatusSubCommand,
+    UpdateOrderConfCommand,
+    UpdateTopicPermSubCommand,
+    UpdateTopicSubCommand,
+)
 
 # Those of automatic failover, which 4.9 has not.
 SUB_COMMANDS_OF_5: tuple[type[SubCommand], ...] = (

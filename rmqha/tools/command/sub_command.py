@@ -1,14 +1,242 @@
-"""What every sub-command has."""
-import abc
-from collections.abc import Iterator
-from typing import ClassVar
+"""The one error of sub-commands.
 
+What sub-commands print: a command says its data once, and a renderer makes text or JSON of it.
+
+A sub-command yields parts: text as it stands, rows of a table, documents. As text they look as the original's; as JSON
+each row and document is one object a line, and all other text goes to standard error.
+
+What sub-commands share: brokers of a cluster, as those with -c look them up; asking again and again with -i.
+
+What every sub-command has.
+"""
+import abc
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TextIO
+
+from rmqha.common import mix_all
+from rmqha.common.java import hash_map_order
 from rmqha.remoting.interfaces import RPCHook
+from rmqha.remoting.protocol import fastjson
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.commons_cli import CommandLine, Option, OptionGroup, Options
-from rmqha.tools.command.output import Part, Renderer
-from rmqha.tools.command.sub_command_exception import SubCommandException
+
+
+class SubCommandException(Exception):
+    """A sub-command failed; its cause is the exception's `__cause__`.
+
+    Java: org.apache.rocketmq.tools.command.SubCommandException (4.9.8)
+    """
+
+
+class JavaException(Exception):
+    """Something is wrong with what was given; the text says what. The original throws the base of all exceptions.
+
+    Java: java.lang.Exception
+    """
+
+
+_NUMBER = re.compile(r"%(-?\d*)(?:\.\d+)?[df]")
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The first line of a table."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table, and its fields by name."""
+
+    text: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A value that is printed as a JSON text anyway; `text` is how the original prints it."""
+
+    text: str
+    value: Any
+
+
+Part = str | Heading | Row | Document
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one form. `columns`: name in JSON -> heading. `row_format`: printf's as in Java, with the line's end.
+
+        QUEUES = Table("%-32s  %-4d\\n", {"brokerName": "#Broker Name", "queueId": "#QID"})
+        yield QUEUES.heading()
+        yield QUEUES.row("broker-a", 0)
+
+    Java's UtilAll.frontStringAtLeast(text, 32) in a cell is `%-32.32s` in the format: JSON gets the text whole.
+    """
+
+    row_format: str
+    columns: Mapping[str, str]
+    heading_format: str | None = None  # else row_format with numbers as text
+
+    def heading(self) -> Heading:
+        """The line with the columns' names."""
+        form = self.heading_format or re.sub(r"%(-?\d*)\.\d+s", r"%\1s", _NUMBER.sub(r"%\1s", self.row_format))
+        return Heading(form % tuple(self.columns.values()))
+
+    def row(self, *cells: Any, **fields: Any) -> Row:
+        """A line. `fields` go over the cells in JSON: numbers that a cell shows in some form."""
+        return Row(self.row_format % cells, {**dict(zip(self.columns, cells)), **fields})
+
+
+class TextRenderer:
+    """Prints as the original does."""
+
+    exit_code_of_failure = 0  # the original's main catches all and returns
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+
+    def write(self, part: Part) -> None:
+        """Print one part."""
+        self._out.write(part if isinstance(part, str) else part.text)
+        self._out.flush()
+
+
+class JsonRenderer:
+    """Prints an object a line; text that is not data goes to standard error."""
+
+    exit_code_of_failure = 1
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self._err = err or sys.stderr
+
+    def write(self, part: Part) -> None:
+        """Print one part."""
+        if isinstance(part, str):
+            self._err.write(part if part.endswith("\n") else part + "\n")
+        elif not isinstance(part, Heading):
+            value = part.fields if isinstance(part, Row) else part.value
+            self._out.write(json.dumps(value, ensure_ascii=False, default=_jsonable) + "\n")
+            self._out.flush()
+
+
+def java_text(value: object) -> str:
+    """A value as Java's %s prints it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _jsonable(value: object) -> Any:
+    """A bean as what its JSON says."""
+    return json.loads(fastjson.dumps(value, quote_field_names=True))
+
+
+Renderer = TextRenderer | JsonRenderer
+
+
+ERROR_MESSAGE = "Make sure the specified clusterName exists or the name server connected to is correct."
+ERROR_TEXT = f"[error] {ERROR_MESSAGE}"  # without an end of line, as the original's
+
+
+def _brokers(admin: DefaultMQAdminExt, cluster_name: str) -> Generator[Part, None, list[dict[int, str]]]:
+    info = admin.examine_broker_cluster_info()
+    names = info.clusterAddrTable.get(cluster_name)
+    if names is None:
+        yield ERROR_TEXT
+    tables = [info.brokerAddrTable.get(name) for name in sorted(names or ())]
+    return [broker.brokerAddrs for broker in tables if broker is not None]
+
+
+def fetch_master_and_slave_distinguish(
+    admin: DefaultMQAdminExt, cluster_name: str
+) -> Generator[Part, None, list[tuple[str | None, list[str]]]]:
+    """Address of each broker's master, None when it has none now, and its slaves' addresses.
+
+    Without such a cluster there are none, and the error is one more part of the output:
+
+        brokers = yield from fetch_master_and_slave_distinguish(admin, "DefaultCluster")
+
+    Java: org.apache.rocketmq.tools.command.CommandUtil#fetchMasterAndSlaveDistinguish (4.9.8)
+    """
+    brokers = yield from _brokers(admin, cluster_name)
+    return [(addrs.get(mix_all.MASTER_ID), [addr for broker_id, addr in sorted(addrs.items())
+                                            if broker_id != mix_all.MASTER_ID])
+            for addrs in brokers]
+
+
+def fetch_master_addr_by_cluster_name(
+    admin: DefaultMQAdminExt, cluster_name: str
+) -> Generator[Part, None, list[str]]:
+    """Addresses of the masters, by broker name; used as above.
+
+    Java: org.apache.rocketmq.tools.command.CommandUtil#fetchMasterAddrByClusterName (4.9.8)
+    """
+    brokers = yield from _brokers(admin, cluster_name)
+    return [addrs[mix_all.MASTER_ID] for addrs in brokers if mix_all.MASTER_ID in addrs]
+
+
+def fetch_master_and_slave_addr_by_cluster_name(
+    admin: DefaultMQAdminExt, cluster_name: str
+) -> Generator[Part, None, list[str]]:
+    """Addresses of all brokers; used as above.
+
+    Java: org.apache.rocketmq.tools.command.CommandUtil#fetchMasterAndSlaveAddrByClusterName (4.9.8)
+    """
+    brokers = yield from _brokers(admin, cluster_name)
+    return [addr for addrs in brokers for _, addr in sorted(addrs.items())]
+
+
+def fetch_master_and_slave_addr_by_broker_name(admin: DefaultMQAdminExt, broker_name: str) -> list[str]:
+    """Addresses of all brokers of a name; none when the name server does not know it.
+
+    Java: org.apache.rocketmq.tools.command.CommandUtil#fetchMasterAndSlaveAddrByBrokerName (5.1.4)
+    """
+    broker = admin.examine_broker_cluster_info().brokerAddrTable.get(broker_name)
+    return [] if broker is None else [addr for _, addr in sorted(broker.brokerAddrs.items())]
+
+
+def fetch_broker_name_by_cluster_name(admin: DefaultMQAdminExt, cluster_name: str) -> list[str]:
+    """Names of the brokers as Java's hash table has them: clients count an ordered topic's queues in this order.
+
+    JavaException when there are none.
+
+    Java: org.apache.rocketmq.tools.command.CommandUtil#fetchBrokerNameByClusterName (4.9.8)
+    """
+    names = admin.examine_broker_cluster_info().clusterAddrTable.get(cluster_name)
+    if not names:
+        raise JavaException(ERROR_MESSAGE)
+    return hash_map_order(names)
+
+
+def fetch_broker_name_by_addr(admin: DefaultMQAdminExt, addr: str) -> str:
+    """The name of the broker with an address; JavaException when there is none.
+
+    Java: org.apache.rocketmq.tools.command.CommandUtil#fetchBrokerNameByAddr (4.9.8)
+    """
+    for name, broker in admin.examine_broker_cluster_info().brokerAddrTable.items():
+        if addr in broker.brokerAddrs.values():
+            return name
+    raise JavaException(ERROR_MESSAGE)
+
+
+def again_with_interval(command_line: CommandLine, ask: Callable[[], Iterator[Part]],
+                        default_s: int = 0) -> Iterator[Part]:
+    """What `ask` gives, and with -i again every so many seconds, without an end."""
+    interval_s = command_line.integer("i", default_s)
+    yield from ask()
+    while command_line.has_option("i"):
+        time.sleep(interval_s)
+        yield from ask()
+
 
 _SHARED = (
     commons_cli.flag("h", "help", "Print help"),

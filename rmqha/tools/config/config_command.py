@@ -1,9 +1,338 @@
-"""The group `rmqha config`."""
+"""`rmqha config check`: a config file, read as its server reads it; all that is wrong, with lines.
+
+`rmqha config explain`: what a key means, what it may be, and who reads it.
+
+`rmqha config path` and `init`: where the servers' `conf/` is, and how it gets there.
+
+The group `rmqha config`.
+"""
+import functools
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
 import click
 
-from rmqha.tools.config.check import check_command
-from rmqha.tools.config.explain import explain_command
-from rmqha.tools.config.files import init_command, path_command
+import rmqha
+from rmqha.acl import acl_files
+from rmqha.common import controller_config, filesystem, metrics, mix_all
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.config_keys import allowed_words, base_type, config_keys, key_types
+from rmqha.common.configuration import Bad, ConfigError, Warn, load_config_file, nearest_key, read_config_file
+from rmqha.common.controller_config import ControllerConfig
+from rmqha.common.java import JavaProperties
+from rmqha.common.namesrv_config import NamesrvConfig
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.store.message_store_config import (
+    AUTO_SWITCH,
+    MessageStoreConfig,
+    check_role,
+    check_sums,
+    check_supported,
+    waits_for_promotion,
+)
+from rmqha.tools.config.config_meanings import MEANINGS, NOT_IN_5, NOWHERE_ELSE, OLD_NAMES, RENAMED_IN_5
+from rmqha.tools.terminal import FAILED, CannotAnswerError, cell, counted, emit, output_option, put, put_facts
+
+_OTHER_KEYS = ("rmqAddressServerDomain", "rmqAddressServerSubGroup")
+_BROKER_PORT = 10911
+_WITH_CONTROLLER = "enableControllerInNamesrv"
+_COLOURS = {"error": "red", "warning": "yellow"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong: an `error` keeps the server from starting, with a `warning` it starts. `line` None: no line."""
+
+    file: str
+    line: int | None
+    severity: str
+    text: str
+
+
+def check(file: str, kind: str) -> list[Finding]:
+    """What is wrong with a file for a `broker`, a `namesrv` or a `controller`; by line."""
+    found: list[Finding] = []
+
+    def error(failure: ConfigError) -> None:
+        text = f"{failure.key}: {failure.message}" if failure.key else failure.message
+        found.append(Finding(file, failure.line, "error", text))
+
+    def warn(text: str) -> None:
+        place = text.removeprefix(f"{file}:").partition(": ")
+        found.append(Finding(file, int(place[0]), "warning", place[2]))
+    try:
+        if kind == "namesrv":
+            _check_name_server(file, warn, error)
+        elif kind == "controller":
+            controller = ControllerConfig()
+            properties = load_config_file(file, (controller, ServerConfig(), ClientConfig()), warn=warn, bad=error)
+            bad_key = _bad_key(file, properties, error)
+            controller_config.check_controller(controller, bad_key)
+            metrics.check_available(controller.metricsPort, bad_key)
+        else:
+            _check_broker(file, warn, error)
+    except ConfigError as failure:  # the file can't be read at all
+        error(failure)
+    return sorted(found, key=lambda each: each.line or 0)
+
+
+def _check_name_server(file: str, warn: Warn, error: Bad) -> None:
+    """One that has a controller within itself has the keys of both."""
+    config, controller = NamesrvConfig(), ControllerConfig()
+    has_controller = read_config_file(file).get(_WITH_CONTROLLER) == "true"
+    configs = (config, ServerConfig(), *((controller,) if has_controller else ()))
+    properties = load_config_file(file, configs, warn=warn, bad=error)
+    bad_key = _bad_key(file, properties, error)
+    if has_controller:
+        controller_config.check_controller(controller, bad_key)
+    metrics.check_available(config.metricsPort, bad_key)
+
+
+def _check_broker(file: str, warn: Warn, error: Bad) -> None:
+    broker, server, store = BrokerConfig(), ServerConfig(listenPort=_BROKER_PORT), MessageStoreConfig()
+    properties = load_config_file(file, (broker, server, ClientConfig(), store), _OTHER_KEYS, warn=warn, bad=error)
+    bad_key = _bad_key(file, properties, error)
+    check_supported(broker, store, bad_key)
+    acl_files.check_available(broker.aclEnable, bad_key)
+    metrics.check_available(broker.metricsPort, bad_key)
+    check_role(broker, store, bad_key)
+    check_sums(server, store, bad_key)
+    waits = waits_for_promotion(broker, store)
+    if waits is not None:
+        line = properties.lines.get(AUTO_SWITCH, 1)
+        warn(f"{file}:{line}: {AUTO_SWITCH}: {waits}")
+
+
+def _bad_key(file: str, properties: JavaProperties, error: Bad) -> Callable[[str, str], None]:
+    """Tells `error` what is wrong with a key, and in which line."""
+    return lambda key, problem: error(ConfigError(problem, file, key, properties.lines.get(key)))
+
+
+def kind_of(properties: JavaProperties) -> str:
+    """Whose file it is, by its keys: a name server's or controller's has one of its own and none of a broker's."""
+    brokers = {*config_keys(BrokerConfig), *config_keys(MessageStoreConfig)}
+    name_servers, controllers = set(config_keys(NamesrvConfig)), set(config_keys(ControllerConfig))
+    if properties.get(_WITH_CONTROLLER) == "true":
+        return "namesrv"
+    for kind, own in (("namesrv", name_servers - controllers), ("controller", controllers - name_servers),
+                      ("namesrv", name_servers)):
+        if properties.keys() & (own - brokers) and not properties.keys() & (brokers - own - name_servers - controllers):
+            return kind
+    return "broker"
+
+
+def _kind(file: str) -> str:
+    try:
+        return kind_of(read_config_file(file))
+    except ConfigError:  # told by the check
+        return "broker"
+
+
+@click.command("check")
+@click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False), metavar="FILE...")
+@click.option("--for", "kind", type=click.Choice(["auto", "broker", "namesrv", "controller"]), default="auto",
+              show_default=True, help="Whose file it is; auto: told by its keys.")
+@click.option("--strict", is_flag=True, help="Exit code 1 for warnings too.")
+@output_option
+def check_command(files: tuple[str, ...], kind: str, strict: bool, output: str) -> None:
+    """Read config files as their servers read them, and tell all that is wrong, with file and line.
+
+    Exit code 1 when a server would not start with one. `rmqha doctor -c FILE` looks at the host too.
+    """
+    found = [finding for file in files for finding in check(file, _kind(file) if kind == "auto" else kind)]
+    errors = sum(finding.severity == "error" for finding in found)
+    if output != "table":
+        emit({"errors": errors, "warnings": len(found) - errors, "findings": list(map(asdict, found))}, output)
+    else:
+        for finding in found:
+            place = finding.file if finding.line is None else f"{finding.file}:{finding.line}"
+            severity = click.style(finding.severity, fg=_COLOURS[finding.severity])
+            put(f"{place}: {severity}: {cell(finding.text)}")
+        put(f"{counted(errors, 'error')}, {counted(len(found) - errors, 'warning')} in {counted(len(files), 'file')}")
+    if errors or (strict and found):
+        raise SystemExit(FAILED)
+
+
+# Whose file has the keys of a class.
+OWNERS: dict[type, str] = {
+    BrokerConfig: "broker", MessageStoreConfig: "broker, its store", ServerConfig: "broker and name server, what they "
+    "listen with", ClientConfig: "broker, what it calls others with", NamesrvConfig: "name server",
+    ControllerConfig: "controller, and a name server that has one within itself"}
+_UNIT = re.compile(r"whole number of (\w+) from")
+_RANGE = re.compile(r"from (-?\d+) to (\d+)$")
+_COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
+_READ = re.compile(r"(?:config\w*|self|_c|store|server|broker)(?:\(\))?(?=\.(\w+))|\(\w+, \"(\w+)\", ")
+_READ_BY_ITSELF = re.compile(r"self\.(\w+)")
+_MODULES_SHOWN = 6
+_PAGE = "pages of 4 KiB"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that is known of a key. `readers`: modules below rmqha that look at it; empty: it has no effect."""
+
+    key: str
+    config_class: str
+    file_of: str
+    meaning: str
+    type: str
+    may_be: str
+    least: int | None
+    greatest: int | None
+    unit: str | None
+    default: str | None
+    readers: list[str]
+    in_4_9: str | None
+    in_5: str | None
+
+
+def explain(key: str) -> list[Explanation]:
+    """The key in each class that has it, by its own or an old name; empty when none has."""
+    current = {old: name for name, old in OLD_NAMES.items()}.get(key, key)
+    return [_explained(config_class, current) for config_class in OWNERS if current in config_keys(config_class)]
+
+
+def known_keys() -> set[str]:
+    """All keys, the old names too."""
+    return {key for config_class in OWNERS for key in config_keys(config_class)} | set(OLD_NAMES.values())
+
+
+def _explained(config_class: type, key: str) -> Explanation:
+    field = config_keys(config_class)[key]
+    kind = key_types(config_class)[field.name]
+    words = allowed_words(kind)
+    bounds, unit = _RANGE.search(words), _UNIT.search(words)
+    default = getattr(config_class(), field.name)
+    is_extension = bool(field.metadata.get("extension")) or config_class is ControllerConfig
+    old = OLD_NAMES.get(key)
+    in_4_9 = None if is_extension else f"{key} (before 4.5: {old})" if old else key
+    in_5 = None if key in NOT_IN_5 or key in NOWHERE_ELSE else RENAMED_IN_5.get(key, key)
+    return Explanation(
+        key, config_class.__name__, OWNERS[config_class], MEANINGS[key], base_type(kind).__name__, words,
+        int(bounds[1]) if bounds else None, int(bounds[2]) if bounds else None,
+        _PAGE if unit and unit[1] == "pages" else unit[1] if unit else None,
+        None if default is None else mix_all.property_text(default), readers(field.name), in_4_9, in_5)
+
+
+def readers(attribute: str) -> list[str]:
+    """Modules of the servers that look at an attribute of a config object."""
+    return sorted(_readers_of_all().get(attribute, ()))
+
+
+@functools.cache
+def _readers_of_all() -> dict[str, set[str]]:
+    """For each attribute that a server looks at in what may be a config object: where. All sources are read once."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    package = Path(rmqha.__file__).parent
+    defined = {package.parent / (config_class.__module__.replace(".", "/") + ".py") for config_class in OWNERS}
+    for file in package.rglob("*.py"):
+        path = file.relative_to(package)
+        if file in defined:
+            pattern = _READ_BY_ITSELF  # by a class that reads its own key, for a method that others call
+        elif path.parts[0] not in ("tools", "pipeline", "client"):
+            pattern = _READ
+        else:
+            continue
+        for used in pattern.finditer(_COMMENT.sub("", file.read_text("utf-8"))):
+            found[used[used.lastindex or 0]].add(str(path))
+    return found
+
+
+def _print(found: Explanation) -> None:
+    told = found.readers[:_MODULES_SHOWN]
+    more = f" and {len(found.readers) - len(told)} more" if len(found.readers) > len(told) else ""
+    put_facts({
+        found.key: found.meaning,
+        "  may be": found.may_be,
+        "  unit": found.unit or "-",
+        "  default": "not set" if found.default is None else f"{found.default or 'empty'}",
+        "  in the file of": f"{found.file_of} ({found.config_class})",
+        "  read by": (", ".join(told) + more) if told else "nothing: it has no effect here",
+        "  RocketMQ 4.9": found.in_4_9 or "does not have it",
+        "  RocketMQ 5": found.in_5 or "does not have it"})
+
+
+@click.command("explain")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@output_option
+def explain_command(keys: tuple[str, ...], output: str) -> None:
+    """Tell what a config key means: values, unit, default, who reads it, and its name in RocketMQ 4.9 and 5.
+
+    Defaults that depend on the machine are this machine's. 4.9 is 4.9.8, 5 is 5.3.3.
+    """
+    found = []
+    for key in keys:
+        told = explain(key)
+        if not told:
+            near = nearest_key(key, known_keys())
+            raise CannotAnswerError(f"no config key {key!r}" + (f"; did you mean {near}?" if near else ""))
+        found += told
+    if output != "table":
+        emit([asdict(each) for each in found], output)
+        return
+    for number, each in enumerate(found):
+        if number:
+            put("")
+        _print(each)
+
+
+_SECRET = {"plain_acl.yml", "tools.yml"}
+_FOR_THE_OWNER = 0o600
+
+
+@click.command("path")
+def path_command() -> None:
+    """Print the folder conf/ that servers and mqadmin read here, whether it is there or not.
+
+    $ROCKETMQ_HOME/conf, else that of the checkout, else ~/.config/rmqha/conf ($XDG_CONFIG_HOME/rmqha/conf).
+    """
+    click.echo(filesystem.rocketmq_home() / "conf")
+
+
+@click.command("init")
+@click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
+def init_command(folder: Path | None) -> None:
+    """Copy the configuration files that rmqha comes with to FOLDER, or to where `rmqha config path` says.
+
+    A file that is there already is left as it is. Those with accounts can be read by their owner alone.
+    """
+    target = folder if folder is not None else filesystem.rocketmq_home() / "conf"
+    source = filesystem.templates()
+    if not source.is_dir():
+        raise CannotAnswerError(f"{source} is missing: rmqha was not installed as a wheel makes it")
+    if target.resolve() == source.resolve():
+        raise CannotAnswerError(f"{target} holds the files of the checkout already; name another FOLDER")
+    copied = kept = 0
+    for file in _files(source):
+        is_new = _copy(source / file, target / file)
+        copied, kept = copied + is_new, kept + (not is_new)
+    click.echo(f"{target}: {copied} files copied, {kept} were there and are left as they are\n\n"
+               f"A name server, and a broker in another terminal:\n"
+               f"  mqnamesrv\n  mqbroker -c {target / 'broker.conf'}")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files below a folder, as paths from there."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            yield file.relative_to(folder)
+
+
+def _copy(source: Path, target: Path) -> bool:
+    """Copy a file unless there is one; whether it was copied."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    mode = _FOR_THE_OWNER if source.name in _SECRET else 0o666
+    try:
+        number = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    except FileExistsError:
+        return False
+    with open(number, "wb") as file:
+        file.write(source.read_bytes())
+    return True
 
 
 @click.group("config")

@@ -3,9 +3,9 @@ import secrets
 
 import click
 
-from rmqha.tools.console.access import MIN_TOKEN, Access, is_loopback
-from rmqha.tools.lazy_group import extra_needed
-from rmqha.tools.view.options import account, needed_namesrv, view_options
+from rmqha.tools.console.app import MIN_TOKEN, Access, is_loopback
+from rmqha.tools.terminal import extra_needed
+from rmqha.tools.view.texts import account, needed_namesrv, view_options
 
 
 @click.command("console")
@@ -30,6 +30,6 @@ def console_command(namesrv: str | None, cluster: str | None, broker: str | None
                     frozenset(name.lower() for name in hosts))
     namesrv = needed_namesrv(namesrv)
     with extra_needed("console", "console"):
+        from rmqha.tools.console.app import Wanted
         from rmqha.tools.console.server import serve
-        from rmqha.tools.console.source import Wanted
     serve(Wanted(namesrv, cluster, broker, interval_s, timeout_s, account()), access, host, port)

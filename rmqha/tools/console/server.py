@@ -1,14 +1,71 @@
-"""Serves the console until it is interrupted."""
+"""HTTP connections that have so long for a request, and no longer: half a request would hold one for ever.
+
+Serves the console until it is interrupted.
+"""
+import asyncio
+import logging
 import signal
 
 import click
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rmqha.common.program import ending_signals
-from rmqha.tools.console.access import Access
-from rmqha.tools.console.app import create_app
-from rmqha.tools.console.patient_protocol import PatientProtocol
-from rmqha.tools.console.source import Source, Wanted
+from rmqha.tools.console.app import Access, Source, Wanted, create_app
+
+log = logging.getLogger("RocketmqTools")
+
+REQUEST_S = 20.0  # from a connection's beginning, or a request's first byte, to the request's last
+_UNFINISHED = (h11.IDLE, h11.SEND_BODY)
+_TIMEOUT = (b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\ncontent-length: 32\r\n"
+            b"connection: close\r\n\r\nthe request has not come in time")
+
+
+class PatientProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]  # the extra may be missing
+    """A connection that is closed unless each request comes as a whole within `request_s`, however it trickles.
+
+    uvicorn's own time-out is for connections between two requests, and ends with each byte that comes.
+    """
+
+    request_s = REQUEST_S
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override, unused-ignore]  # uvicorn
+        """The time of the first request begins."""
+        super().connection_made(transport)
+        self._begin()
+
+    def data_received(self, data: bytes) -> None:
+        """A part of a request, or all of it."""
+        self._begin()
+        super().data_received(data)
+        if self.conn.their_state not in _UNFINISHED:
+            self._end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing comes any more."""
+        self._end()
+        super().connection_lost(exc)
+
+    def _begin(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.request_s, self._too_late)
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_late(self) -> None:
+        self._timer = None
+        if self.transport.is_closing() or self.conn.their_state not in _UNFINISHED:
+            return
+        log.info("console: a request has not come within %g s", self.request_s)
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # nothing of an answer is sent
+            self.transport.write(_TIMEOUT)
+        self.transport.close()
+
 
 MOST_CONNECTIONS = 256  # beyond it the answer is 503
 

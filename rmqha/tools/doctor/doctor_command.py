@@ -7,18 +7,27 @@ import click
 from rmqha.common import mix_all
 from rmqha.store import store_path_config_helper as paths
 from rmqha.store.message_store_config import MULTI_PATH_SPLITTER
-from rmqha.tools.dialect.unit_types import duration_type
-from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers, check_stopped_store
-from rmqha.tools.doctor.config_checks import LoadedConfig, check_config_file, is_loopback
-from rmqha.tools.doctor.findings import Report, Severity
-from rmqha.tools.doctor.host_checks import check_host, check_kernels
-from rmqha.tools.doctor.replication_checks import check_controllers, check_replication
-from rmqha.tools.ha.broker_admin import DEFAULT_TIMEOUT_MS, Broker, BrokerAdmin, parsed_address
+from rmqha.tools.doctor.cluster_checks import (
+    check_cluster,
+    check_controllers,
+    check_name_servers,
+    check_replication,
+    check_stopped_store,
+)
+from rmqha.tools.doctor.host_checks import (
+    LoadedConfig,
+    Report,
+    Severity,
+    check_config_file,
+    check_host,
+    check_kernels,
+    is_loopback,
+)
+from rmqha.tools.ha.ask import DEFAULT_TIMEOUT_MS, Broker, BrokerAdmin, parsed_address
 from rmqha.tools.ha.controllers import split_addresses
-from rmqha.tools.store import broker_lock
-from rmqha.tools.store.log_reader import CommitLogReader
-from rmqha.tools.store.output import cell, counted, emit, output_option, put
-from rmqha.tools.store.segments import list_folder
+from rmqha.tools.store import reading
+from rmqha.tools.store.reading import CommitLogReader, list_folder
+from rmqha.tools.terminal import cell, counted, duration_type, emit, output_option, put
 
 
 def _check_own_place(loaded: LoadedConfig, brokers: list[Broker], timeout_ms: float, report: Report) -> None:
@@ -34,7 +43,7 @@ def _check_own_place(loaded: LoadedConfig, brokers: list[Broker], timeout_ms: fl
             report.error("addresses", loaded.place("brokerIP1"), f"{own} is registered as {other.name} "
                          f"{other.broker_id}", "give each broker its own brokerIP1 and listenPort")
     root = loaded.store.storePathRootDir
-    if brokers and loaded.is_slave and not broker_lock.is_held(paths.get_lock_file(root)):
+    if brokers and loaded.is_slave and not reading.is_held(paths.get_lock_file(root)):
         folders = loaded.store.get_store_path_commit_log().split(MULTI_PATH_SPLITTER)
         log = CommitLogReader(list_folder([folder.strip() for folder in folders]), loaded.store.mappedFileSizeCommitLog)
         check_stopped_store(root, log.min_offset, log.log_end(), broker.brokerName, brokers, timeout_ms, report)

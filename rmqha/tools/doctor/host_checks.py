@@ -1,21 +1,224 @@
-"""What is wrong with the host that a broker's config file is for: this one."""
+"""What the doctor finds, and how it says so.
+
+What is wrong with a broker's config file by itself.
+
+What is wrong with the host that a broker's config file is for: this one.
+"""
 import ipaddress
 import os
 import resource
+from dataclasses import dataclass, field
+from enum import Enum
 
 import psutil
 
 from rmqha.common import mix_all
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.configuration import ConfigError, load_config_file
+from rmqha.common.java import JavaProperties
 from rmqha.common.process import max_map_count, max_mapped_files
 from rmqha.common.util_all import get_disk_partition_space_used_percent
 from rmqha.native import kernels
-from rmqha.remoting.addresses import FAST_PORT, HA_PORT, LISTEN_PORT, holders, why_not_listen
+from rmqha.remoting.addresses import FAST_PORT, HA_PORT, LISTEN_PORT, holders, string2_socket_address, why_not_listen
+from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store import store_path_config_helper as paths
-from rmqha.store.message_store_config import MULTI_PATH_SPLITTER
-from rmqha.tools.doctor.config_checks import LoadedConfig
-from rmqha.tools.doctor.findings import Report
-from rmqha.tools.store import broker_lock
-from rmqha.tools.store.output import size_text
+from rmqha.store.message_store_config import (
+    AUTO_SWITCH,
+    MULTI_PATH_SPLITTER,
+    BrokerRole,
+    MessageStoreConfig,
+    waits_for_promotion,
+)
+from rmqha.tools.store import reading
+from rmqha.tools.terminal import size_text
+
+
+class Severity(Enum):
+    """ERROR: it does not work, or data is in danger; WARNING: it will not some day; OK: looked at, and good."""
+
+    ERROR = "ERROR"
+    WARNING = "WARNING"
+    NOTE = "NOTE"
+    OK = "OK"
+
+
+_CHECK_WIDTH = len("replication")  # the longest name of a check
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`what` is so, at `where`; `todo` says what to do about it."""
+
+    severity: Severity
+    check: str  # ports, addresses, roles, clocks, disk, limits, offsets, store, config, nameserver, compiled
+    where: str
+    what: str
+    todo: str = ""
+
+    def text(self) -> str:
+        """One line, and a second one with what to do."""
+        line = f"{self.severity.value:<7} {self.check:<{_CHECK_WIDTH}} {self.where}: {self.what}"
+        return f"{line}\n{'':<{7 + 1 + _CHECK_WIDTH + 1}}-> {self.todo}" if self.todo else line
+
+
+@dataclass
+class Report:
+    """All findings, in the order in which things were looked at."""
+
+    findings: list[Finding] = field(default_factory=list)
+
+    def error(self, check: str, where: str, what: str, todo: str) -> None:
+        """Something does not work, or data is in danger."""
+        self.findings.append(Finding(Severity.ERROR, check, where, what, todo))
+
+    def warning(self, check: str, where: str, what: str, todo: str) -> None:
+        """Something that will hurt some day, or is likely a mistake."""
+        self.findings.append(Finding(Severity.WARNING, check, where, what, todo))
+
+    def note(self, check: str, where: str, what: str, todo: str = "") -> None:
+        """Something to know."""
+        self.findings.append(Finding(Severity.NOTE, check, where, what, todo))
+
+    def good(self, check: str, where: str, what: str) -> None:
+        """A check that passed."""
+        self.findings.append(Finding(Severity.OK, check, where, what))
+
+    def count(self, severity: Severity) -> int:
+        """How many findings of a severity."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+
+_DEFAULT_LISTEN_PORT = 10911
+_OTHER_KEYS = ("rmqAddressServerDomain", "rmqAddressServerSubGroup")
+
+
+@dataclass
+class LoadedConfig:
+    """A broker's config file, read as the broker reads it."""
+
+    file: str
+    properties: JavaProperties
+    broker: BrokerConfig = field(default_factory=BrokerConfig)
+    server: ServerConfig = field(default_factory=lambda: ServerConfig(listenPort=_DEFAULT_LISTEN_PORT))
+    store: MessageStoreConfig = field(default_factory=MessageStoreConfig)
+
+    @property
+    def ha_port(self) -> int:
+        """Whatever haListenPort says."""
+        return self.server.listenPort + 1
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether its role is a slave's."""
+        return self.store.brokerRole is BrokerRole.SLAVE
+
+    @property
+    def namesrv_addresses(self) -> list[str]:
+        """The name servers."""
+        return [address.strip() for address in (self.broker.namesrvAddr or "").split(";") if address.strip()]
+
+    @property
+    def on_one_host(self) -> bool:
+        """Whether all its name servers are of this host by their addresses."""
+        return bool(self.namesrv_addresses) and all(is_loopback(each.rpartition(":")[0])
+                                                    for each in self.namesrv_addresses)
+
+    def place(self, key: str) -> str:
+        """Where a key stands: file:line."""
+        line = self.properties.lines.get(key)
+        return f"{self.file}:{line}" if line else self.file
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address means the host itself."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_config_file(file: str, report: Report) -> LoadedConfig | None:
+    """Read a file and judge its keys; None when it can't be read."""
+    loaded = LoadedConfig(file, JavaProperties())
+    warnings: list[str] = []
+    try:
+        loaded.properties = load_config_file(file, (loaded.broker, loaded.server, ClientConfig(), loaded.store),
+                                             _OTHER_KEYS, warn=warnings.append)
+    except ConfigError as error:
+        report.error("config", file, str(error).removeprefix(f"{file}: "), "a broker does not start with this: "
+                     "correct the file")
+        return None
+    for text in warnings:
+        place, _colon, what = text.partition(": ")
+        report.warning("config", place, what, "correct the key or remove it: a broker goes on without it")
+    _check_role(loaded, report)
+    _check_master_address(loaded, report)
+    _check_replicas(loaded, report)
+    _check_name_servers(loaded, report)
+    ha_port = loaded.properties.get("haListenPort")
+    if ha_port is not None and ha_port.strip() != str(loaded.ha_port):
+        report.warning("ports", loaded.place("haListenPort"), f"haListenPort={ha_port} has no effect: slaves are "
+                       f"served on {loaded.ha_port}, listenPort + 1", "remove the key, and open that port")
+    return loaded
+
+
+def _check_role(loaded: LoadedConfig, report: Report) -> None:
+    role, broker_id = loaded.store.brokerRole.name, loaded.broker.brokerId
+    waits = waits_for_promotion(loaded.broker, loaded.store)
+    if waits is not None:
+        report.warning("roles", loaded.place(AUTO_SWITCH), f"{AUTO_SWITCH}: {waits}", "remove the key, or promote the "
+                       "broker after each start; with controllers set enableControllerMode and controllerAddr")
+    if loaded.broker.enableControllerMode:
+        _check_controllers(loaded, report)
+    elif loaded.is_slave and broker_id <= 0:
+        report.error("roles", loaded.place("brokerId"), f"brokerRole=SLAVE with brokerId={broker_id}: 0 is the "
+                     "master's", "give each slave of a master its own brokerId above 0")
+    elif not loaded.is_slave and broker_id != 0:
+        report.error("roles", loaded.place("brokerId"), f"brokerRole={role} with brokerId={broker_id}: the broker will "
+                     "be master 0 all the same", "a slave needs brokerRole=SLAVE, a master brokerId=0")
+    else:
+        report.good("roles", loaded.file, f"{loaded.broker.brokerName} {broker_id} is a {role}")
+
+
+def _check_controllers(loaded: LoadedConfig, report: Report) -> None:
+    """Role and id are the controller's to give; what the file says of them does not matter."""
+    addresses = [part.strip() for part in loaded.broker.controllerAddr.split(";") if part.strip()]
+    if not addresses:
+        report.error("roles", loaded.place("enableControllerMode"), "enableControllerMode=true without controllerAddr: "
+                     "nobody gives it an id and a role", "set controllerAddr, host:port of all controllers joined by ;")
+    else:
+        report.good("roles", loaded.file, f"{loaded.broker.brokerName} asks {', '.join(addresses)} for its role")
+
+
+def _check_master_address(loaded: LoadedConfig, report: Report) -> None:
+    address = loaded.store.haMasterAddress
+    if not loaded.is_slave or loaded.broker.enableControllerMode:
+        return
+    if not address:
+        if not loaded.namesrv_addresses:
+            report.error("roles", loaded.file, "a slave without haMasterAddress and without namesrvAddr finds no "
+                         "master", "set namesrvAddr, or haMasterAddress=<master's brokerIP2>:<its listenPort + 1>")
+        return
+    host, port = string2_socket_address(address)
+    if port == loaded.ha_port and host in (loaded.broker.brokerIP2, loaded.broker.brokerIP1, "127.0.0.1", "localhost"):
+        report.error("roles", loaded.place("haMasterAddress"), f"haMasterAddress={address} is this broker's own HA "
+                     "port: it would follow itself", "give the master's")
+
+
+def _check_replicas(loaded: LoadedConfig, report: Report) -> None:
+    store = loaded.store
+    for key in ("inSyncReplicas", "minInSyncReplicas"):
+        if "totalReplicas" in loaded.properties and getattr(store, key) > store.totalReplicas:
+            report.warning("roles", loaded.place(key), f"{key}={getattr(store, key)} is more than "
+                           f"totalReplicas={store.totalReplicas}: sends would wait for brokers that there are not",
+                           "raise totalReplicas or lower the key; the master itself counts")
+
+
+def _check_name_servers(loaded: LoadedConfig, report: Report) -> None:
+    if not loaded.namesrv_addresses:
+        report.warning("nameserver", loaded.file, "no namesrvAddr: no client finds this broker",
+                       "set namesrvAddr=host:port, several separated by semicolons")
+
 
 CLEAN_FORCIBLY, WRITES_REFUSED = 0.85, 0.90  # used parts of a disk; the broker's defaults
 _SHOWN_ADDRESSES = 5
@@ -26,7 +229,7 @@ _REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse", "fuse.sshfs", "glusterfs
 
 def check_host(loaded: LoadedConfig, report: Report) -> None:
     """All that can be seen without asking anybody."""
-    running = broker_lock.is_held(paths.get_lock_file(loaded.store.storePathRootDir))
+    running = reading.is_held(paths.get_lock_file(loaded.store.storePathRootDir))
     _check_ports(loaded, running, report)
     for key in ("brokerIP1", "brokerIP2"):
         _check_ip(loaded, key, report)

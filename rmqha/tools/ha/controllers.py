@@ -2,15 +2,16 @@
 
     configs of brokers, or --controller --> addresses --all at once--> ControllerViews --> the one that leads
     its replicas, its elect policy, what each replica tells of itself --> FailoverView, and what is wrong with it
+
+What controllers say of a broker name, as text.
 """
 from collections.abc import Iterable
 
 from rmqha.common.protocol.cluster_bodies import ReplicaIdentity, ReplicasInfo
-from rmqha.tools.check.check_base import Status
-from rmqha.tools.ha.answers import Told, in_parallel
-from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError, parsed_address
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError, Told, in_parallel, parsed_address
 from rmqha.tools.ha.views import ControllerView, FailoverView, Fault, ReplicaView
-from rmqha.tools.store.output import counted, size_text
+from rmqha.tools.terminal import cell, counted, render_table, size_text
 
 _NOT_HEARD = "the controller does not hear from it"
 _NOT_IN_SYNC = "it is not in the sync-state set, so it may lack what was acknowledged"
@@ -185,3 +186,39 @@ def controller_faults(controllers: list[ControllerView]) -> list[Fault]:
     faults += [Fault(Status.WARNING, f"the controller {each.address} knows of no leader") for each in answering
                if not each.leader]
     return faults
+
+
+_HEADINGS = ("replica", "id", "heard", "in sync", "epoch", "log ends at", "may become master")
+_RIGHT = {"id", "epoch", "log ends at"}
+
+
+def failover_lines(view: FailoverView) -> list[str]:
+    """The controllers, the decision that holds, and the replicas."""
+    lines = [f"controller {', '.join(map(_controller, view.controllers))}"]
+    if not view.known:
+        return lines
+    master = "no master" if view.master_id is None else f"master {view.master_id} at {cell(view.master)}"
+    members = ", ".join(map(str, view.sync_state_set)) or "nobody"
+    lines.append(f"{master}, epoch {view.master_epoch}; sync-state set {members}, of epoch "
+                 f"{view.sync_state_set_epoch}")
+    table = render_table(_HEADINGS, [_cells(each) for each in view.replicas], _RIGHT)
+    return lines + table.split("\n")
+
+
+def _controller(view: ControllerView) -> str:
+    if view.error:
+        return f"{view.address} UNREACHABLE"
+    if view.is_leader:
+        return f"{view.address} leads" + (f" ({cell(view.leader_id)})" if view.leader_id else "")
+    return f"{view.address} " + ("stands by" if view.leader else "knows of no leader")
+
+
+def _cells(each: ReplicaView) -> tuple[str, ...]:
+    may = "is it" if each.is_master else "yes" if each.may_lead else f"NO: {each.why_not}"
+    return (cell(each.address), str(each.broker_id), _yes(each.alive), _yes(each.in_sync),
+            "?" if each.epoch is None else str(each.epoch),
+            "?" if each.max_offset is None else f"{each.max_offset:,}", may)
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "NO"

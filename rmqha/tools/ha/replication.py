@@ -1,36 +1,203 @@
-"""How replication stands, put together from what name servers, masters and slaves tell.
+"""What the name servers list: each is asked, since one that is dead or stale must not speak for all.
+
+Whether master and slave hold the same bytes, by a look at records: all that can be asked of brokers of 4.9.
+
+Each file of a commit log begins with a record, so two logs of files of one size can be compared there without knowing
+any message. A difference is a proof; that there is none is not: `rmqha store diff` compares all.
+
+Settings that the replicas of one broker name share: after a failover the new master goes by its own.
+
+How replication stands, put together from what name servers, masters and slaves tell.
 
     name servers --lists--> brokers, all asked at once --look--> what nobody tells is looked at again, until it is known
     looks --match--> connections of slaves --judge_slave--> MasterView
 
 rmqha and 5.1.4 tell each connection (request 907); rmqha adds states, times and refused slaves to its runtime table.
 A 4.9 master tells nothing of its slaves: those that the name server lists are asked how far they are, twice.
+
+Options that several replication commands share, and times and rates as texts.
 """
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+import click
+
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.config_keys import config_keys
 from rmqha.common.configuration import nearest_key
-from rmqha.common.mix_all import MASTER_ID
-from rmqha.tools.check.check_base import Status
-from rmqha.tools.ha.answers import Look, Told, ask_all
-from rmqha.tools.ha.broker_admin import (
+from rmqha.common.mix_all import MASTER_ID, property_text
+from rmqha.common.protocol.cluster_bodies import DepartedBroker
+from rmqha.store.message_store_config import MessageStoreConfig
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.ask import (
+    DEFAULT_TIMEOUT_MS,
     Broker,
     BrokerAdmin,
+    Look,
     NoAnswerError,
     RefusedError,
     ReplicationToolError,
+    Told,
+    ask_all,
+    chosen,
+    in_parallel,
     number,
     parsed_address,
 )
-from rmqha.tools.ha.evidence import Case, Whose, judge_own_connection, judge_slave
-from rmqha.tools.ha.matching import Connection, Matches, match
-from rmqha.tools.ha.name_servers import same_ids
-from rmqha.tools.ha.replica_settings import ADVICE as SETTINGS_ADVICE
-from rmqha.tools.ha.replica_settings import differing, roles_change
-from rmqha.tools.ha.samples import first_difference
-from rmqha.tools.ha.scrub_view import scrub_view
-from rmqha.tools.ha.views import DEFAULT_FALLBEHIND_MAX, Fault, MasterView, RefusedView, SlaveView
+from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of
+from rmqha.tools.ha.judgement import Case, Connection, Matches, Whose, judge_own_connection, judge_slave, match
+from rmqha.tools.ha.views import DEFAULT_FALLBEHIND_MAX, Fault, MasterView, Reading, RefusedView, SlaveView, scrub_view
+from rmqha.tools.terminal import duration_type, namesrv_option, seconds_text, size_text
+
+
+@dataclass
+class NameServers:
+    """What each name server lists, by its address; `errors` of those that could not be asked."""
+
+    lists: dict[str, set[Broker]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    departed: set[DepartedBroker] = field(default_factory=set)  # that any of them misses
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """All that any of them lists, sorted."""
+        return sorted(set().union(*self.lists.values()))
+
+    def missing(self) -> list[tuple[DepartedBroker, Fault]]:
+        """Brokers that should be there, or that another one of the same id has replaced, and what to say of them."""
+        places = {(each.cluster, each.name, each.broker_id): each.address for each in self.brokers}
+        found = []
+        for each in sorted(self.departed):
+            there = places.get((each.cluster, each.name, each.broker_id))
+            who = f"{each.name} {each.broker_id}"
+            if each.since_ms >= 0 and there is None:
+                found.append((each, Fault(Status.CRITICAL, f"{who} at {each.address} is gone, without unregistering, "
+                                          f"for {seconds_text(each.since_ms / 1000)}", each.address)))
+            elif each.since_ms < 0 and there not in (None, each.address):
+                found.append((each, Fault(Status.CRITICAL, f"{who} is registered by {each.address} and by {there}: two "
+                                          "brokers of one brokerName and brokerId", each.address)))
+        return found
+
+    def faults(self) -> list[Fault]:
+        """Those that give no answer, and where their lists differ."""
+        found = [Fault(Status.WARNING, error) for error in self.errors.values()]
+        everything = self.brokers
+        for address, listed in self.lists.items():
+            found += [Fault(Status.WARNING, f"the name server {address} does not know {each.name} {each.broker_id} at "
+                            f"{each.address}, another name server does") for each in everything if each not in listed]
+        return found
+
+
+def ask_name_servers(namesrv: str, timeout_ms: float) -> NameServers:
+    """Ask all of "host:port;host:port" at the same time; the error of one of them when none gives an answer."""
+    addresses = [part.strip() for part in namesrv.split(";") if part.strip()]
+    answers = in_parallel(lambda address: _listed(address, timeout_ms), addresses, timeout_ms, lambda address: (
+        NoAnswerError(f"the name server {address} gives no answer within {timeout_ms / 1000:g} s")))
+    asked = NameServers()
+    for address, answer in answers.items():
+        if isinstance(answer, ReplicationToolError):
+            asked.errors[address] = answer.message
+        else:
+            asked.lists[address], departed = answer
+            asked.departed |= departed
+    if not asked.lists:
+        raise next(answer for answer in answers.values() if isinstance(answer, ReplicationToolError))
+    return asked
+
+
+def _listed(address: str, timeout_ms: float) -> tuple[set[Broker], set[DepartedBroker]] | ReplicationToolError:
+    try:
+        with BrokerAdmin(address, timeout_ms) as admin:
+            return set(admin.brokers()), set(admin.departed_brokers())
+    except ReplicationToolError as error:
+        return error
+
+
+def same_ids(brokers: list[Broker]) -> dict[tuple[str, str, int], set[str]]:
+    """(cluster, name, id) that is listed with several addresses."""
+    places: dict[tuple[str, str, int], set[str]] = defaultdict(set)
+    for each in brokers:
+        places[each.cluster, each.name, each.broker_id].add(each.address)
+    return {key: addresses for key, addresses in places.items() if len(addresses) > 1}
+
+
+_FILE_SIZE = 1 << 30  # bytes, by default
+
+
+def sample_offsets(master: Told, slave: Told) -> list[int]:
+    """Where the first and the last file begin of which both hold the beginning."""
+    size = master.setting("mappedFileSizeCommitLog", _FILE_SIZE)
+    end = min(master.max_offset, slave.max_offset)
+    if size <= 0 or slave.setting("mappedFileSizeCommitLog", _FILE_SIZE) != size or end <= 0:
+        return []
+    last = (end - 1) // size * size
+    first = -(-max(master.min_offset, slave.min_offset) // size) * size
+    return sorted({first, last}) if first <= last else []
+
+
+def first_difference(admin: BrokerAdmin, master: Told, slave: Told, deadline: float) -> int | None:
+    """The lowest of the samples at which the two hold other bytes; None when there is none, or it can't be asked.
+
+    Nor when it takes longer than to `deadline`, a monotonic time.
+    """
+    for offset in sample_offsets(master, slave):
+        if time.monotonic() > deadline:
+            return None
+        try:
+            records = [admin.record_at(told.broker.address, offset) for told in (slave, master)]
+        except ReplicationToolError:
+            return None
+        if records[0] != records[1]:
+            return offset
+    return None
+
+
+# What decides on how many disks an acknowledged message is, how soon a replica is left out, and what a log holds.
+SHARED = ("minInSyncReplicas", "inSyncReplicas", "totalReplicas", "allAckInSyncStateSet", "enableAutoInSyncReplicas",
+          "haMaxTimeSlaveNotCatchup", "haMaxGapNotInSync", "haSlaveFallbehindMax", "slaveTimeout", "flushDiskType",
+          "syncFlushTimeout", "haSlaveAckAfterFlush", "controllerLease", "enableControllerMode", "controllerAddr",
+          "maxMessageSize", "messageDelayLevel", "fileReservedTime")
+ADVICE = ("set them alike on all: mqadmin updateBrokerConfig with -b HOST:PORT for each replica (-c reaches the "
+          "present master only), or in each replica's file, and restart it")
+
+Config = Mapping[str, str]
+
+
+def roles_change(configs: Sequence[Config]) -> bool:
+    """Whether replicas with these settings take over from each other while they run."""
+    return any("true" in (config.get("enableControllerMode"), config.get("enableAutoSwitchHA")) for config in configs)
+
+
+def differing(configs: Mapping[str, Config]) -> list[str]:
+    """For each shared setting that is not the same everywhere: `key=2 at A and B, 1 at C`. By address, what each
+    broker reports; a key that one does not know has its default there."""
+    found = []
+    for key in SHARED:
+        places: dict[str, list[str]] = {}
+        for address, config in sorted(configs.items()):
+            if config:
+                value = config.get(key, _DEFAULTS[key])
+                if key == "controllerAddr":  # a set of addresses
+                    value = ";".join(sorted(part.strip() for part in value.split(";") if part.strip()))
+                places.setdefault(value, []).append(address)
+        if len(places) > 1:
+            first, *others = sorted(places.items(), key=lambda each: (-len(each[1]), each[0]))
+            found.append(", ".join([f"{key}={first[0]} at {' and '.join(first[1])}",
+                                    *(f"{value} at {' and '.join(where)}" for value, where in others)]))
+    return found
+
+
+def _defaults() -> dict[str, str]:
+    values = {key: getattr(config, item.name) for config in (BrokerConfig(), MessageStoreConfig())
+              for key, item in config_keys(type(config)).items() if key in SHARED}
+    return {key: property_text(value) for key, value in values.items()}
+
+
+_DEFAULTS = _defaults()
+
 
 _REFUSED = "haRefusedSlave_"
 _LOOK_AGAIN_S = 0.5
@@ -173,7 +340,7 @@ def view_of(group: Group, judge: JudgeSlave, whose: Whose) -> MasterView:
     view.faults += _faults(group)
     configs = {broker.address: told.config for broker, told in now.items() if told.answered}
     if roles_change(list(configs.values())):
-        view.faults += [Fault(Status.WARNING, f"settings differ: {text}", todo=SETTINGS_ADVICE)
+        view.faults += [Fault(Status.WARNING, f"settings differ: {text}", todo=ADVICE)
                         for text in differing(configs)]
     if view.error:
         view.slaves = [_slave_without_master(now[each]) for each in group.slaves]
@@ -330,3 +497,69 @@ def _lag_seconds(admin: BrokerAdmin, view: MasterView, slave: Broker, deadline: 
     except (NoAnswerError, RefusedError):
         return None
     return max(newest - behind, 0) / 1000 if newest is not None and behind is not None else None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def cluster_options(command: F) -> F:
+    """--namesrv, --broker, --cluster, --timeout."""
+    for option in (
+            click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
+                         type=duration_type(0.1, 600), help="Seconds to wait for each answer."),
+            click.option("-c", "--cluster", help="Only the brokers of this cluster."),
+            click.option("-b", "--broker", help="Only this broker: its name, or its host:port."),
+            namesrv_option):
+        command = option(command)
+    return command
+
+
+def controller_option(command: F) -> F:
+    """--controller."""
+    return click.option("--controller", metavar="HOST:PORT",
+                        help="Controllers of automatic failover, separated by semicolons; by default those that the "
+                             "brokers name.")(command)
+
+
+def read_replication(admin: BrokerAdmin, cluster: str | None, broker: str | None, probe: bool = False,
+                     controllers: Sequence[str] = ()) -> Reading:
+    """How replication stands at each broker chosen; an address without a name server is asked alone.
+
+    `controllers`: also those; else the ones that the brokers name.
+    """
+    reader = Reader(admin, probe=admin.put_probe if probe else None)
+    if not admin.namesrv:
+        if broker is None or ":" not in broker:
+            raise ReplicationToolError("give a name server with -n host:port, or a broker's address with -b host:port")
+        if cluster is not None:
+            raise ReplicationToolError("a cluster's brokers are known to its name server: give it with -n host:port")
+        return _read(admin, reader, [Group([Broker("", "", 0, broker)], listed=False)], controllers, [])
+    name_servers = ask_name_servers(admin.namesrv, admin.timeout_ms)
+    groups: dict[tuple[str, str], Group] = {}
+    for each in chosen(name_servers.brokers, cluster, broker):
+        groups.setdefault((each.cluster, each.name), Group([])).brokers.append(each)
+    faults = name_servers.faults()
+    for missing, fault in name_servers.missing():
+        group = groups.get((missing.cluster, missing.name))
+        if group is not None:
+            group.faults.append(fault)
+        elif cluster in (None, missing.cluster) and broker in (None, missing.name, missing.address):
+            faults.append(fault)  # the last one of its name
+    return _read(admin, reader, list(groups.values()), controllers, faults)
+
+
+def _read(admin: BrokerAdmin, reader: Reader, groups: list[Group], given: Sequence[str],
+          faults: list[Fault]) -> Reading:
+    views, controllers = reader.read(groups), Controllers(admin, given)
+    for group, view in zip(groups, views, strict=True):
+        told = group.looks[-1].values()
+        view.failover = controllers.look(view.name, told)
+        if view.failover is not None:
+            view.faults += faults_of(view.failover, view.name, view.address, told) if group.listed else (
+                controller_faults(view.failover.controllers))
+    return Reading(views, faults)
+
+
+def rate_text(rate: float | None) -> str:
+    """Bytes a second; "?" for unknown."""
+    return "?" if rate is None else f"{size_text(round(rate))}/s"

@@ -6,16 +6,14 @@ import time
 import click
 
 from rmqha.common.program import Terminated
-from rmqha.tools.check.check_base import Status
-from rmqha.tools.cluster_table import render_table
-from rmqha.tools.dialect.unit_types import duration_type
-from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
-from rmqha.tools.ha.controllers import split_addresses
-from rmqha.tools.ha.failover_text import failover_lines
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError
+from rmqha.tools.ha.controllers import failover_lines, split_addresses
 from rmqha.tools.ha.judgement import Rules, judge, log_problems, worst
-from rmqha.tools.ha.options import cluster_options, controller_option, rate_text, read_replication
+from rmqha.tools.ha.replication import cluster_options, controller_option, rate_text, read_replication
 from rmqha.tools.ha.views import MasterView, Reading, SlaveView
-from rmqha.tools.store.output import cell, emit, output_option, put, seconds_text
+from rmqha.tools.quickstart import render_table
+from rmqha.tools.terminal import cell, duration_type, emit, output_option, put, seconds_text
 
 _HEADINGS = ("slave", "id", "state", "ack offset", "lag", "lag time", "rate", "in sync")
 _BY_HAND = "it has to be set up anew or repaired by hand"

@@ -1,8 +1,174 @@
-"""How replication stands, as `ha status`, `check ha` and `doctor` show it."""
+"""How a slave's log is checked, as the slave reports it: scrubbing, and records verified before they are acknowledged.
+
+Slaves of RocketMQ report none of it, nor do older ones of rmqha: then there is no view, and nothing to judge.
+
+How replication stands, as `ha status`, `check ha` and `doctor` show it.
+"""
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
-from rmqha.tools.check.check_base import Status
-from rmqha.tools.ha.scrub_view import DAMAGED_TODO, ScrubView
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.ask import Told
+from rmqha.tools.terminal import cell, counted, seconds_text, size_text, whole
+
+SLAVES_COPY, MASTERS_COPY = "slave", "master"  # whose copy of a record is damaged, in haScrubDamaged
+_OFF, _CANT = "OFF", "CANT"
+_STATE, _VERIFIED = "haScrubState", "haVerifiedBytes"
+DAMAGED_TODO = ("rmqha store verify on the master's store; when that is good, look at memory and network of both "
+                "hosts. The slave continues as soon as a good record comes")
+_PROMISE_MS = 7 * 24 * 3_600_000
+
+
+@dataclass(frozen=True)
+class LogFault:
+    """Something wrong with a slave's log, as its own checks found it; `kind` is a name for programs."""
+
+    status: Status
+    kind: str
+    text: str
+    todo: str
+
+
+@dataclass(frozen=True)
+class ScrubView:
+    """What a slave reports of scrubbing and verifying; offsets are of the commit log.
+
+    `state`: OFF, WAITING, RUNNING, CANT; "" when it reports of verifying alone. `unscrubbed_ms`: the age of the oldest
+    byte not compared with the master, 0 when all is, -1 when it is not known. `damaged`: whose copy, and how many.
+    """
+
+    state: str
+    position: int
+    round_begin: int
+    round_end: int
+    rounds: int
+    compared_bytes: int
+    unscrubbed_ms: int
+    promise_ms: int
+    differences: int
+    first_difference: int | None
+    first_reason: str
+    last_error: str
+    verified_bytes: int
+    verify_failures: int
+    verify_failed_offset: int | None
+    gets_damaged: bool  # the master's record at verify_failed_offset, each time
+    root: str  # the slave's store folder
+    damaged: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the log is being scrubbed, now or when there is time for it."""
+        return self.state not in ("", _OFF)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the master can't be asked at present."""
+        return self.state == _CANT
+
+    @property
+    def is_late(self) -> bool:
+        """Whether bytes wait to be compared for longer than promised."""
+        return self.is_on and 0 < self.promise_ms < self.unscrubbed_ms
+
+    def text(self) -> str:
+        """How far the checks have come; "" when there are none."""
+        parts = []
+        if self.is_on:
+            parts = [f"scrubbing {self.state}", f"round {self.rounds + 1} is at {self.position:,} of "
+                     f"{self.round_begin:,} to {self.round_end:,}", self._age()]
+        elif self.state:
+            parts = ["scrubbing OFF"]
+        if self.is_on and self.last_error:
+            parts.append(f"last error: {cell(self.last_error)}")
+        if self.verified_bytes or self.verify_failures:
+            parts.append(f"{size_text(self.verified_bytes)} verified before they were acknowledged")
+        return "; ".join(parts)
+
+    def _age(self) -> str:
+        if self.unscrubbed_ms == 0:
+            return "all is compared"
+        if self.unscrubbed_ms < 0:
+            return "nothing is compared yet"
+        return (f"what is due was appended or compared {seconds_text(self.unscrubbed_ms / 1000)} ago, "
+                f"{seconds_text(self.promise_ms / 1000)} are promised")
+
+    def faults(self, master: str) -> list[LogFault]:
+        """All that is wrong; `master` is its master's address, as HOST:PORT."""
+        return [*self._differences(master), *self._failures(), *self._late()]
+
+    def _differences(self, master: str) -> list[LogFault]:
+        if not self.differences:
+            return []
+        reason = f" ({cell(self.first_reason)})" if self.first_reason else ""
+        first = f", the first at offset {self.first_difference}{reason}" if self.first_difference is not None else ""
+        text = f"{counted(self.differences, 'record')} of its log {'is' if self.differences == 1 else 'are'} not its " \
+               f"master's{first}"
+        of_slave, of_master = (self.damaged.get(whose, 0) for whose in (SLAVES_COPY, MASTERS_COPY))
+        repair = f"stop the slave, rmqha store repair {cell(self.root) or 'ROOT'} --master {master} --apply, start it"
+        if of_master:
+            whose = "the master's copy is the damaged one" if of_master >= self.differences else (
+                f"in {of_master} of them the master's copy is the damaged one")
+            return [LogFault(Status.CRITICAL, "MASTER_DAMAGED", f"{text}: {whose}, its body has another CRC than its "
+                             "record says", "make this slave the master, and then repair the other's store from it; "
+                             "never repair this slave from this master")]
+        if of_slave:
+            text += ": the slave's copy is the damaged one" if of_slave >= self.differences else (
+                f": in {of_slave} of them the slave's copy is the damaged one")
+            return [LogFault(Status.CRITICAL, "DIFFERS", text, repair)]
+        return [LogFault(Status.CRITICAL, "DIFFERS", f"{text}: no CRC says which copy is the right one",
+                         f"look at them with rmqha check ha --deep --range 0:; when the master's is right, {repair}")]
+
+    def _failures(self) -> list[LogFault]:
+        if not self.verify_failures:
+            return []
+        last = f", the last at offset {self.verify_failed_offset}" if self.verify_failed_offset is not None else ""
+        return [LogFault(Status.WARNING, "VERIFY_FAILED", f"it has refused records that came damaged, "
+                         f"{counted(self.verify_failures, 'time')} since its start{last}",
+                         DAMAGED_TODO if self.gets_damaged else "what came again was good: look at memory and network "
+                         "of both hosts. A restart of the slave clears the count")]
+
+    def _late(self) -> list[LogFault]:
+        if not self.is_late:
+            return []
+        why = f" ({self.state}: {cell(self.last_error)})" if self.last_error else f" ({self.state})"
+        return [LogFault(Status.WARNING, "SCRUB_LATE", "bytes of its log were not compared with its master's for "
+                         f"{seconds_text(self.unscrubbed_ms / 1000)}, {seconds_text(self.promise_ms / 1000)} are "
+                         f"promised{why}", "raise haScrubBytesPerSecond or haScrubPromise of the slave; when the "
+                         "master can't be asked, see its port and its white list")]
+
+
+def scrub_view(told: Told) -> ScrubView | None:
+    """The view of a slave that reports of its checks; None of any other."""
+    table = told.table
+    if _STATE not in table and _VERIFIED not in table:
+        return None
+    return ScrubView(
+        state=table.get(_STATE, ""), position=told.number("haScrubPosition"),
+        round_begin=told.number("haScrubRoundBegin"), round_end=told.number("haScrubRoundEnd"),
+        rounds=told.number("haScrubRounds"), compared_bytes=told.number("haScrubComparedBytes"),
+        unscrubbed_ms=told.number("haScrubUnscrubbedMs", -1),
+        promise_ms=told.setting("haScrubPromise", _PROMISE_MS),
+        differences=told.number("haScrubDifferences"), first_difference=_offset(told, "haScrubFirstDifference"),
+        first_reason=table.get("haScrubFirstReason", ""), last_error=table.get("haScrubLastError", ""),
+        verified_bytes=told.number(_VERIFIED),
+        verify_failures=told.number("haVerifyFailures"), verify_failed_offset=_offset(told, "haVerifyFailedOffset"),
+        gets_damaged="haDivergedOffset" in table and table["haDivergedOffset"] == table.get("haVerifyFailedOffset"),
+        root=told.config.get("storePathRootDir", ""), damaged=_damaged(table.get("haScrubDamaged", "")))
+
+
+def _offset(told: Told, key: str) -> int | None:
+    """An offset that is there, or not; -1 is none."""
+    offset = told.number(key, -1)
+    return offset if offset >= 0 else None
+
+
+def _damaged(text: str) -> dict[str, int]:
+    """`slave:2,master:1`; what has another form is passed over: it only makes a text more precise."""
+    counts = (part.split(":") for part in text.split(","))
+    return {each[0]: count for each in counts if len(each) == 2 and (count := whole(each[1], -1, 0)) >= 0}
+
 
 DEFAULT_FALLBEHIND_MAX = 256 * 1024 * 1024
 

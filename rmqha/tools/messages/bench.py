@@ -15,15 +15,23 @@ from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendCallback, SendResult, SendStatus
 from rmqha.common.message.message import Message
-from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
-from rmqha.tools.dialect.exit_codes import FAILED, WorkFailedError
-from rmqha.tools.dialect.options import namesrv_option, output_option, topic_option
-from rmqha.tools.dialect.output import emit, percentiles, put, put_facts
-from rmqha.tools.dialect.unit_types import duration_type, size_type
-from rmqha.tools.messages.clients import new_consumer, new_producer, read_queues
-from rmqha.tools.messages.positions import EARLIEST, Position, PositionType
-from rmqha.tools.messages.queue_feed import QueueFeed
-from rmqha.tools.store.output import counted
+from rmqha.tools.errors import CLIENT_ERRORS, one_line
+from rmqha.tools.messages.consume import EARLIEST, Position, PositionType, QueueFeed
+from rmqha.tools.messages.produce import new_consumer, new_producer, read_queues
+from rmqha.tools.terminal import (
+    FAILED,
+    WorkFailedError,
+    counted,
+    duration_type,
+    emit,
+    namesrv_option,
+    output_option,
+    percentiles,
+    put,
+    put_facts,
+    size_type,
+    topic_option,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -3,6 +3,10 @@
 First line: {"rmqhaExport": 1, "exportedTimestamp": ms, "exportedTime": ..., "topics": {topic: {broker: queues}}}
 Then a message a line, in the form of `message_json`: topic after topic, queue after queue, each in its order.
 Last line: {"end": true, "messages": count}. A file without it was cut off.
+
+`rmqha export`: topics with their messages into a file.
+
+`rmqha import`: the messages of an export into topics.
 """
 import gzip
 import io
@@ -10,31 +14,62 @@ import itertools
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, BinaryIO, Self, cast
 
+import click
+
+from rmqha.client import exception
+from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
+from rmqha.client.consumer.listeners import MessageSelector
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.results import SendStatus
 from rmqha.common import filesystem
+from rmqha.common import topics as topic_validator
 from rmqha.common.message import message_const as names
-from rmqha.common.message.message import Message, parse_int
+from rmqha.common.message import message_decoder
+from rmqha.common.message.message import Message, MessageQueue, parse_int
+from rmqha.common.message.message_decoder import MessageBatch, may_join_batch, size_in_batch
+from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
+from rmqha.common.program import interrupted_later
 from rmqha.common.topics import check_topic
-from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
-from rmqha.tools.dialect.output import iso_time, to_json
-from rmqha.tools.messages.json_lines import (
+from rmqha.tools.errors import CLIENT_ERRORS, one_line
+from rmqha.tools.messages.consume import QueueFeed
+from rmqha.tools.messages.produce import (
+    LONGEST_BODY,
     LONGEST_LINE,
     LineTooLongError,
     NoEndOfLineError,
+    as_object,
+    body_of,
+    check_property,
+    flag_of,
     needed,
+    new_consumer,
+    new_producer,
     number,
     parsed,
     read_line,
+    read_queues,
     shown,
     skip_line,
     typed,
+    write_queues,
 )
-from rmqha.tools.messages.message_json import body_of, check_property, flag_of
+from rmqha.tools.terminal import (
+    CannotAnswerError,
+    WorkFailedError,
+    counted,
+    iso_time,
+    namesrv_option,
+    progress,
+    put,
+    to_json,
+)
 
 VERSION = 1
 STANDARD = "-"
@@ -266,3 +301,218 @@ def restored(fields: dict[str, Any], topic: str) -> Message:
                 raise ValueError(f"property {name}: a number is wanted, not "
                                  f"{shown(message.properties[name])}") from None
     return message
+
+
+_ASK_TIMEOUT_MS = 3_000
+
+
+def own_topics(consumer: DefaultMQPullConsumer) -> list[str]:
+    """The topics that are neither the system's, nor groups' retries and dead letters, nor brokers' and clusters'."""
+    api = consumer.api
+    info = api.get_broker_cluster_info(_ASK_TIMEOUT_MS)
+    names = {*info.brokerAddrTable, *info.clusterAddrTable}
+    return sorted(topic for topic in api.get_topic_list_from_name_server(_ASK_TIMEOUT_MS).topicList or ()
+                  if topic not in names and not topic_validator.is_system_topic(topic)
+                  and not topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)))
+
+
+def queue_counts(queues: list[MessageQueue]) -> dict[str, int]:
+    """Broker -> how many queues, with those that can't be read between them."""
+    counts: dict[str, int] = {}
+    for queue in queues:
+        counts[queue.brokerName] = max(counts.get(queue.brokerName, 0), queue.queueId + 1)
+    return counts
+
+
+def export_queue(consumer: DefaultMQPullConsumer, queue: MessageQueue, end: int, stream: IO[str]) -> int:
+    """Write a queue's messages up to `end`; how many."""
+    count, feed = 0, QueueFeed(consumer, MessageSelector.by_tag("*"))
+    feed.open(queue, consumer.admin.min_offset(queue), end)
+    for batch in feed.batches(None):
+        stream.writelines(to_json(as_object(message)) + "\n" for message in batch.messages)
+        count += len(batch.messages)
+    return count
+
+
+@click.command("export")
+@namesrv_option
+@click.option("-t", "--topic", "topics", multiple=True, help="A topic; more than once for several.")
+@click.option("--all", "all_topics", is_flag=True, help="All topics that are not the system's, or groups' retries.")
+@click.option("--force", is_flag=True, help="Write over FILE.")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+def export_command(namesrv: str | None, topics: tuple[str, ...], all_topics: bool, force: bool, file: str) -> None:
+    """Write topics with all messages that they hold now to FILE, compressed when its name ends in .gz; - prints.
+
+    JSON lines, whose last one says how many there are; see docs/commands.md. `rmqha import` reads them.
+    """
+    if bool(topics) == all_topics:
+        raise click.UsageError("give topics with -t, or --all")
+    with new_consumer(namesrv) as consumer:
+        wanted = own_topics(consumer) if all_topics else list(dict.fromkeys(topics))
+        queues = {topic: read_queues(consumer, topic) for topic in wanted}
+        ends = {queue: consumer.admin.max_offset(queue) for each in queues.values() for queue in each}
+        with writing(file, force) as stream, progress("export", sum(ends.values())) as come_to:
+            stream.write(header({topic: queue_counts(each) for topic, each in queues.items()}) + "\n")
+            count, passed = 0, 0
+            for queue, end in ends.items():
+                count, passed = count + export_queue(consumer, queue, end, stream), passed + end
+                come_to(passed)
+            stream.write(trailer(count) + "\n")
+    put(f"{counted(count, 'message')} of {counted(len(wanted), 'topic')} exported", err=True)
+
+
+_BATCH_MESSAGES, _BATCH_BYTES = 64, 256 * 1024
+_ROUTE_WAIT_S, _ROUTE_STEP_S = 10, 0.1
+_REFUSALS = (MQClientException, MQBrokerException)  # what was not sent, or has an answer: it is not stored
+
+
+def target_queues(source: list[QueueName], target: list[MessageQueue], merge: bool) -> dict[QueueName, MessageQueue]:
+    """Where each queue of a topic goes: to that of the same name if all are there, else to the one of its rank.
+
+    Never do two go to one, whose messages would be mixed, unless `merge`; CannotAnswerError when there are too few.
+    """
+    by_name = {(queue.brokerName, queue.queueId): queue for queue in target}
+    if all(name in by_name for name in source):
+        return {name: by_name[name] for name in source}
+    if len(source) > len(target) and not merge:
+        raise CannotAnswerError(f"{target[0].topic!r} has {counted(len(target), 'queue')} that can be sent to, and had "
+                                f"{len(source)}: give it as many (mqadmin updateTopic), or say --merge to mix them")
+    return {name: target[rank % len(target)] for rank, name in enumerate(source)}
+
+
+def queues_made(producer: DefaultMQProducer, topic: str, source: dict[str, int]) -> list[MessageQueue]:
+    """The queues of a topic; made when there is none, as many as it had where it came from."""
+    try:
+        return write_queues(producer, topic)
+    except CannotAnswerError:
+        masters = len({queue.brokerName for queue in write_queues(producer, producer.create_topic_key)})
+    total, most = sum(source.values()), max(source.values())
+    each = most if masters >= len(source) else -(-total // masters)
+    producer.admin.create_topic(producer.create_topic_key, topic, each)
+    deadline = time.monotonic() + _ROUTE_WAIT_S
+    while True:
+        try:
+            return write_queues(producer, topic)
+        except CannotAnswerError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_ROUTE_STEP_S)
+
+
+def runs(messages: Iterable[Exported]) -> Iterator[list[Exported]]:
+    """Messages that may go as one batch: of one queue, up to 64 and 256 KiB. What fails does so behind them."""
+    run: list[Exported] = []
+    size, failure, is_open = 0, None, False  # whether others may join the run
+    try:
+        for each in messages:
+            length, may_join = size_in_batch(each.message), may_join_batch(each.message)
+            if run and (not is_open or not may_join or each.queue != run[0].queue or each.topic != run[0].topic
+                        or len(run) == _BATCH_MESSAGES or size + length > _BATCH_BYTES):
+                yield run
+                run, size = [], 0
+            run.append(each)
+            size, is_open = size + length, may_join
+    except WorkFailedError as error:
+        failure = error
+    if run:
+        yield run
+    if failure is not None:
+        raise failure
+
+
+class Importer:
+    """Sends the messages of a file, each queue in its order."""
+
+    def __init__(self, producer: DefaultMQProducer, reader: ExportReader, rename: str | None, merge: bool) -> None:
+        self._producer = producer
+        self._reader = reader
+        producer.max_message_size = LONGEST_BODY  # the broker decides: it counts what arrives, which is compressed
+        self._names = {topic: rename or topic for topic in reader.topics}
+        for topic in self._names.values():
+            exception.check_topic(topic)
+        self._queues = {(topic, name): queue for topic, source in reader.topics.items()
+                        for name, queue in self._targets(topic, source, merge).items()}
+        self.count = 0
+
+    def _targets(self, topic: str, source: dict[str, int], merge: bool) -> dict[QueueName, MessageQueue]:
+        names = [(broker, number) for broker, count in sorted(source.items()) for number in range(count)]
+        return target_queues(names, queues_made(self._producer, self._names[topic], source), merge)
+
+    def run(self, skip: int) -> None:
+        """Send all after the first `skip`. WorkFailedError at the first that fails. Says how far it came."""
+        self.count = skip
+        try:
+            for run in runs(self._reader.messages(skip)):
+                self._send(run)
+        except WorkFailedError as error:
+            left_out = f", --skip {self.count + 1} leaves this one out" if isinstance(error, MessageFailedError) else ""
+            raise WorkFailedError(f"{error.message}; {self._done()}{left_out}") from error
+        except BaseException:
+            put(self._done(), err=True)
+            raise
+
+    def _done(self) -> str:
+        if not self.count:
+            return "nothing is imported"
+        return f"the first {counted(self.count, 'message')} of the file are imported, --skip {self.count} continues " \
+            "after them"
+
+    def _send(self, run: list[Exported]) -> None:
+        try:
+            self._send_together(run)
+        except _REFUSALS as error:
+            if len(run) == 1:
+                raise MessageFailedError(f"{self._place(run)}: {one_line(error)}") from error
+            for each in run:  # the batch was refused as a whole: one of them is why
+                self._send([each])
+        except CLIENT_ERRORS as error:
+            raise WorkFailedError(f"{self._place(run)}: {one_line(error)}; whether the broker has "
+                                  f"{'it' if len(run) == 1 else 'them'} is not known") from error
+
+    def _send_together(self, run: list[Exported]) -> None:
+        """Send one, or a batch, and count; nothing comes between."""
+        queue = self._queues[run[0].topic, run[0].queue]
+        for each in run:
+            each.message.topic = queue.topic
+        is_single = len(run) == 1 and (len(run[0].message.body) > 0 or not may_join_batch(run[0].message))
+        with interrupted_later():
+            result = self._producer.send(run[0].message if is_single else _batch(run), queue=queue)
+            self.count += len(run)
+        if result.send_status is not SendStatus.SEND_OK:
+            raise WorkFailedError(f"{self._place(run)}: stored, but {result.send_status.name}")
+
+    def _place(self, run: list[Exported]) -> str:
+        lines = f"{run[0].line}" if len(run) == 1 else f"{run[0].line}-{run[-1].line}"
+        return f"{self._reader.path}:{lines}"
+
+
+def _batch(run: list[Exported]) -> MessageBatch:
+    """A batch that producers do not check again: a body may be empty, as it was where it was exported from."""
+    batch = MessageBatch.generate_from_list([each.message for each in run])
+    for message in batch:
+        message_decoder.set_uniq_id(message)
+    batch.body = batch.encode()
+    batch.is_checked = True
+    return batch
+
+
+@click.command("import")
+@namesrv_option
+@click.option("-t", "--topic", help="Import into this topic; for a file of one topic.")
+@click.option("--merge", is_flag=True, help="Mix several queues into one where there are fewer than there were.")
+@click.option("--skip", type=click.IntRange(0), default=0, show_default=True,
+              help="Leave out the first messages of the file, which an earlier run imported.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+def import_command(namesrv: str | None, topic: str | None, merge: bool, skip: int, file: str) -> None:
+    """Send the messages of FILE, which `rmqha export` wrote, to the topics that they came from, or to another.
+
+    Queues and their order are kept, and body, keys, tag, properties, flag and message id; times and offsets are new.
+    A topic that is missing is made.
+    """
+    with ExportReader(file) as reader:
+        if topic is not None and len(reader.topics) > 1:
+            raise click.UsageError(f"-t is for a file of one topic; {file} has {', '.join(sorted(reader.topics))}")
+        with new_producer(namesrv) as producer:
+            importer = Importer(producer, reader, topic, merge)
+            importer.run(skip)
+    put(f"{counted(importer.count - skip, 'message')} imported", err=True)

@@ -1,4 +1,15 @@
-"""`rmqha produce`."""
+"""Lines from outside, and the JSON in them: whatever they hold, in bounded memory; a ValueError says what is wrong.
+
+A message as a JSON object: what `consume -o json` and `export` write, and `produce -f json` and `import` read.
+
+Clients of commands: their name server is asked first, so that what is missing is told in one line.
+
+`rmqha produce`.
+"""
+import base64
+import contextlib
+import os
+import reprlib
 import sys
 import time
 from collections import defaultdict
@@ -6,22 +17,365 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import click
 
+from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
+from rmqha.client.exception import MQClientException
+from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendResult, SendStatus
-from rmqha.common.message.message import Message, MessageQueue
+from rmqha.common.compression import MAX_DECOMPRESSED_SIZE, MissingBody
+from rmqha.common.configuration import nearest_key
+from rmqha.common.message import message_const as names
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
+from rmqha.common.mix_all import TOOLS_CONSUMER_GROUP
 from rmqha.common.program import interrupted_later
-from rmqha.tools.dialect.errors import CLIENT_ERRORS, one_line
-from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
-from rmqha.tools.dialect.options import namesrv_option, output_option, topic_option
-from rmqha.tools.dialect.output import emit, put
-from rmqha.tools.messages.clients import PRODUCER_GROUP, chosen_queues, new_producer, queues_to_be
-from rmqha.tools.messages.json_lines import LONGEST_BODY, LONGEST_LINE, lines_of, parsed
-from rmqha.tools.messages.message_json import Outgoing, decorate, outgoing
-from rmqha.tools.store.output import counted
+from rmqha.common.texts import JsonTextError, parse_json
+from rmqha.remoting.interfaces import RPCHook
+from rmqha.tools.errors import CLIENT_ERRORS, one_line
+from rmqha.tools.ha.ask import BrokerAdmin
+from rmqha.tools.terminal import (
+    CannotAnswerError,
+    WorkFailedError,
+    counted,
+    emit,
+    iso_time,
+    namesrv_option,
+    output_option,
+    put,
+    topic_option,
+)
+
+LONGEST_BODY = MAX_DECOMPRESSED_SIZE  # no client of ours could read a longer one
+# Above this a body is written as base64, which adds a third: in JSON's own way a byte may take six.
+LONGEST_TEXT = 32 << 20
+LONGEST_LINE = LONGEST_BODY // 3 * 4 + (1 << 20)
+_SKIPPED_AT_ONCE = 1 << 16
+LONGEST_SKIPPED = 1 << 30  # bytes of a line; an input without the end of a line within these is not one of lines
+
+
+class LineTooLongError(ValueError):
+    """A line of more bytes than are taken; the rest of it is not read yet."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the line is longer than {limit:,} bytes")
+
+
+class NoEndOfLineError(ValueError):
+    """A line that has no end within LONGEST_SKIPPED bytes; nothing more of its input is read."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the line has no end within {LONGEST_SKIPPED:,} bytes, and nothing more is read: is it the "
+                         "right file?")
+
+
+def read_line(stream: BinaryIO, limit: int = LONGEST_LINE) -> bytes:
+    """The next line with its end, b"" after the last. LineTooLongError above `limit` bytes without the end."""
+    line = stream.readline(limit + 1)
+    if len(line) > limit and not line.endswith(b"\n"):
+        raise LineTooLongError(limit)
+    return line
+
+
+def skip_line(stream: BinaryIO) -> bytes:
+    """Read over the rest of a line; its last bytes, b"" when nothing was left. NoEndOfLineError."""
+    last, skipped = b"", 0
+    while piece := stream.readline(_SKIPPED_AT_ONCE):
+        last, skipped = piece, skipped + len(piece)
+        if piece.endswith(b"\n"):
+            break
+        if skipped > LONGEST_SKIPPED:
+            raise NoEndOfLineError
+    return last
+
+
+def lines_of(stream: BinaryIO, limit: int) -> Iterator[bytes | LineTooLongError | NoEndOfLineError]:
+    """Each line without its end; for one that is too long the error, and what follows is read on, unless it has none.
+    """
+    while True:
+        try:
+            line = read_line(stream, limit)
+        except LineTooLongError as error:
+            try:
+                skip_line(stream)
+            except NoEndOfLineError as endless:
+                yield endless
+                return
+            yield error
+            continue
+        if not line:
+            return
+        yield line.removesuffix(b"\n")
+
+
+def parsed(line: bytes) -> Any:
+    """The value of a JSON text. ValueError for anything else, also for what is nested too deeply."""
+    try:
+        return parse_json(line, "the line")
+    except JsonTextError as error:
+        raise ValueError(error.reason) from None
+
+
+def shown(value: Any) -> str:
+    """A value for an error, cut where it is long."""
+    return reprlib.repr(value)
+
+
+_WORDS = {str: "a text", int: "a whole number", dict: "an object"}
+
+
+def typed(fields: dict[str, Any], name: str, kind: type) -> Any:
+    """A field, None when it is absent or null. ValueError for a value of another kind."""
+    value = fields.get(name)
+    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise ValueError(f"{shown(name)[1:-1]}: {_WORDS[kind]} is wanted, not {shown(value)}")
+    return value
+
+
+def needed(fields: dict[str, Any], name: str, kind: type) -> Any:
+    """The same for a field that must be there."""
+    if name not in fields:
+        raise ValueError(f"{name} is missing")
+    value = typed(fields, name, kind)
+    if value is None:
+        raise ValueError(f"{name}: {_WORDS[kind]} is wanted, not null")
+    return value
+
+
+def number(fields: dict[str, Any], name: str, least: int, most: int) -> int | None:
+    """A whole number within bounds, None when it is absent or null."""
+    value: int | None = typed(fields, name, int)
+    if value is not None and not least <= value <= most:
+        raise ValueError(f"{shown(name)[1:-1]}: {value} is {'below' if value < least else 'above'} "
+                         f"{least if value < least else most}")
+    return value
+
+
+_AFTER_NAME, _AFTER_VALUE = "\x01", "\x02"  # on the wire
+_LEAST_INT, _MOST_INT = -(1 << 31), (1 << 31) - 1
+# Where and when a message was: read over by who sends it again.
+_OF_THE_STORE = frozenset({
+    "topic", "offset", "msgId", "offsetMsgId", "size", "bornTimestamp", "bornTime", "bornHost", "storeTimestamp",
+    "storeTime", "storeHost", "reconsumeTimes", "system"})
+_KNOWN = frozenset({"body", "bodyBase64", "keys", "tags", "properties", "delay", "flag", "queue", "broker"})
+_SYSTEM = names.STRING_HASH_SET | {names.PROPERTY_TRANSACTION_CHECK_TIMES, names.PROPERTY_INNER_MULTI_DISPATCH}
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A message and where it goes: None for any queue, or for any broker that has the queue."""
+
+    message: Message
+    queue: int | None = None
+    broker: str | None = None
+
+
+def user_properties(message: Message) -> dict[str, str]:
+    """What its producer gave it, without keys and tags."""
+    return {name: value for name, value in message.properties.items() if name not in _SYSTEM}
+
+
+def system_properties(message: Message) -> dict[str, str]:
+    """What RocketMQ itself keeps there, without keys and tags."""
+    return {name: value for name, value in message.properties.items()
+            if name in _SYSTEM and name not in (names.PROPERTY_KEYS, names.PROPERTY_TAGS)}
+
+
+def as_object(message: MessageExt) -> dict[str, Any]:
+    """All of a stored message. Times stand as ms and as ISO 8601; a body that is no UTF-8, or long, as base64;
+    `bodyError` says why there is none."""
+    return {
+        "topic": message.topic, "broker": message.broker_name, "queue": message.queue_id,
+        "offset": message.queue_offset, "keys": message.keys, "tags": message.tags,
+        "properties": user_properties(message), **_body_fields_of(message), "flag": message.flag,
+        "size": message.store_size, "msgId": message.msg_id, "offsetMsgId": getattr(message, "offset_msg_id", None),
+        "bornTimestamp": message.born_timestamp, "bornTime": iso_time(message.born_timestamp),
+        "bornHost": _host(message.born_host), "storeTimestamp": message.store_timestamp,
+        "storeTime": iso_time(message.store_timestamp), "storeHost": _host(message.store_host),
+        "reconsumeTimes": message.reconsume_times, "system": system_properties(message)}
+
+
+def _body_fields_of(message: MessageExt) -> dict[str, str]:
+    body = message.body
+    return {"bodyError": body.reason} if isinstance(body, MissingBody) else body_fields(bytes(body))
+
+
+def body_fields(body: bytes) -> dict[str, str]:
+    """`body`, or `bodyBase64` for what is no UTF-8 or has more than LONGEST_TEXT bytes."""
+    if len(body) <= LONGEST_TEXT:
+        with contextlib.suppress(UnicodeDecodeError):
+            return {"body": body.decode()}
+    return {"bodyBase64": base64.b64encode(body).decode()}
+
+
+def body_of(fields: dict[str, Any]) -> bytes:
+    """The bytes of `body` or `bodyBase64`; ValueError unless there is one of them."""
+    if ("body" in fields) == ("bodyBase64" in fields):
+        raise ValueError("give `body`, or `bodyBase64` for bytes")
+    if "body" in fields:
+        body: str = typed(fields, "body", str) or ""
+        return body.encode("utf-8", "surrogatepass")
+    text = typed(fields, "bodyBase64", str) or ""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:  # binascii.Error, and for characters beyond ASCII ValueError itself
+        raise ValueError(f"bodyBase64: {error}") from None
+
+
+def outgoing(fields: Any, topic: str) -> Outgoing:
+    """The message of a JSON object. ValueError that says what is wrong with which field."""
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+    unknown = sorted(fields.keys() - _KNOWN - _OF_THE_STORE)
+    if unknown:
+        raise ValueError(f"unknown field {shown(unknown[0])}; known are {', '.join(sorted(_KNOWN))}")
+    message = Message(topic, body_of(fields), flag=flag_of(fields))
+    keys, tags = fields.get("keys"), typed(fields, "tags", str)
+    if isinstance(keys, list) and not all(isinstance(key, str) for key in keys):
+        raise ValueError("keys: texts are wanted")
+    if not isinstance(keys, (str, list, type(None))):
+        raise ValueError(f"keys: a text or a list of texts is wanted, not {shown(keys)}")
+    decorate(message, keys, tags, typed(fields, "properties", dict) or {}, typed(fields, "delay", int))
+    return Outgoing(message, number(fields, "queue", 0, _MOST_INT), typed(fields, "broker", str))
+
+
+def flag_of(fields: dict[str, Any]) -> int:
+    """The flag, which has 32 bits; 0 when it is absent."""
+    return number(fields, "flag", _LEAST_INT, _MOST_INT) or 0
+
+
+def check_property(name: str, value: Any) -> None:
+    """ValueError for a property that the wire can't carry. A value may have a \\x01: the first one ends the name."""
+    if not isinstance(value, str):
+        raise ValueError(f"property {shown(name)[1:-1]}: a text is wanted, not {shown(value)}")
+    if _AFTER_NAME in name or _AFTER_VALUE in name + value:
+        raise ValueError(f"property {shown(name)}: the characters \\x01 and \\x02 separate properties on the wire")
+    try:
+        name.encode()
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"property {shown(name)}: half of a surrogate pair is not a character: "
+                         f"{error.object[error.start]!r}") from None
+
+
+def decorate(message: Message, keys: str | list[str] | None, tags: str | None, properties: dict[str, Any],
+             delay: int | None) -> None:
+    """Give a message its properties; ValueError for those that the wire can't carry, or that RocketMQ uses itself."""
+    for name, value in properties.items():
+        check_property(name, value)
+        if name in names.STRING_HASH_SET:
+            raise ValueError(f"property {name}: the name is RocketMQ's own; take another one")
+        if not name or not value:  # blanks are carried, nothing is not
+            raise ValueError(f"property {shown(name)}: neither name nor value may be empty")
+        message.put_property(name, value)
+    if keys:
+        message.set_keys(keys)
+    if tags:
+        message.tags = tags
+    if delay is not None and not 0 <= delay <= _MOST_INT:
+        raise ValueError(f"delay: {delay} is {'below 0' if delay < 0 else 'too much'}; levels begin at 1")
+    if delay:
+        message.delay_time_level = delay
+    for name, value in message.properties.items():
+        check_property(name, value)
+
+
+def _host(host: Any) -> str | None:
+    return f"{host[0]}:{host[1]}" if host else None
+
+
+NO_GROUP = "none"
+PRODUCER_GROUP = "rmqha_tools_producer"
+_ASK_TIMEOUT_MS = 3_000
+
+
+def checked(namesrv: str | None) -> str:
+    """The name servers, once one of them has answered; CannotAnswerError that says what to do."""
+    with BrokerAdmin(namesrv) as admin:
+        admin.cluster_info()
+    assert namesrv is not None
+    return namesrv
+
+
+def signing_hook() -> RPCHook | None:
+    """What signs requests with the account in $ROCKETMQ_HOME/conf/tools.yml, as mqadmin's; None without one."""
+    file = Path(os.environ.get("ROCKETMQ_HOME", ".")) / "conf" / "tools.yml"
+    if not file.exists():
+        return None
+    from rmqha.acl import acl_files  # reading YAML takes a library that those without accounts need not have
+
+    return acl_files.get_acl_rpc_hook(str(file))
+
+
+def new_producer(namesrv: str | None, group: str = PRODUCER_GROUP) -> DefaultMQProducer:
+    """A producer, not started."""
+    return DefaultMQProducer(group, checked(namesrv), signing_hook())
+
+
+def new_consumer(namesrv: str | None, group: str = NO_GROUP, topic: str | None = None) -> DefaultMQPullConsumer:
+    """A pull consumer, not started. With a group and a topic it takes its share of the topic's queues.
+
+    A body that does not decompress is a MissingBody: an error in its row.
+    """
+    if group == NO_GROUP:
+        group, topic = TOOLS_CONSUMER_GROUP, None
+    consumer = DefaultMQPullConsumer(group, checked(namesrv), signing_hook())
+    consumer.keep_bad_bodies = True
+    if topic is not None:
+        consumer.register_topics = {topic}
+    return consumer
+
+
+def read_queues(consumer: DefaultMQPullConsumer, topic: str) -> list[MessageQueue]:
+    """The queues of a topic that can be read, in order."""
+    try:
+        return sorted(consumer.fetch_subscribe_message_queues(topic))
+    except MQClientException as error:
+        raise no_queues(consumer.api, topic, error) from error
+
+
+def write_queues(producer: DefaultMQProducer, topic: str) -> list[MessageQueue]:
+    """The queues of a topic that can be sent to, in order."""
+    try:
+        return sorted(producer.fetch_publish_message_queues(topic))
+    except MQClientException as error:
+        raise no_queues(producer.api, topic, error) from error
+
+
+def queues_to_be(producer: DefaultMQProducer, topic: str) -> list[MessageQueue]:
+    """The queues of a topic that can be sent to, or that it will have once its first message makes it."""
+    try:
+        return sorted(producer.fetch_publish_message_queues(topic))
+    except MQClientException as error:
+        try:
+            models = producer.fetch_publish_message_queues(producer.create_topic_key)
+        except MQClientException:  # no broker makes topics by itself
+            raise no_queues(producer.api, topic, error) from error
+        return [MessageQueue(topic, model.brokerName, queue_id) for model in sorted(models) if model.queueId == 0
+                for queue_id in range(producer.default_topic_queue_nums)]
+
+
+def no_queues(api: MQClientAPIImpl, topic: str, error: MQClientException) -> CannotAnswerError:
+    """Why there are none: an error with the topic that was meant, perhaps."""
+    known = set(api.get_topic_list_from_name_server(_ASK_TIMEOUT_MS).topicList or ())
+    if topic in known:
+        return CannotAnswerError(f"the topic {topic!r} has no queue that may be used: {one_line(error)}")
+    near = nearest_key(topic, known)
+    return CannotAnswerError(f"no topic {topic!r} at the name server" + (f"; did you mean {near}?" if near else ""))
+
+
+def chosen_queues(queues: list[MessageQueue], broker: str | None, queue_id: int | None) -> list[MessageQueue]:
+    """Those of a broker's name, or with an id; CannotAnswerError when there are none."""
+    found = [queue for queue in queues if broker in (None, queue.brokerName) and queue_id in (None, queue.queueId)]
+    if not found:
+        there = ", ".join(f"{queue.brokerName}:{queue.queueId}" for queue in queues[:20])
+        what = f"broker {broker!r}" if queue_id is None else f"queue {queue_id}"
+        raise CannotAnswerError(f"{what} has nothing of {queues[0].topic!r}; its queues are {there}")
+    return found
+
 
 _FAILURES_IN_A_ROW = 5
 LONGEST_SENT = 4 << 20  # bytes, what a producer sends by default

@@ -9,14 +9,10 @@ import click
 from rmqha.common.filesystem import Segment
 from rmqha.common.message.message_layout import BLANK, MAX_HEAD_LENGTH, decode_header
 from rmqha.store.consume_queue_layout import CQ_UNIT
-from rmqha.tools.dialect.output import to_json
 from rmqha.tools.store.dump import message_object
-from rmqha.tools.store.errors import StoreToolError
-from rmqha.tools.store.log_reader import CommitLogReader
-from rmqha.tools.store.output import cell, emit, output_option, progress, put
-from rmqha.tools.store.queue_reader import UNIT, QueueKey, QueueReader, ext_position
-from rmqha.tools.store.record_scan import BlockEnd, LogRecord, scan_block
-from rmqha.tools.store.store_reader import StoreReader
+from rmqha.tools.store.readers import UNIT, QueueKey, QueueReader, StoreReader, ext_position
+from rmqha.tools.store.reading import BlockEnd, CommitLogReader, LogRecord, scan_block
+from rmqha.tools.terminal import StoreToolError, cell, emit, output_option, progress, put, to_json
 
 _BLOCK = 1 << 20
 _SHOWN = 16  # bytes

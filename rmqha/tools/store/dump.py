@@ -15,15 +15,10 @@ from rmqha.common.message.message import MessageExt
 from rmqha.common.message.message_decoder import create_message_id, decode, decode_message_id
 from rmqha.common.message.message_layout import Host, MessageDecodeError, body_crc32
 from rmqha.common.units import TIMES
-from rmqha.tools.cluster_table import render_table
-from rmqha.tools.dialect.unit_types import time_type
-from rmqha.tools.store.dispatch import plain_keys
-from rmqha.tools.store.errors import StoreToolError
-from rmqha.tools.store.index_reader import list_index
-from rmqha.tools.store.log_reader import CommitLogReader, LogEnd, whole_log
-from rmqha.tools.store.output import cell, emit, output_option, progress, put, time_text
-from rmqha.tools.store.record_scan import LogRecord
-from rmqha.tools.store.store_reader import open_log
+from rmqha.tools.quickstart import render_table
+from rmqha.tools.store.readers import list_index, open_log
+from rmqha.tools.store.reading import CommitLogReader, LogEnd, LogRecord, plain_keys, whole_log
+from rmqha.tools.terminal import StoreToolError, cell, emit, output_option, progress, put, time_text, time_type
 
 _HEADINGS = ("offset", "size", "topic", "queue", "queueOffset", "tags", "keys", "bornTime", "storeTime")
 _RIGHT = {"offset", "size", "queue", "queueOffset"}

@@ -18,20 +18,36 @@ from rmqha.store import store_path_config_helper as paths
 from rmqha.store.bulk.bulk_layout import Span
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, pack_unit
 from rmqha.store.index.index_file import USUAL, Shape
-from rmqha.tools.dialect.unit_types import size_type
-from rmqha.tools.store import broker_lock
-from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS, Dispatcher
-from rmqha.tools.store.errors import StoreToolError
-from rmqha.tools.store.index_builder import IndexBuilder, IndexComparer, IndexWriter
-from rmqha.tools.store.log_reader import LogEnd, whole_log
-from rmqha.tools.store.options import commitlog_option, delay_levels_option, index_shape, index_shape_options
-from rmqha.tools.store.output import cell, emit, output_option, progress, put
-from rmqha.tools.store.queue_builder import QueueBuilder, QueueComparer, QueueSink, QueueWriter
-from rmqha.tools.store.queue_reader import QueueKey, QueueReader
-from rmqha.tools.store.record_scan import LogRecord
-from rmqha.tools.store.span_taker import RunOfUnits, has_dead, runs_of, span_taker
-from rmqha.tools.store.store_reader import StoreReader
-from rmqha.tools.store.verify_files import common_file_size
+from rmqha.tools.store import reading
+from rmqha.tools.store.builders import (
+    IndexBuilder,
+    IndexComparer,
+    IndexWriter,
+    QueueBuilder,
+    QueueComparer,
+    QueueSink,
+    QueueWriter,
+)
+from rmqha.tools.store.findings import (
+    commitlog_option,
+    common_file_size,
+    delay_levels_option,
+    index_shape,
+    index_shape_options,
+)
+from rmqha.tools.store.readers import QueueKey, QueueReader, StoreReader
+from rmqha.tools.store.reading import (
+    DEFAULT_DELAY_LEVELS,
+    Dispatcher,
+    LogEnd,
+    LogRecord,
+    RunOfUnits,
+    has_dead,
+    runs_of,
+    span_taker,
+    whole_log,
+)
+from rmqha.tools.terminal import StoreToolError, cell, emit, output_option, progress, put, size_type
 
 _DEFAULT_QUEUE_FILE_SIZE = 300_000 * CQ_STORE_UNIT_SIZE
 _BUFFERS = 64 << 20  # bytes, of all queues together
@@ -310,7 +326,7 @@ def apply(store: StoreReader, target: str, force: bool, with_index: bool, come_t
     lock = paths.get_lock_file(target)
     with ExitStack() as stack:
         if os.path.realpath(target) == os.path.realpath(store.root) or os.path.exists(lock):
-            stack.enter_context(broker_lock.held(lock))
+            stack.enter_context(reading.held(lock))
             store.log = store.log_now()  # no broker adds to it from here on
         return write_all(store, target, force, with_index, come_to, replace, **options)
 

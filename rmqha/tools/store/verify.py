@@ -10,24 +10,32 @@ import click
 
 from rmqha.store.bulk.bulk_layout import Span
 from rmqha.store.index.index_file import Shape
-from rmqha.tools.dialect.unit_types import size_type
-from rmqha.tools.store.dispatch import DEFAULT_DELAY_LEVELS, Dispatcher
-from rmqha.tools.store.findings import EnoughFlawsError, Findings
-from rmqha.tools.store.log_reader import LogWalk
-from rmqha.tools.store.options import commitlog_option, delay_levels_option, index_shape, index_shape_options
-from rmqha.tools.store.output import emit, output_option, progress, put
-from rmqha.tools.store.record_scan import LogRecord
-from rmqha.tools.store.span_taker import has_dead, runs_of, span_taker
-from rmqha.tools.store.store_reader import StoreReader
-from rmqha.tools.store.verify_files import (
+from rmqha.tools.store.findings import (
+    EnoughFlawsError,
+    Findings,
+    IndexCheck,
+    QueuesCheck,
     check_checkpoint,
     check_commit_log_files,
     check_index_files,
     check_queue_files,
+    commitlog_option,
     common_file_size,
+    delay_levels_option,
+    index_shape,
+    index_shape_options,
 )
-from rmqha.tools.store.verify_index import IndexCheck
-from rmqha.tools.store.verify_queues import QueuesCheck
+from rmqha.tools.store.readers import StoreReader
+from rmqha.tools.store.reading import (
+    DEFAULT_DELAY_LEVELS,
+    Dispatcher,
+    LogRecord,
+    LogWalk,
+    has_dead,
+    runs_of,
+    span_taker,
+)
+from rmqha.tools.terminal import emit, output_option, progress, put, size_type
 
 _NO_BLANK = ("its last record ends where the file ends, and brokers leave at least 8 bytes there: it was cut off at "
              '{0} bytes. A broker whose mappedFileSizeCommitLog is another one does not start with it: "{0} length not '

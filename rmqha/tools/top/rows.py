@@ -2,11 +2,21 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rmqha.tools.store.output import cell
-from rmqha.tools.view.change import GroupRates, Picture, seconds_to_go, sparkline
-from rmqha.tools.view.history import BEHIND, IN, LAG, OUT
+from rmqha.tools.terminal import cell
 from rmqha.tools.view.questions import GroupClients, TopicDetail, TopicRow
-from rmqha.tools.view.snapshot import BrokerState, GroupState, SlaveState
+from rmqha.tools.view.snapshot import (
+    BEHIND,
+    IN,
+    LAG,
+    OUT,
+    BrokerState,
+    GroupRates,
+    GroupState,
+    Picture,
+    SlaveState,
+    seconds_to_go,
+    sparkline,
+)
 from rmqha.tools.view.texts import bytes_text, count_text, percent_text, span_text
 
 SPARK_WIDTH = 12

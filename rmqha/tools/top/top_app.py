@@ -16,14 +16,11 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
-from rmqha.tools.store.output import cell
+from rmqha.tools.terminal import cell
 from rmqha.tools.top import rows
 from rmqha.tools.top.rows import Table
-from rmqha.tools.view.change import Picture, sparkline
-from rmqha.tools.view.collector import Collector
-from rmqha.tools.view.history import BEHIND, CLUSTER, IN, OUT, History
-from rmqha.tools.view.poller import ViewPoller
-from rmqha.tools.view.questions import QuestionError, Questions
+from rmqha.tools.view.questions import QuestionError, Questions, ViewPoller
+from rmqha.tools.view.snapshot import BEHIND, CLUSTER, IN, OUT, Collector, History, Picture, sparkline
 from rmqha.tools.view.texts import count_text
 
 _REFRESH_S = 0.5

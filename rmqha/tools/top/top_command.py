@@ -3,15 +3,11 @@ import sys
 
 import click
 
-from rmqha.tools.dialect.options import output_option
-from rmqha.tools.dialect.output import emit, put, render_table
-from rmqha.tools.ha.broker_admin import ReplicationToolError
-from rmqha.tools.lazy_group import extra_needed
+from rmqha.tools.ha.ask import ReplicationToolError
+from rmqha.tools.terminal import emit, extra_needed, output_option, put, render_table
 from rmqha.tools.top.rows import Table, brokers, groups, troubles
-from rmqha.tools.view.as_json import overview
-from rmqha.tools.view.change import Picture, picture
-from rmqha.tools.view.collector import Collector, snapshot_pair
-from rmqha.tools.view.options import account, needed_namesrv, view_options
+from rmqha.tools.view.snapshot import Collector, Picture, picture, snapshot_pair
+from rmqha.tools.view.texts import account, needed_namesrv, overview, view_options
 
 _SPARKS = {"in", "out", "backlog", "lag line"}  # columns that need a history
 

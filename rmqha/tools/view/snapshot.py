@@ -2,17 +2,34 @@
 
 Sizes and offsets are bytes of the commit log, times that end in `_ms` are ms since 1970 by this host's clock, `at_s` is
 monotonic. What nobody told is None, or -1 for a counter.
+
+Asks name servers and brokers, and makes a snapshot of what they tell.
+
+What that costs a cluster: each round two requests a broker (runtime table, replication), each 5 s one a name server
+(two with rmqha's) and one a master (all groups), once a minute a broker's settings. A broker that gave no answer is
+left alone for 3 s.
+
+What two snapshots say together: rates, growth, when a backlog is gone. Pure functions.
+
+What was shown in the last minutes, for sparklines and charts: a bounded memory.
 """
-from dataclasses import dataclass
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
 from rmqha.common.mix_all import is_sys_consumer_group
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList
+from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import SYSTEM_GROUPS
-from rmqha.tools.check.check_base import Status
-from rmqha.tools.dialect.numbers import real, whole
-from rmqha.tools.ha.answers import Told
-from rmqha.tools.ha.judgement import log_problems, name_of
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.ask import Broker, BrokerAdmin, Look, ReplicationToolError, Told, ask_all, chosen, in_parallel
+from rmqha.tools.ha.judgement import Case, log_problems, name_of
+from rmqha.tools.ha.replication import PATIENCE_S, Group, NameServers, ask_name_servers, told_slave, view_of
 from rmqha.tools.ha.views import Fault, MasterView, SlaveView
+from rmqha.tools.terminal import real, whole
 
 _FILE_SIZE = 1 << 30
 
@@ -268,3 +285,354 @@ def _count(text: str | None, default: int = 0) -> int:
 def _ratio(text: str | None) -> float | None:
     """0 to 1; None for what is told of a disk that can't be asked (-1)."""
     return real(text, 0, 1)
+
+
+NAMES_EVERY_S = 5.0
+GROUPS_EVERY_S = 5.0
+CONFIG_EVERY_S = 60.0
+RETRY_S = 3.0
+_SETTLING = "LOOKING"
+_KEPT_S = 2 * PATIENCE_S  # of earlier looks, by which a slave that stands still is known
+
+
+class Collector:
+    """Makes snapshots, one after the other, on one thread; a context manager. `cluster`, `broker`: only these.
+
+    It goes on when a name server or a broker goes, and takes it in again when it comes back; the snapshot says who is
+    missing. `collect` raises ReplicationToolError only as long as no name server has ever answered, or knows what was
+    asked for.
+    """
+
+    def __init__(self, namesrv: str, timeout_ms: float, cluster: str | None = None, broker: str | None = None,
+                 rpc_hook: RPCHook | None = None) -> None:
+        self._admin = BrokerAdmin(namesrv, timeout_ms, rpc_hook)
+        self._namesrv, self._cluster, self._broker = namesrv, cluster, broker
+        self._names = NameServers()
+        self._names_at_s = -NAMES_EVERY_S
+        self._brokers: list[Broker] = []
+        self._told: Look = {}
+        self._asked_s: dict[Broker, float] = {}  # monotonic, when a broker that is silent was asked last
+        self._config_s: dict[Broker, float] = {}  # monotonic, when its settings were asked
+        self._looks: list[tuple[float, Look]] = []
+        self._groups: tuple[GroupState, ...] = ()
+        self._groups_at_s = -GROUPS_EVERY_S
+        self._groups_errors: tuple[str, ...] = ()
+        self._settled = True
+
+    def __enter__(self) -> Self:
+        self._admin.__enter__()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._admin.__exit__()
+
+    def collect(self, ask_groups: bool = False) -> Snapshot:
+        """Ask, and wait for the answers: at most about four times the time-out when much is silent.
+
+        `ask_groups`: even if it is not yet time.
+        """
+        begin = time.monotonic()
+        self._list_brokers(begin)
+        look_at_s = time.monotonic()
+        look = self._look(look_at_s)
+        self._settled = True
+        replication = tuple(replication_state(view_of(group, self._judge, _nobody_tells)) for group in self._by_name())
+        if ask_groups or time.monotonic() - self._groups_at_s >= GROUPS_EVERY_S:
+            self._ask_groups(look)
+        return Snapshot(
+            at_ms=round(time.time() * 1000), at_s=look_at_s,
+            name_servers=tuple((address, self._names.errors.get(address, "")) for address in self._addresses()),
+            brokers=tuple(broker_state(look[each]) for each in self._brokers), replication=replication,
+            groups=self._groups, groups_at_s=self._groups_at_s, groups_errors=self._groups_errors,
+            faults=self._faults(), took_s=time.monotonic() - begin, settled=self._settled)
+
+    # ---- who is there
+
+    def _addresses(self) -> list[str]:
+        return [part.strip() for part in self._namesrv.split(";") if part.strip()]
+
+    def _list_brokers(self, now: float) -> None:
+        """Ask the name servers when it is time; when none answers, those known are still asked."""
+        if self._brokers and now - self._names_at_s < NAMES_EVERY_S:
+            return
+        self._names_at_s = now
+        try:
+            names = ask_name_servers(self._namesrv, self._admin.timeout_ms)
+        except ReplicationToolError as error:
+            if not self._brokers:
+                raise
+            self._names.errors = {address: error.message for address in self._addresses()}
+            return
+        brokers = chosen(names.brokers, self._cluster, self._broker)
+        self._names, self._brokers = names, brokers or self._brokers
+
+    def _faults(self) -> tuple[tuple[str, str], ...]:
+        missing = [fault for each, fault in self._names.missing()
+                   if self._cluster in (None, each.cluster) and self._broker in (None, each.name, each.address)]
+        return fault_texts(self._names.faults() + missing)
+
+    # ---- the brokers
+
+    def _look(self, now: float) -> Look:
+        """What each broker tells now; of one that was silent a moment ago its last word."""
+        resting = {each: told for each, told in self._told.items()
+                   if not told.alive and now - self._asked_s.get(each, 0.0) < RETRY_S}
+        asked = [each for each in self._brokers if each not in resting]
+        known = {each: told for each, told in self._told.items()
+                 if told.answered and now - self._config_s.get(each, 0.0) < CONFIG_EVERY_S}
+        answers = ask_all(self._admin, asked, known)
+        for broker in asked:
+            self._asked_s[broker] = now
+            if broker not in known:
+                self._config_s[broker] = now
+            elif _has_restarted(known[broker], answers[broker]):
+                self._config_s[broker] = 0.0
+        self._told = {each: resting[each] if each in resting else answers[each] for each in self._brokers}
+        self._looks = [(at_s, look) for at_s, look in self._looks if now - at_s <= _KEPT_S] + [(now, self._told)]
+        return self._told
+
+    def _by_name(self) -> list[Group]:
+        """The brokers of each name, with the looks at which all of them were there."""
+        groups: dict[tuple[str, str], Group] = {}
+        for each in self._brokers:
+            groups.setdefault((each.cluster, each.name), Group([])).brokers.append(each)
+        for group in groups.values():
+            for at_s, look in self._looks:
+                if all(each in look and (look[each].answered or look is self._told) for each in group.brokers):
+                    group.looks.append(look)
+                    group.times.append(at_s)
+        return list(groups.values())
+
+    def _judge(self, case: Case, view: MasterView, times: Sequence[float]) -> SlaveView:
+        slave = told_slave(case, view, times)
+        if case.is_undecided and times[-1] - times[0] < PATIENCE_S or len(times) == 1 and slave.state == "AHEAD":
+            slave.status, slave.state, slave.note = Status.UNKNOWN, _SETTLING, "it takes some seconds to know"
+            self._settled = False
+        return slave
+
+    # ---- the groups
+
+    def _ask_groups(self, look: Look) -> None:
+        """All groups of each broker name, asked at its master, or else at a slave."""
+        chosen_of: dict[tuple[str, str], str] = {}
+        for each in sorted(self._brokers, key=lambda broker: broker.broker_id):
+            if look[each].answered:
+                chosen_of.setdefault((each.cluster, each.name), each.address)
+        self._groups_at_s = time.monotonic()
+        if not chosen_of:
+            return
+        answers = in_parallel(self._groups_of, list(chosen_of.values()), self._admin.timeout_ms, lambda address: (
+            f"the broker {address} does not tell its groups within {self._admin.timeout_ms / 1000:g} s"))
+        self._groups = group_states([each for each in answers.values() if not isinstance(each, str)])
+        self._groups_errors = tuple(each for each in answers.values() if isinstance(each, str))
+
+    def _groups_of(self, address: str) -> ConsumeStatsList | str:
+        try:
+            return self._admin.consume_stats(address)
+        except ReplicationToolError as error:
+            return error.message
+
+
+def _nobody_tells(_ha_address: str, _master: Told) -> str | None:
+    """Who serves a HA address that is not the master's: `ha status` asks for that, which takes its time."""
+    return None
+
+
+def _has_restarted(before: Told, now: Told) -> bool:
+    return now.table.get("bootTimestamp") != before.table.get("bootTimestamp")
+
+
+def snapshot_pair(collector: Collector, seconds: float) -> tuple[Snapshot, Snapshot]:
+    """Two snapshots, so that there are rates, until slaves that need several looks are known."""
+    first = collector.collect()
+    deadline = time.monotonic() + PATIENCE_S + seconds
+    while True:
+        time.sleep(seconds)
+        second = collector.collect(ask_groups=True)
+        if second.settled or time.monotonic() > deadline:
+            return first, second
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class BrokerRates:
+    """Per second: messages in and out, bytes that the log grew by; None: not known, for instance after a restart."""
+
+    in_msgs: float | None = None
+    out_msgs: float | None = None
+    log_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class GroupRates:
+    """Messages per second: consumed, sent to its topics, and by how much the backlog grows (below 0: it shrinks)."""
+
+    consumed: float | None = None
+    produced: float | None = None
+    growth: float | None = None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A snapshot with its rates: what is shown. Rates are by address, and by group."""
+
+    snapshot: Snapshot
+    brokers: Mapping[str, BrokerRates] = field(default_factory=dict)
+    groups: Mapping[str, GroupRates] = field(default_factory=dict)
+
+    def broker_rates(self, address: str) -> BrokerRates:
+        """All None for one that is new."""
+        return self.brokers.get(address, BrokerRates())
+
+    def group_rates(self, name: str) -> GroupRates:
+        """All None for one that is new."""
+        return self.groups.get(name, GroupRates())
+
+    @property
+    def in_msgs(self) -> float | None:
+        """Of all masters; what slaves copy is not sent to them."""
+        return total(self.broker_rates(broker.address).in_msgs for broker in self.snapshot.brokers if broker.is_master)
+
+    @property
+    def out_msgs(self) -> float | None:
+        """Of all brokers."""
+        return total(rates.out_msgs for rates in self.brokers.values())
+
+
+def rate(before: int, after: int, seconds: float) -> float | None:
+    """Of a counter; None when it was not told (below 0), has begun anew, or no time has passed."""
+    if seconds <= 0 or before < 0 or after < before:
+        return None
+    return (after - before) / seconds
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum of those that are known; None when none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def picture(now: Snapshot, before: Snapshot | None, groups_before: Snapshot | None) -> Picture:
+    """`groups_before` is the last snapshot whose groups were asked at another time than those of `now`."""
+    return Picture(now, {} if before is None else broker_rates(before, now),
+                   {} if groups_before is None else group_rates(groups_before, now))
+
+
+def broker_rates(before: Snapshot, now: Snapshot) -> dict[str, BrokerRates]:
+    """By address, of the brokers that answered both times and ran all the while."""
+    known, seconds = before.by_address, now.at_s - before.at_s
+    return {broker.address: _broker_rates(known[broker.address], broker, seconds) for broker in now.brokers
+            if broker.address in known and not broker.error and not known[broker.address].error}
+
+
+def _broker_rates(before: BrokerState, now: BrokerState, seconds: float) -> BrokerRates:
+    if before.boot_ms != now.boot_ms:
+        return BrokerRates()
+    return BrokerRates(rate(before.put_total, now.put_total, seconds), rate(before.get_total, now.get_total, seconds),
+                       rate(before.max_offset, now.max_offset, seconds))
+
+
+def group_rates(before: Snapshot, now: Snapshot) -> dict[str, GroupRates]:
+    """By group, over the queues that it had both times."""
+    known, seconds = {group.name: group for group in before.groups}, now.groups_at_s - before.groups_at_s
+    return {group.name: _group_rates(known[group.name], group, seconds)
+            for group in now.groups if group.name in known}
+
+
+def _group_rates(before: GroupState, now: GroupState, seconds: float) -> GroupRates:
+    if seconds <= 0:
+        return GroupRates()
+    places = {(place.topic, place.broker, place.queue_id): place for place in before.places}
+    pairs = [(places[key], place) for place in now.places
+             if (key := (place.topic, place.broker, place.queue_id)) in places]
+    consumed = sum(after.offset - earlier.offset for earlier, after in pairs) / seconds
+    produced = sum(after.end - earlier.end for earlier, after in pairs) / seconds
+    growth = sum(after.behind - earlier.behind for earlier, after in pairs) / seconds
+    # an offset that was set back, or a topic made anew: no speed
+    return GroupRates(consumed if consumed >= 0 else None, produced if produced >= 0 else None, growth)
+
+
+def seconds_to_go(behind: int, growth: float | None) -> float | None:
+    """When a backlog is gone, if it goes on to shrink as it does; None when it does not."""
+    if behind <= 0:
+        return 0.0
+    return behind / -growth if growth is not None and growth < 0 else None
+
+
+def sparkline(values: Sequence[float | None], width: int, top: float | None = None) -> str:
+    """The last `width` values as bars between 0 and the greatest (or `top`); a gap for what is not known.
+
+    All are at the right end: the newest value always stands in the same place.
+    """
+    shown = [real(value) for value in list(values)[-width:]] if width > 0 else []
+    highest = max([value for value in shown if value is not None] + [top or 0], default=0)
+    bars = "".join(" " if value is None else _bar(value, highest) for value in shown)
+    return bars.rjust(max(width, 0))
+
+
+def _bar(value: float, highest: float) -> str:
+    if value <= 0 or highest <= 0:
+        return _BARS[0]
+    return _BARS[min(len(_BARS) - 1, 1 + int(value / highest * (len(_BARS) - 1.001)))]
+
+
+IN, OUT, LOG, LAG, BEHIND, DISK = "in", "out", "log", "lag", "behind", "disk"
+KINDS = (IN, OUT, LOG, LAG, BEHIND, DISK)
+CLUSTER = ""  # the name under which sums of all brokers stand
+
+Point = tuple[int, float | None]  # ms since 1970, value; None: not known then
+Key = tuple[str, str]  # (kind, address or group)
+
+
+class History:
+    """At most `points` of each series, and at most `series` of these: a new one takes the place of the one that has
+    been silent for longest, so that groups that come and go don't fill the memory."""
+
+    def __init__(self, points: int = 900, series: int = 2_000) -> None:
+        self.points = points
+        self.series = series
+        self._series: dict[Key, deque[Point]] = {}  # in the order of their last points; guarded by _lock
+        self._lock = threading.Lock()
+
+    def add(self, picture: Picture) -> None:
+        """Take all values of a moment."""
+        values = _values(picture)
+        at_ms = picture.snapshot.at_ms
+        with self._lock:
+            for key, value in values.items():
+                line = self._series.pop(key, None) or deque(maxlen=self.points)
+                line.append((at_ms, value))
+                self._series[key] = line
+            while len(self._series) > self.series:
+                del self._series[next(iter(self._series))]
+
+    def line(self, kind: str, name: str, last: int | None = None) -> list[Point]:
+        """A series, oldest first: all of it, or its last points; empty for one that is not there."""
+        with self._lock:
+            points = list(self._series.get((kind, name), ()))
+        return points if last is None else points[-last:]
+
+    def values(self, kind: str, name: str, last: int) -> list[float | None]:
+        """The same without times."""
+        return [value for _at, value in self.line(kind, name, last)]
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+
+def _values(picture: Picture) -> dict[Key, float | None]:
+    now = picture.snapshot
+    values: dict[Key, float | None] = {(BEHIND, group.name): group.behind
+                                       for group in sorted(now.groups, key=lambda each: each.behind)}
+    for broker in now.brokers:
+        rates = picture.broker_rates(broker.address)
+        values[IN, broker.address], values[OUT, broker.address] = rates.in_msgs, rates.out_msgs
+        values[LOG, broker.address], values[DISK, broker.address] = rates.log_bytes, broker.disk_used
+    for each in now.replication:
+        for slave in each.slaves:
+            values[LAG, slave.address] = slave.lag_bytes
+    values[IN, CLUSTER], values[OUT, CLUSTER] = picture.in_msgs, picture.out_msgs
+    values[BEHIND, CLUSTER] = sum(group.behind for group in now.groups)
+    return values

@@ -21,7 +21,7 @@ from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_config import ClientConfig
-from rmqha.tools.ha.broker_admin import BrokerAdmin, ReplicationToolError
+from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError
 from rmqha.tools.rmqha_command import rmqha
 from tests.faults.proxies import Proxy
 from tests.support.nodes import BrokerNode, NamesrvNode

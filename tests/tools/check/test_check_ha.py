@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.tools.check.check_base import Status
-from rmqha.tools.check.ha import perfdata
-from rmqha.tools.check.thresholds import Limits, LimitsType
+from rmqha.tools.check import perfdata
+from rmqha.tools.check_base import Limits, LimitsType, Status
 from rmqha.tools.ha.judgement import Rules, judge, judge_all, worst
 from rmqha.tools.ha.views import Fault, MasterView, Reading, RefusedView, SlaveView
 from tests.store.ha.support import Peer

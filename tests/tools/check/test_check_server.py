@@ -2,7 +2,7 @@
 import json
 
 from rmqha.common.protocol import response_code
-from rmqha.tools.ha.broker_admin import BrokerAdmin, RefusedError
+from rmqha.tools.ha.ask import BrokerAdmin, RefusedError
 from tests.support import ports
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
-from rmqha.tools.cluster.cluster_folder import load
+from rmqha.tools.cluster.layout import load
 from rmqha.tools.cluster.processes import find
 from tests.support.load import send_until_stored
 from tests.support.tiers import in_all

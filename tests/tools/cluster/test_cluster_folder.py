@@ -15,11 +15,11 @@ from rmqha.common.configuration import load_config_file, read_config_file
 from rmqha.common.controller_config import ControllerConfig, peers_of
 from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
-from rmqha.tools.cluster import cluster_folder, layout
-from rmqha.tools.cluster.bring_up import BringUp
-from rmqha.tools.cluster.layout import Shape
-from rmqha.tools.cluster.node import PORTS_PER_BROKER, ClusterError
-from rmqha.tools.config.check import check
+from rmqha.tools.cluster import layout
+from rmqha.tools.cluster import layout as cluster_folder
+from rmqha.tools.cluster.cluster_command import BringUp
+from rmqha.tools.cluster.layout import PORTS_PER_BROKER, ClusterError, Shape
+from rmqha.tools.config.config_command import check
 from rmqha.tools.rmqha_command import rmqha
 
 
@@ -190,7 +190,7 @@ def test_ports_of_named_clusters_that_are_down_are_not_given_again(data_home, mo
     (data_home / "damaged").mkdir()
     (data_home / "damaged" / "cluster.json").write_text("{}")
     firsts = iter([21_000 - PORTS_PER_BROKER, 21_004, 24_000])
-    monkeypatch.setattr("rmqha.tools.cluster.ports.random.randrange", lambda low, high: next(firsts))
+    monkeypatch.setattr("rmqha.tools.cluster.layout.random.randrange", lambda low, high: next(firsts))
     two = data_home / "two"
     two.mkdir()
     assert cluster_folder.make_or_load(two, {"masters": 1, "slaves": 0}, None).namesrv.port == 24_000

@@ -15,10 +15,9 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from rmqha.tools import quickstart
-from rmqha.tools.cluster.cluster_folder import load
-from rmqha.tools.cluster.ports import free_port_block
+from rmqha.tools.cluster.cluster_command import LocalCluster
+from rmqha.tools.cluster.layout import free_port_block, load
 from rmqha.tools.cluster.processes import find
-from rmqha.tools.local_cluster import LocalCluster
 from rmqha.tools.quickstart import find_conf
 from tests.support import start_as
 from tests.support.processes import has_ended

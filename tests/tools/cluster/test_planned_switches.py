@@ -11,14 +11,13 @@ from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
-from rmqha.tools.cluster.cluster_folder import load
+from rmqha.tools.cluster.layout import load
 from rmqha.tools.cluster.processes import find
-from rmqha.tools.dialect.errors import CLIENT_ERRORS
-from rmqha.tools.ha.broker_admin import BrokerAdmin
+from rmqha.tools.errors import CLIENT_ERRORS
+from rmqha.tools.ha.ask import BrokerAdmin
 from rmqha.tools.ha.switch import switch
-from rmqha.tools.messages.clients import new_consumer, read_queues
-from rmqha.tools.messages.positions import EARLIEST, Position
-from rmqha.tools.messages.queue_feed import QueueFeed
+from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed
+from rmqha.tools.messages.produce import new_consumer, read_queues
 from tests.support import tiers
 from tests.support.wait import wait_until
 from tests.tools.cluster.support import rmqha

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from rmqha.tools.cluster import processes
-from rmqha.tools.cluster.node import NAMESRV, Node
+from rmqha.tools.cluster.layout import NAMESRV, Node
 from tests.support.wait import wait_until
 
 

@@ -8,12 +8,11 @@ from rmqha.common.protocol.table_bodies import SubscriptionGroupWrapper, TopicCo
 from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command import commons_cli
-from rmqha.tools.command.cluster.cluster_list_sub_command import ClusterListSubCommand
-from rmqha.tools.command.export.export_metadata_command import merged_groups, merged_topics
+from rmqha.tools.command.controller import ClusterListSubCommand
+from rmqha.tools.command.export import merged_groups, merged_topics
 from rmqha.tools.command.mq_admin_startup import main0
-from rmqha.tools.command.offset.reset_offset_by_time_command import parse_timestamp
-from rmqha.tools.command.output import Heading
-from rmqha.tools.command.sub_command_exception import JavaException
+from rmqha.tools.command.offset import parse_timestamp
+from rmqha.tools.command.sub_command import Heading, JavaException
 from tests.support.wait import wait_until
 
 

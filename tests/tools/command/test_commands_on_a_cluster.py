@@ -18,14 +18,12 @@ from rmqha.common.protocol.client_bodies import OffsetMovedEvent
 from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
-from rmqha.tools.command import commons_cli
-from rmqha.tools.command.cluster.c_luster_send_msg_rt_command import CLusterSendMsgRTCommand
-from rmqha.tools.command.consumer.start_monitoring_sub_command import StartMonitoringSubCommand
-from rmqha.tools.command.message import message_report
+from rmqha.tools.command import commons_cli, message_query
+from rmqha.tools.command.consumer import StartMonitoringSubCommand
+from rmqha.tools.command.message_send import CLusterSendMsgRTCommand
 from rmqha.tools.command.mq_admin_startup import main0
-from rmqha.tools.command.output import Row
-from rmqha.tools.monitor.monitor_listener import DefaultMonitorListener
-from rmqha.tools.monitor.monitor_service import MonitorConfig, MonitorService
+from rmqha.tools.command.sub_command import Row
+from rmqha.tools.monitor import DefaultMonitorListener, MonitorConfig, MonitorService
 from tests.support import patience, start_as
 from tests.support.in_process import running_name_server
 from tests.support.raw_remoting import RawClient
@@ -83,7 +81,7 @@ def routed(namesrv):
 @pytest.fixture(autouse=True)
 def bodies(tmp_path, monkeypatch):
     """Bodies of messages go to a folder of the test: RocketMQ's belongs to the user who has printed one first."""
-    monkeypatch.setattr(message_report, "BODY_FOLDER", tmp_path / "bodies")
+    monkeypatch.setattr(message_query, "BODY_FOLDER", tmp_path / "bodies")
 
 
 @pytest.fixture

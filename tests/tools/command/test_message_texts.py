@@ -13,21 +13,24 @@ from rmqha.client.exception import MQClientException
 from rmqha.common.message.message import MessageClientExt, MessageExt, MessageQueue
 from rmqha.common.protocol.client_bodies import Connection, ConsumerRunningInfo
 from rmqha.common.protocol.topic_route_data import QueueData, TopicRouteData
-from rmqha.tools.command.acl.update_access_config_sub_command import UpdateAccessConfigSubCommand, plain_access_config
-from rmqha.tools.command.broker.send_msg_status_command import build_message
+from rmqha.tools.command import message_query
+from rmqha.tools.command.acl import UpdateAccessConfigSubCommand, plain_access_config
+from rmqha.tools.command.broker import build_message
 from rmqha.tools.command.commons_cli import NumberFormatException, parse
-from rmqha.tools.command.consumer.consumer_status_sub_command import write_info
-from rmqha.tools.command.consumer.update_sub_group_sub_command import (
-    UpdateSubGroupSubCommand,
-    subscription_group_config,
+from rmqha.tools.command.consumer import UpdateSubGroupSubCommand, subscription_group_config, write_info
+from rmqha.tools.command.message_print import (
+    ConsumeMessageCommand,
+    TimestampError,
+    Wanted,
+    host_text,
+    in_java_order,
+    message_fields,
+    message_text,
+    timestamp_format,
+    wanted_messages,
 )
-from rmqha.tools.command.message import message_report
-from rmqha.tools.command.message.consume_message_command import ConsumeMessageCommand, Wanted, wanted_messages
-from rmqha.tools.command.message.message_text import host_text, message_fields, message_text
-from rmqha.tools.command.message.message_times import TimestampError, timestamp_format
-from rmqha.tools.command.message.query_msg_by_id_sub_command import split_ids
-from rmqha.tools.command.message.queue_reader import in_java_order
-from rmqha.tools.command.message.response_times import ResponseTimes
+from rmqha.tools.command.message_query import split_ids
+from rmqha.tools.command.message_send import ResponseTimes
 
 MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1))
 LONGS = st.integers(-1 << 63, (1 << 63) - 1)
@@ -118,16 +121,16 @@ def test_hosts_are_written_as_java_writes_them(host, text):
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "..", ".", "", "a\0b", "a/b"])
 def test_an_id_that_leads_elsewhere_does_not_name_the_bodys_file(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(message_report, "BODY_FOLDER", tmp_path / "bodies")
+    monkeypatch.setattr(message_query, "BODY_FOLDER", tmp_path / "bodies")
     msg = message(MessageClientExt, offset_msg_id="ABCD", body=b"body", properties={"UNIQ_KEY": name})
-    assert message_report.create_body_file(msg) == tmp_path / "bodies" / "ABCD"
+    assert message_query.create_body_file(msg) == tmp_path / "bodies" / "ABCD"
     assert [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()] == [b"body"]
 
 
 @pytest.mark.parametrize("what", ["a link to a file", "a link to nothing", "a hard link", "a pipe", "a file"])
 def test_a_body_is_not_written_into_what_has_its_name(what, tmp_path, monkeypatch):
     folder, other = tmp_path / "bodies", tmp_path / "other"
-    monkeypatch.setattr(message_report, "BODY_FOLDER", folder)
+    monkeypatch.setattr(message_query, "BODY_FOLDER", folder)
     folder.mkdir()
     other.write_bytes(b"precious")
     {"a link to a file": lambda: (folder / "U").symlink_to(other),
@@ -136,7 +139,7 @@ def test_a_body_is_not_written_into_what_has_its_name(what, tmp_path, monkeypatc
      "a pipe": lambda: os.mkfifo(folder / "U"),
      "a file": lambda: (folder / "U").write_bytes(b"of before")}[what]()
     msg = message(MessageClientExt, offset_msg_id="ABCD", body=b"body", properties={"UNIQ_KEY": "U"})
-    path = message_report.create_body_file(msg)
+    path = message_query.create_body_file(msg)
     assert path == folder / "U" and path.read_bytes() == b"body" and not path.is_symlink()
     assert other.read_bytes() == b"precious" and not (tmp_path / "none").exists()
     assert [each.name for each in folder.iterdir()] == ["U"]
@@ -148,26 +151,26 @@ def test_a_folder_that_another_user_has_linked_is_not_followed(uid, is_refused, 
     folder = tmp_path / "rocketmq"
     (tmp_path / "elsewhere").mkdir()
     folder.symlink_to(tmp_path / "elsewhere")
-    monkeypatch.setattr(message_report, "BODY_FOLDER", folder / "bodies")
+    monkeypatch.setattr(message_query, "BODY_FOLDER", folder / "bodies")
 
     def lstat(path):
         found = real(path)
         return found if uid is None or str(path) != str(folder) else \
             SimpleNamespace(st_mode=found.st_mode, st_uid=uid)
-    monkeypatch.setattr(message_report.os, "lstat", lstat)
+    monkeypatch.setattr(message_query.os, "lstat", lstat)
     msg = message(MessageClientExt, offset_msg_id="ABCD", body=b"body", properties={"UNIQ_KEY": "U"})
     if is_refused:
         with pytest.raises(OSError, match="link of user 12345"):
-            message_report.create_body_file(msg)
+            message_query.create_body_file(msg)
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     else:
-        assert message_report.create_body_file(msg).read_bytes() == b"body"
+        assert message_query.create_body_file(msg).read_bytes() == b"body"
 
 
 def test_bodies_of_messages_with_one_id_are_numbered(tmp_path, monkeypatch):
-    monkeypatch.setattr(message_report, "BODY_FOLDER", tmp_path)
+    monkeypatch.setattr(message_query, "BODY_FOLDER", tmp_path)
     msg = message(MessageClientExt, offset_msg_id="ABCD", body=b"body", properties={"UNIQ_KEY": "U"})
-    assert [message_report.create_body_file(msg, number).name for number in range(3)] == ["U", "U_1", "U_2"]
+    assert [message_query.create_body_file(msg, number).name for number in range(3)] == ["U", "U_1", "U_2"]
 
 
 @pytest.mark.parametrize(("client_id", "name"), [

@@ -9,12 +9,11 @@ from rmqha.common.protocol.table_bodies import ConsumeStats, OffsetWrapper
 from rmqha.common.protocol.topic_route_data import BrokerData, TopicRouteData
 from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.tools.command import commons_cli
-from rmqha.tools.command.broker.get_broker_config_command import GetBrokerConfigCommand
-from rmqha.tools.command.consumer.get_consumer_config_sub_command import GetConsumerConfigSubCommand
-from rmqha.tools.command.export.export_configs_command import ExportConfigsCommand
-from rmqha.tools.command.offset.clone_group_offset_command import CloneGroupOffsetCommand
-from rmqha.tools.command.output import Heading
-from rmqha.tools.command.sub_command_exception import JavaException
+from rmqha.tools.command.broker import GetBrokerConfigCommand
+from rmqha.tools.command.consumer import GetConsumerConfigSubCommand
+from rmqha.tools.command.export import ExportConfigsCommand
+from rmqha.tools.command.offset import CloneGroupOffsetCommand
+from rmqha.tools.command.sub_command import Heading, JavaException
 
 BROKERS = {"a": BrokerData("C", "a", {1: "a1:1"}), "b": BrokerData("C", "b", {0: "b0:1", 1: "b1:1"}),
            "c": BrokerData("C", "c", {1: "c1:1", 2: "c2:1"}), "d": BrokerData("C", "d", {})}

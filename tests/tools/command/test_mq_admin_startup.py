@@ -13,8 +13,7 @@ from rmqha import __version__
 from rmqha.tools.command import commons_cli, mq_admin_startup
 from rmqha.tools.command.commons_cli import CommandLine, NumberFormatException, ParseException
 from rmqha.tools.command.mq_admin_startup import SUB_COMMANDS, find_sub_command, main0
-from rmqha.tools.command.output import Document, Heading, Table
-from rmqha.tools.command.sub_command import SubCommand
+from rmqha.tools.command.sub_command import Document, Heading, SubCommand, Table
 from tests.tools.command.capture_command_lines import GOLDEN
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,8 +6,8 @@ import pytest
 from rmqha.broker import broker_startup
 from rmqha.common.config_keys import config_keys
 from rmqha.controller import controller_startup
+from rmqha.tools.config.config_command import OWNERS, explain, known_keys
 from rmqha.tools.config.config_meanings import MEANINGS, NOT_IN_5, NOWHERE_ELSE, OLD_NAMES, RENAMED_IN_5
-from rmqha.tools.config.explain import OWNERS, explain, known_keys
 from tests.common.test_config_keys import keys
 from tests.support.sources import ROOT
 

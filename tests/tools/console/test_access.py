@@ -1,7 +1,7 @@
 """Who may do what at the console: no server."""
 import pytest
 
-from rmqha.tools.console.access import Access, host_name, is_loopback
+from rmqha.tools.console.app import Access, host_name, is_loopback
 
 TOKEN = "t" * 20
 WRITE = {"host": "127.0.0.1:8088", "x-rmqha-console": "1", "content-type": "application/json",

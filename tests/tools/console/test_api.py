@@ -3,16 +3,14 @@ import socket
 
 import pytest
 
-from rmqha.tools.console.access import Access
-from rmqha.tools.console.source import Source, Wanted
+from rmqha.tools.console.app import Access, Source, Wanted
 from tests.support.wait import wait_until
 from tests.tools.console.conftest import EVIL, GROUP, TOPIC
 
 pytest.importorskip("starlette", reason="the extra `console` is not installed")
 from starlette.testclient import TestClient
 
-from rmqha.tools.console.app import PAGES, create_app
-from rmqha.tools.console.guard import POLICY
+from rmqha.tools.console.app import PAGES, POLICY, create_app
 
 TOKEN = "token-for-tests-only"
 WRITE = {"X-Rmqha-Console": "1", "Authorization": f"Bearer {TOKEN}"}

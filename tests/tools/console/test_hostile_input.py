@@ -10,13 +10,9 @@ import pytest
 
 from rmqha.common.message.message import MessageClientExt
 from rmqha.remoting.protocol.fastjson import FastjsonError, loads
-from rmqha.tools.console.access import Access
-from rmqha.tools.view.change import picture
-from rmqha.tools.view.history import History
-from rmqha.tools.view.messages import Messages
-from rmqha.tools.view.poller import ViewPoller
-from rmqha.tools.view.questions import Questions
-from rmqha.tools.view.snapshot import BrokerState, GroupState, QueuePlace
+from rmqha.tools.console.app import Access
+from rmqha.tools.view.questions import Messages, Questions, ViewPoller
+from rmqha.tools.view.snapshot import BrokerState, GroupState, History, QueuePlace, picture
 from tests.support.wait import at_least
 from tests.tools.view.pictures import MASTER, snapshot
 
@@ -25,7 +21,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from rmqha.tools.console.app import create_app, json_answer
-from rmqha.tools.console.patient_protocol import PatientProtocol
+from rmqha.tools.console.server import PatientProtocol
 
 TOKEN = "token-for-tests-only"
 WRITE = {"X-Rmqha-Console": "1", "Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}

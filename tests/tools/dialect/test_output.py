@@ -6,8 +6,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.tools.dialect.output import cell, display_width, iso_time, percentiles, render_table, to_yaml
 from rmqha.tools.rmqha_command import rmqha
+from rmqha.tools.terminal import cell, display_width, iso_time, percentiles, render_table, to_yaml
 
 yaml = pytest.importorskip("yaml")
 

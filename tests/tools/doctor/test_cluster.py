@@ -11,8 +11,8 @@ from rmqha.remoting.addresses import Probe
 from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.doctor import cluster_checks
 from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers, check_stopped_store
-from rmqha.tools.doctor.findings import Report
-from rmqha.tools.ha.broker_admin import Broker, NoAnswerError
+from rmqha.tools.doctor.host_checks import Report
+from rmqha.tools.ha.ask import Broker, NoAnswerError
 from tests.store.ha.support import Peer
 from tests.support.in_process import running_name_server
 from tests.support.wait import wait_until

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from rmqha.native import kernels
 from rmqha.tools.doctor import host_checks
-from rmqha.tools.doctor.config_checks import check_config_file
-from rmqha.tools.doctor.findings import Report, Severity
-from rmqha.tools.doctor.host_checks import judge_limits, judge_used
+from rmqha.tools.doctor.host_checks import Report, Severity, check_config_file, judge_limits, judge_used
 from tests.support import ports
 from tests.tools.conftest import broker_at
 

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from rmqha.tools.doctor.findings import Finding, Severity
+from rmqha.tools.doctor.host_checks import Finding, Severity
 from tests.support.sources import ROOT
 
 CHECKS = {name for file in (ROOT / "rmqha" / "tools" / "doctor").glob("*.py")

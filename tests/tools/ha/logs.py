@@ -3,7 +3,7 @@ import struct
 import zlib
 
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, HEADS, MESSAGE_MAGIC_CODE
-from rmqha.tools.ha.receiver import Master
+from rmqha.tools.ha.receive import Master
 
 SEGMENT = 4096
 

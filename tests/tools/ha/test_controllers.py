@@ -5,11 +5,9 @@ import pytest
 
 from rmqha.common.protocol.cluster_bodies import EpochEntry, EpochEntryCache, ReplicaIdentity, ReplicasInfo
 from rmqha.common.protocol.controller_headers import GetMetaDataResponseHeader
-from rmqha.tools.check.check_base import Status
-from rmqha.tools.ha.answers import Told
-from rmqha.tools.ha.broker_admin import Broker, NoAnswerError, RefusedError, ReplicationToolError
-from rmqha.tools.ha.controllers import Controllers, controllers_of, faults_of, split_addresses
-from rmqha.tools.ha.failover_text import failover_lines
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.ask import Broker, NoAnswerError, RefusedError, ReplicationToolError, Told
+from rmqha.tools.ha.controllers import Controllers, controllers_of, failover_lines, faults_of, split_addresses
 
 ONE, TWO, THREE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 LEADER, OTHER = "10.0.0.9:9878", "10.0.0.8:9878"

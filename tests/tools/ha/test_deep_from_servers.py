@@ -6,7 +6,7 @@ import pytest
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
-from rmqha.tools.ha.log_sides import LogAdmin
+from rmqha.tools.ha.log_match import LogAdmin
 from tests.support import store_compare
 from tests.support.wait import wait_until
 

@@ -3,9 +3,8 @@ import threading
 
 import pytest
 
-from rmqha.tools.check.check_base import Status
-from rmqha.tools.ha.answers import ask_all
-from rmqha.tools.ha.broker_admin import RefusedError
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.ask import RefusedError, ask_all
 from rmqha.tools.ha.replication import Group, Reader
 from tests.tools.ha.test_replication import MASTER, OTHER, SLAVE, Answers, broker, connection, master_of_5, read_group
 

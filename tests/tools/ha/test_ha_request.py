@@ -4,7 +4,7 @@ import json
 import pytest
 
 from rmqha.common.protocol import request_code
-from rmqha.tools.ha.broker_admin import BrokerAdmin
+from rmqha.tools.ha.ask import BrokerAdmin
 from tests.store.ha.support import Peer
 from tests.support import real_rocketmq_5
 from tests.support.java_mqadmin import JavaMqadmin

@@ -7,11 +7,10 @@ import pytest
 
 from rmqha.common.protocol import request_code
 from rmqha.store.ha import ha_transfer
-from rmqha.tools.ha import log_sides
-from rmqha.tools.ha.broker_admin import ReplicationToolError
-from rmqha.tools.ha.log_match import place_of
-from rmqha.tools.ha.log_sides import BrokerSide, LogAdmin, RangeGoneError, StreamSide
-from rmqha.tools.ha.receiver import Master
+from rmqha.tools.ha import log_match
+from rmqha.tools.ha.ask import ReplicationToolError
+from rmqha.tools.ha.log_match import BrokerSide, LogAdmin, RangeGoneError, StreamSide, place_of
+from rmqha.tools.ha.receive import Master
 from tests.tools.check.test_check_deep import FILE, KEPT, WAIT_MS, records
 from tests.tools.conftest import broker_at
 
@@ -62,7 +61,7 @@ def side(request, alone, admin, monkeypatch):
 
 
 def test_drawn_ranges_are_those_of_the_log(side, alone, monkeypatch):
-    monkeypatch.setattr(log_sides, "_KEPT", 1000)
+    monkeypatch.setattr(log_match, "_KEPT", 1000)
     draw = random.Random(1)
     for _ in range(150):
         offset = draw.choice((0, FILE, 2 * FILE, draw.randrange(alone.end))) + draw.choice((0, 1, 77))
@@ -99,8 +98,8 @@ def test_a_reader_reports_where_it_began_and_nothing_else(alone, admin, monkeypa
     alone.forget_checksums(monkeypatch)
     reports = []
     encode = ha_transfer.encode_report
-    monkeypatch.setattr(log_sides.ha_transfer, "encode_report", lambda offset: reports.append(offset) or encode(offset))
-    monkeypatch.setattr(log_sides, "_RECEIVE_SIZE", 4096)
+    monkeypatch.setattr(log_match.ha_transfer, "encode_report", lambda offset: reports.append(offset) or encode(offset))
+    monkeypatch.setattr(log_match, "_RECEIVE_SIZE", 4096)
     side = admin.side(alone.master.address, "master")
     for offset in range(0, alone.end - 5000, 5000):
         side._last_report = 0.0  # a report is due

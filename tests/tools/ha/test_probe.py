@@ -5,8 +5,8 @@ import pytest
 
 from rmqha.common.protocol import response_code
 from rmqha.store.message_store_config import BrokerRole
-from rmqha.tools.check.check_base import Status
-from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin, RefusedError
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.ask import Broker, BrokerAdmin, RefusedError
 from rmqha.tools.ha.judgement import Rules, judge, worst
 from rmqha.tools.ha.replication import Group, Reader
 from tests.support.in_process import running_name_server

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rmqha.tools.ha.broker_admin import ReplicationToolError
-from rmqha.tools.ha.received_log import ReceivedLog
+from rmqha.tools.ha.ask import ReplicationToolError
+from rmqha.tools.ha.receive import ReceivedLog
 from tests.tools.ha.logs import SEGMENT, content, files, log_of
 
 

@@ -5,11 +5,9 @@ from contextlib import contextmanager
 import pytest
 
 from rmqha.remoting.frame_decoder import StreamError
-from rmqha.tools.ha.broker_admin import ReplicationToolError
-from rmqha.tools.ha.receive import ask_master
-from rmqha.tools.ha.received_log import ReceivedLog
-from rmqha.tools.ha.receiver import DivergedError, Receiver
-from rmqha.tools.store.record_scan import scan_block
+from rmqha.tools.ha.ask import ReplicationToolError
+from rmqha.tools.ha.receive import DivergedError, ReceivedLog, Receiver, ask_master
+from rmqha.tools.store.reading import scan_block
 from tests.store.ha.support import FakeMaster
 from tests.support.wait import wait_until
 from tests.tools.ha import logs

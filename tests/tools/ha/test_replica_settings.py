@@ -4,14 +4,12 @@ import pytest
 from rmqha.common.config_keys import base_type, config_keys, key_types
 from rmqha.common.mix_all import property_text
 from rmqha.store.message_store_config import MessageStoreConfig
-from rmqha.tools.check.check_base import Status
-from rmqha.tools.doctor.findings import Report
-from rmqha.tools.doctor.replication_checks import check_replication
-from rmqha.tools.ha.answers import Told
-from rmqha.tools.ha.broker_admin import Broker, BrokerAdmin
+from rmqha.tools.check_base import Status
+from rmqha.tools.doctor.cluster_checks import check_replication
+from rmqha.tools.doctor.host_checks import Report
+from rmqha.tools.ha.ask import Broker, BrokerAdmin, Told
 from rmqha.tools.ha.judgement import Rules, judge
-from rmqha.tools.ha.replica_settings import SHARED, differing
-from rmqha.tools.ha.replication import Group, told_slave, view_of
+from rmqha.tools.ha.replication import SHARED, Group, differing, told_slave, view_of
 from tests.support.wait import wait_until
 
 BROKERS = [Broker("C", "a", number, f"10.0.0.{number + 1}:10911") for number in range(3)]

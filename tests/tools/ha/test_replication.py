@@ -4,12 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.protocol.cluster_bodies import HAConnectionRuntimeInfo, HARuntimeInfo
-from rmqha.tools.check.check_base import Status
+from rmqha.tools.check_base import Status
 from rmqha.tools.ha import replication
-from rmqha.tools.ha.answers import Told
-from rmqha.tools.ha.broker_admin import Broker, NoAnswerError, ReplicationToolError, chosen
-from rmqha.tools.ha.replication import read_broker
-from rmqha.tools.ha.samples import sample_offsets
+from rmqha.tools.ha.ask import Broker, NoAnswerError, ReplicationToolError, Told, chosen
+from rmqha.tools.ha.replication import read_broker, sample_offsets
 from rmqha.tools.ha.status import RateMeter, as_json, render
 from tests.support.tiers import drawn
 

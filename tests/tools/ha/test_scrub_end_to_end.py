@@ -8,7 +8,7 @@ import pytest
 
 from rmqha.broker.metrics.broker_metrics import BrokerMetrics
 from rmqha.store.message_store_config import BrokerRole
-from rmqha.tools.ha.broker_admin import BrokerAdmin
+from rmqha.tools.ha.ask import BrokerAdmin
 from tests.support.in_process import running_name_server
 from tests.support.ports import free_ha_port
 from tests.support.scrape import Scrape, metrics_port

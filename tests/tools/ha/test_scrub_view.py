@@ -3,11 +3,11 @@ import json
 
 import pytest
 
-from rmqha.tools.check.check_base import Status
-from rmqha.tools.check.ha import summary
-from rmqha.tools.doctor import replication_checks
-from rmqha.tools.doctor.findings import Report
-from rmqha.tools.ha.broker_admin import Broker
+from rmqha.tools.check import summary
+from rmqha.tools.check_base import Status
+from rmqha.tools.doctor import cluster_checks
+from rmqha.tools.doctor.host_checks import Report
+from rmqha.tools.ha.ask import Broker
 from rmqha.tools.ha.judgement import Rules, judge, worst
 from rmqha.tools.ha.replication import read_broker
 from rmqha.tools.ha.status import as_json, render
@@ -46,9 +46,9 @@ def examined(monkeypatch, slave, brokers=(MASTER, SLAVE), master=None):
 
         def look(self, _name, _told):
             return None
-    monkeypatch.setattr(replication_checks, "Controllers", Nobody)
+    monkeypatch.setattr(cluster_checks, "Controllers", Nobody)
     report = Report()
-    replication_checks.check_replication(Answers(master=master or our_master(5000, 5000), slave=slave), brokers, True,
+    cluster_checks.check_replication(Answers(master=master or our_master(5000, 5000), slave=slave), brokers, True,
                                          report)
     return [(each.severity.value, each.what, each.todo) for each in report.findings]
 
@@ -185,7 +185,7 @@ def test_doctor_names_the_difference_of_a_slave_whose_master_is_gone(monkeypatch
 
 def test_check_ha_is_critical(monkeypatch, run):
     reading = Reading([view_of(scrubbed(**DIFFERS)), view_of(scrubbed(**LATE))])
-    monkeypatch.setattr("rmqha.tools.check.ha.read_replication", lambda *_arguments: reading)
+    monkeypatch.setattr("rmqha.tools.check.read_replication", lambda *_arguments: reading)
     result = run("check", "ha", "-b", SLAVE.address)
     assert result.exit_code == 2
     assert result.stdout.startswith(f"HA CRITICAL - a's slave {SLAVE.address}: 2 records of its log are not its")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rmqha.client.exception import MQBrokerException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.tools.ha.broker_admin import BrokerAdmin, RefusedError, ReplicationToolError
+from rmqha.tools.ha.ask import BrokerAdmin, RefusedError, ReplicationToolError
 from tests.store.ha.support import Peer
 from tests.support.java_driver import Workload
 from tests.support.wait import wait_until

@@ -4,10 +4,10 @@ import pytest
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import HARuntimeInfo, ReplicasInfo
 from rmqha.common.protocol.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
-from rmqha.tools.dialect.exit_codes import WorkFailedError
 from rmqha.tools.ha import switch as module
-from rmqha.tools.ha.broker_admin import NoAnswerError, RefusedError, ReplicationToolError
+from rmqha.tools.ha.ask import NoAnswerError, RefusedError, ReplicationToolError
 from rmqha.tools.ha.switch import switch
+from rmqha.tools.terminal import WorkFailedError
 from tests.tools.ha.test_controllers import LEADER, ONE, POSITIONS, THREE, TWO, FakeAdmin, identity
 
 IN_SYNC = ReplicasInfo(1, ONE, 3, 7, [identity(1, ONE), identity(2, TWO)], [identity(3, THREE, False)])

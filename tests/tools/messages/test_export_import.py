@@ -17,9 +17,8 @@ from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import Message, MessageQueue
 from rmqha.common.message.message_decoder import MessageBatch
 from rmqha.common.program import Terminated
-from rmqha.tools.dialect.exit_codes import CannotAnswerError
-from rmqha.tools.messages.export_file import NOT_CARRIED, Exported
-from rmqha.tools.messages.import_ import runs, target_queues
+from rmqha.tools.messages.export_file import NOT_CARRIED, Exported, runs, target_queues
+from rmqha.tools.terminal import CannotAnswerError
 from tests.store.support import wait_dispatched
 from tests.support import patience
 from tests.support.in_process import running_name_server

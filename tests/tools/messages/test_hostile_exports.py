@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.tools.dialect.exit_codes import CannotAnswerError, WorkFailedError
 from rmqha.tools.messages import export_file
 from rmqha.tools.messages.export_file import ExportReader
+from rmqha.tools.terminal import CannotAnswerError, WorkFailedError
 
 HEADER = {"rmqhaExport": 1, "topics": {"T": {"b": 2}}}
 LINE = {"topic": "T", "broker": "b", "queue": 1, "body": "x", "flag": 0, "keys": None, "tags": "a",

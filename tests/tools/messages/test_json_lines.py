@@ -11,11 +11,10 @@ import pytest
 
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message_decoder import MessageBatch
-from rmqha.tools.dialect.output import to_json
-from rmqha.tools.messages import export_file, json_lines
+from rmqha.tools.messages import export_file, produce
 from rmqha.tools.messages.export_file import ExportReader
-from rmqha.tools.messages.json_lines import LineTooLongError, lines_of, parsed
-from rmqha.tools.messages.message_json import body_fields, body_of, outgoing
+from rmqha.tools.messages.produce import LineTooLongError, body_fields, body_of, lines_of, outgoing, parsed
+from rmqha.tools.terminal import to_json
 
 HEADER = {"rmqhaExport": 1, "topics": {"T": {"b": 1}}}
 MESSAGE = {"topic": "T", "broker": "b", "queue": 0, "body": "x", "flag": 0, "keys": None, "tags": None,
@@ -191,10 +190,10 @@ class Endless(io.RawIOBase):
 
 
 def test_a_line_without_an_end_is_an_error_and_ends_the_input(monkeypatch, tmp_path):
-    monkeypatch.setattr(json_lines, "LONGEST_SKIPPED", 1 << 20)
+    monkeypatch.setattr(produce, "LONGEST_SKIPPED", 1 << 20)
     stream = io.BufferedReader(Endless())
     found = list(lines_of(stream, 1000))
-    assert [type(each) for each in found] == [json_lines.NoEndOfLineError] and stream.raw.count < 2 << 20
+    assert [type(each) for each in found] == [produce.NoEndOfLineError] and stream.raw.count < 2 << 20
     assert "no end within 1,048,576 bytes" in str(found[0])
     monkeypatch.setattr(export_file, "LONGEST_LINE", 1000)
     with pytest.raises(click.ClickException, match="file:2: .*no end within"):
@@ -203,10 +202,10 @@ def test_a_line_without_an_end_is_an_error_and_ends_the_input(monkeypatch, tmp_p
 
 def test_what_is_exported_fits_a_line(monkeypatch):
     """However a body looks, its line is not longer than what is read."""
-    monkeypatch.setattr(json_lines, "LONGEST_TEXT", 1000)
-    monkeypatch.setattr("rmqha.tools.messages.message_json.LONGEST_TEXT", 1000)
+    monkeypatch.setattr(produce, "LONGEST_TEXT", 1000)
+    monkeypatch.setattr("rmqha.tools.messages.produce.LONGEST_TEXT", 1000)
     for body in (b"\x01" * 1000, b"\x01" * 1001, b"\xff" * 2000, "ü".encode() * 800):
         fields = body_fields(body)
         assert body_of(fields) == body and len(to_json(fields)) < 6 * 1000 + 100
-    assert json_lines.LONGEST_LINE > 6 * (32 << 20) + 6 * 32767
-    assert json_lines.LONGEST_LINE > json_lines.LONGEST_BODY * 4 // 3 + 6 * 32767
+    assert produce.LONGEST_LINE > 6 * (32 << 20) + 6 * 32767
+    assert produce.LONGEST_LINE > produce.LONGEST_BODY * 4 // 3 + 6 * 32767

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from rmqha.tools.messages import produce, queue_feed
-from rmqha.tools.store.output import counted
+from rmqha.tools.messages import consume, produce
+from rmqha.tools.terminal import counted
 from tests.support import patience, start_as
 from tests.support.wait import lasting, wait_until
 
@@ -313,11 +313,11 @@ def test_the_table_shows_times_in_both_ways(line):
 
 def test_a_queue_that_can_not_be_read_is_a_failure(line, monkeypatch):
     line.ok("produce", "-t", "Down", "-m", "x")
-    monkeypatch.setattr(queue_feed, "_RETRY_S", 0.01)
+    monkeypatch.setattr(consume, "_RETRY_S", 0.01)
     consumer = "rmqha.client.consumer.default_mq_pull_consumer.DefaultMQPullConsumer.pull_block_if_not_found_async"
 
     def refuse(*_arguments):
-        raise queue_feed.CLIENT_ERRORS[2]("connection lost")
+        raise consume.CLIENT_ERRORS[2]("connection lost")
     monkeypatch.setattr(consumer, refuse)
     result = line.run("consume", "-t", "Down")
     assert result.exit_code == 1 and "can't be read from offset 0 on: no answer: connection lost" in result.stderr

@@ -4,8 +4,8 @@ import pytest
 from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.client.results import PullResult, PullStatus
 from rmqha.common.message.message import MessageExt, MessageQueue
-from rmqha.tools.dialect.exit_codes import WorkFailedError
-from rmqha.tools.messages.queue_feed import QueueFeed
+from rmqha.tools.messages.consume import QueueFeed
+from rmqha.tools.terminal import WorkFailedError
 
 QUEUE = MessageQueue("T", "b", 0)
 

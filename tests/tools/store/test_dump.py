@@ -144,7 +144,7 @@ def test_times_are_understood(text, time):
 
 
 def test_oracle_agrees_on_the_end_of_the_log(copy):
-    from rmqha.tools.store.store_reader import StoreReader
+    from rmqha.tools.store.readers import StoreReader
     for name in ("own", "crashed", "normal", "kill"):
         root = copy(name)
         assert StoreReader(str(root)).log.log_end() == store_compare.log_end(root / "commitlog")

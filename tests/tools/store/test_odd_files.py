@@ -95,7 +95,7 @@ def opens_of(path):
 
 def test_tools_open_files_of_a_store_by_one_function():
     modules = [*(ROOT / "rmqha" / "tools" / "store").glob("*.py"), ROOT / "rmqha/common/filesystem.py",
-               ROOT / "rmqha/tools/ha/received_log.py", ROOT / "rmqha/tools/cluster_table.py",
+               ROOT / "rmqha/tools/ha/receive.py", ROOT / "rmqha/tools/quickstart.py",
                ROOT / "rmqha/pipeline/log/log_scan.py", ROOT / "rmqha/store/index/index_file.py"]
     assert [line for module in modules for line in opens_of(module)] == []
 

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from rmqha.store.index.index_file import Shape
-from rmqha.tools.store import index_builder, queue_builder, rebuild
-from rmqha.tools.store.index_reader import IndexReader
-from rmqha.tools.store.store_reader import StoreReader
+from rmqha.tools.store import builders, rebuild
+from rmqha.tools.store.readers import IndexReader, StoreReader
 from tests.store.support import describe, message, open_store, put, tree, wait_dispatched
 from tests.tools.store.test_verify import damage_index_slot, damage_unit_tags, place, poke, records
 
@@ -38,8 +37,8 @@ def test_dry_run_finds_what_is_there_equal_and_writes_nothing(run_json, copy, na
 @pytest.mark.parametrize("name", STORES)
 def test_written_files_are_byte_identical(run, copy, tmp_path, monkeypatch, name, small):
     monkeypatch.setattr(rebuild, "_MAX_BUFFER", small)
-    monkeypatch.setattr(index_builder, "_WINDOW", small // 20)
-    monkeypatch.setattr(index_builder, "_ROWS_AT_ONCE", small)
+    monkeypatch.setattr(builders, "_WINDOW", small // 20)
+    monkeypatch.setattr(builders, "_ROWS_AT_ONCE", small)
     root = copy(name)
     assert run("rebuild", root, "--apply", "--out", tmp_path / "out")[0] == 0
     assert part(tmp_path / "out", "consumequeue") == part(root, "consumequeue")
@@ -87,7 +86,7 @@ def test_flipped_index_zero_does_not_begin_a_queue_anew():
     built = bytearray()
     sink = SimpleNamespace(units=lambda index, data: built.extend(data), finish=lambda end: None,
                            begin_anew=built.clear)
-    builder = queue_builder.QueueBuilder(sink, 200, 20, max_gap=10)
+    builder = builders.QueueBuilder(sink, 200, 20, max_gap=10)
     told = [builder.put(index, bytes([number]) * 20) for number, index in enumerate((0, 1, 2, 0, 4, 5))]
     builder.finish()
     assert bytes(built[::20]) == bytes(range(6)) and builder.units == builder.next_index == 6
@@ -144,7 +143,7 @@ def test_damaged_log_is_refused_unless_told_to_skip(run, run_json, copy, tmp_pat
 
 
 def test_what_a_topic_is_called_can_not_lead_out_of_the_folder(copy, tmp_path):
-    from rmqha.tools.store.errors import StoreToolError
+    from rmqha.tools.terminal import StoreToolError
     work = rebuild.Rebuild(StoreReader(str(copy("own"))), str(tmp_path / "out"))
     for topic in ("..", "a/b", ""):
         with pytest.raises(StoreToolError):
@@ -170,7 +169,7 @@ class Collected:
 
 def test_indices_that_jump_fill_blanks_and_absurd_ones_are_left_out():
     sink = Collected()
-    builder = queue_builder.QueueBuilder(sink, 200, 40, max_gap=10)
+    builder = builders.QueueBuilder(sink, 200, 40, max_gap=10)
     unit = bytes(range(20))
     assert builder.put(-3, unit) is not None
     assert builder.put(12, unit) is None
@@ -192,10 +191,10 @@ def test_shape_of_any_index_file_is_found_out(tmp_path, slots, entries, count):
 
     def open_sink():
         path.unlink(missing_ok=True)
-        written.append(index_builder.IndexWriter(str(path), shape))
+        written.append(builders.IndexWriter(str(path), shape))
         return written[-1]
 
-    builder = index_builder.IndexBuilder(shape, open_sink)
+    builder = builders.IndexBuilder(shape, open_sink)
     for number in range(count):  # three keys of each record, as usual
         builder.put(f"T#{number}", number // 3 * 100, 1000 + number)
     builder.finish()

@@ -12,7 +12,8 @@ from rmqha.common.protocol import request_code
 from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.ha import log_match
 from rmqha.tools.rmqha_command import rmqha
-from rmqha.tools.store import broker_lock, repair_plan
+from rmqha.tools.store import reading
+from rmqha.tools.store import repair as repair_plan
 from tests.broker.support import running_broker
 from tests.support import store_compare
 from tests.support.wait import wait_until
@@ -223,7 +224,7 @@ def test_nothing_is_written_when_the_masters_own_record_is_bad(run, repair, pair
 
 
 def test_a_running_store_is_not_touched(run, pair, root):
-    with broker_lock.held(str(root / "lock")):
+    with reading.held(str(root / "lock")):
         code, out, err = run("repair", root, "--master", pair.master.address, "--apply")
     assert code == 2 and "a broker runs on this store" in err and not out
 

@@ -4,7 +4,7 @@ import random
 import pytest
 
 from rmqha.store.bulk import bulk, bulk_python
-from rmqha.tools.store import index_builder, log_reader
+from rmqha.tools.store import builders, reading
 from rmqha.tools.store.rebuild import Rebuild
 from rmqha.tools.store.verify import LogCheck
 from tests.store.bulk.test_bulk import compiled_kernel
@@ -17,8 +17,8 @@ COMMANDS = (("verify", "--all"), ("verify",), ("rebuild", "--skip-damage"), ("re
 
 def choose(monkeypatch, way, block=3000):
     """Small blocks; one by one, or at once."""
-    monkeypatch.setattr(log_reader, "BLOCK", block)
-    monkeypatch.setattr(index_builder, "_WINDOW", 70)
+    monkeypatch.setattr(reading, "BLOCK", block)
+    monkeypatch.setattr(builders, "_WINDOW", 70)
     monkeypatch.setattr(bulk, "_kernel", compiled_kernel() if way == "compiled" else bulk_python)
     monkeypatch.setattr(bulk, "is_compiled", lambda: way != "single")
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqha.tools.store import broker_lock
-from rmqha.tools.store.errors import StoreToolError
-from rmqha.tools.store.record_scan import BlockEnd, scan_block
+from rmqha.tools.store import reading
+from rmqha.tools.store.reading import BlockEnd, scan_block
+from rmqha.tools.terminal import StoreToolError
 from tests.store.support import open_store
 from tests.tools.store.test_verify import records, segment
 
@@ -98,21 +98,21 @@ def test_no_damage_fails_a_tool(run, copy, tmp_path, seed):
 def test_lock_of_another_process_is_seen_without_locking(tmp_path):
     lock = tmp_path / "lock"
     lock.write_bytes(b"lock")
-    assert not broker_lock.is_held(str(lock))
+    assert not reading.is_held(str(lock))
     with subprocess.Popen([sys.executable, "-c", HOLDER, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
-        assert broker_lock.is_held(str(lock)) and broker_lock._is_locked(str(lock))
-        with pytest.raises(StoreToolError), broker_lock.held(str(lock)):
+        assert reading.is_held(str(lock)) and reading._is_locked(str(lock))
+        with pytest.raises(StoreToolError), reading.held(str(lock)):
             pass
         other.stdin.close()
-    assert not broker_lock.is_held(str(lock))
-    with broker_lock.held(str(lock)):
-        assert broker_lock.is_held(str(lock))
-    assert not broker_lock.is_held(str(lock))
+    assert not reading.is_held(str(lock))
+    with reading.held(str(lock)):
+        assert reading.is_held(str(lock))
+    assert not reading.is_held(str(lock))
 
 
 def test_lock_of_this_process_is_seen(tmp_path):
     with open_store(tmp_path / "s"):
-        assert broker_lock.is_held(str(tmp_path / "s" / "lock"))
-    assert not broker_lock.is_held(str(tmp_path / "s" / "lock"))
-    assert not broker_lock.is_held(str(tmp_path / "none"))
+        assert reading.is_held(str(tmp_path / "s" / "lock"))
+    assert not reading.is_held(str(tmp_path / "s" / "lock"))
+    assert not reading.is_held(str(tmp_path / "none"))

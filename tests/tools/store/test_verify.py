@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.tools.store import log_reader, queue_reader
-from rmqha.tools.store.queue_reader import QueueReader
-from rmqha.tools.store.verify_queues import QueuesCheck
+from rmqha.tools.store import readers, reading
+from rmqha.tools.store.findings import QueuesCheck
+from rmqha.tools.store.readers import QueueReader
 from tests.store.support import FILE_SIZE, message, new_store, open_store, put, wait_dispatched
 from tests.support import store_compare
 from tests.support.wait import wait_until
@@ -96,8 +96,8 @@ def test_empty_store_is_clean(run, tmp_path):
 
 @pytest.mark.parametrize("small", [100, 4096])
 def test_blocks_smaller_than_records_change_nothing(run_json, copy, monkeypatch, small):
-    monkeypatch.setattr(log_reader, "BLOCK", small)
-    monkeypatch.setattr(queue_reader, "_CHUNK_UNITS", 3)
+    monkeypatch.setattr(reading, "BLOCK", small)
+    monkeypatch.setattr(readers, "_CHUNK_UNITS", 3)
     root = copy("normal")
     assert run_json("verify", root)[1]["records"] == len(records(root))
 

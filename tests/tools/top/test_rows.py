@@ -2,9 +2,8 @@
 from dataclasses import replace
 
 from rmqha.tools.top.rows import Column, Row, Table, brokers, group_clients, group_queues, groups, topics, troubles
-from rmqha.tools.view.change import GroupRates, Picture, picture
 from rmqha.tools.view.questions import ClientRow, GroupClients, TopicRow
-from rmqha.tools.view.snapshot import Replication, SlaveState
+from rmqha.tools.view.snapshot import GroupRates, Picture, Replication, SlaveState, picture
 from tests.tools.view.pictures import MASTER, SLAVE, SLAVE_OF, group, place, snapshot
 
 

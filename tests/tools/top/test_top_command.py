@@ -9,10 +9,8 @@ from click.testing import CliRunner
 from rmqha.common.filesystem import how_to_install
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.rmqha_command import rmqha
-from rmqha.tools.view.collector import Collector
-from rmqha.tools.view.history import History
-from rmqha.tools.view.poller import ViewPoller
-from rmqha.tools.view.questions import Questions
+from rmqha.tools.view.questions import Questions, ViewPoller
+from rmqha.tools.view.snapshot import Collector, History
 from tests.support.wait import wait_until
 
 

@@ -1,5 +1,5 @@
 """Bodies for people: no server."""
-from rmqha.tools.view.messages import MAX_HEX_BYTES, body_view, hex_dump
+from rmqha.tools.view.questions import MAX_HEX_BYTES, body_view, hex_dump
 
 
 def test_text_is_text_and_bytes_are_dumped():

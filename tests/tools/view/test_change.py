@@ -3,10 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from rmqha.tools.view.as_json import overview
-from rmqha.tools.view.change import (
+from rmqha.tools.view.snapshot import (
+    BEHIND,
+    CLUSTER,
+    IN,
+    LAG,
     BrokerRates,
     GroupRates,
+    History,
     broker_rates,
     group_rates,
     picture,
@@ -14,8 +18,7 @@ from rmqha.tools.view.change import (
     seconds_to_go,
     sparkline,
 )
-from rmqha.tools.view.history import BEHIND, CLUSTER, IN, LAG, History
-from rmqha.tools.view.texts import bytes_text, count_text, percent_text, span_text
+from rmqha.tools.view.texts import bytes_text, count_text, overview, percent_text, span_text
 from tests.tools.view.pictures import MASTER, SLAVE, group, place, snapshot
 
 

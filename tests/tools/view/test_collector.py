@@ -4,12 +4,10 @@ from contextlib import ExitStack
 import pytest
 
 from rmqha.store.message_store_config import BrokerRole
-from rmqha.tools.ha.broker_admin import ReplicationToolError
-from rmqha.tools.view import collector as collector_module
-from rmqha.tools.view.change import picture
-from rmqha.tools.view.collector import Collector, snapshot_pair
-from rmqha.tools.view.history import History
-from rmqha.tools.view.poller import ViewPoller
+from rmqha.tools.ha.ask import ReplicationToolError
+from rmqha.tools.view import snapshot as collector_module
+from rmqha.tools.view.questions import ViewPoller
+from rmqha.tools.view.snapshot import Collector, History, picture, snapshot_pair
 from tests.broker.support import running_broker
 from tests.support import ports
 from tests.support.in_process import running_name_server

@@ -1,9 +1,8 @@
 """What brokers tell, as a snapshot has it: no server."""
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, OffsetWrapper
-from rmqha.tools.check.check_base import Status
-from rmqha.tools.ha.answers import Told
-from rmqha.tools.ha.broker_admin import Broker
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.ask import Broker, Told
 from rmqha.tools.ha.views import MasterView, RefusedView, SlaveView
 from rmqha.tools.view.snapshot import broker_state, group_states, replication_state
 

@@ -1,1 +1,0 @@
-"""Small values that admin calls give back."""

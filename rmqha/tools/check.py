@@ -1,0 +1,398 @@
+"""`check controller`: whether controllers answer, one of them leads, and each master could be replaced.
+
+`check ha --deep`: whether each slave holds the bytes of its master, by their checksums.
+
+`check ha`: whether each master has the slaves it should have, and whether they are near enough.
+
+`check server`: whether one name server or broker answers; for containers and load balancers.
+
+The group `rmqha check`.
+"""
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqha.common.protocol import response_code
+from rmqha.tools.check_base import CheckCommand, Limits, LimitsType, Status
+from rmqha.tools.ha.ask import (
+    DEFAULT_TIMEOUT_MS,
+    BrokerAdmin,
+    NoAnswerError,
+    RefusedError,
+    ReplicationToolError,
+    parsed_address,
+)
+from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of, leader_of, split_addresses
+from rmqha.tools.ha.judgement import Problem, Rules, judge_all, name_of, worst
+from rmqha.tools.ha.log_match import (
+    Difference,
+    LogAdmin,
+    LogSide,
+    describe,
+    differing_blocks,
+    first_difference,
+    in_unread_rest,
+)
+from rmqha.tools.ha.replication import cluster_options, controller_option, read_replication
+from rmqha.tools.ha.status import as_json
+from rmqha.tools.ha.views import FailoverView, MasterView, SlaveView
+from rmqha.tools.terminal import (
+    cell,
+    counted,
+    duration_type,
+    emit,
+    namesrv_option,
+    output_option,
+    put,
+    seconds_text,
+    size_text,
+    size_type,
+)
+
+
+@click.command("controller", cls=CheckCommand)
+@click.option("-a", "--controller", required=True, metavar="HOST:PORT", help="Controllers, separated by semicolons.")
+@namesrv_option
+@click.option("-b", "--broker", "names", multiple=True, metavar="NAME",
+              help="A broker name that has to be able to fail over; more than once for several. With -n: all that it "
+                   "lists.")
+@click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
+              type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
+@output_option
+def controller_check_command(controller: str, namesrv: str | None, names: tuple[str, ...], timeout_s: float,
+                             output: str) -> None:
+    """Check controllers of automatic failover: they answer, and one of them leads.
+
+    And that each broker name has a master, enough replicas in sync, and one that could take over.
+    """
+    addresses = split_addresses(controller)
+    with BrokerAdmin(namesrv, timeout_s * 1000) as admin:
+        masters = dict.fromkeys(names, "")  # address by broker name, "" when none is registered
+        for each in admin.brokers() if namesrv else ():
+            if not names or each.name in names:
+                masters[each.name] = each.address if each.is_master else masters.get(each.name, "")
+        controllers = Controllers(admin)
+        views = {name: controllers.look_at(name, addresses) for name in sorted(masters)}
+        asked = controllers.ask(addresses)
+    problems = [Problem(fault.status, fault.text) for fault in controller_faults(asked)]
+    general = {problem.text for problem in problems}
+    problems += [Problem(fault.status, f"{name}: {fault.text}") for name, view in views.items()
+                 for fault in faults_of(view, name, masters[name], ()) if fault.text not in general]
+    status, leader = worst(problems), leader_of(asked)
+    text = "; ".join(each.text for each in sorted(problems, key=lambda each: each.status is not Status.CRITICAL)) or (
+        f"{leader} leads, {counted(len(asked), 'controller')}, {counted(len(views), 'broker name')}")
+    if output != "table":
+        told = [{"status": problem.status.name, "text": problem.text} for problem in problems]
+        emit({"check": "controller", "status": status.name, "code": int(status), "text": text, "problems": told,
+              "leader": leader, "controllers": [asdict(each) for each in asked],
+              "brokers": {name: asdict(view) for name, view in views.items()}}, output)
+    else:
+        put(f"CONTROLLER {status.name} - {text} | {_perfdata(views)}".removesuffix(" | "))
+    raise SystemExit(int(status))
+
+
+def _perfdata(views: dict[str, FailoverView]) -> str:
+    return " ".join(f"'{name} in sync'={len(view.sync_state_set)};;;0" for name, view in views.items())
+
+
+_RANGE = re.compile(r"(\d*):(\d*)", re.ASCII)
+
+if TYPE_CHECKING:
+    _RangeParam = click.ParamType[tuple[int, int | None]]
+else:
+    _RangeParam = click.ParamType  # generic from click 8.4 on; 8.1 will do
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which part of the logs: from `begin` to `end` (None: to their end), or the newest `newest` bytes."""
+
+    begin: int | None = None
+    end: int | None = None
+    newest: int = 0
+
+
+class RangeType(_RangeParam):
+    """`BEGIN:END`, offsets of the commit log; either may be missing."""
+
+    name = "range"
+
+    def convert(self, value: object, param: click.Parameter | None,
+                ctx: click.Context | None) -> tuple[int, int | None]:
+        """The offsets of a text."""
+        match = _RANGE.fullmatch(str(value))
+        if match is None:
+            self.fail(f"{value!r} is not BEGIN:END, two offsets of the commit log", param, ctx)
+        begin, end = int(match[1] or 0), int(match[2]) if match[2] else None
+        if end is not None and end <= begin:
+            self.fail(f"{value!r} ends before it begins", param, ctx)
+        return begin, end
+
+
+@dataclass
+class Compared:
+    """A slave beside its master: the range that was compared, and what was found; `error`: why it was not."""
+
+    name: str
+    master: str
+    slave: str
+    begin: int = 0
+    end: int = 0
+    compared: int = 0  # bytes
+    rests: int = 0  # files that differ behind their blank, where nobody reads
+    difference: Difference | None = None
+    error: str = ""
+
+    def problem(self) -> Problem | None:
+        """None when what was compared is equal."""
+        who = f"{self.name}'s slave {cell(self.slave)}"
+        if self.difference is not None:
+            return Problem(Status.CRITICAL, f"{who}: {self.difference.text()}", "DIFFERS")
+        return Problem(Status.UNKNOWN, f"{who} can't be compared: {self.error}") if self.error else None
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        found, record = self.difference, self.difference.record if self.difference is not None else None
+        difference = None if found is None else {
+            "offset": found.offset, "record": found.place.start, "wrong": found.wrong, "text": found.text(),
+            "topic": record.topic if record is not None else None,
+            "queueId": record.queue_id if record is not None else None,
+            "queueOffset": record.queue_offset if record is not None else None,
+            "size": record.size if record is not None else None}
+        return {"name": self.name, "master": self.master, "slave": self.slave, "begin": self.begin, "end": self.end,
+                "comparedBytes": self.compared, "unreadRestsThatDiffer": self.rests, "difference": difference,
+                "error": self.error or None}
+
+    def perfdata(self) -> str:
+        """As monitoring reads it."""
+        label = re.sub(r"['=\s]", "_", f"{self.name}/{self.slave}")
+        return f"'{label} compared'={self.compared}B;;;0"
+
+
+def compare_slaves(admin: LogAdmin, views: list[MasterView], rules: Rules, wanted: Wanted) -> list[Compared]:
+    """Each slave that the name server lists, beside its master."""
+    found = []
+    for view in views:
+        if view.follows is not None and not view.slaves:
+            found.append(Compared(name_of(view), view.follows.address, view.address,
+                                  error="a slave was asked alone: give the name server (-n), which knows its master"))
+            continue
+        slaves = [slave for slave in view.slaves if slave.broker_id is not None and not rules.ignores(slave)]
+        if not slaves and not view.error:
+            found.append(Compared(name_of(view), view.address, "", error="the name server lists none (-n)"))
+        found += [_compare(admin, view, slave, wanted) for slave in slaves]
+    return found
+
+
+def _compare(admin: LogAdmin, view: MasterView, slave: SlaveView, wanted: Wanted) -> Compared:
+    result = Compared(name_of(view), view.address, slave.address)
+    if view.error:
+        result.error = view.error
+        return result
+    try:
+        with closing(admin.side(view.address, "master")) as master, closing(admin.side(slave.address, "slave")) as held:
+            _compare_logs(master, held, result, wanted)
+    except ReplicationToolError as error:
+        result.error = error.message
+    return result
+
+
+def _compare_logs(master: LogSide, slave: LogSide, result: Compared, wanted: Wanted) -> None:
+    begin, end = max(master.begin, slave.begin), min(master.end, slave.end)
+    if master.file_size != slave.file_size:
+        result.error = (f"files of {master.file_size} and {slave.file_size} bytes (mappedFileSizeCommitLog) can't hold "
+                        "the same log")
+        return
+    if wanted.end is not None:
+        end = min(end, wanted.end)
+    begin = max(begin, wanted.begin if wanted.begin is not None else end - wanted.newest)
+    if begin >= end and (master.end or slave.end):
+        result.error = (f"they have nothing of that range in common: the master holds {master.begin} to {master.end}, "
+                        f"the slave {slave.begin} to {slave.end}")
+        return
+    result.begin, result.end = begin, end
+    _find(master, slave, result)
+
+
+def _find(master: LogSide, slave: LogSide, result: Compared) -> None:
+    """The first difference, and how many bytes were compared up to it."""
+    def come_to(offset: int) -> None:
+        result.compared = offset - result.begin
+    done = result.begin  # all before it is decided
+    for low, high in differing_blocks(master, slave, result.begin, result.end, come_to):
+        while (at := first_difference(master, slave, max(low, done), high)) is not None:
+            found = describe(master, slave, at)
+            if not in_unread_rest(master, slave, at, found.place):
+                result.difference, result.compared = found, at - result.begin
+                return
+            result.rests += 1
+            done = found.place.end
+
+
+def deep_text(results: list[Compared]) -> str:
+    """What the line says when all is equal."""
+    total = sum(each.compared for each in results)
+    rests = sum(each.rests for each in results)
+    return (f"; {counted(len(results), 'slave')} compared by checksums: {size_text(total)} ({total} bytes) are equal"
+            + (f", but for the unread rests of {counted(rests, 'file')}" if rests else ""))
+
+
+_NEWEST = 256 << 20  # bytes that --deep compares by default
+
+
+def perfdata(views: list[MasterView], rules: Rules) -> str:
+    """Lag of each slave as monitoring reads it: 'label'=value;warn;crit;min."""
+    parts = []
+    for view in views:
+        for slave in view.slaves:
+            if rules.ignores(slave):
+                continue
+            label = re.sub(r"['=\s]", "_", f"{view.name}/{slave.address}")
+            if slave.lag_bytes is not None:
+                parts.append(f"'{label} lag'={max(slave.lag_bytes, 0)}B;{rules.warn.text('bytes')};"
+                             f"{rules.crit.text('bytes')};0")
+            if slave.lag_seconds is not None:
+                parts.append(f"'{label} time'={slave.lag_seconds:g}s;{rules.warn.text('seconds')};"
+                             f"{rules.crit.text('seconds')};0")
+    return " ".join(parts)
+
+
+def summary(views: list[MasterView], problems: list[Problem], rules: Rules) -> str:
+    """What the line says: the problems, the worst first, or how good things are."""
+    if problems:
+        order = (Status.CRITICAL, Status.UNKNOWN, Status.WARNING)
+        return "; ".join(problem.text for problem in sorted(problems, key=lambda each: order.index(each.status)))
+    slaves = [slave for view in views for slave in view.slaves if not rules.ignores(slave)]
+    lag = max((slave.lag_bytes or 0 for slave in slaves), default=0)
+    seconds = max((slave.lag_seconds for slave in slaves if slave.lag_seconds is not None), default=0.0)
+    return (f"{counted(len(views), 'broker name')}, {counted(len(slaves), 'slave')}, at most {size_text(lag)}, "
+            f"{seconds_text(seconds)} behind")
+
+
+@click.command("ha", cls=CheckCommand)
+@cluster_options
+@controller_option
+@click.option("--warn", type=LimitsType(), default="16MiB,30s", show_default=True,
+              help="Lag above which it is WARNING: bytes, a time, or both with a comma.")
+@click.option("--crit", type=LimitsType(), default="256MiB,300s", show_default=True,
+              help="Lag above which it is CRITICAL.")
+@click.option("--min-slaves", type=click.IntRange(0), help="CRITICAL when a master has fewer slaves that work; by "
+              "default 1, or more when its totalReplicas or inSyncReplicas wants more.")
+@click.option("--ignore", multiple=True, metavar="HOST[:PORT]",
+              help="A slave that does not matter, such as a receiver; more than once for several.")
+@click.option("--probe", is_flag=True,
+              help="Send one small message to each master of 4.9 whose slaves stand still, and look for it there.")
+@click.option("--deep", is_flag=True,
+              help="Compare the logs of each slave and its master by checksums: the newest 256 MiB that both hold.")
+@click.option("--range", "offsets", type=RangeType(), metavar="BEGIN:END",
+              help="With --deep: from one commit log offset to another; 0: is all that both hold.")
+@click.option("--bytes", "newest", type=size_type(1),
+              help="With --deep: so much of the newest, for example 2GiB.")
+@output_option
+def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | None, timeout_s: float,
+                     controller: str | None, warn: Limits, crit: Limits, min_slaves: int | None,
+                     ignore: tuple[str, ...], probe: bool, deep: bool, offsets: tuple[int, int | None] | None,
+                     newest: int | None, output: str) -> None:
+    """Check replication: each master has its slaves, none is refused, and none is too far behind.
+
+    With automatic failover also that a controller leads, enough replicas are in sync, and one could take over.
+
+    What nobody can tell is UNKNOWN. A cluster of 4.9 at rest is: --probe makes its log go on.
+
+    With --deep also that each slave holds its master's bytes. A difference is CRITICAL, with the first record that
+    differs, and whose copy of it is wrong. A broker of RocketMQ is read through its HA port, and its host's network
+    carries the whole range; brokers of rmqha send checksums.
+    """
+    wanted = _wanted(deep, offsets, newest)
+    with LogAdmin(namesrv, timeout_s * 1000) as admin:
+        reading = read_replication(admin, cluster, broker, probe, split_addresses(controller or ""))
+        rules = Rules(warn, crit, min_slaves, ignore)
+        compared = compare_slaves(admin, reading.views, rules, wanted) if wanted is not None else []
+    views = reading.views
+    if min_slaves is None:
+        for view in views:
+            view.wanted_slaves = max(view.wanted_slaves, 1)
+    problems = judge_all(reading, rules)
+    problems += [problem for each in compared if (problem := each.problem()) is not None]
+    if not views:
+        problems.append(Problem(Status.UNKNOWN, "the name server knows no broker"))
+    status, text = worst(problems), summary(views, problems, rules)
+    if compared and not problems:
+        text += deep_text(compared)
+    if output != "table":
+        told = [{"status": problem.status.name, "text": problem.text} for problem in problems]
+        emit({"check": "ha", "status": status.name, "code": int(status), "text": text, "problems": told,
+              "warn": dataclasses.asdict(warn), "crit": dataclasses.asdict(crit),
+              "brokers": [as_json(view) for view in views],
+              **({"deep": [each.as_json() for each in compared]} if deep else {})}, output)
+    else:
+        data = " ".join(filter(None, [perfdata(views, rules), *(each.perfdata() for each in compared)]))
+        put(f"HA {status.name} - {text}" + (f" | {data}" if data else ""))
+    raise SystemExit(int(status))
+
+
+def _wanted(deep: bool, offsets: tuple[int, int | None] | None, newest: int | None) -> Wanted | None:
+    """Which part of the logs is compared; None: none."""
+    if not deep:
+        if offsets is not None or newest is not None:
+            raise ReplicationToolError("--range and --bytes say what --deep compares: give it, too")
+        return None
+    if offsets is not None:
+        if newest is not None:
+            raise ReplicationToolError("--range and --bytes exclude each other")
+        return Wanted(*offsets)
+    if newest is None:
+        return Wanted(newest=_NEWEST)
+    return Wanted(newest=newest)
+
+
+@click.command("server", cls=CheckCommand)
+@click.option("-n", "--namesrv", metavar="HOST:PORT", help="A name server.")
+@click.option("-b", "--broker", metavar="HOST:PORT", help="A broker.")
+@click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
+              type=duration_type(0.1, 600), help="Seconds to wait for the answer.")
+@output_option
+def server_check_command(namesrv: str | None, broker: str | None, timeout_s: float, output: str) -> None:
+    """Check one server: it answers a request at its port.
+
+    A broker with access control that refuses the question does answer.
+    """
+    if (namesrv is None) == (broker is None):
+        raise click.UsageError("give one server: a name server with -n, or a broker with -b")
+    kind, option, address = ("name server", "--namesrv", namesrv) if broker is None else ("broker", "--broker", broker)
+    parsed_address(address or "", option)
+    begin = time.monotonic()
+    status, text = Status.OK, f"{kind} {address} answers"
+    try:
+        with BrokerAdmin(namesrv, timeout_s * 1000) as admin:
+            if broker is None:
+                admin.cluster_info()
+            else:
+                admin.runtime_info(broker)
+    except (NoAnswerError, RefusedError) as error:
+        if isinstance(error, RefusedError) and error.code == response_code.NO_PERMISSION:
+            text += ", and refuses the question"
+        else:
+            status, text = Status.CRITICAL, error.message
+    seconds = time.monotonic() - begin
+    if output != "table":
+        emit({"check": "server", "status": status.name, "code": int(status), "text": text, "seconds": seconds}, output)
+    else:
+        put(f"SERVER {status.name} - {text} | 'time'={seconds:.3f}s;;;0")
+    raise SystemExit(int(status))
+
+
+@click.group("check")
+def check_group() -> None:
+    """Checks for monitoring: one line, exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."""
+
+
+for _command in (ha_check_command, controller_check_command, server_check_command):
+    check_group.add_command(_command)

@@ -1,1 +1,0 @@
-"""Checks for monitoring, with exit codes: `rmqha check`."""

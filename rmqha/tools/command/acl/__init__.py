@@ -1,1 +1,0 @@
-"""Accounts of brokers."""

@@ -1,1 +1,0 @@
-"""Brokers: settings, statistics, cleaning."""

@@ -1,1 +1,0 @@
-"""Groups of consumers: settings, progress, what their clients do."""

@@ -1,1 +1,0 @@
-"""mqadmin's commands about the controller of automatic failover."""

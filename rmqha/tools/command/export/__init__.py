@@ -1,1 +1,0 @@
-"""Exports into JSON files."""

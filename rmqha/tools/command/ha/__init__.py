@@ -1,1 +1,0 @@
-"""mqadmin's commands about replication."""

@@ -1,1 +1,0 @@
-"""Messages: looking them up, printing, sending and consuming them."""

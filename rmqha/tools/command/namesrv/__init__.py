@@ -1,1 +1,0 @@
-"""Name servers: their table, settings, write permissions."""

@@ -1,1 +1,0 @@
-"""Consumer offsets: going back, skipping, copying."""

@@ -1,1 +1,0 @@
-"""Producers of a broker."""

@@ -1,1 +1,0 @@
-"""Topics: making, changing, looking at them."""

@@ -1,1 +1,0 @@
-"""What all commands of `rmqha` have in common: options, exit codes, output, errors. See docs/commands.md."""

@@ -1,1 +1,0 @@
-"""Watching consumers: how far behind they are, and whether they are stuck."""

@@ -1,0 +1,389 @@
+"""What all commands of `rmqha` share: options, output, errors, exit codes.
+
+Exit codes of `rmqha`, and the errors that end a command with them.
+
+Numbers that others send, as text or in JSON: each has a range, and what is outside is as if it were not there.
+
+Options that mean the same for each command that has them.
+
+What commands print: JSON, YAML, tables that fit any script, times for people and for programs.
+
+Types of options that take a size, a duration or a time; all read them by `rmqha.common.units`.
+
+What ends a store tool with exit code 2: the question can't be answered, which says nothing about the store.
+
+Texts for people and for programs: times, sizes, progress. More of the kind: rmqha/tools/terminal.py.
+
+Commands and groups that are imported when they are used: a start is quick, and libraries may be missing.
+"""
+import importlib
+import json
+import math
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import click
+
+from rmqha import __version__
+from rmqha.common import units
+from rmqha.common.filesystem import how_to_install
+from rmqha.common.mix_all import NAMESRV_ADDR_ENV
+
+OK = 0
+FAILED = 1
+CANNOT_ANSWER = 2
+
+
+class WorkFailedError(click.ClickException):
+    """The work was done in part or not at all; exit code 1."""
+
+    exit_code = FAILED
+
+
+class CannotAnswerError(click.ClickException):
+    """The question makes no sense or nobody answers, which says nothing about the work; exit code 2."""
+
+    exit_code = CANNOT_ANSWER
+
+
+LONG = (-(1 << 63), (1 << 63) - 1)  # what Java's long takes
+_LONGEST = 64  # characters
+
+
+def whole(text: str | int | None, default: int, least: int = LONG[0], most: int = LONG[1]) -> int:
+    """An integer from `least` to `most`; `default` for anything else."""
+    if text is None or isinstance(text, str) and len(text) > _LONGEST:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        return default
+    return value if least <= value <= most else default
+
+
+def real(text: str | float | None, least: float = -1e18, most: float = 1e18) -> float | None:
+    """A finite number from `least` to `most`; None for anything else: NaN, too, compares with nothing."""
+    if text is None or isinstance(text, str) and len(text) > _LONGEST:
+        return None
+    try:
+        value = float(text)
+    except (ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) and least <= value <= most else None
+
+
+def first_real(text: str | None) -> float:
+    """The first of several that are separated by blanks, as brokers report rates; 0 for none."""
+    return real((text or "").split(maxsplit=1)[0] if (text or "").strip() else None) or 0.0
+
+
+namesrv_option = click.option(
+    "-n", "--namesrv", envvar=NAMESRV_ADDR_ENV, metavar="HOST:PORT",
+    help="Name servers, separated by semicolons; by default $NAMESRV_ADDR.")
+topic_option = click.option("-t", "--topic", required=True, help="The topic.")
+output_option = click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
+                             show_default=True, help="How to print.")
+
+
+_INDENT = "  "
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+_YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})  # of YAML 1.1
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # JSON leaves them as they are
+
+
+def put(text: str, err: bool = False) -> None:
+    """One line to standard output, or to standard error; whatever it has that is no Unicode is a `?`."""
+    click.echo(text.encode("utf-8", "replace").decode(), err=err)
+
+
+def to_json(value: Any) -> str:
+    """One line of JSON, whatever bytes a store has in its texts."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
+def to_yaml(value: Any) -> str:
+    """A YAML document of what `to_json` takes: blocks, and texts in JSON's quotes, which are YAML's too."""
+    return "\n".join(_yaml_lines(json.loads(to_json(value))))
+
+
+def emit(value: Any, output: str) -> None:
+    """A value for programs: a line of JSON, or a YAML document with its `---`."""
+    put(to_json(value) if output == "json" else f"---\n{to_yaml(value)}")
+
+
+def _yaml_lines(value: Any) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            if isinstance(inner, (dict, list)) and inner:
+                yield f"{_yaml_key(key)}:"
+                yield from (_INDENT + line for line in _yaml_lines(inner))
+            else:
+                yield f"{_yaml_key(key)}: {_yaml_scalar(inner)}"
+    elif isinstance(value, list) and value:
+        for inner in value:
+            lines = list(_yaml_lines(inner))
+            yield f"- {lines[0]}"
+            yield from (_INDENT + line for line in lines[1:])
+    else:
+        yield _yaml_scalar(value)
+
+
+def _yaml_key(key: str) -> str:
+    is_plain = _PLAIN_KEY.fullmatch(key) and key.lower() not in _YAML_WORDS
+    return key if is_plain else _yaml_scalar(key)
+
+
+def _yaml_scalar(value: Any) -> str:
+    if isinstance(value, float):
+        return _yaml_float(value)
+    return _NOT_IN_YAML.sub(lambda char: f"\\u{ord(char[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def _yaml_float(value: float) -> str:
+    """A number for YAML 1.1, too, which takes `1e-05` and `1e+16` for texts: it wants a dot before the exponent, and a
+    sign in it."""
+    if not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    text = repr(value)
+    mantissa, e, exponent = text.partition("e")
+    if "." not in mantissa:
+        mantissa += ".0"
+    if not e:
+        return mantissa
+    return f"{mantissa}e{exponent if exponent[0] in '+-' else '+' + exponent}"
+
+
+# ---- tables
+
+
+def display_width(text: str) -> int:
+    """Columns that a text takes on a terminal: two for the wide characters of East Asia, none for combining ones."""
+    if text.isascii():
+        return len(text)
+    return sum(_width(char) for char in text)
+
+
+def _width(char: str) -> int:
+    if unicodedata.combining(char) or unicodedata.category(char) in ("Cf", "Me", "Mn"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def padded(text: str, width: int, right: bool = False) -> str:
+    """A text with blanks up to a width on the terminal."""
+    blanks = " " * (width - display_width(text))
+    return blanks + text if right else text + blanks
+
+
+def render_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right_aligned: Set[str]) -> str:
+    """A table as text: headings, a line, rows; columns as wide as their widest cell."""
+    widths = [max(display_width(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
+    lines = [headings, tuple("-" * width for width in widths), *rows]
+    return "\n".join(
+        "  ".join(padded(cell, width, heading in right_aligned)
+                  for cell, width, heading in zip(line, widths, headings)).rstrip() for line in lines)
+
+
+def put_facts(facts: Mapping[str, str]) -> None:
+    """Print names and what they are, one a line."""
+    width = max(map(display_width, facts), default=0)
+    for name, said in facts.items():
+        put(f"{click.style(padded(name, width), bold=True)}  {said}")
+
+
+# ---- texts
+
+
+def cell(text: str) -> str:
+    """A text from a store as it may be shown on a terminal: control characters are escaped."""
+    return text if text.isprintable() else "".join(
+        char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+
+
+def iso_time(timestamp: int) -> str | None:
+    """ms as ISO 8601 with the local offset; None when it is beyond the calendar."""
+    try:
+        return datetime.fromtimestamp(timestamp / 1000, UTC).astimezone().isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def percentiles(values: Sequence[float], points: Sequence[float] = (50, 90, 99, 99.9)) -> dict[str, float]:
+    """`p50` ... and the greatest, of values in any order; the nearest rank. Empty when there are none."""
+    ranked = sorted(values)
+    if not ranked:
+        return {}
+    found = {f"p{point:g}": ranked[min(int(len(ranked) * point / 100), len(ranked) - 1)] for point in points}
+    return {**found, "max": ranked[-1]}
+
+
+T = TypeVar("T", int, float)
+
+if TYPE_CHECKING:
+    _Param = click.ParamType[T]
+else:
+    class _Param(click.ParamType, Generic[T]):
+        """click.ParamType is generic from 8.4 on; 8.1 will do."""
+
+
+class UnitType(_Param[T]):
+    """A text with a unit; numbers are what they are. A range: `low` to `high`, both included."""
+
+    def __init__(self, name: str, parse: Callable[[str], T], low: T, high: T | None, shown: Callable[[T], str]) -> None:
+        self.name = name
+        self._parse: Callable[[str], T] = parse
+        self._low: T = low
+        self._high: T | None = high
+        self._shown: Callable[[T], str] = shown
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """The amount of a text; a usage error for anything else."""
+        if isinstance(value, (int, float)):
+            return value  # type: ignore[return-value]  # a default
+        try:
+            amount: T = self._parse(str(value))
+        except units.UnitError as error:
+            self.fail(str(error), param, ctx)
+        if amount < self._low or self._high is not None and amount > self._high:
+            most = "" if self._high is None else f" and at most {self._shown(self._high)}"
+            self.fail(f"{value!r}: at least {self._shown(self._low)}{most}", param, ctx)
+        return amount
+
+
+def size_type(low: int = 0, high: int | None = None) -> UnitType[int]:
+    """Bytes."""
+    return UnitType("SIZE", units.parse_size, low, high, lambda amount: f"{amount} bytes")
+
+
+def duration_type(low: float = 0.0, high: float | None = None) -> UnitType[float]:
+    """Seconds."""
+    return UnitType("DURATION", units.parse_duration, low, high, lambda amount: f"{amount:g} s")
+
+
+def time_type() -> UnitType[int]:
+    """ms since 1970."""
+    return UnitType("TIME", units.parse_time, 0, None, str)
+
+
+class StoreToolError(click.ClickException):
+    """What is wrong, where, and what to do about it."""
+
+    exit_code = 2
+
+
+_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def time_text(timestamp: int) -> str:
+    """ms as local time; the number itself when it is beyond the calendar."""
+    try:
+        moment = datetime.fromtimestamp(timestamp // 1000)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp % 1000:03d}"
+
+
+def size_text(size: int) -> str:
+    """Bytes as people read them."""
+    value, unit = float(size), 0
+    while value >= 1024 and unit < len(_SIZE_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{size} B" if unit == 0 else f"{value:.1f} {_SIZE_UNITS[unit]}"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 slave`, `2 slaves`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Seconds as people read them; "?" for unknown."""
+    if seconds is None:
+        return "?"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error when that is a terminal. What it gives is told how far the work has come."""
+    if not sys.stderr.isatty() or total <= 0:
+        yield lambda position: None
+        return
+    with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
+        def come_to(position: int) -> None:
+            bar.update(max(min(position, total) - bar.pos, 0))
+        yield come_to
+
+
+HELP_OPTIONS = ["-h", "--help"]
+_VERSION = click.version_option(__version__, prog_name="rmqha")
+
+
+class _MissingExtraError(click.ClickException):
+    exit_code = 2
+
+
+def with_root_options(command: click.Command) -> click.Command:
+    """`--version` and `-h` for a command and all below it, as their root has them.
+
+    click keeps the help option that a command made first: for one run without a root it would be `--help` alone.
+    """
+    command.context_settings.setdefault("help_option_names", HELP_OPTIONS)
+    if not any("--version" in option.opts for option in command.params):
+        _VERSION(command)
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            with_root_options(inner)
+    return command
+
+
+@contextmanager
+def extra_needed(command: str, extra: str) -> Iterator[None]:
+    """An import that fails within says which of the project's extras brings the library that `command` needs."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "rmqha":
+            raise
+        raise _MissingExtraError(f"`rmqha {command}` needs the extra `{extra}` ({error}): "
+                                 f"{how_to_install(extra)}") from error
+
+
+class _Lazy:
+    """`target`: module:attribute; `extra`: which of the project's brings its libraries, if it needs any."""
+
+    name: str | None
+
+    def __init__(self, name: str, target: str, help_text: str, extra: str | None = None) -> None:
+        super().__init__(name, help=help_text)  # type: ignore[call-arg]  # click.Command's, see the classes below
+        self._target = target
+        self.extra = extra
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
+                     **extra: Any) -> click.Context:
+        """The context of the real command."""
+        return self.load().make_context(info_name, args, parent, **extra)
+
+    def load(self) -> click.Command:
+        """The real command."""
+        module, _, attribute = self._target.partition(":")
+        if self.extra is None:
+            return with_root_options(getattr(importlib.import_module(module), attribute))
+        with extra_needed(str(self.name), self.extra):
+            return with_root_options(getattr(importlib.import_module(module), attribute))
+
+
+class LazyCommand(_Lazy, click.Command):
+    """A command; in the help it stands as any other."""
+
+
+class LazyGroup(_Lazy, click.Group):
+    """A group; in the help it stands as any other."""
