@@ -14,7 +14,7 @@ from rmqha.pipeline.job_command import (
     queue_file_size,
     session,
 )
-from rmqha.pipeline.outputs import check_file, check_folder
+from rmqha.pipeline.options import check_file, check_folder
 
 _FOLDER = click.Path(exists=True, file_okay=False)
 
@@ -43,7 +43,7 @@ def audit_command(master_store: str | None, slave_store: str | None, pair: tuple
     """Compare the commit log of MASTER_STORE with that of SLAVE_STORE, or those of a whole cluster (-n), byte by byte:
     exit code 1 when a slave is no true copy. The brokers may be running.
     """
-    from rmqha.pipeline.cluster.cluster_stores import ClusterStores, find_stores
+    from rmqha.pipeline.cluster.cluster_client import ClusterStores, find_stores
     from rmqha.pipeline.jobs import audit as audit_job
     stores = ClusterStores([(one, other, "") for one, other in pair])
     if master_store is not None:
@@ -235,7 +235,7 @@ def replay_command(store: str, name_server: str, target: str | None, subscribe: 
 def _replay(source: str, name_server: str, target: str | None, options: dict[str, str], master: str, memory: str,
             output: str, where: str | None = None, idempotent: bool = False, dry_run: bool = False,
             client: dict[str, str] | None = None) -> None:
-    from rmqha.pipeline.archive import replay as replay_job
+    from rmqha.pipeline.archive import archive_table as replay_job
     with session(master, memory) as spark, progress("replay") as come_to:
         found = replay_job.replay(spark, source, name_server, target, options, where=where, idempotent=idempotent,
                                   dry_run=dry_run, client=client, come_to=come_to)

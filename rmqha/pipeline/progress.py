@@ -1,16 +1,32 @@
-"""How far a job of Spark has come, for those who wait: asked of Spark while the job runs."""
+"""How far a job of Spark has come, for those who wait: asked of Spark while the job runs.
+
+Work in tasks of Spark: one function over many items, all tasks at once, with or without a Spark Connect server.
+
+Jobs use nothing else to reach the executors but this and the data sources: neither `sparkContext` nor RDDs, which
+Spark Connect does not have. Items travel within the function, so there is no table to plan and nothing to shuffle: task
+n of a range of numbers takes item n. Results should be small, since all of them come to the driver; those of many tasks
+can be merged on the way (`merge_tasks`).
+"""
 import logging
+import pickle
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from rmqha.common.threads import NamedThreadPool
-from rmqha.pipeline.session import is_connect
+from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.session import blame_python, is_connect, use_this_python
+from rmqha.pipeline.worker import settle
+from rmqha.store.bulk import bulk
 
 log = logging.getLogger("RocketmqPipeline")
 
@@ -25,13 +41,13 @@ def watched(spark: SparkSession, come_to: Progress | None) -> Iterator[None]:
     if come_to is None:
         yield
         return
-    told = _Told(come_to)
+    told = _Reported(come_to)
     with (_connect_watched if is_connect(spark) else _classic_watched)(spark, told):
         yield
     told.end()
 
 
-class _Told:
+class _Reported:
     """What was told last: nothing is told twice, and never less than before."""
 
     def __init__(self, come_to: Progress) -> None:
@@ -52,7 +68,7 @@ class _Told:
 
 
 @contextmanager
-def _connect_watched(spark: SparkSession, told: _Told) -> Iterator[None]:
+def _connect_watched(spark: SparkSession, told: _Reported) -> Iterator[None]:
     def heard(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         stages = list(stages or ())
         told.now(sum(stage.num_completed_tasks for stage in stages), sum(stage.num_tasks for stage in stages))
@@ -64,7 +80,7 @@ def _connect_watched(spark: SparkSession, told: _Told) -> Iterator[None]:
 
 
 @contextmanager
-def _classic_watched(spark: SparkSession, told: _Told) -> Iterator[None]:
+def _classic_watched(spark: SparkSession, told: _Reported) -> Iterator[None]:
     context = spark.sparkContext
     before = context.getLocalProperty(_GROUP)
     group = f"rmqha-{uuid.uuid4().hex}"
@@ -80,7 +96,7 @@ def _classic_watched(spark: SparkSession, told: _Told) -> Iterator[None]:
         context.setLocalProperty(_GROUP, before)
 
 
-def _look(tracker: Any, group: str, told: _Told, ended: threading.Event) -> None:
+def _look(tracker: Any, group: str, told: _Reported, ended: threading.Event) -> None:
     """Ask until `ended`. In a thread of its own."""
     while not ended.wait(_LOOK_S):
         try:
@@ -91,3 +107,142 @@ def _look(tracker: Any, group: str, told: _Told, ended: threading.Event) -> None
             return
         told.now(sum(stage.numCompletedTasks for stage in stages if stage),
                  sum(stage.numTasks for stage in stages if stage))
+
+
+MOST_TASKS = 4096
+# Results of more tasks than that are merged in a second stage of so many tasks before they come to the driver.
+MERGED_BY_DRIVER, MERGERS = 256, 16
+_RESULT = "number long, result binary"
+_SLOW = ("rmqha's compiled parts are missing where tasks run, so they work in Python, several times slower. Where "
+         "rmqha comes with --py-files this can't be otherwise: install it on the machines, or send a packed "
+         "environment (docs/pipeline-clusters.md)")
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+Batches = Iterator[pa.RecordBatch]
+Merge = Callable[[ResultT, ResultT], ResultT]
+
+
+def map_in_tasks(frame: DataFrame, run: Callable[[Batches], Batches], schema: StructType | str) -> DataFrame:
+    """What `run` makes of the batches of each task."""
+    def run_settled(batches: Batches) -> Batches:
+        settle()
+        yield from run(batches)
+    return frame.mapInArrow(run_settled, schema)
+
+
+class _Told(NamedTuple):
+    """What comes back from a task: a result, or a PipelineError. `compiled`: whether the kernel was, where it ran."""
+
+    result: Any
+    error: PipelineError | None
+    compiled: bool
+
+
+class _Work(Generic[ItemT, ResultT]):
+    """What tasks do: they take the items of their numbers."""
+
+    def __init__(self, work: Callable[[ItemT], ResultT], items: Sequence[ItemT]) -> None:
+        self._work = work
+        self._packed = [cloudpickle.dumps(item) for item in items]
+
+    def run(self, batches: Batches) -> Batches:
+        """Numbers become results."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                try:
+                    told = _Told(self._work(pickle.loads(self._packed[number])), None, bulk.is_compiled())
+                except PipelineError as error:  # it would be the same again: Spark need not repeat the task
+                    told = _Told(None, error, bulk.is_compiled())
+                yield _row(number, told)
+
+
+class _Merging(Generic[ResultT]):
+    """What tasks of the second stage do: one result of all that they get."""
+
+    def __init__(self, merge: Merge[ResultT]) -> None:
+        self._merge = merge
+
+    def run(self, batches: Batches) -> Batches:
+        """Results become one."""
+        found = _merged((row for batch in batches for row in _rows(batch)), self._merge)
+        if found is not None:
+            yield _row(*found)
+
+
+def run_tasks(spark: SparkSession, work: Callable[[ItemT], ResultT], items: Sequence[ItemT],
+              come_to: Progress | None = None, most_tasks: int = MOST_TASKS) -> list[ResultT]:
+    """The results of `work` for all items, in the order of the items. Each task takes one item, or several where there
+    are more than `most_tasks`; items and results are pickled. `come_to` hears how many tasks are done.
+
+    Raises the PipelineError of a task, PipelineError naming PYSPARK_PYTHON when tasks run in a Python without rmqha,
+    and what Spark raises when a task has failed as often as it may.
+    """
+    if not items:
+        return []
+    results = dict(_collected(spark, _frame(spark, work, items, most_tasks), come_to))
+    return [_result(results[number]) for number in range(len(items))]
+
+
+def merge_tasks(spark: SparkSession, work: Callable[[ItemT], ResultT], items: Sequence[ItemT], merge: Merge[ResultT],
+                come_to: Progress | None = None, most_tasks: int = MOST_TASKS) -> ResultT | None:
+    """All results in one; None without items. `merge` makes one of two, whichever come, and may change the first. Where
+    there are many tasks it runs in tasks, too, so that the driver gets few results. Raises as `run_tasks`.
+    """
+    if not items:
+        return None
+    frame = _frame(spark, work, items, most_tasks)
+    if len(items) > MERGED_BY_DRIVER:
+        neighbours = -(-len(items) // (4 * MERGERS))  # those go to the same task
+        group = f.floor(f.col("number") / neighbours)
+        frame = map_in_tasks(frame.repartition(MERGERS, group), _Merging(merge).run, _RESULT)
+    found = _merged(iter(sorted(_collected(spark, frame, come_to), key=lambda row: row[0])), merge)
+    assert found is not None
+    result: ResultT = _result(found[1])
+    return result
+
+
+def _frame(spark: SparkSession, work: Callable[[ItemT], ResultT], items: Sequence[ItemT], most_tasks: int) -> DataFrame:
+    use_this_python(spark)
+    numbers = spark.range(0, len(items), 1, min(len(items), most_tasks))
+    return map_in_tasks(numbers, _Work(work, items).run, _RESULT)
+
+
+def _collected(spark: SparkSession, frame: DataFrame, come_to: Progress | None) -> Iterator[tuple[int, _Told]]:
+    with blame_python(), watched(spark, come_to):
+        table = frame.toArrow()
+    is_slower = False
+    for number, told in _rows(table):
+        is_slower = is_slower or not told.compiled
+        yield number, told
+    if is_slower and bulk.is_compiled():
+        log.warning(_SLOW)
+
+
+def _row(number: int, told: _Told) -> pa.RecordBatch:
+    return pa.record_batch({"number": pa.array([number], pa.int64()),
+                            "result": pa.array([cloudpickle.dumps(tuple(told))], pa.binary())})
+
+
+def _rows(table: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, _Told]]:
+    for number, result in zip(table.column(0), table.column(1), strict=True):
+        yield number.as_py(), _Told(*pickle.loads(result.as_py()))
+
+
+def _merged(rows: Iterator[tuple[int, _Told]], merge: Merge[Any]) -> tuple[int, _Told] | None:
+    """One row of all; of errors the first."""
+    found: tuple[int, _Told] | None = None
+    for number, told in rows:
+        if found is None:
+            found = number, told
+            continue
+        at, had = found
+        error = had.error if had.error and (not told.error or at < number) else told.error
+        result = None if error else merge(had.result, told.result)
+        found = min(at, number), _Told(result, error, had.compiled and told.compiled)
+    return found
+
+
+def _result(told: _Told) -> Any:
+    if told.error is not None:
+        raise told.error
+    return told.result

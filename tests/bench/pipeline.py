@@ -130,8 +130,7 @@ def without_spark(root: Path, clock: Clock) -> None:
     from rmqha.common.filesystem import pread
     from rmqha.pipeline.log.columns import BlockColumns
     from rmqha.pipeline.log.log_ends import log_end
-    from rmqha.pipeline.log.log_files import find_logs
-    from rmqha.pipeline.log.log_scan import BLOCK, open_file, scan_range
+    from rmqha.pipeline.log.log_scan import BLOCK, find_logs, open_file, scan_range
     from rmqha.pipeline.log.ranges import ranges_of
     from rmqha.pipeline.options import Options
     from rmqha.pipeline.table import arrow_schema, table_schema

@@ -9,13 +9,13 @@ import sys
 import time
 
 from rmqha.pipeline.archive.archive import archive
-from rmqha.pipeline.archive.replay import replay
+from rmqha.pipeline.archive.archive_table import replay
 from rmqha.pipeline.archive.restore import restore, verify
 from rmqha.pipeline.jobs import rebuild as rebuilding
 from rmqha.pipeline.jobs.audit import audit, audit_all
 from rmqha.pipeline.jobs.report import report
+from rmqha.pipeline.progress import run_tasks
 from rmqha.pipeline.session import spark_session
-from rmqha.pipeline.tasks import run_tasks
 from tests.support.spark_cluster import CONFIG
 
 

@@ -7,8 +7,8 @@ import logging
 import sys
 
 from rmqha.pipeline.jobs.audit import audit
+from rmqha.pipeline.progress import run_tasks
 from rmqha.pipeline.session import spark_session
-from rmqha.pipeline.tasks import run_tasks
 from tests.support.spark_cluster import CONFIG
 
 

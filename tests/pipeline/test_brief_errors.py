@@ -3,8 +3,8 @@ import traceback
 
 import pytest
 
-from rmqha.pipeline.brief_errors import briefly
 from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.worker import briefly
 
 
 def _deep(error, depth=20):

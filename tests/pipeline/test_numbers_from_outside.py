@@ -11,18 +11,18 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import MessageExt
-from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS
-from rmqha.pipeline.cluster import cluster_bounds
+from rmqha.pipeline.cluster import stream_planner
 from rmqha.pipeline.cluster.cluster_source import READ_OPTIONS, WRITE_OPTIONS, ClusterStreamReader, message_batch
 from rmqha.pipeline.jobs.report import _consumer_offsets
 from rmqha.pipeline.jobs.report import report as make_report
-from rmqha.pipeline.log import known_logs, ranges
+from rmqha.pipeline.log import log_ends, ranges
 from rmqha.pipeline.log.commit_log_source import OPTIONS, CommitLogReader, common_options
-from rmqha.pipeline.log.log_files import wanted_paths
+from rmqha.pipeline.log.log_scan import wanted_paths
 from rmqha.pipeline.options import Options, PipelineError
-from rmqha.pipeline.stream_lag import lag_of
+from rmqha.pipeline.streams import lag_of
 from rmqha.pipeline.table import FURTHER, ROCKETMQ, arrow_schema, table_schema
 from rmqha.pipeline.table_options import all_options
+from rmqha.pipeline.worker import FIRST_MS, LAST_MS
 from tests.common.test_json_text import HOSTILE, REFUSED
 from tests.pipeline.queries import run_to_end
 
@@ -139,7 +139,7 @@ def test_odd_offsets_of_queues_are_an_error_of_the_option(name, text):
         ranges.selection(Options({name: text}, OPTIONS, FORMAT))
     assert len(str(caught.value)) < 500
     with pytest.raises(PipelineError, match=f"rocketmq, option {name}: .* is not ") as caught:
-        cluster_bounds.check_batch(Options({name: wrap(text)}, READ_OPTIONS, "rocketmq"))
+        stream_planner.check_batch(Options({name: wrap(text)}, READ_OPTIONS, "rocketmq"))
     assert len(str(caught.value)) < 500
 
 
@@ -214,4 +214,4 @@ def test_damaged_checkpoints_are_told(queues, request):
     for number in (1 << 63, -1, True, "5", None, 1.0):
         log = {"path": "p", "begin": None, "offset": number, "head": None, "tail": None}
         with pytest.raises(PipelineError, match="the checkpoint's offset is damaged .* is not an offset"):
-            known_logs.decode({"version": 2, "logs": {"a": log}})
+            log_ends.decode({"version": 2, "logs": {"a": log}})

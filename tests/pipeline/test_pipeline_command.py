@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
 from rmqha.pipeline import pipeline_command
-from rmqha.pipeline.archive import replay as replay_job
+from rmqha.pipeline.archive import archive_table as replay_job
 from rmqha.tools.rmqha_command import rmqha
 from tests.client.conftest import servers  # noqa: F401, a fixture
 from tests.store import support

@@ -8,10 +8,10 @@ import zipfile
 
 import pytest
 
-from rmqha.pipeline import tasks
+from rmqha.pipeline import progress
 from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.progress import merge_tasks, run_tasks
 from rmqha.pipeline.session import register, use_this_python
-from rmqha.pipeline.tasks import merge_tasks, run_tasks
 from tests.support.sources import ROOT, modules
 
 # Where a session of Spark Connect is none of the cases, or is asked for before.
@@ -39,7 +39,7 @@ def test_what_a_worker_has_imported_is_no_garbage_to_look_at_behind_each_task(sp
 def test_all_tasks_begin_by_settling_their_worker():
     mapped = {path for path, tree in modules().items() if path.startswith("rmqha/pipeline/")
               for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "mapInArrow"}
-    assert mapped == {"rmqha/pipeline/tasks.py"}
+    assert mapped == {"rmqha/pipeline/progress.py"}
     settled = {path for path, tree in modules().items() for node in ast.walk(tree)
                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "settle"}
     bases = {"DataSourceReader", "DataSourceArrowWriter"}
@@ -58,15 +58,15 @@ def test_progress_comes_to_all_and_never_goes_back(spark):
 
 @pytest.mark.parametrize("merged_by_driver", [100, 5])
 def test_merged_results_are_one_whoever_merges_them(spark, monkeypatch, merged_by_driver):
-    monkeypatch.setattr(tasks, "MERGED_BY_DRIVER", merged_by_driver)
-    monkeypatch.setattr(tasks, "MERGERS", 2)
+    monkeypatch.setattr(progress, "MERGED_BY_DRIVER", merged_by_driver)
+    monkeypatch.setattr(progress, "MERGERS", 2)
     assert merge_tasks(spark, lambda item: {item}, [], set.union) is None
     assert merge_tasks(spark, lambda item: {item}, range(20), set.union, most_tasks=7) == set(range(20))
 
 
 @pytest.mark.parametrize("merged_by_driver", [100, 5])
 def test_the_first_error_of_a_task_is_raised_as_it_was(spark, monkeypatch, merged_by_driver):
-    monkeypatch.setattr(tasks, "MERGED_BY_DRIVER", merged_by_driver)
+    monkeypatch.setattr(progress, "MERGED_BY_DRIVER", merged_by_driver)
 
     def work(item):
         if item in (3, 7):
@@ -95,8 +95,8 @@ def test_tasks_of_a_session_without_pyspark_python_run_in_this_one(spark, monkey
 
 
 def test_slower_tasks_are_warned_of(spark, caplog, monkeypatch):
-    monkeypatch.setattr(tasks, "_rows", lambda table: iter([(0, tasks._Told(1, None, compiled=False))]))
-    monkeypatch.setattr(tasks.bulk, "is_compiled", lambda: True)
+    monkeypatch.setattr(progress, "_rows", lambda table: iter([(0, progress._Told(1, None, compiled=False))]))
+    monkeypatch.setattr(progress.bulk, "is_compiled", lambda: True)
     with caplog.at_level(logging.WARNING):
         assert run_tasks(spark, lambda item: item, range(1)) == [1]
     assert "--py-files" in caplog.text

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rmqha.common import util_all
 from rmqha.common.message.message import MessageClientExt, MessageQueue
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, OffsetWrapper
-from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS, micros
 from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.worker import FIRST_MS, LAST_MS, micros
 from rmqha.tools.command.consumer import _group
 from rmqha.tools.command.controller import _broker_row
 from rmqha.tools.command.message_print import message_fields, message_text

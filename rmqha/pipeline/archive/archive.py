@@ -1,4 +1,6 @@
-"""The job `archive`: what is new in a commit log as Parquet by day, with all that is needed to make the log again.
+"""Removing what is too old from an archive, run by run from its beginning.
+
+The job `archive`: what is new in a commit log as Parquet by day, with all that is needed to make the log again.
 
 It goes on where the archive ends, in runs of many files of the log; a run counts once its manifest is written. Each
 run reads the log once, by as many tasks as there are cores, which hand messages, sorted out by topic, to the tasks
@@ -16,27 +18,49 @@ from pyspark.sql import functions as f
 
 from rmqha.common.filesystem import pread
 from rmqha.common.texts import parse_json
-from rmqha.pipeline.archive import archive_lock
-from rmqha.pipeline.archive.archive_files import ArchiveFiles, archive_files
-from rmqha.pipeline.archive.archive_layout import (
+from rmqha.pipeline.archive import archive_files as archive_lock
+from rmqha.pipeline.archive.archive_files import (
     DATA,
     FRAMES,
+    ArchiveFiles,
     Manifest,
+    Manifests,
     Piece,
     Residue,
     Tail,
+    archive_files,
     run_name,
 )
 from rmqha.pipeline.archive.archive_scan import MESSAGES, PIECE, SCHEMA, Task, scan_gap, scan_piece
-from rmqha.pipeline.archive.expire import expire
-from rmqha.pipeline.archive.manifests import Manifests
 from rmqha.pipeline.log import ranges
 from rmqha.pipeline.log.log_ends import log_end
-from rmqha.pipeline.log.log_files import LogFiles, find_logs
-from rmqha.pipeline.log.log_scan import ByteRange, open_file
+from rmqha.pipeline.log.log_scan import ByteRange, LogFiles, find_logs, open_file
 from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.progress import map_in_tasks
 from rmqha.pipeline.session import blame_python, is_connect, use_this_python
-from rmqha.pipeline.tasks import map_in_tasks
+
+
+def expire(files: ArchiveFiles, manifests: Manifests, before: int, table: str | None = None) -> list[str]:
+    """Names of the runs that were removed: those at the beginning of the archive whose messages were all stored before
+    `before` (ms). The last run stays, so the archive knows where to go on. The caller has the lock.
+    """
+    all_of_them = manifests.all()
+    kept = next((number for number, each in enumerate(all_of_them) if each.maxTime >= before), len(all_of_them))
+    kept = min(kept, len(all_of_them) - 1)
+    gone = all_of_them[:max(kept, 0)]
+    if gone:
+        if table is not None:
+            from rmqha.pipeline.archive.archive_table import IcebergTable
+            IcebergTable(table, files.root).remove_before(all_of_them[kept].begin)
+        # first they count no more, then they are removed
+        manifests.keep_from(all_of_them[kept])
+        files.remove(each.folder for each in gone)
+    if all_of_them:
+        known = {each.folder for each in all_of_them}
+        left = [f"{DATA}/{name}" for name in files.runs(DATA, "run=") if f"{DATA}/{name}" not in known]
+        files.remove(left)
+    return [each.name for each in gone]
+
 
 _BLOCK = 1 << 20
 _TAIL = 1 << 20
@@ -94,7 +118,7 @@ def archive(spark: SparkSession, source: str, target: str, come_to: Progress = l
             result.expired = expire(files, job.manifests, expire_before, table)
         job.manifests.compact()
         if table is not None:
-            from rmqha.pipeline.archive.iceberg_table import IcebergTable
+            from rmqha.pipeline.archive.archive_table import IcebergTable
             IcebergTable(table, files.root).add(files, job.manifests)
     return result
 

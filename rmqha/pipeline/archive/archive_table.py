@@ -2,31 +2,45 @@
 
 Parquet files hold what a log needs; bodies that are inflated, properties and the like are made of it here, by the same
 code as of a log. Topics, times and offsets are chosen where Spark can leave out files, row groups and pages.
+
+The job `replay`: a filtered range of a commit log, or of an archive, back into a topic.
+
+The files of an archive as an Iceberg table: snapshots, time travel, readers that see whole runs only.
+
+The table is made of the archive's own Parquet files, none is written twice; the manifests stay where they are. Each
+commit says, in a property of the table, up to which offset of the log the table reaches: a run that was broken off
+between the archive and the table is caught up by the next. Catalogs are PyIceberg's (extra `iceberg`), configured as
+its own tools are: ~/.pyiceberg.yaml, or PYICEBERG_CATALOG__<NAME>__URI and so on.
 """
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
 from rmqha.common import sys_flags
+from rmqha.common.filesystem import how_to_install
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_layout import decode_text
-from rmqha.pipeline.archive.archive_files import archive_files
-from rmqha.pipeline.archive.archive_layout import Manifest
-from rmqha.pipeline.archive.archive_scan import MESSAGES
-from rmqha.pipeline.archive.manifests import Manifests
-from rmqha.pipeline.archive.remainder import TOLD_BY, records
+from rmqha.pipeline.archive.archive_files import COLUMNS, MANIFESTS, ArchiveFiles, Manifest, Manifests, archive_files
+from rmqha.pipeline.archive.archive_scan import MESSAGES, ROWS, TOLD_BY, records
+from rmqha.pipeline.cluster.cluster_sink import DROP
+from rmqha.pipeline.cluster.cluster_source import FORMAT as CLUSTER
 from rmqha.pipeline.log.columns import BlockColumns
+from rmqha.pipeline.log.commit_log_source import FORMAT
 from rmqha.pipeline.log.log_scan import ROW, Block
-from rmqha.pipeline.options import PipelineError
-from rmqha.pipeline.session import use_this_python
+from rmqha.pipeline.options import Options, PipelineError, local_path
+from rmqha.pipeline.progress import map_in_tasks
+from rmqha.pipeline.session import register, use_this_python
 from rmqha.pipeline.table import FURTHER, ROCKETMQ, arrow_schema
-from rmqha.pipeline.tasks import map_in_tasks
+from rmqha.pipeline.worker import first_line
 
 _READ = (*TOLD_BY, "crcOk", "storedBody")
 
@@ -152,3 +166,165 @@ def _topics(data: bytes, starts: np.ndarray, rows: np.ndarray) -> list[str]:
         topic = data[begin + 1:begin + 1 + data[begin]]
         rows["topic"][row] = known.setdefault(topic, len(known))
     return [decode_text(topic) for topic in known]
+
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class Replayed:
+    """What was, or with `dry_run` would be, sent: topic it came from -> messages."""
+
+    source: str
+    target: str | None
+    messages: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+    sent: bool = False
+
+
+def chosen_messages(spark: SparkSession, source: str, options: dict[str, str], where: str | None) -> DataFrame:
+    """The messages of a store or of an archive that the options of the format and an SQL condition choose; bodies
+    inflated.
+
+    PipelineError when Spark does not understand the condition.
+    """
+    if is_archive(source):
+        frame = archived_messages(spark, source, _chosen(options))
+    else:
+        frame = spark.read.format(FORMAT).options(**options).option("mode", "FAILFAST").load(source)
+    if where is None:
+        return frame
+    try:
+        chosen = frame.where(where)
+        chosen.schema  # noqa: B018, with Spark Connect the condition is looked at only now
+    except PySparkException as error:
+        raise PipelineError(f"--where {where!r}: {first_line(str(error))}") from error
+    return chosen
+
+
+def is_archive(source: str) -> bool:
+    """Whether messages come from an archive: stores are on file systems of this machine only."""
+    local = local_path(source)
+    return local is None or os.path.isdir(os.path.join(local, MANIFESTS))
+
+
+def _chosen(options: dict[str, str]) -> Chosen:
+    """What the options of the format choose, of an archive. PipelineError for those that it does not know."""
+    known = ("subscribe", "startingTimestamp", "endingTimestamp", "startingOffsets", "endingOffsets")
+    given = Options(options, known, "an archive")
+    topics = given.words("subscribe")
+    times_and_places = (given.integer(name) for name in known[1:])
+    return Chosen(topics or None, *times_and_places)
+
+
+def replay(spark: SparkSession, source: str, name_server: str, target: str | None, options: dict[str, str], *,
+           where: str | None = None, idempotent: bool = False, dry_run: bool = False,
+           client: dict[str, str] | None = None, come_to: Progress = lambda done, total: None) -> Replayed:
+    """Send what is chosen to `target`, or each message to the topic it came from. Keys, tags and the user's properties
+    go along. `client`: options `rocketmq.*` of the sink.
+    """
+    register(spark)
+    # neither half messages nor rolled back ones
+    frame = chosen_messages(spark, source, options, where).where("sysFlag & 12 in (0, 8)")
+    result = Replayed(source, target)
+    for row in frame.groupBy("topic").count().collect():
+        result.topics[row.topic] = row["count"]
+        result.messages += row["count"]
+    come_to(1, 2)
+    if result.messages and not dry_run:
+        columns = ["body", "keys", "tags", "properties", "flag"] + ([] if target else ["topic"])
+        sink = frame.select(*columns).write.format(CLUSTER).mode("append").option("nameServer", name_server)
+        sink = sink.option("systemProperties", DROP)  # what the brokers before gave the messages
+        sink = sink.option("idempotent", str(idempotent).lower()).options(**(client or {}))
+        (sink.option("topic", target) if target else sink).save()
+        result.sent = True
+    come_to(2, 2)
+    return result
+
+
+_ARCHIVE, _END = "rmqha.archive", "rmqha.archive.end"
+
+
+class IcebergTable:
+    """One table, of one archive. `name`: catalog.namespace.table."""
+
+    def __init__(self, name: str, archive: str) -> None:
+        try:
+            from pyiceberg.catalog import load_catalog
+        except ImportError as error:
+            raise PipelineError(f"--table needs the extra `iceberg` ({error}): {how_to_install('iceberg')}") from error
+        catalog, _, identifier = name.partition(".")
+        if not catalog or "." not in identifier:
+            raise PipelineError(f"{name!r} is no name of a table: it must be catalog.namespace.table")
+        self._name, self._identifier, self._archive = name, identifier, archive
+        try:
+            self._catalog: Any = load_catalog(catalog)
+        except Exception as error:  # whatever its many parts raise
+            raise PipelineError(f"the Iceberg catalog {catalog!r} can't be used: {error}") from error
+
+    def add(self, files: ArchiveFiles, manifests: Manifests) -> int:
+        """Commit what the archive has and the table has not; how many files. PipelineError when it is the table of
+        another archive, or when the commit fails.
+        """
+        table = self._table()
+        done = int(table.properties.get(_END, 0))
+        new = [each for each in manifests.since(done) if each.begin >= done]
+        if any(each.version == 1 for each in new):
+            raise PipelineError(f"{self._archive} has runs of version 1, which can't be a table: make a new archive")
+        paths = [files.path(f"{each.folder}/{name}") for each in new for name in each.files]
+        if not new:
+            return 0
+        try:
+            with table.transaction() as change:
+                if paths:
+                    change.add_files(paths, snapshot_properties={_END: str(new[-1].end)}, check_duplicate_files=False)
+                change.set_properties(**{_END: str(new[-1].end)})
+        except Exception as error:
+            raise PipelineError(f"table {self._name}: the archive is written, but not committed to the table: {error}. "
+                                "The next run does it") from error
+        return len(paths)
+
+    def _table(self, must_exist: bool = False) -> Any:
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
+        try:
+            table = self._catalog.load_table(self._identifier)
+        except NoSuchTableError as error:
+            if must_exist:
+                raise PipelineError(f"there is no table {self._name}") from error
+            try:
+                self._catalog.create_namespace(self._identifier.rpartition(".")[0])
+            except NamespaceAlreadyExistsError:
+                table = None
+            table = self._made()
+        if table.properties.get(_ARCHIVE) != self._archive:
+            raise PipelineError(f"table {self._name} belongs to the archive {table.properties.get(_ARCHIVE)}, not to "
+                                f"{self._archive}")
+        return table
+
+    def _made(self) -> Any:
+        from pyiceberg.transforms import DayTransform
+        schema = pa.schema([ROWS.field(name) for name in COLUMNS])
+        table = self._catalog.create_table(self._identifier, schema=schema, properties={_ARCHIVE: self._archive})
+        with table.update_spec() as spec:
+            spec.add_field("storeTimestamp", DayTransform(), "day")
+        return self._catalog.load_table(self._identifier)
+
+    def rows(self, spark: SparkSession, begin: int, end: int) -> DataFrame | None:
+        """The messages of [begin, end) of the log, of the table's present snapshot; None when there are none."""
+        from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
+        table = self._table(must_exist=True)
+        wanted = And(GreaterThanOrEqual("physicalOffset", begin), LessThan("physicalOffset", end))
+        tasks = list(table.scan(row_filter=wanted).plan_files())
+        if any(task.delete_files for task in tasks):
+            raise PipelineError(f"table {self._name} has deletes of single rows; rewrite its data files first")
+        if not tasks:
+            return None
+        place = f.col("physicalOffset")
+        return spark.read.parquet(*(task.file.file_path for task in tasks)).where((place >= begin) & (place < end))
+
+    def remove_before(self, offset: int) -> None:
+        """Take out the messages before an offset at which a run begins: whole files, in one commit."""
+        from pyiceberg.expressions import LessThan
+        table = self._table()
+        if table.current_snapshot() is not None:
+            table.delete(LessThan("physicalOffset", offset))

@@ -1,16 +1,31 @@
-"""Consumers and producers as the options want them, and what to say when the cluster does not do what they ask."""
+"""The options `rocketmq.*`: who a client is, and how it connects. For the source, the stream and the sink.
+
+They are read on the driver, so a file with keys need only be there; certificates are read by each task.
+
+Consumers and producers as the options want them, and what to say when the cluster does not do what they ask.
+
+Where the brokers of a cluster keep their logs: asked of the name server and the brokers, for audits of all of it.
+"""
 import os
 import re
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
+from rmqha.acl.common import AclClientRPCHook, SessionCredentials
+from rmqha.client.client_config import ClientConfig
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common import mix_all
 from rmqha.common.configuration import ConfigError
-from rmqha.pipeline.cluster.client_options import ACCESS_KEY, SECRET_KEY, ClientOptions, client_options
+from rmqha.common.mix_all import MASTER_ID
+from rmqha.common.protocol.topic_route_data import BrokerData
+from rmqha.common.texts import Secret
+from rmqha.pipeline.log.log_scan import COMMIT_LOG, find_logs
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.remoting.exception import (
     RemotingConnectException,
@@ -18,7 +33,123 @@ from rmqha.remoting.exception import (
     RemotingSendRequestException,
     RemotingTimeoutException,
 )
-from rmqha.remoting.tls_system_config import use_tls
+from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
+from rmqha.remoting.tls_system_config import TlsSystemConfig, use_tls
+
+_TLS = "rocketmq.tls."
+_TLS_ENABLE, _TLS_TEST_MODE, _TLS_FILE = _TLS + "enable", _TLS + "test.mode.enable", _TLS + "config.file"
+_AUTH_SERVER, _TRUST = _TLS + "client.authServer", _TLS + "client.trustCertPath"
+# option -> field of TlsSystemConfig: the system properties of clients
+_TLS_TEXTS = {f"rocketmq.{each.metadata['property']}": each.name for each in fields(TlsSystemConfig)
+              if each.metadata["property"].startswith("tls.client.") and each.name != "tls_client_auth_server"}
+ACCESS_KEY, SECRET_KEY, TOKEN, KEY_FILE = ("rocketmq.accessKey", "rocketmq.secretKey", "rocketmq.securityToken",
+                                           "rocketmq.keyFile")
+NAMESPACE, VIP, UNIT = "rocketmq.namespace", "rocketmq.vipChannelEnabled", "rocketmq.unitName"
+CLIENT_OPTIONS = (ACCESS_KEY, SECRET_KEY, TOKEN, KEY_FILE, NAMESPACE, VIP, UNIT, "rocketmq.namesrvAddr",
+                  _TLS_ENABLE, _TLS_TEST_MODE, _TLS_FILE, _AUTH_SERVER, *_TLS_TEXTS)
+
+SECRETS = (SECRET_KEY, TOKEN, *(name for name in _TLS_TEXTS if name.lower().endswith("password")))
+
+
+@dataclass(frozen=True)
+class _GivenTls(TlsSystemConfig):
+    """TLS settings that are complete: no file of the machine goes over them."""
+
+    def with_config_file(self) -> TlsSystemConfig:
+        """These."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The tasks need the passwords, and hide them again."""
+        values = [getattr(self, each.name) for each in fields(self)]
+        return _GivenTls, tuple(value.reveal() if isinstance(value, Secret) else value for value in values)
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """What the options say of a client. Goes to the tasks; its text has no secret."""
+
+    credentials: SessionCredentials | None = None
+    namespace: str | None = None
+    vip_channel: bool = False
+    unit_name: str | None = None
+    use_tls: bool | None = None  # None: as the system property tls.enable says
+    tls: TlsSystemConfig | None = field(default=None, repr=False)
+
+    @property
+    def hook(self) -> AclClientRPCHook | None:
+        """What signs the requests, if there are keys."""
+        return None if self.credentials is None else AclClientRPCHook(self.credentials)
+
+    def apply(self, client: ClientConfig) -> None:
+        """Set up a producer or a consumer that was made with `hook`, before it starts."""
+        client.namespace = self.namespace
+        client.vip_channel_enabled = self.vip_channel
+        client.unit_name = self.unit_name
+        client.tls = self.tls
+        if self.use_tls is not None:
+            client.use_tls = self.use_tls
+
+
+def client_options(options: Options) -> ClientOptions:
+    """Of the options `rocketmq.*`. PipelineError for wrong or contradicting ones."""
+    use_tls, tls = _tls(options)
+    return ClientOptions(_credentials(options), options.text(NAMESPACE) or None, options.boolean(VIP, False),
+                         options.text(UNIT) or None, use_tls, tls)
+
+
+def _credentials(options: Options) -> SessionCredentials | None:
+    options.one_of(KEY_FILE, ACCESS_KEY)
+    options.one_of(KEY_FILE, SECRET_KEY)
+    path = options.text(KEY_FILE)
+    if path is not None:
+        try:
+            return SessionCredentials.from_key_file(path)
+        except (ValueError, OSError) as error:
+            raise PipelineError(f"{options.where}, option {KEY_FILE}: {error}") from None
+    access, secret = options.text(ACCESS_KEY), options.text(SECRET_KEY)
+    if not access and not secret:
+        if TOKEN in options:
+            raise PipelineError(f"{options.where}: {TOKEN} needs {ACCESS_KEY} and {SECRET_KEY}")
+        return None
+    if not access or not secret:
+        raise PipelineError(f"{options.where} needs both {ACCESS_KEY} and {SECRET_KEY}, or {KEY_FILE}")
+    return SessionCredentials(access, secret, options.text(TOKEN))
+
+
+def _tls(options: Options) -> tuple[bool | None, TlsSystemConfig | None]:
+    """(whether TLS is spoken, with what). Keys and trust count, and switch TLS on, whenever they are given."""
+    given = [name for name in (_TLS_TEST_MODE, _TLS_FILE, _AUTH_SERVER, *_TLS_TEXTS) if name in options]
+    if not given:
+        return (options.boolean(_TLS_ENABLE, False) if _TLS_ENABLE in options else None), None
+    if not options.boolean(_TLS_ENABLE, True):
+        raise PipelineError(f"{options.where}: {_TLS_ENABLE}=false contradicts {given[0]}")
+    return True, _GivenTls(**dict(_tls_fields(options, given)))
+
+
+def _tls_fields(options: Options, given: list[str]) -> Iterator[tuple[str, Any]]:
+    base = TlsSystemConfig()
+    if _TLS_FILE in options:
+        base = replace(base, tls_config_file=options.text(_TLS_FILE, ""))
+    try:
+        base = base.with_config_file()
+    except ConfigError as error:
+        raise PipelineError(f"{options.where}: {error}") from None
+    keys = [name for name in given if name not in (_TLS_TEST_MODE, _TLS_FILE)]
+    test_mode = options.boolean(_TLS_TEST_MODE, base.tls_test_mode_enable and not keys)
+    if test_mode and keys:
+        raise PipelineError(f"{options.where}: {_TLS_TEST_MODE}=true trusts everybody, which contradicts {keys[0]}")
+    auth_server = options.boolean(_AUTH_SERVER, base.tls_client_auth_server or _TRUST in options)
+    if _TRUST in options and not auth_server:
+        raise PipelineError(f"{options.where}: {_AUTH_SERVER}=false contradicts {_TRUST}")
+    for each in fields(TlsSystemConfig):
+        yield each.name, getattr(base, each.name)
+    yield "tls_test_mode_enable", test_mode
+    yield "tls_client_auth_server", auth_server
+    for option, name in _TLS_TEXTS.items():
+        if option in options:
+            yield name, options.text(option)
+
 
 DEFAULT_GROUP = "rmqha-pipeline"
 UNREACHABLE = (MQClientException, MQBrokerException, RemotingException, ConfigError)
@@ -102,3 +233,120 @@ def _group(options: Options) -> str:
 
 def _instance_name() -> str:
     return f"pipeline-{os.getpid()}-{time.monotonic_ns()}"
+
+
+TIMEOUT_MS = 10_000
+_PLACES = "{cluster}, {brokerName}, {brokerId}, {host}, {port} and {path}"
+
+
+class BrokerStore(NamedTuple):
+    """A broker, and the folder of its commit log as seen from here."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    path: str
+
+
+@dataclass
+class ClusterStores:
+    """Each master with each of its slaves, as paths; `notes`: what has no other side."""
+
+    pairs: list[tuple[str, str, str]] = field(default_factory=list)  # master, slave, name of the broker
+    notes: list[str] = field(default_factory=list)
+
+
+def find_stores(name_server: str, *, cluster: str | None = None, broker: str | None = None,
+                mounted: str | None = None, client: Mapping[str, str] | None = None) -> ClusterStores:
+    """The stores of all masters and slaves that a name server knows, or of one cluster or broker name.
+
+    `mounted`: where a store is seen from here, such as /mnt/{brokerName}-{brokerId}; by default where its broker has
+    it. `client`: options `rocketmq.*`; where there is access control, those of an admin. PipelineError when somebody
+    does not answer, or a store is not there.
+    """
+    whom = cluster_client(Options({**(client or {}), "nameServer": name_server}, ("nameServer", *CLIENT_OPTIONS),
+                                  f"name server {name_server}"))
+    stores = _ask(whom, cluster, broker, mounted)
+    found = ClusterStores()
+    compared: list[BrokerStore] = []
+    for name in sorted({store.name for store in stores}):
+        own = sorted((store for store in stores if store.name == name), key=lambda store: store.broker_id)
+        masters = [store for store in own if store.broker_id == MASTER_ID]
+        slaves = [store for store in own if store.broker_id != MASTER_ID]
+        if not masters:
+            found.notes.append(f"{name} has no master now: its slaves are {_names(slaves)}")
+        elif not slaves:
+            found.notes.append(f"{name} has no slave now: its master is {_names(masters)}")
+        found.pairs += [(master.path, slave.path, name) for master in masters for slave in slaves]
+        compared += masters + slaves if masters and slaves else []
+    _check_here(compared, mounted)
+    return found
+
+
+def _names(stores: Iterable[BrokerStore]) -> str:
+    return ", ".join(f"{store.address} (id {store.broker_id})" for store in stores)
+
+
+def _ask(client: ClusterClient, cluster: str | None, broker: str | None, mounted: str | None) -> list[BrokerStore]:
+    name_server = client.name_server
+    config = ClientConfig(namesrv_addr=name_server)
+    client.client.apply(config)
+    api = MQClientAPIImpl(RemotingClientConfig(clientCallbackExecutorThreads=1, connectTimeoutMillis=TIMEOUT_MS,
+                                               useTLS=config.use_tls), config, client.client.hook)
+    api.update_name_server_address_list(name_server)
+    api.start()
+    whom = f"name server {name_server}"
+    stores = []
+    try:
+        table = api.get_broker_cluster_info(TIMEOUT_MS).brokerAddrTable
+        _check_names(whom, table, cluster, broker)
+        for data in table.values():
+            if cluster not in (None, data.cluster) or broker not in (None, data.brokerName):
+                continue
+            for broker_id, address in data.brokerAddrs.items():
+                whom = f"broker {address}"
+                settings = api.get_broker_config(address, TIMEOUT_MS)
+                stores.append(_store(data.cluster, data.brokerName, broker_id, address, settings, mounted))
+    except UNREACHABLE as error:
+        said = client.said(error)
+        raise PipelineError(said if said.startswith(whom) else f"{whom}: {said}") from None
+    finally:
+        api.shutdown()
+    return stores
+
+
+def _check_names(whom: str, table: dict[str, BrokerData], cluster: str | None, broker: str | None) -> None:
+    clusters = {data.cluster for data in table.values()}
+    if cluster is not None and cluster not in clusters:
+        raise PipelineError(f"{whom} knows no cluster {cluster!r}; there are: {', '.join(sorted(clusters)) or 'none'}")
+    if broker is not None and broker not in table:
+        raise PipelineError(f"{whom} knows no broker {broker!r}; there are: {', '.join(sorted(table)) or 'none'}")
+    if not table:
+        raise PipelineError(f"{whom} knows no broker")
+
+
+def _store(cluster: str, name: str, broker_id: int, address: str, settings: dict[str, str],
+           mounted: str | None) -> BrokerStore:
+    path = settings.get("storePathCommitLog") or f"{settings.get('storePathRootDir', '')}/{COMMIT_LOG}"
+    if mounted is not None:
+        host, _, port = address.rpartition(":")
+        try:
+            path = mounted.format(cluster=cluster, brokerName=name, brokerId=broker_id, host=host, port=port, path=path)
+        except (LookupError, ValueError, AttributeError) as error:
+            raise PipelineError(f"--mounted {mounted!r}: {error!r}. It may have {_PLACES}") from None
+    return BrokerStore(cluster, name, broker_id, address, path)
+
+
+def _check_here(stores: list[BrokerStore], mounted: str | None) -> None:
+    """PipelineError that names all stores which are not there."""
+    missing = []
+    for store in stores:
+        try:
+            find_logs([store.path])
+        except PipelineError as error:
+            missing.append(f"{store.name} (id {store.broker_id}, {store.address}): {error}")
+    if missing:
+        raise PipelineError("an audit reads the stores themselves, and these are not here: " + "; ".join(missing)
+                            + ". Mount them, and say where" + ("" if mounted else " with --mounted, such as "
+                                                               "'/mnt/{brokerName}-{brokerId}'"))

@@ -1,12 +1,19 @@
-"""The format `rocketmq` as a sink: a DataFrame or a stream into the topics of a cluster.
+"""Rows of a table as messages: each message has exactly what its row has, or the row is refused.
+
+A property is `name \\x01 value \\x02` on the wire, text in UTF-8, one value a name, and neither may be empty. What
+can't be sent so is an error that names row and column: brokers and readers would drop or cut it without a word.
+
+The format `rocketmq` as a sink: a DataFrame or a stream into the topics of a cluster.
 
 Columns: body or value (binary or text), and if there: topic (unless the option says it), keys or key, tags, properties
 (map) or headers (as of Kafka), flag, delayLevel. What a message can't have as the row has it is an error (`sink_rows`).
 Messages go in batches. A task that Spark runs again sends again what it had sent; with `idempotent` a message's unique
 key is made of its topic and its key, so whoever reads can tell: dropDuplicates(["topic", "uniqKey"]).
 """
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -22,15 +29,236 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from rmqha.client import exception
+from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
+from rmqha.common.message import message_const
 from rmqha.common.message.message import Message
-from rmqha.common.message.message_decoder import may_join_batch, size_in_batch
-from rmqha.pipeline.brief_errors import briefly
+from rmqha.common.message.message_decoder import may_join_batch, properties_size, size_in_batch
+from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, ClusterClient, cluster_client
-from rmqha.pipeline.cluster.sink_rows import MessageMaker
 from rmqha.pipeline.options import MOST_INT, Options, PipelineError
-from rmqha.pipeline.worker import settle
+from rmqha.pipeline.worker import briefly, settle
+
+LONGEST_BODY = 4 << 20  # bytes; what brokers take by default
+USUAL_LEVELS = 18  # of a broker's messageDelayLevel
+ERROR, DROP = SYSTEM_PROPERTIES = ("error", "drop")
+_AFTER_NAME, _AFTER_VALUE = "\x01", "\x02"
+_LEAST_INT = -MOST_INT - 1
+_SURE_CHARACTERS = MAX_PROPERTIES_LENGTH // 8  # of four bytes each they fit, with what separates them
+_SHOWN = 60  # characters of a name, a key, a value in an error
+_OF_A_COLUMN = {message_const.PROPERTY_KEYS: "keys", message_const.PROPERTY_TAGS: "tags"}
+_DECIDES = "select other values, or leave the rows out"
+
+
+class RowError(ValueError):
+    """Why a row can't be sent. `column`: the one that is at fault."""
+
+    def __init__(self, column: str, reason: str) -> None:
+        super().__init__(f"column {column}: {reason}")
+        self.column = column
+
+
+class MessageMaker:
+    """Messages from the rows of record batches, which are those of one task."""
+
+    def __init__(self, options: Options) -> None:
+        self._topic = options.text("topic")
+        if self._topic and (reason := _why_no_topic(self._topic)):
+            raise options.wrong("topic", f"a topic to send to: {reason}")
+        self._idempotent = options.boolean("idempotent", False)
+        self._levels = options.integer("maxDelayLevel", USUAL_LEVELS, 1, MOST_INT)
+        self._drops_system = options.choice("systemProperties", SYSTEM_PROPERTIES, ERROR) == DROP
+        self._where = options.where
+        self._row = 0
+
+    def messages(self, batch: pa.RecordBatch) -> Iterator[Message]:
+        """One for each row. PipelineError for the first row that can't be sent as it is."""
+        columns = {name: self._values(name, column)
+                   for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+        for number in range(batch.num_rows):
+            self._row += 1
+            row = {name: values[number] for name, values in columns.items()}
+            try:
+                message = self._message(row)
+            except RowError as error:
+                raise self._refused(error, row) from None
+            yield message
+
+    def _values(self, name: str, column: pa.Array) -> list[Any]:
+        try:
+            return list(column.to_pylist())
+        except UnicodeDecodeError:  # Spark's texts may be any bytes
+            pass
+        for number, value in enumerate(column):
+            try:
+                value.as_py()
+            except UnicodeDecodeError as error:
+                self._row += number + 1
+                wrong = RowError(name, f"the text is not UTF-8 at byte {error.start}: cast it to binary, or leave the "
+                                       "row out")
+                raise self._refused(wrong, {}) from None
+        raise AssertionError(f"column {name} can be read value by value")
+
+    def _refused(self, error: RowError, row: dict[str, Any]) -> PipelineError:
+        known = [f"{name} {_shown(row[name])}" for name in ("topic", "keys", "key") if row.get(name)]
+        of_row = f" ({', '.join(known)})" if known else ""
+        return PipelineError(f"{self._where}: row {self._row}{_task()}{of_row}, {error}. Rows before it may be sent "
+                             "already")
+
+    def _message(self, row: dict[str, Any]) -> Message:
+        message = Message(self._topic_of(row), _body(row), flag=_number(row, "flag", _LEAST_INT, MOST_INT) or 0)
+        for column, name, value in _properties(row):
+            self._put(message, column, name, value)
+        for column, name in (("tags", message_const.PROPERTY_TAGS), ("keys", message_const.PROPERTY_KEYS),
+                             ("key", message_const.PROPERTY_KEYS)):
+            if (given := row.get(column)) is not None:
+                _put_once(message, column, name, _text(column, given), given)
+        if level := _number(row, "delayLevel", 0, MOST_INT):
+            if level > self._levels:
+                raise RowError("delayLevel", f"{level} is above {self._levels}, for which a broker takes its longest "
+                                             "delay; if its messageDelayLevel has more, set the option maxDelayLevel")
+            message.delay_time_level = level
+        if self._idempotent:
+            _identify(message)
+        _check_size(message, row)
+        return message
+
+    def _topic_of(self, row: dict[str, Any]) -> str:
+        topic = self._topic or row.get("topic")
+        if not topic:
+            raise RowError("topic", "it is empty or null, and there is no option topic")
+        if topic != self._topic and (reason := _why_no_topic(topic)):
+            raise RowError("topic", reason)
+        return str(topic)
+
+    def _put(self, message: Message, column: str, name: str, value: str) -> None:
+        if name in message_const.STRING_HASH_SET and name not in _OF_A_COLUMN:
+            if self._drops_system:
+                return
+            raise RowError(column, f"the property {name} is RocketMQ's own: take another name, leave it out, or, for "
+                                   "rows that were read from a topic, set the option systemProperties=drop")
+        _put_once(message, column, name, value, value)
+
+
+def _why_no_topic(topic: str) -> str:
+    """Why nobody may send to a topic of this name; "" when one may."""
+    try:
+        exception.check_topic(topic)
+        exception.is_not_allowed_send_topic(topic)
+    except MQClientException as error:
+        return ascii(error.error_message)[1:-1]
+    return ""
+
+
+def _put_once(message: Message, column: str, name: str, value: str, given: str | bytes) -> None:
+    """A property, unless the message has it with another value."""
+    _check(column, name, value)
+    had = message.properties.get(name)
+    if had is not None and had != value:
+        raise RowError(column, f"{_shown(given)} is not what the property {name} of the row says, {_shown(had)}; give "
+                               "one of them")
+    message.put_property(name, value)
+
+
+def _check(column: str, name: str, value: str) -> None:
+    """RowError for a property that the wire can't carry. A value may have a \\x01: the first one ends the name."""
+    is_own = column in _OF_A_COLUMN.values() or column == "key"
+    shown = "" if is_own else f"property {_shown(name)}: "
+    if not name:
+        raise RowError(column, f"a name is empty: {_DECIDES}")
+    if not value:
+        raise RowError(column, f"{shown}the value is empty, which no message can have: "
+                               f"{'make it null' if is_own else 'leave it out'}")
+    if _AFTER_NAME in name or _AFTER_VALUE in name or _AFTER_VALUE in value:
+        raise RowError(column, f"{shown}the characters \\x01 and \\x02 separate properties on the wire: {_DECIDES}")
+
+
+def _properties(row: dict[str, Any]) -> Iterable[tuple[str, str, str]]:
+    """(column, name, value) of all; RowError for what is null, or there twice."""
+    found: dict[str, str] = {}
+    column = "headers" if "headers" in row else "properties"
+    for entry in row.get(column) or ():
+        if entry is None:
+            raise RowError(column, "a header is null: leave it out, with filter(headers, h -> h is not null)")
+        name, value = (entry["key"], entry["value"]) if column == "headers" else entry
+        if name is None:
+            raise RowError(column, f"a name is null: {_DECIDES}")
+        if value is None:
+            raise RowError(column, f"{_shown(name)} is null: leave it out, null can't be sent")
+        if name in found:
+            raise RowError(column, f"{_shown(name)} is there twice, a message has one value of each name: {_DECIDES}")
+        found[name] = _text(column, value, name)
+        yield column, name, found[name]
+
+
+def _body(row: dict[str, Any]) -> bytes:
+    column = "body" if "body" in row else "value"
+    value = row.get(column)
+    if not value:
+        raise RowError(column, f"it is {'null' if value is None else 'empty'}, and no message is without a body: "
+                               f"{_DECIDES}")
+    body: bytes = value.encode() if isinstance(value, str) else value
+    if len(body) > LONGEST_BODY:
+        raise RowError(column, f"{len(body)} bytes, a message has {LONGEST_BODY} at most: {_DECIDES}")
+    return body
+
+
+def _text(column: str, value: str | bytes, name: str = "") -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        of_name = f"{_shown(name)} " if name else ""
+        raise RowError(column, f"{of_name}is not UTF-8 at byte {error.start}, and properties are texts: write it as "
+                               "text, for instance with base64(...)") from None
+
+
+def _number(row: dict[str, Any], column: str, least: int, most: int) -> int | None:
+    value: int | None = row.get(column)
+    if value is not None and not least <= value <= most:
+        raise RowError(column, f"{value} is not from {least} to {most}")
+    return value
+
+
+def _identify(message: Message) -> None:
+    key = message.keys
+    if not key:
+        raise RowError("keys", "idempotent needs a key, and the row has none")
+    digest = hashlib.sha256(f"{message.topic}\0{key}".encode()).hexdigest()[:32].upper()
+    message.put_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, digest)
+
+
+def _check_size(message: Message, row: dict[str, Any]) -> None:
+    """RowError when the properties are longer than any message's may be. Few characters need no count of bytes."""
+    if sum(len(name) + len(value) for name, value in message.properties.items()) <= _SURE_CHARACTERS:
+        return
+    size = properties_size(message)
+    if size > MAX_PROPERTIES_LENGTH:
+        raise RowError(_widest(row), f"properties, keys and tags are {size} bytes together, a message has room for "
+                                     f"{MAX_PROPERTIES_LENGTH}: {_DECIDES}")
+
+
+def _widest(row: dict[str, Any]) -> str:
+    """The column of properties, keys and tags that has most."""
+    return max((name for name in ("properties", "headers", "keys", "key", "tags") if row.get(name)),
+               key=lambda name: len(str(row[name])))
+
+
+def _task() -> str:
+    """Which of the job's tasks this is, where Spark says so."""
+    from pyspark import TaskContext
+    context = TaskContext.get()
+    return "" if context is None else f" of partition {context.partitionId()}"
+
+
+def _shown(value: str | bytes) -> str:
+    """A value for an error, in ASCII and cut where it is long."""
+    text = ascii(value[:_SHOWN + 1])
+    return text if len(value) <= _SHOWN else text[:_SHOWN] + "..."
+
 
 DEFAULT_GROUP = "rmqha-pipeline-sink"
 DEFAULT_BATCH = 200

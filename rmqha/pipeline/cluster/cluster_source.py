@@ -17,38 +17,41 @@ from rmqha.common.compression import MissingBody
 from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.pipeline import trigger_delay
-from rmqha.pipeline.brief_errors import briefly
-from rmqha.pipeline.calendar_time import micros
-from rmqha.pipeline.cluster import cluster_bounds
-from rmqha.pipeline.cluster.client_options import CLIENT_OPTIONS, SECRETS
-from rmqha.pipeline.cluster.cluster_bounds import begin_of, end_of
-from rmqha.pipeline.cluster.cluster_client import cluster_client
-from rmqha.pipeline.cluster.cluster_queues import EARLIEST, LATEST, ClusterQueues, subscription
-from rmqha.pipeline.cluster.cluster_sink import ClusterWriter
-from rmqha.pipeline.cluster.queue_lives import OTHER_LIFE, VERSION, Mark, decode, encode
-from rmqha.pipeline.cluster.queue_offsets import (
+from rmqha.pipeline.cluster import stream_planner
+from rmqha.pipeline.cluster.cluster_client import CLIENT_OPTIONS, SECRETS, cluster_client
+from rmqha.pipeline.cluster.cluster_queues import (
+    EARLIEST,
+    LATEST,
+    OTHER_LIFE,
+    VERSION,
+    ClusterQueues,
+    Mark,
     QueueOffsets,
+    QueuePuller,
     as_text,
+    decode,
+    encode,
     get_offset,
     named,
     of_checkpoint,
     set_offset,
+    subscription,
     walk,
 )
-from rmqha.pipeline.cluster.queue_puller import QueuePuller
-from rmqha.pipeline.cluster.stream_planner import StreamPlanner
+from rmqha.pipeline.cluster.cluster_sink import ClusterWriter
+from rmqha.pipeline.cluster.stream_planner import StreamPlanner, begin_of, end_of
 from rmqha.pipeline.options import MOST_INT, Options, PipelineError
-from rmqha.pipeline.stream_lag import lag_metrics
+from rmqha.pipeline.streams import lag_metrics
 from rmqha.pipeline.table import KAFKA_SOURCE, arrow_schema, check_schema, is_kafka, table_schema
 from rmqha.pipeline.table_options import all_options, options_of_new_table, reader_options, with_options
 from rmqha.pipeline.trigger_delay import TriggerDelay
-from rmqha.pipeline.worker import settle
+from rmqha.pipeline.worker import briefly, micros, settle
 
 log = logging.getLogger("RocketmqPipeline")
 
 FORMAT = "rocketmq"
 COMMON_OPTIONS = ("nameServer", "namesrvAddr", "topic", *CLIENT_OPTIONS)
-READ_OPTIONS = (*COMMON_OPTIONS, "subscribe", "subscribePattern", "subExpression", *cluster_bounds.OPTIONS,
+READ_OPTIONS = (*COMMON_OPTIONS, "subscribe", "subscribePattern", "subExpression", *stream_planner.OPTIONS,
                 *trigger_delay.OPTIONS, "minPartitions", "maxPartitions", "maxRecordsPerPartition", "failOnDataLoss",
                 "group", "consumerGroup", "groupIdPrefix", "pullBatchSize", "pullTimeoutMs", "schema", "columns",
                 "includeHeaders")
@@ -324,7 +327,7 @@ class ClusterReader(QueueReader, DataSourceReader):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
-        cluster_bounds.check_batch(options)
+        stream_planner.check_batch(options)
         for name in trigger_delay.OPTIONS:
             if name in options:
                 log.warning("%s: %s is for streams, a table has no use for it", options.where, name)
@@ -359,7 +362,7 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
-        cluster_bounds.check_stream(options)
+        stream_planner.check_stream(options)
         self._queues: ClusterQueues | None = None
         self._delay = TriggerDelay(options)
         self._planner = StreamPlanner(self.fail_on_data_loss)

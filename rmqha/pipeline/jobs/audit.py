@@ -13,12 +13,19 @@ from pyspark.sql import SparkSession
 
 from rmqha.common.filesystem import Segment, pread
 from rmqha.pipeline.log.log_ends import log_end, log_ends
-from rmqha.pipeline.log.log_files import LogFiles, find_logs
-from rmqha.pipeline.log.log_scan import Block, ByteRange, Hole, VanishedError, open_file, scan_range
+from rmqha.pipeline.log.log_scan import (
+    Block,
+    ByteRange,
+    Hole,
+    LogFiles,
+    VanishedError,
+    find_logs,
+    open_file,
+    scan_range,
+)
 from rmqha.pipeline.log.ranges import cut
 from rmqha.pipeline.options import PipelineError
-from rmqha.pipeline.progress import Progress
-from rmqha.pipeline.tasks import MOST_TASKS, merge_tasks, run_tasks
+from rmqha.pipeline.progress import MOST_TASKS, Progress, merge_tasks, run_tasks
 
 _BLOCK = 1 << 20  # of either log: both stay in the core's cache
 RANGE_BYTES = 128 << 20

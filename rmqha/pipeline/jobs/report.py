@@ -1,13 +1,21 @@
-"""The job `report`: what is in a store, counted by Spark, as one HTML page.
+"""The page of the job `report`: one file that needs nothing from elsewhere, drawn by the reader's browser.
+
+Its style and its script lie beside this module in `page/`; what they show is the report as JSON within the page. The
+page's own rules forbid it to ask the network for anything.
+
+The job `report`: what is in a store, counted by Spark, as one HTML page.
 
 The log is read twice: once for times, sizes and places, which Spark keeps in a compact form (on disk where memory
 ends), and once for keys. What comes to the driver has a bounded number of rows: points of time and the busiest topics,
 however many topics, queues and keys there are.
 """
+import html
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +23,41 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
+from rmqha import __version__
 from rmqha.common import filesystem
-from rmqha.pipeline.jobs.report_page import render
 from rmqha.pipeline.log.commit_log_source import FORMAT
 from rmqha.pipeline.log.log_ends import log_ends
-from rmqha.pipeline.log.log_files import find_logs
+from rmqha.pipeline.log.log_scan import find_logs
 from rmqha.pipeline.options import PipelineError, is_long, queue_id_of
 from rmqha.pipeline.session import register
+
+_ALLOWED = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+
+def render(found: "Report") -> str:
+    """The page."""
+    page = files("rmqha.pipeline.jobs").joinpath("page")
+    style, script = (page.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
+    title = f"Report on {html.escape(_text(found.store))}"
+    return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta http-equiv="Content-Security-Policy" content="{_ALLOWED}">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f'<title>{title}</title>\n<style>\n{style}</style></head>\n<body>'
+            f'<noscript><h1>{title}</h1><p>{found.messages:,} messages of {found.topicCount:,} topics, {found.bytes:,} '
+            'bytes. The rest of this page is drawn by JavaScript, which is switched off.</p></noscript>'
+            f'\n<script type="application/json" id="data">{_for_script(found)}</script>\n<script>\n{script}</script>'
+            '</body></html>\n')
+
+
+def _for_script(found: "Report") -> str:
+    """JSON that can't end the element it stands in."""
+    return json.dumps({"version": __version__, **asdict(found)}, ensure_ascii=True).replace("<", "\\u003c")
+
+
+def _text(value: str) -> str:
+    """Without what UTF-8 can't say: names of files may be any bytes."""
+    return value.encode("utf-8", "replace").decode()
+
 
 _COLUMNS = "topic,queueId,queueOffset,bornTimestamp,storeTimestamp,storeSize,storeHost,crcOk"
 _SECOND, _MINUTE, _HOUR, _DAY, _WEEK = 1000, 60_000, 3_600_000, 86_400_000, 604_800_000

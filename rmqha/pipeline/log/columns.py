@@ -11,9 +11,9 @@ from rmqha.common.compression import MAX_DECOMPRESSED_SIZE, CompressionError, To
 from rmqha.common.message import message_const
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_layout import bytes_to_host
-from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS
 from rmqha.pipeline.log.log_scan import Block, Hole
 from rmqha.pipeline.table import KAFKA_SOURCE
+from rmqha.pipeline.worker import FIRST_MS, LAST_MS
 from rmqha.store.bulk.bulk_python import MapColumn, TextColumn, property_columns
 
 _KAFKA_LOG_APPEND_TIME = 1

@@ -24,20 +24,26 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rmqha.pipeline.at_once import at_once
-from rmqha.pipeline.brief_errors import briefly
 from rmqha.pipeline.log import ranges
 from rmqha.pipeline.log.columns import BlockColumns, BodyError, hole_batch
 from rmqha.pipeline.log.log_ends import log_end
-from rmqha.pipeline.log.log_files import LogFiles, find_logs, wanted_paths
-from rmqha.pipeline.log.log_scan import Block, ByteRange, Hole, VanishedError, scan_range
+from rmqha.pipeline.log.log_scan import (
+    Block,
+    ByteRange,
+    Hole,
+    LogFiles,
+    VanishedError,
+    find_logs,
+    scan_range,
+    wanted_paths,
+)
 from rmqha.pipeline.log.ranges import LogPartition, Selection
 from rmqha.pipeline.options import Options, PipelineError
-from rmqha.pipeline.row_filter import COLUMNS, RowFilter
-from rmqha.pipeline.table import arrow_schema, check_schema, is_kafka, table_schema
+from rmqha.pipeline.streams import at_once
+from rmqha.pipeline.table import COLUMNS, RowFilter, arrow_schema, check_schema, is_kafka, table_schema
 from rmqha.pipeline.table_options import options_of_new_table, reader_options, with_options
 from rmqha.pipeline.trigger_delay import TriggerDelay
-from rmqha.pipeline.worker import settle
+from rmqha.pipeline.worker import briefly, settle
 
 log = logging.getLogger("RocketmqPipeline")
 

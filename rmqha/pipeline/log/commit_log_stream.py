@@ -17,19 +17,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rmqha.pipeline.at_once import at_once
-from rmqha.pipeline.brief_errors import briefly
-from rmqha.pipeline.limits import shares
-from rmqha.pipeline.log import known_logs, ranges
+from rmqha.pipeline.log import log_ends, ranges
 from rmqha.pipeline.log.commit_log_source import RangeReader, log
-from rmqha.pipeline.log.known_logs import Anchor, KnownLog, Offset
-from rmqha.pipeline.log.log_ends import has_grown, log_end
-from rmqha.pipeline.log.log_files import LogFiles, find_logs, wanted_paths
-from rmqha.pipeline.log.log_walk import UNLIMITED, Walked, walk_on
+from rmqha.pipeline.log.log_ends import Anchor, KnownLog, Offset, has_grown, log_end
+from rmqha.pipeline.log.log_scan import UNLIMITED, LogFiles, Walked, find_logs, walk_on, wanted_paths
 from rmqha.pipeline.log.ranges import LogPartition
 from rmqha.pipeline.options import Options, PipelineError
-from rmqha.pipeline.stream_lag import lag_metrics
+from rmqha.pipeline.streams import at_once, lag_metrics
 from rmqha.pipeline.trigger_delay import TriggerDelay
+from rmqha.pipeline.worker import briefly, shares
 
 # So much of what is left behind is looked through for the progress of a batch: of all logs, and of one at least.
 _COUNTED_BYTES, _LEAST_COUNTED_BYTES = 64 << 20, 64 << 10
@@ -75,7 +71,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         found: dict[str, KnownLog] = {}
         for each, begin in self._begins(find_logs(wanted_paths(self.options), self.options.text("brokerName"))):
             _add(found, each, begin)
-        return known_logs.encode(found)
+        return log_ends.encode(found)
 
     def _begins(self, logs: Sequence[LogFiles]) -> list[tuple[LogFiles, int]]:
         """Where logs begin that the stream does not know yet."""
@@ -101,7 +97,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
     @briefly
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # Spark's name
         """How far the next batch goes; not at all when there is so little that it can wait."""
-        known = known_logs.decode(start)
+        known = log_ends.decode(start)
         logs = self._recognised(known)
         spans = dict(at_once(lambda item: (item[0], self._span(item[0], item[1], known[item[0]])), logs.here.items()))
         after = {name: each._replace(begin=each.offset) for name, each in known.items()
@@ -118,7 +114,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         after |= dict(moved)
         if all(_is_same(known.get(name), each) for name, each in after.items()) and len(after) == len(known):
             return start
-        return known_logs.encode(after)
+        return log_ends.encode(after)
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
         """(rows, bytes) of a batch."""
@@ -135,11 +131,11 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
                 found += walk_on(span.log, span.begin, span.end, wanted - found).rows
         return found
 
-    def _recognised(self, known: Mapping[str, KnownLog]) -> known_logs.Recognised:
+    def _recognised(self, known: Mapping[str, KnownLog]) -> log_ends.Recognised:
         """The logs that are there. PipelineError for known ones that are not, unless data loss is allowed."""
         errors: list[PipelineError] = []
         found = find_logs(wanted_paths(self.options), self.options.text("brokerName"), errors)
-        logs = known_logs.recognise(known, found)
+        logs = log_ends.recognise(known, found)
         for name, reason in logs.missing.items():
             if self.fail_on_data_loss:
                 raise PipelineError(f"{reason}. With failOnDataLoss=false the query goes on without it, and a log that "
@@ -174,7 +170,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
             reason = (f"{each.path} ends at offset {each.files_end}, the stream has come to {known.offset}: it is "
                       "another log, or was cut off")
             begin = log_end(each)
-        elif known.tail is not None and known_logs.has(each, known.tail) is False:
+        elif known.tail is not None and log_ends.has(each, known.tail) is False:
             taken = known.tail.offset + known.tail.size
             reason = (f"{each.path} was cut off and written anew before offset {taken}, to which the stream has come: "
                       "what it took there is not in the log any more")
@@ -199,7 +195,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
     def _grown_end(self, name: str, each: LogFiles, begin: int) -> int:
         now = time.monotonic()
         seen = self._ends.get(name)
-        if seen is not None and seen.tail is not None and known_logs.has(each, seen.tail) is not True:
+        if seen is not None and seen.tail is not None and log_ends.has(each, seen.tail) is not True:
             seen = None  # it was cut off meanwhile
         if seen is None:
             seen = _Seen(log_end(each, begin), None, now)
@@ -208,7 +204,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         elif has_grown(each, seen.end):
             seen = _Seen(log_end(each, max(begin, seen.end), behind_unwritten=False), None, seen.looked)
         if seen.tail is None:
-            seen = seen._replace(tail=known_logs.tail_of(each, seen.end))
+            seen = seen._replace(tail=log_ends.tail_of(each, seen.end))
         self._ends[name] = seen
         return seen.end
 
@@ -217,7 +213,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         """Byte ranges from one offset to another."""
         if start == end:
             return []  # Spark does not ask then; `begin` would be that of the batch before
-        before, after = known_logs.decode(start), known_logs.decode(end)
+        before, after = log_ends.decode(start), log_ends.decode(end)
         logs = self._recognised(after).here
         spans = []
         for name, each in logs.items():
@@ -243,7 +239,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         most = max(_COUNTED_BYTES // len(self._left), _LEAST_COUNTED_BYTES)
         behind = at_once(lambda span: rows_behind(span, most), self._left.values())
         ends = {name: {"path": span.log.path, "offset": span.end} for name, span in self._left.items()}
-        return {"version": known_logs.VERSION, "logs": ends, "metrics": lag_metrics(
+        return {"version": log_ends.VERSION, "logs": ends, "metrics": lag_metrics(
             [rows for rows, _ in behind], sum(max(span.end - span.begin, 0) for span in self._left.values()),
             not all(is_counted for _, is_counted in behind))}
 
@@ -258,13 +254,13 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
 
 def _add(logs: dict[str, KnownLog], each: LogFiles, begin: int) -> str:
     """The id under which a log is added that begins there."""
-    head = known_logs.head_of(each, begin)
-    name = known_logs.new_name(each, head, logs)
-    logs[name] = KnownLog(each.path, begin, begin, head, known_logs.tail_of(each, begin))
+    head = log_ends.head_of(each, begin)
+    name = log_ends.new_name(each, head, logs)
+    logs[name] = KnownLog(each.path, begin, begin, head, log_ends.tail_of(each, begin))
     return name
 
 
-def _is_replaced(each: KnownLog, logs: known_logs.Recognised) -> bool:
+def _is_replaced(each: KnownLog, logs: log_ends.Recognised) -> bool:
     """Whether another log lies where this one was: it does not come back."""
     return any(new.path == each.path for new in logs.new)
 
@@ -274,9 +270,9 @@ def _moved(known: KnownLog, span: Span, end: int) -> KnownLog:
     if end == span.begin == known.offset and known.head is not None:
         return known._replace(path=span.log.path)
     head = known.head
-    if head is None or known_logs.segment_with(span.log, head.offset) is not known_logs.segment_with(span.log, end - 1):
-        head = known_logs.head_of(span.log, end) or head
-    return KnownLog(span.log.path, span.begin, end, head, known_logs.tail_of(span.log, end) or known.tail)
+    if head is None or log_ends.segment_with(span.log, head.offset) is not log_ends.segment_with(span.log, end - 1):
+        head = log_ends.head_of(span.log, end) or head
+    return KnownLog(span.log.path, span.begin, end, head, log_ends.tail_of(span.log, end) or known.tail)
 
 
 def _is_same(known: KnownLog | None, after: KnownLog) -> bool:

@@ -1,4 +1,6 @@
-"""Reading byte ranges of a commit log: blocks of records through the bulk kernel, and the holes between them.
+"""Finding commit logs: store roots, folders of commit log files, single files, and globs of them.
+
+Reading byte ranges of a commit log: blocks of records through the bulk kernel, and the holes between them.
 
 A range need not begin at a record. Its reader goes on to the first whole record that begins in it; the reader of
 the range before goes on behind its end up to that one, over records with a wrong CRC and over holes. A record is whole
@@ -6,21 +8,28 @@ when magic code, lengths, its own place and CRC are right. Nothing else in it co
 `limit`: so both readers agree on where they meet, and ranges give together what the whole file gives, wherever they are
 cut. Only where a whole record lies within another (a body made for it, or two damaged lengths that agree) does a range
 that begins within the outer one read on from the inner one.
+
+Stepping over the records of a log to find where a batch of so many messages or bytes ends, in bounded memory.
+
+A step is what the reader of a range gives as a row: a record, or a hole as a whole. CRCs are left to that reader:
+a record with a wrong one is a record here, as there. Only a block of 4 MiB is kept, whatever lengths the log tells.
 """
 import errno
+import glob
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from rmqha.common.filesystem import Segment, open_regular, pread
+from rmqha.common.filesystem import NAME_LENGTH, Segment, is_segment_name, list_segments, open_regular, pread
 from rmqha.common.message import message_layout
 from rmqha.common.message.message_layout import (
     BLANK,
     HEADS,
     LENGTHS_SIZE,
+    MAX_HEAD_LENGTH,
     MAX_TOPIC_LENGTH,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_POSITION,
@@ -34,9 +43,128 @@ from rmqha.common.message.message_layout import (
     decode_parts,
     decode_text,
 )
-from rmqha.pipeline.options import PipelineError
+from rmqha.common.texts import JsonTextError, parse_json
+from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.streams import at_once
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import RECORD, Stop
+
+COMMIT_LOG = "commitlog"
+
+
+class LogFiles(NamedTuple):
+    """The files of one commit log in order. `name`: of the store, for the column brokerName; `path`: its folder."""
+
+    name: str
+    path: str
+    segments: list[Segment]
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first byte; 0 for an empty log."""
+        return self.segments[0].start if self.segments else 0
+
+    @property
+    def files_end(self) -> int:
+        """Where the last file ends."""
+        return self.segments[-1].end if self.segments else 0
+
+
+def list_log(path: str, name: str) -> LogFiles:
+    """The files of a commit log folder. PipelineError when it is gone."""
+    try:
+        return LogFiles(name, path, list_segments(path)[0])
+    except OSError as error:
+        raise PipelineError(f"{path}: {error.strerror}") from error
+
+
+def wanted_paths(options: Options) -> list[str]:
+    """The paths of `.load(...)` or of the option `path`, as given."""
+    if "paths" in options:
+        try:
+            paths = parse_json(options.text("paths", ""), "paths")
+        except JsonTextError as error:
+            raise options.wrong("paths", f"a JSON list of paths: {error.reason}") from None
+        if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+            raise options.wrong("paths", "a JSON list of paths")
+    else:
+        paths = [options.text("path", "")]
+    paths = [path for path in paths if path]
+    if not paths:
+        raise PipelineError(f"{options.where} needs a path: .load('/path/to/store'), a store root, a commitlog folder, "
+                            "or a glob of them")
+    return paths
+
+
+def find_logs(paths: Iterable[str], name: str | None = None, errors: list[PipelineError] | None = None,
+              ) -> list[LogFiles]:
+    """The commit logs at `paths`; a log may have no files yet. PipelineError for a path that has none; where there is
+    a list `errors`, it is put there instead.
+    """
+    matches: list[str] = []
+    for given in paths:
+        path = given.removeprefix("file://") if given.startswith("file://") else given.removeprefix("file:")
+        if not glob.has_magic(path):
+            matches.append(path)
+        elif not (matching := sorted(glob.glob(path))):
+            _raise_or_add(PipelineError(f"nothing matches {given}"), errors)
+        else:
+            matches += matching
+    found: dict[str, LogFiles] = {}
+    files: dict[str, list[Segment]] = {}
+    for log in at_once(lambda match: _log_or_error(match, name), matches):
+        if isinstance(log, PipelineError):
+            _raise_or_add(log, errors)
+        elif isinstance(log, Segment):
+            files.setdefault(os.path.dirname(log.path), []).append(log)
+        else:
+            found[log.path] = log
+    for folder, segments in files.items():
+        found.setdefault(folder, LogFiles(name or _store_name(folder), folder, sorted(set(segments))))
+    return list(found.values())
+
+
+def _raise_or_add(error: PipelineError, errors: list[PipelineError] | None) -> None:
+    if errors is None:
+        raise error
+    errors.append(error)
+
+
+def _log_or_error(path: str, name: str | None) -> "LogFiles | Segment | PipelineError":
+    """What lies at a path: a log, a single file of one, or the reason why neither."""
+    try:
+        return _single_file(os.path.abspath(path)) if os.path.isfile(path) else _folder(path, name)
+    except PipelineError as error:
+        return error
+
+
+def _single_file(path: str) -> Segment:
+    name = os.path.basename(path)
+    if not is_segment_name(name):
+        raise PipelineError(f"{path} is no commit log file: their names are {NAME_LENGTH} digits, the offset of the "
+                            "first byte")
+    return Segment(int(name), path, os.stat(path).st_size)
+
+
+def _folder(path: str, name: str | None) -> LogFiles:
+    if not os.path.isdir(path):
+        raise PipelineError(f"{path}: there is no such folder or file")
+    path = os.path.abspath(path)
+    inner = os.path.join(path, COMMIT_LOG)
+    if os.path.isdir(inner):
+        return list_log(inner, name or os.path.basename(path))
+    log = list_log(path, name or _store_name(path))
+    if not log.segments and os.path.basename(path) != COMMIT_LOG:
+        raise PipelineError(f"{path} is no store: it has neither a folder {COMMIT_LOG} nor commit log files (names of "
+                            f"{NAME_LENGTH} digits). Give the broker's storePathRootDir or storePathCommitLog.")
+    return log
+
+
+def _store_name(folder: str) -> str:
+    """The name of the store whose commit log folder this is."""
+    parent, name = os.path.split(folder.rstrip("/"))
+    return os.path.basename(parent) if name == COMMIT_LOG else name
+
 
 BLOCK = 2 << 20
 _SLACK = 64 << 10  # read behind the end of a range, for its last record
@@ -317,3 +445,115 @@ def _next_data(fd: int, position: int) -> int:
 def whole_file(segment: Segment) -> ByteRange:
     """All records of a file."""
     return ByteRange(segment.path, segment.start, segment.start, segment.end, segment.end, True)
+
+
+UNLIMITED = 1 << 62
+_SMALLEST_BLOCK, _USUAL_RECORD = 64 << 10, 4 << 10
+
+
+class Walked(NamedTuple):
+    """Where a walk ended, and how many rows and bytes it went over; blanks are neither."""
+
+    offset: int
+    rows: int
+    size: int
+
+
+def walk_on(log: LogFiles, begin: int, end: int, rows: int = UNLIMITED, size: int = UNLIMITED,
+            at_least_one: bool = False) -> Walked:
+    """Over at most so many rows and bytes from `begin` on, where a record or a hole begins, up to `end`. One that has
+    more bytes than `size` is only taken with `at_least_one`, and then alone.
+
+    A file that vanishes meanwhile counts as nothing: who reads it will tell.
+    """
+    offset, taken, passed = begin, 0, 0
+    for segment in log.segments:
+        if segment.end <= offset or segment.start >= end:
+            continue
+        offset = max(offset, segment.start)
+        here = _Walk(rows - taken, size - passed, at_least_one and not taken)
+        try:
+            offset = here.over(segment, offset, min(segment.end, end))
+        except VanishedError:
+            offset = min(segment.end, end)
+        taken, passed = taken + here.rows, passed + here.size
+        if here.is_full:
+            return Walked(offset, taken, passed)
+    return Walked(max(begin, end), taken, passed)
+
+
+class _Walk:
+    """Over one file: `rows` and `size` are what was taken, `is_full` tells that the next one would be too many."""
+
+    def __init__(self, most_rows: int, most_bytes: int, at_least_one: bool) -> None:
+        self._most_rows, self._most_bytes, self._at_least_one = most_rows, most_bytes, at_least_one
+        self.rows = self.size = 0
+        self.is_full = False
+
+    def over(self, segment: Segment, offset: int, limit: int) -> int:
+        """The offset at which it ends."""
+        span, most = whole_file(segment)._replace(limit=limit), _SMALLEST_BLOCK
+        fd = open_file(segment.path, offset)
+        with open(fd, "rb", closefd=True):
+            while offset < limit:
+                if self.rows >= self._most_rows:
+                    self.is_full = True
+                    return offset
+                want = min(most, limit - offset, max(self._most_bytes - self.size, 0) + _SMALLEST_BLOCK,
+                           (self._most_rows - self.rows) * _USUAL_RECORD + _SMALLEST_BLOCK)
+                data = pread(fd, want, offset - segment.start)
+                most = min(4 * most, BLOCK)
+                found = bulk.walk(data, 0, len(data), False, offset)
+                if found.count:
+                    offset += self._take(data, found.count, found.position)
+                elif found.stop is Stop.BLANK:
+                    return limit
+                else:
+                    offset += self._take_one(record_size(fd, span, offset) or hole_at(fd, span, offset).size)
+                if self.is_full:
+                    return offset
+        return offset
+
+    def _take(self, data: bytes, count: int, size: int) -> int:
+        """As many as may be of the records in data[:size]; their bytes."""
+        if self.rows + count <= self._most_rows and self.size + size <= self._most_bytes:
+            self.rows, self.size = self.rows + count, self.size + size
+            return size
+        taken = 0
+        for position, one, _ in message_layout.walk(data, 0, size):
+            if self.is_full or position >= size:
+                break
+            taken += self._take_one(one)
+        return taken
+
+    def _take_one(self, size: int) -> int:
+        """A record or a hole, if it may be taken: its bytes, or 0."""
+        fits = self.size + size <= self._most_bytes or self._at_least_one and not self.rows
+        if self.rows >= self._most_rows or not fits:
+            self.is_full = True
+            return 0
+        self.rows, self.size = self.rows + 1, self.size + size
+        return size
+
+
+def record_size(fd: int, span: ByteRange, offset: int) -> int:
+    """Bytes of the record at `offset`, whose lengths and place are right and which ends before `span.limit`; 0 when
+    there is none. Its body is not read.
+    """
+    position = offset - span.file_start
+    try:
+        head = decode_header(pread(fd, MAX_HEAD_LENGTH, position))
+    except MessageDecodeError:
+        return 0
+    if head.magic_code != MESSAGE_MAGIC_CODE or head.physical_offset != offset or head.body_length < 0 \
+            or not MIN_RECORD_LENGTH <= head.total_size <= span.limit - offset:
+        return 0
+    topic_at = HEADS[head.sys_flag >> 4 & 3].size + head.body_length
+    if topic_at + LENGTHS_SIZE > head.total_size:
+        return 0
+    data = pread(fd, 1 + MAX_TOPIC_LENGTH + SHORT.size, position + topic_at)
+    if not data or data[0] > MAX_TOPIC_LENGTH or 1 + data[0] + SHORT.size > len(data):
+        return 0
+    properties_length: int = SHORT.unpack_from(data, 1 + data[0])[0]
+    end = topic_at + 1 + data[0] + SHORT.size + properties_length
+    return head.total_size if properties_length >= 0 and end == head.total_size else 0

@@ -10,10 +10,9 @@ from pyspark.sql.datasource import InputPartition
 
 from rmqha.common.filesystem import NAME_LENGTH, Segment, pread
 from rmqha.common.message.message_layout import MESSAGE_MAGIC_CODE, MessageDecodeError, decode_header
-from rmqha.pipeline.log.log_files import LogFiles
-from rmqha.pipeline.log.log_scan import ByteRange, VanishedError, find_record, open_file, whole_file
+from rmqha.pipeline.log.log_scan import ByteRange, LogFiles, VanishedError, find_record, open_file, whole_file
 from rmqha.pipeline.options import Options, PipelineError, is_long, queue_id_of
-from rmqha.pipeline.row_filter import RowFilter
+from rmqha.pipeline.table import RowFilter
 
 DEFAULT_PARTITION_BYTES = 128 << 20
 # Of a query; where it would have more, they are larger. 100 TB in parts of 128 MiB would be 800,000.

@@ -1,5 +1,5 @@
 """The files of an archive in a dict: for tests of what needs no Spark."""
-from rmqha.pipeline.archive.archive_layout import archive_path
+from rmqha.pipeline.archive.archive_files import archive_path
 from rmqha.pipeline.options import PipelineError
 
 

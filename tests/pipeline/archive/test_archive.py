@@ -10,9 +10,8 @@ import pytest
 
 from rmqha.pipeline.archive import archive as archive_module
 from rmqha.pipeline.archive.archive import Sizes, archive
-from rmqha.pipeline.archive.archive_files import archive_files
+from rmqha.pipeline.archive.archive_files import Manifests, archive_files
 from rmqha.pipeline.archive.archive_table import Chosen, archived_messages
-from rmqha.pipeline.archive.manifests import Manifests
 from rmqha.pipeline.archive.restore import restore, verify
 from tests.pipeline.archive.logs import log_of, put
 from tests.store import support

@@ -11,14 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.pipeline.archive import archive_layout, manifests
-from rmqha.pipeline.archive.archive_files import ReaderFiles
-from rmqha.pipeline.archive.archive_layout import Piece, Residue, parse_manifest
-from rmqha.pipeline.archive.archive_lock import locked
-from rmqha.pipeline.archive.assembly import Unit, _Making, units_of
-from rmqha.pipeline.archive.expire import expire
-from rmqha.pipeline.archive.manifests import Manifests
-from rmqha.pipeline.archive.remainder import blank, records
+from rmqha.pipeline.archive import archive_files
+from rmqha.pipeline.archive.archive import expire
+from rmqha.pipeline.archive.archive_files import Manifests, Piece, ReaderFiles, Residue, locked, parse_manifest
+from rmqha.pipeline.archive.archive_scan import blank, records
+from rmqha.pipeline.archive.restore import Unit, _Making, units_of
 from rmqha.pipeline.options import PipelineError
 from tests.pipeline.archive.memory_files import MemoryFiles
 from tests.pipeline.archive.test_manifests import manifest
@@ -130,7 +127,7 @@ def test_damaged_files_of_many_manifests_are_told(text):
 
 
 def test_a_small_file_that_stands_for_very_much_is_refused(monkeypatch):
-    monkeypatch.setattr(manifests, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(archive_files, "MOST_BYTES", 1 << 20)
     packed = gzip.compress(b" " * (64 << 20))
     assert len(packed) < 1 << 20
     with pytest.raises(PipelineError, match="unpacks to more than 1048576 bytes"):
@@ -138,7 +135,7 @@ def test_a_small_file_that_stands_for_very_much_is_refused(monkeypatch):
 
 
 def test_a_file_of_manifests_that_is_too_large_is_not_read(monkeypatch):
-    monkeypatch.setattr(manifests, "MOST_BYTES", 2000)
+    monkeypatch.setattr(archive_files, "MOST_BYTES", 2000)
     files = MemoryFiles()
     files.content[f"_manifest/{manifest(0).name}.json"] = b" " * 2001
     with pytest.raises(PipelineError, match="has 2001 bytes, a file of manifests has at most 2000"):
@@ -150,10 +147,10 @@ def test_what_would_be_too_large_to_be_read_is_not_written(monkeypatch):
     files = MemoryFiles()
     for number in range(10):
         Manifests(files).add(manifest(number))
-    monkeypatch.setattr(manifests, "MOST_BYTES", 2000)
+    monkeypatch.setattr(archive_files, "MOST_BYTES", 2000)
     Manifests(files).compact(5, 5)
     assert len(files.content) == 10 and Manifests(files).all() == [manifest(number) for number in range(10)]
-    monkeypatch.setattr(manifests, "MOST_BYTES", 100)
+    monkeypatch.setattr(archive_files, "MOST_BYTES", 100)
     with pytest.raises(PipelineError, match="take smaller runs"):
         Manifests(files).add(manifest(10))
 
@@ -191,4 +188,4 @@ def test_an_odd_lock_is_somebodys(pid):
 
 
 def test_the_bounds_are_those_of_the_layout():
-    assert manifests.MOST_BYTES is archive_layout.MOST_BYTES
+    assert archive_files.MOST_BYTES is archive_files.MOST_BYTES

@@ -4,9 +4,8 @@ import importlib.util
 import pytest
 
 from rmqha.pipeline.archive.archive import archive
-from rmqha.pipeline.archive.archive_files import archive_files
-from rmqha.pipeline.archive.iceberg_table import IcebergTable
-from rmqha.pipeline.archive.manifests import Manifests
+from rmqha.pipeline.archive.archive_files import Manifests, archive_files
+from rmqha.pipeline.archive.archive_table import IcebergTable
 from rmqha.pipeline.archive.restore import restore, verify
 from tests.pipeline.archive.logs import log_of, put
 

@@ -9,12 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.pipeline.archive.archive_layout import Manifest, Piece, Residue, Tail, parse_manifest, run_name
-from rmqha.pipeline.archive.archive_lock import locked
-from rmqha.pipeline.archive.expire import expire
-from rmqha.pipeline.archive.manifests import Manifests
-from rmqha.pipeline.moments import parse_moment
+from rmqha.pipeline.archive.archive import expire
+from rmqha.pipeline.archive.archive_files import (
+    Manifest,
+    Manifests,
+    Piece,
+    Residue,
+    Tail,
+    locked,
+    parse_manifest,
+    run_name,
+)
 from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.worker import parse_moment
 from tests.pipeline.archive.memory_files import MemoryFiles
 
 

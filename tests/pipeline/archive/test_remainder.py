@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructField, StructType
 
 from rmqha.common.message import message_layout as layout
+from rmqha.pipeline.archive.archive_scan import TOLD_BY, blank, records
 from rmqha.pipeline.archive.archive_table import _AsTable
-from rmqha.pipeline.archive.remainder import TOLD_BY, blank, records
-from rmqha.pipeline.calendar_time import FIRST_MS, LAST_MS
 from rmqha.pipeline.table import ROCKETMQ
+from rmqha.pipeline.worker import FIRST_MS, LAST_MS
 
 _INT = st.integers(-(1 << 31), (1 << 31) - 1)
 _LONG = st.integers(-(1 << 63), (1 << 63) - 1)

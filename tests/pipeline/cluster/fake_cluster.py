@@ -7,9 +7,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from rmqha.client.results import PullResult, PullStatus
 from rmqha.common.message.message import MessageExt, MessageQueue
-from rmqha.pipeline.cluster.cluster_queues import EARLIEST, Bounds
-from rmqha.pipeline.cluster.queue_lives import Look, Mark, Seen
-from rmqha.pipeline.cluster.queue_offsets import QueueOffsets, set_offset
+from rmqha.pipeline.cluster.cluster_queues import EARLIEST, Bounds, Look, Mark, QueueOffsets, Seen, set_offset
 from rmqha.pipeline.options import Options, PipelineError
 from tests.pipeline.cluster.driven_query import DrivenQuery
 

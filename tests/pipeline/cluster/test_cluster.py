@@ -7,7 +7,7 @@ import pytest
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
-from rmqha.pipeline.stream_lag import lag_of
+from rmqha.pipeline.streams import lag_of
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from tests.client.conftest import servers  # noqa: F401, a fixture
 from tests.pipeline.cluster.fake_cluster import FakeCluster, FakeQuery

@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message, MessageQueue
-from rmqha.pipeline.cluster.client_options import client_options
+from rmqha.pipeline.cluster.cluster_client import client_options
 from rmqha.pipeline.cluster.cluster_queues import ClusterQueues, first_true
 from rmqha.pipeline.cluster.cluster_sink import ClusterWriter
 from rmqha.pipeline.cluster.cluster_source import (

@@ -6,10 +6,9 @@ from collections import Counter
 import pytest
 
 from rmqha.common.message.message import Message
-from rmqha.pipeline.cluster.cluster_client import cluster_client
+from rmqha.pipeline.cluster.cluster_client import cluster_client, find_stores
 from rmqha.pipeline.cluster.cluster_queues import ClusterQueues
 from rmqha.pipeline.cluster.cluster_source import READ_OPTIONS
-from rmqha.pipeline.cluster.cluster_stores import find_stores
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.remoting.exception import RemotingException
 from tests.pipeline.queries import run_to_end

@@ -12,9 +12,8 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringTy
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH
-from rmqha.pipeline.cluster.cluster_sink import ClusterWriter, check_columns
+from rmqha.pipeline.cluster.cluster_sink import LONGEST_BODY, ClusterWriter, MessageMaker, check_columns
 from rmqha.pipeline.cluster.cluster_source import COMMON_OPTIONS, READ_OPTIONS, WRITE_OPTIONS, ClusterReader
-from rmqha.pipeline.cluster.sink_rows import LONGEST_BODY, MessageMaker
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.pipeline.table import table_schema
 from tests.client.conftest import servers  # noqa: F401, a fixture

@@ -2,7 +2,7 @@
 import pickle
 
 from rmqha.common.texts import Secret
-from rmqha.pipeline.cluster.client_options import CLIENT_OPTIONS, client_options
+from rmqha.pipeline.cluster.cluster_client import CLIENT_OPTIONS, client_options
 from rmqha.pipeline.options import Options
 
 

@@ -132,7 +132,7 @@ def test_a_file_that_its_broker_deletes_meanwhile_is_a_note(spark, master, slave
 
 def test_the_ends_of_files_are_not_cut_between_what_is_compared(master):
     from rmqha.pipeline.jobs import audit as audit_module
-    from rmqha.pipeline.log.log_files import find_logs
+    from rmqha.pipeline.log.log_scan import find_logs
     from rmqha.pipeline.log.ranges import UNCUT_END, ranges_of
     log = find_logs([str(master)])[0]
     big = log._replace(segments=[log.segments[0]._replace(size=10 * UNCUT_END)])
@@ -170,7 +170,7 @@ def cluster(module_nodes, tmp_path_factory) -> list:
 
 @pytest.mark.java
 def test_a_running_cluster_is_found_through_its_name_server(spark, cluster):
-    from rmqha.pipeline.cluster.cluster_stores import find_stores
+    from rmqha.pipeline.cluster.cluster_client import find_stores
     from rmqha.pipeline.jobs.audit import audit_all
     namesrv, master, slave, single = cluster
     stores = find_stores(namesrv.address)
@@ -182,7 +182,7 @@ def test_a_running_cluster_is_found_through_its_name_server(spark, cluster):
 
 @pytest.mark.java
 def test_stores_are_looked_for_where_they_are_mounted(cluster):
-    from rmqha.pipeline.cluster.cluster_stores import find_stores
+    from rmqha.pipeline.cluster.cluster_client import find_stores
     namesrv, master, slave, _ = cluster
     folder = master.folder.parent
     stores = find_stores(namesrv.address, broker="broker-a", mounted=f"{folder}/{{brokerName}}-{{brokerId}}/store")

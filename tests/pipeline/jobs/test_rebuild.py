@@ -58,7 +58,7 @@ def store(tmp_path_factory) -> Path:
 
 def test_ranges_that_begin_within_records_and_shares_of_index_files_give_the_same_files(spark, store, tmp_path,
                                                                                       monkeypatch):
-    from rmqha.pipeline.jobs import index_parts
+    from rmqha.pipeline.jobs import rebuild as index_parts
     from rmqha.pipeline.log import ranges
     monkeypatch.setattr(index_parts, "SHARE", 60)  # of files of 199 keys
     monkeypatch.setattr(ranges, "UNCUT_END", 4096)

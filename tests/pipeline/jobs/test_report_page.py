@@ -5,8 +5,7 @@ import re
 import pytest
 
 from rmqha import __version__
-from rmqha.pipeline.jobs.report import Report
-from rmqha.pipeline.jobs.report_page import render
+from rmqha.pipeline.jobs.report import Report, render
 from tests.support.browser import Browser, needs_browser
 
 HOUR = 3_600_000

@@ -13,12 +13,12 @@ from rmqha.common.message.message_decoder import decode
 from rmqha.common.sys_flags import COMPRESSED_FLAG
 from rmqha.pipeline.log.columns import BlockColumns
 from rmqha.pipeline.log.log_ends import file_end, log_end
-from rmqha.pipeline.log.log_files import LogFiles
 from rmqha.pipeline.log.log_scan import (
     ROW,
     Block,
     ByteRange,
     Hole,
+    LogFiles,
     find_record,
     scan_range,
     whole_file,

@@ -174,7 +174,7 @@ def test_another_log_in_the_place_of_the_one_is_noticed(spark, tmp_path):
 
 
 def test_a_remounted_store_goes_on_and_progress_tells_how_far_behind(spark, tmp_path):
-    from rmqha.pipeline.stream_lag import lag_of
+    from rmqha.pipeline.streams import lag_of
     sink = Sink(spark, tmp_path / "mnt" / "*", tmp_path / "checkpoint", startingOffsets="earliest",
                 maxOffsetsPerTrigger="60", maxBytesPerTrigger="1g")
     with support.open_store(tmp_path / "mnt" / "a") as store:
@@ -211,7 +211,7 @@ def test_a_second_query_on_the_same_checkpoint_ends_the_first_or_is_refused(spar
 
 def test_a_record_counts_once_it_is_whole(tmp_path):
     from rmqha.pipeline.log.log_ends import log_end
-    from rmqha.pipeline.log.log_files import find_logs
+    from rmqha.pipeline.log.log_scan import find_logs
     with support.open_store(tmp_path / "store") as store:
         put(store, 0, 10)
         results = support.put(store, support.message(body=b"last" * 20, KEYS="k" * 40))

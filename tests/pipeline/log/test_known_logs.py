@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message.message_layout import BODY_CRC_POSITION
-from rmqha.pipeline.log import known_logs
-from rmqha.pipeline.log.log_files import find_logs
+from rmqha.pipeline.log import log_ends
+from rmqha.pipeline.log.log_scan import find_logs
 from rmqha.pipeline.options import PipelineError
 from tests.pipeline.log.driven_stream import DrivenStream
 from tests.store import support
@@ -183,18 +183,18 @@ def test_offsets_of_the_first_version_go_on(mounts):
 def test_what_is_kept_of_a_log_is_never_more_than_was_taken(mounts):
     log = find_logs([str(mounts / "a")])[0]
     for offset in range(0, log.files_end, 997):
-        head, tail = known_logs.head_of(log, offset), known_logs.tail_of(log, offset)
+        head, tail = log_ends.head_of(log, offset), log_ends.tail_of(log, offset)
         assert head is not None and (offset == 0 or head.offset + head.size <= offset)
         assert tail is None or tail.offset + tail.size == offset
-        assert all(anchor is None or known_logs.has(log, anchor) for anchor in (head, tail))
+        assert all(anchor is None or log_ends.has(log, anchor) for anchor in (head, tail))
     path = files(mounts / "a")[0]
-    head = known_logs.head_of(log, 500)
+    head = log_ends.head_of(log, 500)
     data = bytearray(path.read_bytes())
     data[BODY_CRC_POSITION] ^= 1
     path.write_bytes(data)
-    assert known_logs.has(log, head) is False
+    assert log_ends.has(log, head) is False
     path.unlink()
-    assert known_logs.has(find_logs([str(mounts / "a")])[0], known_logs.Anchor(0, 88, "0")) is None
+    assert log_ends.has(find_logs([str(mounts / "a")])[0], log_ends.Anchor(0, 88, "0")) is None
 
 
 _VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -209,8 +209,8 @@ def test_a_damaged_offset_is_an_error_and_nothing_else(value):
     for offset in (value, {"version": 2, "logs": value}, {"version": 2, "logs": {"x": value}},
                    {"version": 1, "logs": value}):
         try:
-            logs = known_logs.decode(offset)
+            logs = log_ends.decode(offset)
         except PipelineError:
             continue
-        again = known_logs.decode(json.loads(json.dumps(known_logs.encode(logs))))
+        again = log_ends.decode(json.loads(json.dumps(log_ends.encode(logs))))
         assert again == logs

@@ -11,8 +11,7 @@ from rmqha.common.message import message_layout as layout
 from rmqha.pipeline.log import log_ends as ends
 from rmqha.pipeline.log import log_scan
 from rmqha.pipeline.log.log_ends import file_end, log_end, log_ends
-from rmqha.pipeline.log.log_files import LogFiles, find_logs
-from rmqha.pipeline.log.log_scan import Block, ByteRange, Hole, scan_range
+from rmqha.pipeline.log.log_scan import Block, ByteRange, Hole, LogFiles, find_logs, scan_range
 from tests.store import support
 
 _HOST = layout.host_to_bytes(("127.0.0.1", 10911))

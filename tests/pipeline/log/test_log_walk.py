@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message.message_layout import BLANK, MESSAGE_MAGIC_CODE, MessageDecodeError, decode_parts
-from rmqha.pipeline.at_once import at_once
-from rmqha.pipeline.limits import shares
-from rmqha.pipeline.log import log_ends, log_scan, log_walk
-from rmqha.pipeline.log.log_files import find_logs
+from rmqha.pipeline.log import log_ends, log_scan
+from rmqha.pipeline.log.log_scan import find_logs
+from rmqha.pipeline.streams import at_once
+from rmqha.pipeline.worker import shares
 from tests.bench.made_store import make_commit_log
 from tests.pipeline.log.driven_stream import DrivenStream
 from tests.store import support
@@ -120,7 +120,7 @@ def test_the_size_of_a_record_is_told_without_its_body_as_with_it(tmp_path_facto
     segment = find_logs([str(folder)])[0].segments[0]
     with open(path, "rb") as file:
         span = log_scan.whole_file(segment)
-        size = log_walk.record_size(file.fileno(), span, 0)
+        size = log_scan.record_size(file.fileno(), span, 0)
     try:
         head = decode_parts(data).head
         assert size == (head.total_size if head.physical_offset == 0 else 0)
@@ -138,7 +138,7 @@ def test_what_was_seen_once_is_not_looked_through_again(tmp_path, monkeypatch):
         data = os.pread(fd, size, position)
         read += len(data)
         return data
-    for module in (log_ends, log_scan, log_walk):
+    for module in (log_ends, log_scan, log_scan):
         monkeypatch.setattr(module, "pread", counting)
     stream.batch()
     assert stream.metrics["maxOffsetsBehindLatest"] == 3900
@@ -168,7 +168,7 @@ def test_the_end_of_a_log_is_found_by_its_index(tmp_path, monkeypatch):
 
 
 def test_a_progress_tells_how_far_it_is_behind(tmp_path):
-    from rmqha.pipeline.stream_lag import Lag, lag_of
+    from rmqha.pipeline.streams import Lag, lag_of
     made(tmp_path / "a", 500)
     made(tmp_path / "b", 100)
     stream = DrivenStream(f"{tmp_path}/*", startingOffsets="earliest", maxOffsetsPerTrigger="60")

@@ -1,4 +1,6 @@
-"""How far a stream is behind: what Spark's Kafka connector tells as metrics of its source.
+"""Many small waits at once, on the driver: files of many stores, which may lie behind a network.
+
+How far a stream is behind: what Spark's Kafka connector tells as metrics of its source.
 
 Spark takes metrics only from sources that are written for the JVM: of one in Python, `sources[].metrics` of a progress
 stays empty. What such a source may say is `latestOffset`, any JSON that `reportLatestOffset` gives. So the metrics are
@@ -8,10 +10,50 @@ in there, under "metrics", and `lag_of` takes them out of a progress, in a liste
         def onQueryProgress(self, event):
             for lag in lag_of(event.progress): ...
 """
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import queue
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from rmqha.common.texts import parse_json
+from rmqha.common.threads import NamedThreadPool
+
+_MOST_THREADS = 16
+_FEW = 4  # not worth a thread
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+def at_once(work: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> list[ResultT]:
+    """The results of `work` for all items, in their order. Raises what the first of them that failed raised."""
+    wanted = list(items)
+    if len(wanted) <= _FEW:
+        return [work(item) for item in wanted]
+    pool = NamedThreadPool("PipelineThread_", min(_MOST_THREADS, len(wanted)))
+    done: queue.SimpleQueue[tuple[int, ResultT | None, BaseException | None]] = queue.SimpleQueue()
+    results: dict[int, ResultT] = {}
+    errors: dict[int, BaseException] = {}
+
+    def run(numbers: range) -> None:
+        for number in numbers:
+            try:
+                done.put((number, work(wanted[number]), None))
+            except BaseException as error:  # raised again in the thread that waits
+                done.put((number, None, error))
+    try:
+        step = max(len(wanted) // (8 * _MOST_THREADS), 1)
+        for first in range(0, len(wanted), step):
+            pool.submit(run, range(first, min(first + step, len(wanted))))
+        for _ in wanted:
+            number, result, error = done.get()
+            if error is None:
+                results[number] = result  # type: ignore[assignment]  # None may be a result
+            else:
+                errors[number] = error
+    finally:
+        pool.shutdown()
+    if errors:
+        raise errors[min(errors)]
+    return [results[number] for number in range(len(wanted))]
 
 
 class Lag(NamedTuple):
