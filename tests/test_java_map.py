@@ -12,11 +12,12 @@ HEAD = """# Where each Java class is found
 
 Generated from the `Java:` line of each docstring by `python -m tests.test_java_map`; a test compares.
 
-The rule: `org.apache.rocketmq.store.ha.HAConnection` is `rmqha/store/ha/ha_connection.py::HAConnection`.
-The exceptions, marked in the last column:
+The rule: a class is in the module of its name, `org.apache.rocketmq.store.ha.HAConnection` in
+`rmqha/store/ha/ha_connection.py::HAConnection`, or in its package's module that this table names. What is not in the
+table is not ported: no code would call it. The last column says why a class is elsewhere:
 
 - **nested**: a nested class stands at module level in its outer class's module;
-- **family**: classes of one kind (headers, bodies, listeners, strategies, commands) share a module,
+- **family**: small classes share a module with what they are about (headers, bodies, listeners, results, commands),
   or a class is functions;
 - **split**: a port above 800 lines is split and the parent re-exports;
 - **transport**: `Netty` leaves the names, and the transport's classes stand in `rmqha/remoting/`.

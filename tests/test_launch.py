@@ -112,15 +112,17 @@ def test_what_ignores_or_handles_a_signal_itself_keeps_that(number, handler):
 def test_a_command_of_rmqha_ends_in_order(number, tmp_path):
     code = ("import signal, sys; sys.argv[1:] = ['config', 'path']\n"
             f"[signal.signal(number, signal.SIG_DFL) for number in {tuple(map(int, OTHERS))}]\n"
-            "from rmqha import launch\nfrom rmqha.tools.config import files\n"
-            f"files.home.rocketmq_home = lambda: signal.raise_signal({int(number)})\nsys.exit(launch.rmqha())")
+            "from rmqha import launch\nfrom rmqha.tools.config import config_command\n"
+            f"config_command.filesystem.rocketmq_home = lambda: signal.raise_signal({int(number)})\n"
+            "sys.exit(launch.rmqha())")
     process = start(tmp_path, "-c", code)
     assert process.communicate(timeout=600) == ("", f"ended by {number.name}\n") and process.returncode == 128 + number
 
 
 def test_ctrl_c_in_a_command_of_rmqha_ends_with_130(tmp_path):
     code = ("import signal, sys; sys.argv[1:] = ['config', 'path']\n"
-            "from rmqha import launch\nfrom rmqha.tools.config import files\n"
-            "files.home.rocketmq_home = lambda: signal.raise_signal(signal.SIGINT)\nsys.exit(launch.rmqha())")
+            "from rmqha import launch\nfrom rmqha.tools.config import config_command\n"
+            "config_command.filesystem.rocketmq_home = lambda: signal.raise_signal(signal.SIGINT)\n"
+            "sys.exit(launch.rmqha())")
     process = start(tmp_path, "-c", code)
     assert process.communicate(timeout=600) == ("", "interrupted\n") and process.returncode == INTERRUPTED

@@ -31,7 +31,7 @@ ALLOWED = {
 PURE_STORE = ("rmqha.store.consume_queue_layout", "rmqha.store.index.index_layout",
               "rmqha.store.index.index_file", "rmqha.store.ha.ha_transfer",
               "rmqha.store.ha.record_verifier",
-              "rmqha.store.bulk", "rmqha.store.config")
+              "rmqha.store.bulk", "rmqha.store.message_store_config", "rmqha.store.store_path_config_helper")
 NEVER_IMPORTED = ("_startup", "rmqha.tools", "rmqha.pipeline", "rmqha.testing")
 # Module prefixes that may import a library; everyone else goes through them.
 GUARDED = {
@@ -48,14 +48,13 @@ GUARDED = {
     "faulthandler": (),  # what it dumps while other threads run, it may read when they change it: a segmentation fault
 }
 # What is said over replication connections, without the connections: bytes in, bytes out.
-SANS_IO = ("ha_transfer", "ha_handshake", "greeting", "record_chain", "record_verifier", "first_file_search",
-           "autoswitch/auto_switch_transfer", "autoswitch/auto_switch_greeting")
+SANS_IO = ("ha_transfer", "ha_handshake", "record_verifier", "first_file_search", "autoswitch/auto_switch_transfer")
 NO_IO = ("socket", "selectors", "select", "threading", "time", "os")
 # Only these create threads; `threading` itself is free for locks and conditions.
 THREAD_CALLS = ("threading.Thread", "Thread", "threading.Timer", "ThreadPoolExecutor")
 THREAD_MAKERS = {"rmqha/common/service_thread.py", "rmqha/common/threads.py"}
 # Rooms inside the store that get the store as an argument, never by import.
-INNER_STORE = ("rmqha/store/ha/", "rmqha/store/index/", "rmqha/store/schedule/")
+INNER_STORE = ("rmqha/store/ha/", "rmqha/store/index/", "rmqha/store/schedule_message_service.py")
 STORE_ITSELF = ("rmqha.store.default_message_store", "rmqha.store.commit_log.", "rmqha.store.consume_queue.")
 # Addresses and host names without a connection: these few calls need the socket module but open nothing.
 SOCKET_EXCEPTIONS = {

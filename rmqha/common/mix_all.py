@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
-import psutil
-
 from rmqha.common import java
 from rmqha.common.config_keys import config_keys, key_types, parse_property
 from rmqha.common.filesystem import ROCKETMQ_HOME_ENV as ROCKETMQ_HOME_ENV
@@ -203,6 +201,8 @@ def properties2object(properties: Mapping[str, str], config: Any, report: Report
 
 def get_local_inet_address() -> list[str]:
     """All addresses of all interfaces of this host."""
+    import psutil  # heavy, and most commands ask for no address
+
     return [address.address.partition("%")[0] for addresses in psutil.net_if_addrs().values()
             for address in addresses if _is_ip(address.address)]
 
@@ -215,6 +215,8 @@ def get_local_address() -> str:
     """
     ipv4: list[str] = []
     ipv6: list[str] = []
+    import psutil
+
     for name, addresses in reversed(psutil.net_if_addrs().items()):
         if os.path.exists(f"/sys/class/net/{name}/bridge"):
             continue

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["EmbeddedBroker", "EmbeddedError", "EmbeddedRocketMQ", "Fault", "RemoteRocketMQ", "RocketMQProcess",
            "factories"]
 
-_MODULES = {"EmbeddedBroker": "node", "EmbeddedError": "errors", "EmbeddedRocketMQ": "embedded", "Fault": "faults",
-            "RemoteRocketMQ": "remote", "RocketMQProcess": "process"}
+_MODULES = {"EmbeddedBroker": "node", "EmbeddedError": "node", "EmbeddedRocketMQ": "embedded", "Fault": "faults",
+            "RemoteRocketMQ": "process", "RocketMQProcess": "process"}
 
 
 def __getattr__(name: str) -> object:

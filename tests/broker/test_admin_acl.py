@@ -25,7 +25,7 @@ def controller_of(home, **properties):
 @pytest.fixture(autouse=True)
 def logs_stay(monkeypatch):
     """The loggers belong to the tests, all of them."""
-    monkeypatch.setattr(broker_startup.log_setup, "setup_broker_logging", lambda *_: None)
+    monkeypatch.setattr(broker_startup.logs, "setup_broker_logging", lambda *_: None)
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from rmqha.common.protocol import admin_headers, client_headers, request_code, r
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.support.tiers import drawn
 
-_MODULES = (admin_headers, admin_headers, admin_headers, client_headers, client_headers, client_headers,
-            client_headers)
+_MODULES = (admin_headers, client_headers)
 FIELD_NAMES = sorted({field.name for module in _MODULES for header in vars(module).values()
                       if hasattr(header, "__dataclass_fields__") for field in fields(header)})
 CODES = sorted({code for name, code in vars(request_code).items() if name.isupper()})

@@ -167,7 +167,7 @@ def _scrubbed(folder, text):
 
 def _installed_from(folder, text, monkeypatch):
     (folder / "direct_url.json").write_text(text)
-    monkeypatch.setattr(filesystem.home, "checkout", lambda: None)
+    monkeypatch.setattr(filesystem, "checkout", lambda: None)
     monkeypatch.setattr(filesystem, "_dist_info", lambda: folder)
     assert filesystem._wanted("acl") == ["rmqha[acl]"]
 

@@ -160,7 +160,7 @@ def test_level_of_a_process_without_log_files_is_left_alone(no_handlers):
 def test_file_that_another_process_writes_to_is_told(tmp_path, no_handlers):
     logs.setup_broker_logging(str(tmp_path / "alone"))
     assert logs.shared_log_file("RocketmqBroker") is None
-    code = ("import sys\nfrom rmqha.common import log_setup\nlog_setup.setup_broker_logging(sys.argv[1])\n"
+    code = ("import sys\nfrom rmqha.common import logs\nlogs.setup_broker_logging(sys.argv[1])\n"
             "print('ready', flush=True)\nsys.stdin.read()")
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "both")], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as other:

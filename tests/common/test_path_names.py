@@ -48,7 +48,7 @@ def test_there_is_one_function():
     assert all(is_safe_topic(name) is is_folder_name(name) for name in [*ODD[:-4], "%RETRY%g", "T"])
     written_again = [str(path) for path in (ROOT / "rmqha").rglob("*.py")
                      if '".", "..")' in path.read_text("utf-8")]
-    assert written_again == [str(ROOT / "rmqha" / "common" / "path_names.py")]
+    assert written_again == [str(ROOT / "rmqha" / "common" / "texts.py")]
 
 
 @pytest.mark.parametrize("topic", ["../../victim", "..", "%LMQ%/../../../victim"])

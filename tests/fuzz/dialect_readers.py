@@ -6,8 +6,8 @@ import struct
 import typing
 from collections.abc import Callable, Iterator
 
+from rmqha.common import protocol as headers
 from rmqha.common.data_version import DataVersion
-from rmqha.common.protocol import header as headers
 from rmqha.common.protocol.client_bodies import (
     CheckClientRequestBody,
     GetConsumerStatusBody,

@@ -175,6 +175,6 @@ def test_without_a_port_nothing_is_opened():
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(http_port.exposition, "is_available", lambda: False)
+    monkeypatch.setattr(http_port.metrics, "is_available", lambda: False)
     with pytest.raises(RuntimeError, match=r"metricsPort=5557: .*pip install .*\[metrics\]"):
         MetricsPort("127.0.0.1", 5557, Subject).start()

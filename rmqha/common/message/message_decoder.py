@@ -24,8 +24,6 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-import psutil
-
 from rmqha.common import compression, sys_flags
 from rmqha.common.compression import MOST_IN_ALL, BodyBudget, CompressionError, MissingBody, TooLargeError
 from rmqha.common.java import hash_map_order
@@ -296,6 +294,8 @@ _COUNTER = itertools.count()
 def _local_ip() -> bytes:
     """The first public address of this host, else its first private IPv4 one, else four bytes of the time."""
     private = None
+    import psutil  # heavy, and those that only read messages make no ids
+
     for addresses in psutil.net_if_addrs().values():
         for entry in addresses:
             if entry.family not in (socket.AF_INET, socket.AF_INET6):
@@ -347,7 +347,7 @@ def get_uniq_id(message: Message) -> str | None:
 
 def _parts(msg_id: str) -> tuple[bytes, int, int]:
     data = bytes.fromhex(msg_id)
-    if len(data) not in (16, 28):
+    if len(data) not in (4 + 12, 16 + 12):
         raise ValueError(f"a unique id has 32 or 56 characters, not {len(msg_id)}")
     ip_length = len(data) - 12
     process_id, elapsed = struct.unpack_from(">H4xI", data, ip_length)

@@ -47,7 +47,7 @@ from rmqha.common.message.message_layout import (
 )
 
 RECORD = struct.Struct("=qqqqiiii")
-assert RECORD.size == 48
+assert RECORD.size == 6 * 8
 RUN = struct.Struct("=qqiiii")
 assert RUN.size == 32
 KEY = struct.Struct("=qqii")

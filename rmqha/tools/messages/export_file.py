@@ -1,12 +1,10 @@
-"""The file of `rmqha export` and `import`: JSON lines, compressed when its name ends in .gz.
+"""`rmqha export` and `import`: topics with their messages into a file, and back.
+
+The file has JSON lines, compressed when its name ends in .gz.
 
 First line: {"rmqhaExport": 1, "exportedTimestamp": ms, "exportedTime": ..., "topics": {topic: {broker: queues}}}
 Then a message a line, in the form of `message_json`: topic after topic, queue after queue, each in its order.
 Last line: {"end": true, "messages": count}. A file without it was cut off.
-
-`rmqha export`: topics with their messages into a file.
-
-`rmqha import`: the messages of an export into topics.
 """
 import gzip
 import io

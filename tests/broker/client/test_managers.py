@@ -37,7 +37,7 @@ class Listener:
 def clock(monkeypatch):
     """A clock that the test moves."""
     now = [1_000_000]
-    for module in ("client_channel_info", "rebalance.rebalance_lock_manager"):
+    for module in ("client_channels", "rebalance_lock_manager"):
         monkeypatch.setattr(f"rmqha.broker.client.{module}.now_ms", lambda: now[0])
     return now
 

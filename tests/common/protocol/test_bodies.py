@@ -7,8 +7,8 @@ import typing
 
 import pytest
 
+import rmqha.common.protocol
 from rmqha.common.message.message import MessageQueue
-from rmqha.common.protocol import body as body_package
 from rmqha.common.protocol.client_bodies import (
     PROP_CONSUME_ORDERLY,
     PROP_CONSUMER_START_TIMESTAMP,
@@ -17,6 +17,7 @@ from rmqha.common.protocol.client_bodies import (
     ProcessQueueInfo,
 )
 from rmqha.common.protocol.cluster_bodies import ClusterInfo
+from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.common.protocol.topic_route_data import BrokerData, QueueData, TopicRouteData
 from rmqha.common.subscriptions import SubscriptionData
 from rmqha.common.util_all import current_time_millis
@@ -49,9 +50,10 @@ def body_of(name: str):
 
 def body_classes() -> dict[str, type]:
     found = {}
-    for module in pkgutil.iter_modules(body_package.__path__, body_package.__name__ + "."):
+    for module in pkgutil.iter_modules(rmqha.common.protocol.__path__, "rmqha.common.protocol."):
         for name, value in vars(importlib.import_module(module.name)).items():
-            if dataclasses.is_dataclass(value) and value.__module__ == module.name:
+            if dataclasses.is_dataclass(value) and value.__module__ == module.name \
+                    and not issubclass(value, CommandCustomHeader):
                 found[name] = value
     return found
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import rmqha.common.protocol.header
 
+import rmqha.common.protocol
 from rmqha.common.data_version import DataVersion
 from rmqha.common.futures import AtomicLong
 from rmqha.common.message.message import MessageQueue
@@ -29,7 +29,7 @@ def golden(name: str) -> Any:
 
 def header_classes() -> dict[str, type[CommandCustomHeader]]:
     """All header classes by their Java name."""
-    package = rmqha.common.protocol.header
+    package = rmqha.common.protocol
     classes = {}
     for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         for cls in vars(importlib.import_module(info.name)).values():

@@ -3,6 +3,7 @@ import ast
 import os
 import shutil
 import socket
+from itertools import chain
 
 import pytest
 
@@ -82,9 +83,15 @@ def test_a_file_is_opened_and_nothing_else(tmp_path):
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-def opens_of(path):
-    """The lines of a module that open a file in another way than by open_regular, or as a new one."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+FILESYSTEM = ROOT / "rmqha/common/filesystem.py"
+
+
+def opens_of(path, functions=None):
+    """The lines of a module, or of some of its functions, that open a file in another way than by open_regular, or as
+    a new one."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree) if functions is None else chain.from_iterable(
+            ast.walk(each) for each in tree.body if getattr(each, "name", "") in functions):
         if not isinstance(node, ast.Call):
             continue
         text = ast.unparse(node)
@@ -94,10 +101,14 @@ def opens_of(path):
 
 
 def test_tools_open_files_of_a_store_by_one_function():
-    modules = [*(ROOT / "rmqha" / "tools" / "store").glob("*.py"), ROOT / "rmqha/common/filesystem.py",
+    modules = [*(ROOT / "rmqha" / "tools" / "store").glob("*.py"),
                ROOT / "rmqha/tools/ha/receive.py", ROOT / "rmqha/tools/quickstart.py",
                ROOT / "rmqha/pipeline/log/log_scan.py", ROOT / "rmqha/store/index/index_file.py"]
     assert [line for module in modules for line in opens_of(module)] == []
+    readers = {"list_segments", "read_at", "pread"}
+    assert readers <= {function.name for function in ast.parse(FILESYSTEM.read_text("utf-8")).body
+                       if isinstance(function, ast.FunctionDef)}
+    assert list(opens_of(FILESYSTEM, readers)) == []
 
 
 @pytest.mark.parametrize("messages", [1, 7])
