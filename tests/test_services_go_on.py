@@ -422,6 +422,7 @@ def _notification(folder) -> Iterator[Plan]:
     with ExitStack() as stack:
         master, _slave, _work = _pair(folder, stack)
         service = master.ha_service.ha_connection_state_notification_service
+        service.start()  # else it begins with the first request
 
         def work() -> None:
             request = HAConnectionStateNotificationRequest(HAConnectionState.TRANSFER, "127.0.0.1", True)

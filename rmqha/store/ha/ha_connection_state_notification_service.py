@@ -1,6 +1,7 @@
 """Telling a waiting caller that a replication connection has reached a state.
 
-    any thread --set_request--> [request] --> HAConnectionStateNotificationService: each second while one waits
+    any thread --set_request--> [request] --> HAConnectionStateNotificationService: each second while one waits;
+                                              it starts with the first request, a planned switch's as a rule
     the threads of connections --check_connection_state_and_notify, when one ends
 """
 from __future__ import annotations
@@ -30,8 +31,8 @@ _CONNECTION_ESTABLISH_TIMEOUT_MS = 10_000
 
 @dataclass(slots=True)
 class HAConnectionStateNotificationRequest:
-    """`request_future` gives True once the connection with `remote_addr` (an address without port) is in
-    `expect_state`; False when none comes in time, or when it ends and `notify_when_shutdown`.
+    """`request_future` gives True once the connection with `remote_addr` is in `expect_state`; False when none comes
+    in time, or when it ends and `notify_when_shutdown`. An address without port stands for any connection from there.
 
     Java: org.apache.rocketmq.store.ha.HAConnectionStateNotificationRequest (5.1.4)
     """
@@ -69,7 +70,7 @@ class HAConnectionStateNotificationService(ServiceThread):
     def check_connection_state_and_notify(self, connection: HAConnection) -> bool:
         """Whether `connection` is the one that is waited for; completes the request when its state decides it."""
         request = self._request
-        if request is None or connection.client_addr.rpartition(":")[0].strip("[]") != request.remote_addr.strip("[]"):
+        if request is None or not _is_of(connection, request.remote_addr):
             return False
         if connection.state is request.expect_state:
             self._complete(request, True)
@@ -125,3 +126,9 @@ class HAConnectionStateNotificationService(ServiceThread):
                 return
             self._request = None
         request.request_future.complete(value)
+
+
+def _is_of(connection: HAConnection, remote_addr: str) -> bool:
+    # Differs: an address with a port means one connection of several from a host; 5.1.4 knows hosts alone
+    host = connection.client_addr.rpartition(":")[0]
+    return connection.client_addr == remote_addr or host.strip("[]") == remote_addr.strip("[]")

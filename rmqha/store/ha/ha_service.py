@@ -353,6 +353,8 @@ class HAService:
     def put_group_connection_state_request(self, request: HAConnectionStateNotificationRequest) -> None:
         """Complete `request` when the connection that it names is in the state that it names."""
         self.ha_connection_state_notification_service.set_request(request)
+        # Differs: 5.1.4 has the thread in every broker; most are never asked
+        self.ha_connection_state_notification_service.start()
 
     def get_runtime_info(self, master_put_where: int) -> HARuntimeInfo:
         """How replication stands; `master_put_where` is the end of the log."""
@@ -392,7 +394,6 @@ class HAService:
         try:
             self.group_transfer_service.start()
             self.accept_socket_service.start()
-            self.ha_connection_state_notification_service.start()
             self.ha_client.start()
         except RuntimeError:  # no more threads
             self.shutdown()

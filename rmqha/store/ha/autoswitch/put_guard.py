@@ -6,7 +6,8 @@
 A planned change of masters: this one stops taking puts, and tells when another replica holds all that it has.
 
     HANDOVER_MASTER --> hand_over --pause--> PutGuard
-                           | waits: the heir's acknowledgement, every put's answer, the flush
+                           | waits: the heir's connection (before the pause), its acknowledgement, every put's answer,
+                           |        the flush
                            | renounces the lease
                            v
     the answer, behind which the controller elects; puts are taken again after 1 s if it does not
@@ -19,6 +20,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
+from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationRequest
+from rmqha.store.ha.peers import SERVING, HAConnectionState
 from rmqha.store.message_store_config import FlushDiskType
 
 if TYPE_CHECKING:
@@ -103,6 +106,7 @@ def hand_over(service: AutoSwitchHAService, heir: int, timeout_ms: int) -> int:
     if heir not in in_sync:
         raise HandoverError(f"broker {heir} is not in sync, only {sorted(in_sync)}")
     store, timeout_ms = service.default_message_store, min(max(timeout_ms, 0), _MAX_TIMEOUT_MS)
+    _wait_for_connection(service, heir, timeout_ms)
     guard = service.guard
     if guard is None:
         guard = service.guard = PutGuard()
@@ -126,6 +130,22 @@ def hand_over(service: AutoSwitchHAService, heir: int, timeout_ms: int) -> int:
         raise HandoverError(_CHANGED)
     guard.pause(heir, _ELECTION_MS)
     return end
+
+
+def _wait_for_connection(service: AutoSwitchHAService, heir: int, timeout_ms: int) -> None:
+    """Wait until the heir, if it is connecting anew, is sent the log: puts need not pause for its greeting."""
+    connection = next((each for each in reversed(service.connection_list) if each.slave_id == heir), None)
+    if connection is None or connection.state in SERVING:
+        return
+    request = HAConnectionStateNotificationRequest(HAConnectionState.TRANSFER, connection.client_addr,
+                                                   notify_when_shutdown=True)
+    service.put_group_connection_state_request(request)
+    try:
+        serves = request.request_future.get(timeout_ms)
+    except TimeoutError:
+        serves = False
+    if not serves:
+        raise HandoverError(f"broker {heir} is connecting, and was not sent the log within {timeout_ms} ms")
 
 
 def _is_done(service: AutoSwitchHAService, heir: int, end: int) -> bool:

@@ -113,3 +113,38 @@ def test_it_needs_a_master_and_no_controller(tmp_path):
         assert store.ha_service.change_to_slave(None)
         with pytest.raises(HandoverError, match="this broker is not the master"):
             hand_over(store.ha_service, 2, 100)
+
+
+def test_puts_go_on_while_the_heir_connects_anew(master):
+    said = []
+    with SlavePeer.connect(master) as before, SlavePeer.connect(master) as heir:
+        in_sync(master, before)
+        heir.greet()
+        wait_until(lambda: master.ha_service.connection_list[-1].slave_id == 2, WAIT_MS, "greeted")
+        thread = threading.Thread(target=lambda: said.append(hand_over(master.ha_service, 2, WAIT_MS)))
+        thread.start()
+        service = master.ha_service.ha_connection_state_notification_service
+        wait_until(service.is_alive, WAIT_MS, "waits for the connection")
+        waiting = master.async_put_message(message())
+        assert not said and master.ha_service.why_no_puts() is None
+        end = master.get_max_phy_offset()
+        heir.say(0)
+        heir.data(end)
+        heir.say(end)
+        assert waiting.get(WAIT_MS).is_ok
+        thread.join(WAIT_MS / 1000)
+        assert said == [end]
+
+
+def test_an_heir_that_does_not_come_on_is_no_reason_to_refuse_puts(master):
+    with SlavePeer.connect(master) as before, SlavePeer.connect(master) as heir:
+        in_sync(master, before)
+        heir.greet()
+        wait_until(lambda: master.ha_service.connection_list[-1].slave_id == 2, WAIT_MS, "greeted")
+        with pytest.raises(HandoverError, match="is connecting, and was not sent the log within 20 ms"):
+            hand_over(master.ha_service, 2, 20)
+        assert master.ha_service.why_no_puts() is None
+
+
+def test_no_thread_waits_for_states_that_nobody_asks_about(master):
+    assert not master.ha_service.ha_connection_state_notification_service.is_alive()
