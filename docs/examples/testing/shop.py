@@ -5,15 +5,14 @@ import sys
 import threading
 import time
 
-from rmqha.common.protocol.heartbeat.heartbeat_data import ConsumeFromWhere
-
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.exception import MQBrokerException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.message_queue_selector import select_message_queue_by_hash
-from rmqha.client.producer.send_result import SendStatus
+from rmqha.client.producer.request_response_future import select_message_queue_by_hash
+from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from rmqha.common.protocol.response_code import SYSTEM_BUSY
+from rmqha.common.subscriptions import ConsumeFromWhere
 
 TOPIC = "orders"
 
