@@ -152,8 +152,8 @@ _CPU_NOTED_S = 1.0  # how often
 _FRAMES = 12  # of a stack that go into the log
 # Where a thread that has nothing to do stands: (end of the file's name, function).
 _WAITING = {("threading.py", "wait"), ("threading.py", "_wait_for_tstate_lock"), ("selectors.py", "select"),
-            ("quick_selector.py", "select"), ("stop_signal.py", "wait"), ("queue.py", "get"), ("socket.py", "accept"),
-            ("concurrent/futures/thread.py", "_worker"), ("subprocess.py", "_try_wait")}
+            ("rmqha/remoting/io_thread.py", "select"), ("rmqha/common/program.py", "wait"), ("queue.py", "get"),
+            ("socket.py", "accept"), ("concurrent/futures/thread.py", "_worker"), ("subprocess.py", "_try_wait")}
 
 
 class StallWatch(ServiceThread):

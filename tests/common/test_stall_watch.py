@@ -1,4 +1,5 @@
 """Who kept the others from running is in the log, with its stack."""
+import ast
 import gc
 import logging
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.common.process import StallWatch, busy_stacks, cpu_seconds, told
+from rmqha.common.process import _WAITING, StallWatch, busy_stacks, cpu_seconds, told
 from tests.support.wait import at_least, wait_until
 
 LIMIT_MS = 60
@@ -87,6 +88,18 @@ def test_waiting_threads_are_not_blamed(watch, caplog):
     assert not any("Waiter" in one for one in stalls(caplog))
     done.set()
     waiter.join()
+
+
+def test_places_where_threads_wait_are_there():
+    for file, name in _WAITING:
+        if not file.startswith("rmqha/"):
+            standard = Path(os.__file__).parent / file
+            assert standard.is_file(), file  # a function that one version lacks does no harm
+            continue
+        functions = [node.name for node in ast.walk(ast.parse((ROOT / file).read_text("utf-8")))
+                     if isinstance(node, ast.FunctionDef)]
+        assert name in functions, (file, name)
+    assert {file for file, _ in _WAITING if file.startswith("rmqha/")}
 
 
 def test_garbage_collection_is_told(watch, caplog):
