@@ -60,8 +60,7 @@ from tests.support.scrape import http_get
 from tests.support.wait import wait_until
 
 # They need libraries that may not be there, and have no services.
-_WITHOUT_EXTRAS = ("rmqha.pipeline", "rmqha.tools.top.top_app", "rmqha.tools.console.app", "rmqha.tools.console.app",
-                   "rmqha.tools.console.server")
+_WITHOUT_EXTRAS = ("rmqha.pipeline", "rmqha.tools.top.top_app", "rmqha.tools.console.app", "rmqha.tools.console.server")
 
 
 def _service_classes() -> list[type[ServiceThread]]:

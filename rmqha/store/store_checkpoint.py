@@ -12,7 +12,7 @@ Two slots, written in turn, each in a sector of its own:
                    machine is called, shortened to them
     60      4      CRC32 of all that
 
-At 4096, not forced to the disk: of the records that look torn (see torn_record), which ones are whole:
+At 4096, not forced to the disk: of the records that look torn (see record_check), which ones are whole:
 
     0       8      offset of the first one
     8       8      end of the last one

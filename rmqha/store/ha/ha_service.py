@@ -352,9 +352,14 @@ class HAService:
 
     def put_group_connection_state_request(self, request: HAConnectionStateNotificationRequest) -> None:
         """Complete `request` when the connection that it names is in the state that it names."""
-        self.ha_connection_state_notification_service.set_request(request)
-        # Differs: 5.1.4 has the thread in every broker; most are never asked
-        self.ha_connection_state_notification_service.start()
+        service = self.ha_connection_state_notification_service
+        with self._lock:
+            if not self._stopped:
+                # Differs: 5.1.4 has the thread in every broker; most are never asked
+                service.start()
+                service.set_request(request)
+                return
+        request.request_future.complete(False)
 
     def get_runtime_info(self, master_put_where: int) -> HARuntimeInfo:
         """How replication stands; `master_put_where` is the end of the log."""

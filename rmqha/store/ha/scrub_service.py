@@ -3,7 +3,7 @@
     ScrubService --offset, blocks--> LogOfMaster --> the master
         | CRC32 of the same blocks of this log (read_tail)
         v
-    ScrubState: position, age, differences --> ha_status, metrics
+    ScrubState: position, age, differences --> ha_service, metrics
 """
 from __future__ import annotations
 

@@ -106,6 +106,7 @@ def hand_over(service: AutoSwitchHAService, heir: int, timeout_ms: int) -> int:
     if heir not in in_sync:
         raise HandoverError(f"broker {heir} is not in sync, only {sorted(in_sync)}")
     store, timeout_ms = service.default_message_store, min(max(timeout_ms, 0), _MAX_TIMEOUT_MS)
+    deadline_ns = time.monotonic_ns() + timeout_ms * _NS_PER_MS
     _wait_for_connection(service, heir, timeout_ms)
     guard = service.guard
     if guard is None:
@@ -114,7 +115,6 @@ def hand_over(service: AutoSwitchHAService, heir: int, timeout_ms: int) -> int:
         guard.pause(heir, timeout_ms + _ELECTION_MS)
         end, term = store.get_max_phy_offset(), service.term
     log.info("the mastership is handed over to broker %d at %d: no messages are taken", heir, end)
-    deadline_ns = time.monotonic_ns() + timeout_ms * 1_000_000
     while not _is_done(service, heir, end):
         if service.term != term:
             raise HandoverError(_CHANGED)
