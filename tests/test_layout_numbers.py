@@ -9,7 +9,7 @@ from tests.support.sources import ROOT, imports, modules
 
 LAYOUT = "rmqha.common.message.message_layout"
 # What only walks from record to record has no places.
-WALK = {f"{LAYOUT}.{name}" for name in ("HEAD", "RecordWalk", "walk")}
+WALK = {f"{LAYOUT}.{name}" for name in ("HEAD", "walk", "fits")}
 # Where Java keeps its own numbers of requests and answers.
 OTHER_NUMBERS = "rmqha/common/protocol/"
 MORE = layout.MORE_IN_V6

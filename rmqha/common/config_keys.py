@@ -3,7 +3,7 @@
 How a config class tells its Java side: which keys are important, and which have another name in a file.
 
 A config class is a dataclass whose attributes are the config keys, in Java's order. The annotation gives the type
-that a `.properties` value is parsed to, and what is allowed of it (rmqha.common.config_keys); `important()` marks
+that a `.properties` value is parsed to, and what is allowed of it; `important()` marks
 what `-m` prints; `renamed()` gives a key that differs from the attribute's name because Java's setter does.
 
 What the value of a config key may be: the annotations of the config classes, and the parser that keeps to them.

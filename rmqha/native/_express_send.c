@@ -1,5 +1,5 @@
-/* Simple sends and the answers to them, compiled: what send_codec.py, send_header.py and send_answers.py of
- * rmqha/broker/processor/send do in Python, and document.
+/* Simple sends and the answers to them, compiled: what
+ * rmqha/broker/processor/send_codec.py does in Python, and documents.
  *
  * The bytes come from the network: each is compared with what is expected in its place, and none behind the frame is
  * looked at. The first frame that differs from the expected ends what is read.
@@ -540,7 +540,7 @@ static PyObject *json_answers(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"json_answers", json_answers, METH_VARARGS, "See send_answers."},
+    {"json_answers", json_answers, METH_VARARGS, "See send_codec."},
     {"read_simple_sends", read_simple_sends, METH_VARARGS, "See send_codec."},
     {NULL, NULL, 0, NULL},
 };

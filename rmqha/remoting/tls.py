@@ -154,15 +154,15 @@ def _decrypt_rc4_key(pem: bytes, password: str) -> str:
     bits = next((bits for oid, bits in _RC4_SCHEMES.items() if oid in head), None)
     if bits is None:
         return ""
-    as_another = "or encrypt the key as others: openssl pkcs8 -topk8 -v2 aes-256-cbc"
+    instead = "encrypt the key as others: openssl pkcs8 -topk8 -v2 aes-256-cbc"
     if bits != 128:
-        raise ValueError(f"the key is encrypted with PBE-SHA1-RC4-{bits}, which can't be read; {as_another[3:]}")
+        raise ValueError(f"the key is encrypted with PBE-SHA1-RC4-{bits}, which can't be read; {instead}")
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
     except ImportError:
         raise ValueError("the key is encrypted with PBE-SHA1-RC4-128, which the library cryptography reads: "
-                         f"{how_to_install('tls')}, {as_another}") from None
+                         f"{how_to_install('tls')}, or {instead}") from None
     try:
         key = serialization.load_pem_private_key(pem[begin:end + len(marks[1])] + b"\n", password.encode())
     except (TypeError, UnsupportedAlgorithm) as error:  # no password; a damaged key

@@ -12,7 +12,7 @@ Types of options that take a size, a duration or a time; all read them by `rmqha
 
 What ends a store tool with exit code 2: the question can't be answered, which says nothing about the store.
 
-Texts for people and for programs: times, sizes, progress. More of the kind: rmqha/tools/terminal.py.
+Texts for people and for programs: times, sizes, progress.
 
 Commands and groups that are imported when they are used: a start is quick, and libraries may be missing.
 """

@@ -36,7 +36,7 @@ class Reading:
     length: int
     cost: float
     is_read: bool
-    is_parsed: bool  # by `fastjson_parser.parse`: token by token, the slow way
+    is_parsed: bool  # by `fastjson.parse`: token by token, the slow way
 
     @property
     def size(self) -> int:

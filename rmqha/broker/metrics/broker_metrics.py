@@ -605,9 +605,9 @@ class BrokerMetrics(Subject):
         self._times.keep(times)
 
     def why_not_healthy(self) -> list[str]:
-        """See broker_health."""
+        """See runtime_metrics."""
         return runtime_metrics.why_not_healthy(self._controller)
 
     def why_not_ready(self) -> list[str]:
-        """See broker_health."""
+        """See runtime_metrics."""
         return runtime_metrics.why_not_ready(self._controller)

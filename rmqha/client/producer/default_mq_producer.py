@@ -185,7 +185,7 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
         selector: MessageQueueSelector | None = None,
         arg: Any = None,
     ) -> MessageExt:
-        """Send `msg` and wait for the reply that a consumer of it sends (see message_util.create_reply_message).
+        """Send `msg` and wait for the reply that a consumer of it sends (see create_reply_message).
 
         RequestTimeoutException when none comes in time; MQClientException when the request could not be sent.
         """

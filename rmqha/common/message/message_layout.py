@@ -10,7 +10,7 @@ All numbers are big-endian and signed. v4/v6 is the length of an IPv4/IPv6 host 
     16   4      FLAG                 the user's
     20   8      QUEUEOFFSET          index in the consume queue; 0 in prepared and rollback records
     28   8      PHYSICALOFFSET       the record's own place in the commit log
-    36   4      SYSFLAG              message_sys_flag
+    36   4      SYSFLAG              sys_flags
     40   8      BORNTIMESTAMP        ms since the epoch, client's clock
     48   8|20   BORNHOST             address (4 or 16 bytes), port (4 bytes)
     56+  8      STORETIMESTAMP       ms since the epoch, broker's clock

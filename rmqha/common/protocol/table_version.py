@@ -1,7 +1,7 @@
 """Which state of a table somebody has, so that one of ours sends another one of ours only what has changed since.
 
 Fields of ours, beside those of the original, which does not know them, answers none, and so sends and gets all. What
-names a state is a mark of `change_log`.
+names a state is a mark of `ChangeLog`.
 
     a slave's question for a table   KNOWN the state that it was told last, "" for none; CHANGES that it takes changes
     its master's answer              TOLD the present state, without a body when that is known; CHANGES when the body

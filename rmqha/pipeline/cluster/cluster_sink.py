@@ -6,7 +6,7 @@ can't be sent so is an error that names row and column: brokers and readers woul
 The format `rocketmq` as a sink: a DataFrame or a stream into the topics of a cluster.
 
 Columns: body or value (binary or text), and if there: topic (unless the option says it), keys or key, tags, properties
-(map) or headers (as of Kafka), flag, delayLevel. What a message can't have as the row has it is an error (`sink_rows`).
+(map) or headers (as of Kafka), flag, delayLevel. What a message can't have as the row has it is an error.
 Messages go in batches. A task that Spark runs again sends again what it had sent; with `idempotent` a message's unique
 key is made of its topic and its key, so whoever reads can tell: dropDuplicates(["topic", "uniqKey"]).
 """

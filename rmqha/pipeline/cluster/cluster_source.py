@@ -355,7 +355,7 @@ def _check_begin(queues: ClusterQueues, begin: QueueOffsets, fail_on_data_loss: 
 
 
 class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream. Its offsets are those of `queue_lives`: they have where the batch begins that ends there, as Spark
+    """The stream. Its offsets are those of `cluster_queues`: they have where the batch begins that ends there, as Spark
     does not keep where the first batch of a query began, and asks again when that has to be repeated. "begin" is
     missing in offsets of the first releases, and "last", by which a queue is known, in those of later ones, too.
     """

@@ -7,7 +7,7 @@ The job `rebuild`: consume queues and index files from the commit log, many rang
 
 A task scans a range, writes the units of its messages to their places in the queues' files (each message tells its
 index, so nobody waits for another), and leaves the keys in a file of its own. Then the index is made of the keys in the
-order of the log (see `index_parts`), so its bytes are those that a broker wrote.
+order of the log, so its bytes are those that a broker wrote.
 """
 import os
 import shutil

@@ -1,7 +1,7 @@
 """The format `rocketmq-commitlog` as a stream: what a broker, or the replication to a slave, adds to the log.
 
 An offset is the offset of each log behind the last record that was taken, so each record comes in exactly one batch;
-Spark's checkpoint keeps it. Which log is which: see `known_logs`.
+Spark's checkpoint keeps it. Which log is which: see `log_ends`.
 """
 import time
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class Span(NamedTuple):
 
 
 class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream. Its offsets are those of `known_logs`."""
+    """A stream. Its offsets are those of `log_ends`."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)

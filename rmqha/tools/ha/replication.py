@@ -473,7 +473,7 @@ def _slave_without_master(told: Told) -> SlaveView:
 
 
 def _refused(told: Told) -> list[RefusedView]:
-    """The refused slaves in a runtime table, see ha_status: `haRefusedSlave_HOST_OFFSET` = three offsets, or four."""
+    """The refused slaves in a runtime table, see ha_service: `haRefusedSlave_HOST_OFFSET` = three offsets, or four."""
     refused, names = [], ("slaveOffset", "masterMinOffset", "masterMaxOffset", "sameUpTo")
     for key, value in sorted(told.table.items()):
         if key.startswith(_REFUSED):

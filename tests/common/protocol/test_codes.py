@@ -18,6 +18,9 @@ FROM_514 = {"GET_BROKER_HA_STATUS", "GET_BROKER_EPOCH_CACHE", "NOTIFY_BROKER_ROL
 OWN = {"REJOIN_MASTER", "HANDOVER_MASTER", "GET_COMMIT_LOG_CHECKSUMS"}
 # 4.9.7 has these, 4.9.8 has not.
 ONLY_IN_497 = {("RequestCode", "GET_BROKER_CLUSTER_ACL_CONFIG")}
+# Nothing calls for these.
+NOT_PORTED = {("PermName", "PERM_PRIORITY"), *(("MessageSysFlag", name) for name in (
+    "NEED_UNWRAP_FLAG", "INNER_BATCH_FLAG", "COMPRESSION_LZ4_TYPE", "COMPRESSION_ZSTD_TYPE", "COMPRESSION_ZLIB_TYPE"))}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -26,13 +29,12 @@ def test_constants_are_javas(name):
     shared = CONSTANTS[name].keys() & values.keys()
     assert {constant: values[constant] for constant in shared} == {
         constant: CONSTANTS[name][constant] for constant in shared}
-    assert len(shared) > len(CONSTANTS[name]) / 2
 
 
-@pytest.mark.parametrize("name", ["RequestCode", "ResponseCode"])
-def test_no_code_of_javas_is_missing(name):
+@pytest.mark.parametrize("name", MODULES)
+def test_no_constant_of_javas_is_missing(name):
     missing = {constant for constant in CONSTANTS[name] if not hasattr(MODULES[name], constant)}
-    assert missing <= {constant for module, constant in ONLY_IN_497 if module == name}
+    assert missing <= {constant for module, constant in ONLY_IN_497 | NOT_PORTED if module == name}
 
 
 @pytest.mark.parametrize("name", ["RequestCode", "ResponseCode"])

@@ -138,7 +138,7 @@ def test_what_was_seen_once_is_not_looked_through_again(tmp_path, monkeypatch):
         data = os.pread(fd, size, position)
         read += len(data)
         return data
-    for module in (log_ends, log_scan, log_scan):
+    for module in (log_ends, log_scan):
         monkeypatch.setattr(module, "pread", counting)
     stream.batch()
     assert stream.metrics["maxOffsetsBehindLatest"] == 3900
