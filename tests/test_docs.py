@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from rmqha.store import commit_log
+from rmqha.store import allocate_mapped_file_service
 from rmqha.store.reput_message_service import _GATHER_MS, _SLAVE_GATHER_MS
 from rmqha.tools.rmqha_command import GROUPS, PIPELINE
 from tests import test_tidy
@@ -123,7 +123,7 @@ def test_design_names_the_limits_that_are_kept():
     text = " ".join(text_of("docs/design.md").split())
     assert (f"a module has at most {test_tidy.MAX_MODULE_LINES} lines, a function {test_tidy.MAX_FUNCTION_LINES}, "
             f"a line {test_tidy.MAX_LINE} characters") in text
-    assert f"Space is reserved {commit_log.ALLOCATION_UNIT >> 20} MiB at a time" in text
+    assert f"Space is reserved {allocate_mapped_file_service.ALLOCATION_UNIT >> 20} MiB at a time" in text
     words = {10: "ten", 20: "twenty"}
     assert f"{words[_GATHER_MS]} milliseconds ({words[_SLAVE_GATHER_MS]} on a slave" in text
 

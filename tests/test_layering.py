@@ -53,9 +53,11 @@ NO_IO = ("socket", "selectors", "select", "threading", "time", "os")
 # Only these create threads; `threading` itself is free for locks and conditions.
 THREAD_CALLS = ("threading.Thread", "Thread", "threading.Timer", "ThreadPoolExecutor")
 THREAD_MAKERS = {"rmqha/common/service_thread.py", "rmqha/common/threads.py"}
-# Rooms inside the store that get the store as an argument, never by import.
-INNER_STORE = ("rmqha/store/ha/", "rmqha/store/index/", "rmqha/store/schedule_message_service.py")
-STORE_ITSELF = ("rmqha.store.default_message_store", "rmqha.store.commit_log.", "rmqha.store.consume_queue.")
+# The store puts its parts together, and none of them knows it; what replication needs of it is ReplicatedLog.
+STORE_ITSELF = "rmqha.store.default_message_store"
+LOG_ALONE = "rmqha/store/ha/"
+PARTS_OF_A_STORE = ("rmqha.store.commit_log.", "rmqha.store.consume_queue.", "rmqha.store.index.")
+KNOWS_PARTS = "rmqha/store/ha/autoswitch/auto_switch_ha_service.py"  # a change of roles waits for them
 # Addresses and host names without a connection: these few calls need the socket module but open nothing.
 SOCKET_EXCEPTIONS = {
     "rmqha/common/broker_config.py", "rmqha/common/util_all.py", "rmqha/common/message/message_layout.py",
@@ -117,9 +119,15 @@ def test_only_service_thread_and_pool_create_threads():
     assert not wrong, "\n".join(wrong)
 
 
-def test_inner_rooms_of_the_store_get_it_as_an_argument():
+def test_no_part_of_the_store_knows_the_store():
     wrong = [f"{path}:{line} imports {name}" for path, name, line in all_imports()
-             if path.startswith(INNER_STORE) and name.startswith(STORE_ITSELF)]
+             if path.startswith("rmqha/store/") and name.startswith(STORE_ITSELF)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_replication_knows_a_log_and_no_part_of_a_store():
+    wrong = [f"{path}:{line} imports {name}" for path, name, line in all_imports()
+             if path.startswith(LOG_ALONE) and path != KNOWS_PARTS and name.startswith(PARTS_OF_A_STORE)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -131,7 +139,7 @@ def test_only_one_method_appends_messages_under_the_put_lock():
                 if isinstance(node, ast.Attribute) and node.attr == "begin_time_in_lock" \
                         and isinstance(node.ctx, ast.Store):
                     setters.add((where, function.name))
-                if isinstance(node, ast.Attribute) and node.attr == "append_message":
+                if isinstance(node, ast.Attribute) and node.attr == "_write" and where == path:
                     appenders.add((where, function.name))
                 if where == path and isinstance(node, ast.Attribute) and node.attr == "_append":
                     callers.add(function.name)

@@ -207,10 +207,10 @@ class BrokerController:
             log.exception("Failed to initialize")
             return False
         self.message_store.deleted_topics.queues_of = self.topic_deletion.queues_of
-        self.broker_stats = BrokerStats(self.message_store)
+        self.broker_stats = BrokerStats(self.message_store.store_stats_service)
         # Differs: whether bit maps are computed is decided at the start: dispatching in bulk needs to know
         if self.broker_config.enableCalcFilterBitMap:
-            self.message_store.dispatcher_list.insert(0, CommitLogDispatcherCalcBitMap(self.broker_config,
+            self.message_store.record_dispatcher.dispatcher_list.insert(0, CommitLogDispatcherCalcBitMap(self.broker_config,
                                                                                        self.consumer_filter_manager))
         if self.broker_config.enableControllerMode:
             from rmqha.broker.controller.replicas_manager import ReplicasManager  # most brokers have no controller

@@ -335,7 +335,7 @@ class TopicDeletion:
 
     def take_over(self, marks: Mapping[str, int]) -> None:
         """A slave: the marks of the master's deletions."""
-        for topic in self._controller.message_store.deleted_topics.take_over(marks):
+        for topic in self._controller.message_store.queue_removal.take_over(marks):
             log.info("topic %s was deleted on the master before offset %s of the log", topic, marks[topic])
             self._forget(topic)
 

@@ -9,21 +9,21 @@ import logging
 import os
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
 
 from rmqha.common.filesystem import NotAskedError
 from rmqha.common.process import how_to_raise
 from rmqha.common.service_thread import ServiceThread
 from rmqha.store.mapped_file import MappedFile, fsync_folder
-from rmqha.store.message_store_config import BrokerRole, FlushDiskType
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.mapped_memory import TransientStorePool
+from rmqha.store.message_store_config import FlushDiskType
+from rmqha.store.store_state import StoreState
 
 log = logging.getLogger("RocketmqStore")
 
 WAIT_TIME_OUT_MS = 1000 * 5
 _IDLE_MS = 60_000
+# Bytes reserved on disk at a time.
+ALLOCATION_UNIT = 64 * 1024 * 1024
 _FILES_IN_STOCK = 2  # the one asked for and the one behind it
 
 
@@ -47,12 +47,18 @@ class AllocateRequest:
 class AllocateMappedFileService(ServiceThread):
     """Keeps one file of the commit log in stock.
 
+    `allocation_unit`: disk blocks of each file are reserved so many bytes at a time; 0: they are not.
+
     Java: org.apache.rocketmq.store.AllocateMappedFileService (4.9.8)
     """
 
-    def __init__(self, message_store: DefaultMessageStore) -> None:
+    def __init__(self, state: StoreState, transient_store_pool: TransientStorePool) -> None:
         super().__init__()
-        self.message_store = message_store
+        config = state.config
+        unit = min(ALLOCATION_UNIT, config.mappedFileSizeCommitLog)
+        self.allocation_unit = unit if config.preallocateMappedFile else 0
+        self._state = state
+        self._transient_store_pool = transient_store_pool
         self._lock = threading.Lock()
         self._request_table: dict[str, AllocateRequest] = {}  # guarded by _lock
         self._request_queue: deque[AllocateRequest] = deque()  # guarded by _lock
@@ -119,8 +125,8 @@ class AllocateMappedFileService(ServiceThread):
 
     def _can_submit_requests(self) -> int:
         """How many files may be asked for; the caller holds the lock."""
-        config, pool = self.message_store.message_store_config, self.message_store.transient_store_pool
-        if pool.is_in_use and config.fastFailIfNoBufferInStorePool and config.brokerRole is not BrokerRole.SLAVE:
+        config, pool = self._state.config, self._transient_store_pool
+        if pool.is_in_use and config.fastFailIfNoBufferInStorePool and not self._state.role.is_slave:
             return pool.available_buffer_nums() - len(self._request_queue)
         return _FILES_IN_STOCK
 
@@ -156,13 +162,11 @@ class AllocateMappedFileService(ServiceThread):
         log.info("%s service end", self.get_service_name())
 
     def _mmap_operation(self, request: AllocateRequest) -> None:
-        config, mapped_file = self.message_store.message_store_config, None
+        config, pool, mapped_file = self._state.config, self._transient_store_pool, None
         try:
-            queue = self.message_store.commit_log.mapped_file_queue
-            pool = self.message_store.transient_store_pool
-            mapped_file = MappedFile(request.file_path, request.file_size, queue.allocation_unit, queue.keep_descriptor,
+            mapped_file = MappedFile(request.file_path, request.file_size, self.allocation_unit, True,
                                      pool if pool.is_in_use else None)
-            if queue.allocation_unit:
+            if self.allocation_unit:
                 mapped_file.allocate(0, 1)
             if not config.dataReadAheadEnable:
                 mapped_file.set_read_ahead(False)
@@ -196,4 +200,4 @@ class AllocateMappedFileService(ServiceThread):
                       how_to_raise(error))
         except OSError as error:  # the disk says so once: the first flush would succeed
             log.exception("%s can't be forced to the disk. The store takes no more messages.", mapped_file.file_name)
-            self.message_store.running_flags.make_flush_error(f"a flush of {mapped_file.file_name}: {error!r}")
+            self._state.running_flags.make_flush_error(f"a flush of {mapped_file.file_name}: {error!r}")

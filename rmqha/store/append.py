@@ -1,11 +1,9 @@
-"""Messages as records: encoded, numbered, appended.
+"""Messages as records: encoded and numbered.
 
 Messages as rows, and the records that the log makes of rows. Pure.
 
 `records_of_rows` is compiled where a C compiler was (rmqha/native/_message_rows.c), and `records_in_python` where
 none was: both give the same.
-
-Writing a message's bytes at the end of a mapped file, under the put lock.
 
 A message on its way into the store.
 
@@ -17,10 +15,11 @@ import itertools
 import logging
 import operator
 import struct
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
+from rmqha.common.futures import Completable
 from rmqha.common.java import string_hash_code
-from rmqha.common.message import message_decoder, message_layout
+from rmqha.common.message import message_decoder
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import MessageExt, MessageExtBatch
 from rmqha.common.message.message_layout import (
@@ -36,13 +35,7 @@ from rmqha.common.message.message_layout import (
 from rmqha.common.sys_flags import TRANSACTION_PREPARED_TYPE, TopicFilterType
 from rmqha.common.texts import LATER
 from rmqha.native import kernels
-from rmqha.store.mapped_file import MappedFile
-from rmqha.store.results import AppendMessageStatus, PutMessageResult, PutMessageStatus
-
-if TYPE_CHECKING:
-    from rmqha.common.futures import Completable
-    from rmqha.store.commit_log import CommitLog
-
+from rmqha.store.results import PutMessageResult, PutMessageStatus
 
 _MAX_LONG = 2**63 - 1
 # Prepared and rolled back: they have no place in their queue.
@@ -122,8 +115,6 @@ records_of_rows = kernels.MESSAGE_ROWS.function("records_of_rows", records_in_py
 """`records_in_python`, or its compiled twin."""
 
 
-END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
-_PUT_OK = AppendMessageStatus.PUT_OK
 _SIZE = operator.attrgetter("size")
 
 
@@ -187,70 +178,6 @@ class PutMessageContext:
             return False
         self.rows, self.size = self.rows[:len(ends)], ends[-1]
         return True
-
-
-class AppendMessageCallback(Protocol):
-    """Writes one message or batch, or rows that came together.
-
-    Java: org.apache.rocketmq.store.AppendMessageCallback (4.9.8)
-    """
-
-    def do_append(self, mapped_file: MappedFile, position: int, context: PutMessageContext) -> AppendMessageStatus:
-        """Write at `position`; END_OF_FILE when the file has no room for it."""
-
-
-class DefaultAppendMessageCallback:
-    """Gives messages their queue offsets, their places and their store time, and writes them.
-
-    Runs under the put lock, which guards the topic queue table. ValueError when a field does not fit: then nothing was
-    written and no offset was used. One method does what both doAppend of Java do, of a message and of a batch;
-    `records_of_rows` fills in what they write into the encoded messages.
-
-    Java: org.apache.rocketmq.store.CommitLog$DefaultAppendMessageCallback (4.9.8)
-    """
-
-    def __init__(self, commit_log: CommitLog) -> None:
-        self.commit_log = commit_log
-
-    def do_append(self, mapped_file: MappedFile, position: int, context: PutMessageContext) -> AppendMessageStatus:
-        """See AppendMessageCallback."""
-        commit_log = self.commit_log
-        message = context.multi_dispatch
-        if message is not None and not context.rows \
-                and not commit_log.multi_dispatch.wrap_multi_dispatch(message, context):
-            return AppendMessageStatus.UNKNOWN_ERROR
-        begin, room = mapped_file.file_from_offset + position, mapped_file.file_size - position
-        if context.size > room - END_FILE_MIN_BLANK_LENGTH \
-                and not context.keep_what_fits(room - END_FILE_MIN_BLANK_LENGTH):
-            return self._end_of_file(mapped_file, position, room, context)
-        rows, size = context.rows, context.size
-        try:
-            queue_offsets, context.physical_offsets, data, next_offsets, context.totals, with_nuls = records_of_rows(
-                rows, size, commit_log.topic_queue_table, begin, context.store_timestamp, context.store_host,
-                context.prepared_offset)
-        except (TypeError, OverflowError, struct.error) as error:
-            raise ValueError(error) from error
-        mapped_file.write_at(position, data)
-        if with_nuls is not None:
-            for index in with_nuls:
-                place = context.physical_offsets[index] - mapped_file.file_from_offset
-                commit_log.note_if_it_looks_torn(mapped_file, place, rows[index].size)
-        context.data, context.queue_offsets, context.end = data, queue_offsets, begin + size
-        commit_log.topic_queue_table.update(next_offsets)
-        if message is not None and next_offsets:
-            commit_log.multi_dispatch.update_multi_queue_offset(message)
-        return _PUT_OK
-
-    @staticmethod
-    def _end_of_file(mapped_file: MappedFile, position: int, room: int,
-                     context: PutMessageContext) -> AppendMessageStatus:
-        """Close the file with a blank, unless what is to be put is larger than any file."""
-        size = context.size if context.message is not None else context.rows[0].size
-        if size + END_FILE_MIN_BLANK_LENGTH > mapped_file.file_size:
-            # Differs: the original closes one empty file after the other for such a message
-            return AppendMessageStatus.MESSAGE_SIZE_EXCEEDED
-        mapped_file.write_at(position, message_layout.encode_blank(room))
-        return AppendMessageStatus.END_OF_FILE
 
 
 class MessageExtBrokerInner(MessageExt):

@@ -8,15 +8,11 @@ Counters of a broker with light message queues.
 """
 import logging
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all, stats
 from rmqha.common.stats import MomentStatsItemSet, StatsItem, StatsItemSet
 from rmqha.common.threads import ScheduledService
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
-
+from rmqha.store.store_stats_service import StoreStatsService
 
 broker_log = logging.getLogger("RocketmqBroker")
 
@@ -27,8 +23,8 @@ class BrokerStats:
     Java: org.apache.rocketmq.store.stats.BrokerStats (4.9.8)
     """
 
-    def __init__(self, default_message_store: "DefaultMessageStore") -> None:
-        self._store = default_message_store
+    def __init__(self, store_stats_service: StoreStatsService) -> None:
+        self._stats = store_stats_service
         self.msg_put_total_yesterday_morning = 0
         self.msg_put_total_today_morning = 0
         self.msg_get_total_yesterday_morning = 0
@@ -48,12 +44,12 @@ class BrokerStats:
     @property
     def msg_put_total_today_now(self) -> int:
         """Messages put since the store started."""
-        return self._store.store_stats_service.get_put_message_times_total()
+        return self._stats.get_put_message_times_total()
 
     @property
     def msg_get_total_today_now(self) -> int:
         """Messages given out since the store started."""
-        return self._store.store_stats_service.get_message_transfered_msg_count
+        return self._stats.get_message_transfered_msg_count
 
 
 log = logging.getLogger("RocketmqStats")

@@ -9,32 +9,33 @@
 from __future__ import annotations
 
 import logging
-import operator
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from time import time_ns
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rmqha.common import mix_all, sys_flags
-from rmqha.common.futures import Completable, serves_one_connection
+from rmqha.common.futures import Completable
 from rmqha.common.message import message_const, message_layout
 from rmqha.common.message.message import MessageExt, MessageExtBatch
 from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.common.message.message_layout import body_crc32
 from rmqha.common.process import how_to_raise
+from rmqha.common.texts import LATER
 from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import current_time_millis
+from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
 from rmqha.store.append import (
-    DefaultAppendMessageCallback,
     MessageExtBrokerInner,
     MessageExtEncoder,
     MessageRow,
     PutMessageContext,
+    records_of_rows,
 )
-from rmqha.store.commit_log_recovery import CommitLogRecovery
-from rmqha.store.dispatch import MultiDispatch
+from rmqha.store.deleted_topics import DeletedTopics
 from rmqha.store.flush_disk_watcher import FlushDiskWatcher
 from rmqha.store.flush_services import (
     CommitRealTimeService,
@@ -45,7 +46,9 @@ from rmqha.store.flush_services import (
 )
 from rmqha.store.mapped_file import MappedFile, is_no_space
 from rmqha.store.mapped_file_queue import MappedFileQueue, MultiPathMappedFileQueue
-from rmqha.store.message_store_config import MULTI_PATH_SPLITTER, SLAVE, SYNC_FLUSH, SYNC_MASTER, MessageStoreConfig
+from rmqha.store.mapped_memory import TransientStorePool
+from rmqha.store.message_store_config import MULTI_PATH_SPLITTER, SYNC_FLUSH
+from rmqha.store.multi_dispatch import MultiDispatch
 from rmqha.store.record_check import check_message_and_return_size, may_be_torn
 from rmqha.store.results import (
     AppendMessageResult,
@@ -55,12 +58,9 @@ from rmqha.store.results import (
     PutMessageStatus,
     SelectMappedBufferResult,
 )
+from rmqha.store.role import PutGuard
 from rmqha.store.running_flags import disk_of
-from rmqha.store.store_marks import RecoveryBase
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
-    from rmqha.store.ha.autoswitch.put_guard import PutGuard
+from rmqha.store.store_state import StoreState
 
 __all__ = ["CommitLog", "CommitRealTimeService", "FlushCommitLogService", "FlushRealTimeService", "GroupCommitRequest",
            "GroupCommitService", "MessageExtEncoder", "PutMessageContext"]
@@ -71,65 +71,99 @@ MESSAGE_MAGIC_CODE = message_layout.MESSAGE_MAGIC_CODE
 BLANK_MAGIC_CODE = message_layout.BLANK_MAGIC_CODE
 # Files that one flush may span, and more: another thread that flushes may set the position back.
 _FLUSH_ATTEMPTS = 1000
-# Bytes reserved on disk at a time.
-ALLOCATION_UNIT = 64 * 1024 * 1024
 END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
 _PUT_OK_STATUS, _APPENDED = PutMessageStatus.PUT_OK, AppendMessageStatus.PUT_OK
 _PUT_OK = Completable.completed(_PUT_OK_STATUS)
-_QUEUE = operator.attrgetter("topic", "queue_id")
 _DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL
 _TRANSACTION_MASK = sys_flags.TRANSACTION_ROLLBACK_TYPE
 _NOT_DELAYED = (sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_ROLLBACK_TYPE)
 
 
+class Replication(Protocol):
+    """The replicas of a log, as far as its puts need them. `ack_rule`: see AckRule."""
+
+    @property
+    def ack_rule(self) -> AckRule: ...
+
+    def put_request(self, request: GroupCommitRequest) -> None:
+        """Complete `request` once the replicas have its bytes, or at its deadline."""
+
+
+class AckRule(Protocol):
+    """Which replicas must have a put before it is acknowledged."""
+
+    def need_ack_nums(self) -> int | None:
+        """How many must have the message that is about to be put, the master included; None when there are too few."""
+
+    def is_slave_ok(self, master_put_where: int) -> bool:
+        """Whether there is a slave close enough to a log that ends at `master_put_where`."""
+
+
 class CommitLog:
     """Mapped files of mappedFileSizeCommitLog bytes; offsets are bytes since the first message ever.
 
-    `topic_queue_table` (next queue offset by "topic-queueId") and `begin_time_in_lock` (ms, 0 = free) are guarded by
-    `put_message_lock`.
+    `on_appended`: the log has grown by what the put carries; None: by anything. `unlock`: a warmed file is full.
+    `replication` is set before the first put. `topic_queue_table` (next queue offset by "topic-queueId") and
+    `begin_time_in_lock` (ms, 0 = free) are guarded by `put_message_lock`.
 
     Java: org.apache.rocketmq.store.CommitLog (4.9.8)
     """
 
-    def __init__(self, default_message_store: DefaultMessageStore) -> None:
-        config = default_message_store.message_store_config
-        self.default_message_store = default_message_store
+    def __init__(self, state: StoreState, allocate_mapped_file_service: AllocateMappedFileService,
+                 transient_store_pool: TransientStorePool, deleted_topics: DeletedTopics,
+                 on_appended: Callable[[PutMessageContext | None], None],
+                 unlock: Callable[[MappedFile], object]) -> None:
+        config = state.config
         self.config = config
-        self.transient_store_pool = default_message_store.transient_store_pool
+        self.transient_store_pool = transient_store_pool
+        self.replication: Replication = LATER
+        self._state = state
+        self._role = state.role
+        self._deleted_topics = deleted_topics
+        self._on_appended = on_appended
+        self._unlock = unlock
         self.mapped_file_size = config.mappedFileSizeCommitLog
-        self.mapped_file_queue = self._new_mapped_file_queue(config)
-        self.flush_commit_log_service: FlushCommitLogService = (
-            GroupCommitService(self) if config.flushDiskType is SYNC_FLUSH
-            else FlushRealTimeService(self))
-        self.commit_log_service = CommitRealTimeService(self)
-        self.append_message_callback = DefaultAppendMessageCallback(self)
-        self.message_ext_encoder = MessageExtEncoder(config.maxMessageSize)
-        self.topic_queue_table: dict[str, int] = {}
-        self.lmq_topic_queue_table: dict[str, int] = {}
-        self.confirm_offset = -1
+        self.mapped_file_queue = self._new_mapped_file_queue(allocate_mapped_file_service)
         # Records that look torn, and are whole: ends of those that are not flushed, appended under the put lock, taken
         # by the flushing thread; offsets and bytes of those in write buffers, taken by who commits
         self.unsure_ends: deque[int] = deque()
         self._uncommitted: deque[tuple[int, bytes]] = deque()
         self._noting = threading.Lock()  # of those, in their order
         self.mapped_file_queue.on_committed = self.note_whole_records
+        flush_service = GroupCommitService if config.flushDiskType is SYNC_FLUSH else FlushRealTimeService
+        self.flush_commit_log_service: FlushCommitLogService = flush_service(state, self.mapped_file_queue,
+                                                                             self.unsure_ends)
+        self.commit_log_service = CommitRealTimeService(state, self.mapped_file_queue, self._committed,
+                                                        self.make_disk_full)
+        self.message_ext_encoder = MessageExtEncoder(config.maxMessageSize)
+        self.topic_queue_table: dict[str, int] = {}
+        self.lmq_topic_queue_table: dict[str, int] = {}
+        self.confirm_offset = -1
         self.begin_time_in_lock = 0
         self.append_failure = ""  # why `append_data` last took nothing; written under the put lock
         # Differs: one kind of lock; spinning under the GIL would only keep the holder from going on.
         self.put_message_lock = threading.Lock()
         self.full_store_paths: frozenset[str] = frozenset()  # replaced by the disk check
-        self.multi_dispatch = MultiDispatch(default_message_store, self)
+        self.multi_dispatch = MultiDispatch(config, self.message_ext_encoder, self._next_offsets_of)
         self.flush_disk_watcher = FlushDiskWatcher()
-        self._recovery = CommitLogRecovery(self)
 
-    def _new_mapped_file_queue(self, config: MessageStoreConfig) -> MappedFileQueue:
-        path = config.get_store_path_commit_log()
-        allocation_unit = min(ALLOCATION_UNIT, self.mapped_file_size) if config.preallocateMappedFile else 0
-        allocate_service = self.default_message_store.allocate_mapped_file_service
+    def _new_mapped_file_queue(self, allocate_service: AllocateMappedFileService) -> MappedFileQueue:
+        path, allocation_unit = self.config.get_store_path_commit_log(), allocate_service.allocation_unit
         if MULTI_PATH_SPLITTER in path:
-            return MultiPathMappedFileQueue(config, self.mapped_file_size, allocate_service, allocation_unit,
+            return MultiPathMappedFileQueue(self.config, self.mapped_file_size, allocate_service, allocation_unit,
                                             lambda: self.full_store_paths)
         return MappedFileQueue(path, self.mapped_file_size, allocate_service, allocation_unit, keep_descriptor=True)
+
+    def _next_offsets_of(self, key: str) -> dict[str, int]:
+        """The table, guarded by the put lock, that has the next offset of a further queue."""
+        is_lmq = self.config.enableLmq and mix_all.is_lmq(key)
+        return self.lmq_topic_queue_table if is_lmq else self.topic_queue_table
+
+    def _committed(self) -> None:
+        """CommitRealTimeService has written buffers into their files: wake who follows the log, and who flushes it."""
+        self._on_appended(None)
+        if not self.flush_commit_log_service.timed:
+            self.flush_commit_log_service.wakeup()
 
     def load(self) -> bool:
         """Map the files; False when one does not belong to the log."""
@@ -156,13 +190,13 @@ class CommitLog:
         self.flush_disk_watcher.shutdown(True)
         if self.flush_commit_log_service.failure or self.commit_log_service.failure:
             failure = self.flush_commit_log_service.failure or self.commit_log_service.failure
-            self.default_message_store.running_flags.make_flush_error(  # the next start has to look at the log
+            self._state.running_flags.make_flush_error(  # the next start has to look at the log
                 f"a service that flushes the commit log: {failure!r}")
 
     def flush(self) -> int:
         """Flush now; the flushed offset. OSError when the disk says no."""
         if self.mapped_file_queue.commit(0) is False:
-            self.default_message_store.on_appended()
+            self._on_appended(None)
         self.flush_commit_log_service.flush(0)
         return self.mapped_file_queue.flushed_where
 
@@ -171,7 +205,7 @@ class CommitLog:
         queue, service = self.mapped_file_queue, self.flush_commit_log_service
         for _attempt in range(_FLUSH_ATTEMPTS):
             if queue.flushed_where >= offset:
-                return not self.default_message_store.running_flags.is_flush_error
+                return not self._state.running_flags.is_flush_error
             if queue.remain_how_many_data_to_commit():
                 queue.commit(0)
             service.flush(0)
@@ -182,6 +216,10 @@ class CommitLog:
     def get_max_offset(self) -> int:
         """End of the log."""
         return self.mapped_file_queue.get_max_offset()
+
+    def get_max_wrote_position(self) -> int:
+        """End of what was written, write buffers included."""
+        return self.mapped_file_queue.get_max_wrote_position()
 
     def remain_how_many_data_to_commit(self) -> int:
         """Bytes in write buffers."""
@@ -206,23 +244,10 @@ class CommitLog:
             return None
         return mapped_file.select_mapped_buffer(offset % self.mapped_file_size)
 
-    def recover_normally(self, max_phy_offset_of_consume_queue: int, base: RecoveryBase) -> None:
-        """Find the end of the log after a clean shutdown."""
-        self._recovery.recover_normally(max_phy_offset_of_consume_queue, base)
-
-    def recover_abnormally(self, max_phy_offset_of_consume_queue: int, base: RecoveryBase) -> None:
-        """Find the end of the log after a crash, and dispatch again what may be missing."""
-        self._recovery.recover_abnormally(max_phy_offset_of_consume_queue, base)
-
-    def begin_of_recovery_by_times(self) -> int:
-        """Where the original would begin: at the newest file that the checkpoint's times cover; 0 without a file."""
-        return self._recovery.begin_by_times()
-
     def check_message_and_return_size(self, buffer: memoryview, position: int = 0, check_crc: bool = False,
                                       read_body: bool = True) -> DispatchRequest:
         """Summary of the record at `position` of `buffer`."""
-        return check_message_and_return_size(buffer, position, check_crc, read_body,
-                                             self.default_message_store.schedule_message_service)
+        return check_message_and_return_size(buffer, position, check_crc, read_body, self._state.delay_levels)
 
     def walk_records(self, start_offset: int, end_offset: int) -> Iterator[DispatchRequest]:
         """The records between two offsets, `start_offset` being the beginning of one; ends at the first bad one."""
@@ -248,8 +273,8 @@ class CommitLog:
         with self.put_message_lock:
             result = self.mapped_file_queue.reset_offset(offset)
         if result:
-            self.default_message_store.store_checkpoint.lower(offset)
-            self.default_message_store.deleted_topics.clamp(offset)
+            self._state.checkpoint.lower(offset)
+            self._deleted_topics.clamp(offset)
         return result
 
     def get_confirm_offset(self) -> int:
@@ -258,7 +283,7 @@ class CommitLog:
 
     def update_max_message_size(self) -> None:
         """Follow a change of maxMessageSize at run time."""
-        size = self.default_message_store.message_store_config.maxMessageSize
+        size = self.config.maxMessageSize
         if size >= 10 and size != self.message_ext_encoder.max_message_body_size:
             self.message_ext_encoder.update_encoder_buffer_capacity(size)
 
@@ -282,9 +307,9 @@ class CommitLog:
 
     def _to_schedule_topic(self, msg: MessageExtBrokerInner) -> None:
         """A delayed message waits in the queue of its level; where it is bound for is kept in its properties."""
-        schedule = self.default_message_store.schedule_message_service
-        if msg.delay_time_level > schedule.max_delay_level:
-            msg.delay_time_level = schedule.max_delay_level
+        max_level = self._state.delay_levels.max_level
+        if msg.delay_time_level > max_level:
+            msg.delay_time_level = max_level
         msg.put_property(message_const.PROPERTY_REAL_TOPIC, msg.topic)
         msg.put_property(message_const.PROPERTY_REAL_QUEUE_ID, str(msg.queue_id))
         msg.properties_string = message_properties2string(msg.properties)
@@ -325,7 +350,7 @@ class CommitLog:
             return Completable.completed(PutMessageResult(status.get()))
         msg.store_timestamp = context.store_timestamp
         for topic, (times, size) in context.totals.items():
-            self.default_message_store.store_stats_service.count_put(topic, times, size)
+            self._state.stats.count_put(topic, times, size)
         put_result = PutMessageResult(_PUT_OK_STATUS, AppendMessageResult(
             _APPENDED, context.end - context.size, context.size, msg.store_host,
             context.store_timestamp, context.queue_offsets[0], context.physical_offsets if context.is_batch else None))
@@ -345,21 +370,20 @@ class CommitLog:
         Whatever is acknowledged has come through here: nothing else puts a message into the log of a master. The
         asyncPutMessage and asyncPutMessages of Java have this twice, from the lock to the wait.
         """
-        store, ack_nums = self.default_message_store, None
-        ha_service = store.ha_service
-        term = ha_service.term  # before the role is looked at
-        if self.config.brokerRole is SYNC_MASTER and context.waits:
-            ack_nums = ha_service.need_ack_nums()
+        role, ack_nums = self._role, None
+        term = role.term  # before the role is looked at
+        if role.is_sync_master and context.waits:
+            ack_nums = self.replication.ack_rule.need_ack_nums()
             if ack_nums is None:
                 return Completable.completed(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         with self.put_message_lock:
             # The role has changed since the message was checked, or nobody flushes and dispatches any more.
             # Differs: the original takes what was checked before its shutdown and comes behind its last flush
-            if self.config.brokerRole is SLAVE or ha_service.term != term or store.is_shutdown:
+            if role.is_slave or role.term != term or self._state.is_shutdown:
                 return Completable.completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
-            if ha_service.guard is not None and not ha_service.guard.takes_puts():
+            if role.guard is not None and not role.guard.takes_puts():
                 return Completable.completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
-            if store.deleted_topics.names and store.deleted_topics.refuses(context):
+            if self._deleted_topics.names and self._deleted_topics.refuses(context):
                 return Completable.completed(PutMessageStatus.TOPIC_NOT_EXIST)
             # under the lock, so that store times never go down along the log
             self.begin_time_in_lock = context.store_timestamp = current_time_millis()
@@ -371,7 +395,7 @@ class CommitLog:
             return Completable.completed(status)
         context.is_ok = True
         if not self.transient_store_pool.is_in_use:  # otherwise a commit makes it readable
-            self._wake_followers(context)
+            self._on_appended(context)
         context.data = b""  # it may be long, and wait long
         return self.when_safe(context, ack_nums, term)
 
@@ -387,16 +411,18 @@ class CommitLog:
                     log.error("create mapped file error, topic: %s clientAddr: %s", context.topic, context.client)
                     return PutMessageStatus.CREATE_MAPEDFILE_FAILED
                 position = mapped_file.wrote_position
-                status = mapped_file.append_message(self.append_message_callback, context)
-                if status is _APPENDED:
+                several = context.multi_dispatch
+                if several is not None and not context.rows \
+                        and not self.multi_dispatch.wrap_multi_dispatch(several, context):
+                    break
+                room = mapped_file.file_size - position - END_FILE_MIN_BLANK_LENGTH
+                if context.size <= room or context.keep_what_fits(room):
+                    self._write(mapped_file, position, context)
                     return _PUT_OK_STATUS
-                if status is AppendMessageStatus.MESSAGE_SIZE_EXCEEDED:
+                if not self._fill_up(mapped_file, position, context):
                     log.warning("message of %s bytes is larger than a file of the commit log", context.size)
                     return PutMessageStatus.MESSAGE_ILLEGAL
-                if status is not AppendMessageStatus.END_OF_FILE:
-                    break
                 position = -1
-                self._file_is_full(mapped_file)
         except OSError as error:
             return self._append_failed(error)
         except ValueError as error:
@@ -408,20 +434,43 @@ class CommitLog:
             self._append_broke_off(mapped_file, position, context)
         return PutMessageStatus.UNKNOWN_ERROR
 
-    def _wake_followers(self, context: PutMessageContext) -> None:
-        """The log has got what `context` carries: wake who sends it to slaves and who dispatches it."""
-        store, rows = self.default_message_store, context.rows
-        if context.message is None and serves_one_connection():
-            store.ha_service.send_appended(context.physical_offsets[0], context.data)
-        else:
-            store.ha_service.on_appended()
-        if self.config.enableMultiDispatch:  # it goes to other queues too
-            store.reput_message_service.on_appended(None, 0)
-        elif context.is_batch or len(rows) == 1:
-            store.reput_message_service.on_appended(rows[0].topic, rows[0].queue_id)
-        else:
-            for topic, queue_id in set(map(_QUEUE, rows)):
-                store.reput_message_service.on_appended(topic, queue_id)
+    def _write(self, mapped_file: MappedFile, position: int, context: PutMessageContext) -> None:
+        """Give messages their queue offsets, their places and their store time, and write them; a batch as one message.
+
+        ValueError when a field does not fit: then nothing was written and no offset was used. `records_of_rows` fills
+        in what both doAppend of Java write into the encoded messages.
+
+        Java: org.apache.rocketmq.store.CommitLog$DefaultAppendMessageCallback (4.9.8)
+        """
+        begin, rows, size = mapped_file.file_from_offset + position, context.rows, context.size
+        try:
+            queue_offsets, context.physical_offsets, data, next_offsets, context.totals, with_nuls = records_of_rows(
+                rows, size, self.topic_queue_table, begin, context.store_timestamp, context.store_host,
+                context.prepared_offset)
+        except (TypeError, OverflowError, struct.error) as error:
+            raise ValueError(error) from error
+        mapped_file.write_at(position, data)
+        if with_nuls is not None:
+            for index in with_nuls:
+                place = context.physical_offsets[index] - mapped_file.file_from_offset
+                self.note_if_it_looks_torn(mapped_file, place, rows[index].size)
+        context.data, context.queue_offsets, context.end = data, queue_offsets, begin + size
+        self.topic_queue_table.update(next_offsets)
+        if context.multi_dispatch is not None and next_offsets:
+            self.multi_dispatch.update_multi_queue_offset(context.multi_dispatch)
+        mapped_file.wrote_position = position + size
+        mapped_file.store_timestamp = context.store_timestamp
+
+    def _fill_up(self, mapped_file: MappedFile, position: int, context: PutMessageContext) -> bool:
+        """Close the file with a blank; False, and nothing is done, when what is to be put is larger than any file."""
+        size = context.size if context.message is not None else context.rows[0].size
+        if size + END_FILE_MIN_BLANK_LENGTH > mapped_file.file_size:
+            # Differs: the original closes one empty file after the other for such a message
+            return False
+        mapped_file.fill_up(message_layout.encode_blank(mapped_file.file_size - position), context.store_timestamp)
+        if self.config.warmMapedFileEnable:
+            self._unlock(mapped_file)
+        return True
 
     def note_if_it_looks_torn(self, mapped_file: MappedFile, position: int, size: int) -> None:
         """Under the put lock: a record with NULs in its properties was written. Have recovery know that it is whole."""
@@ -445,13 +494,9 @@ class CommitLog:
             while self._uncommitted and self._uncommitted[0][0] + len(self._uncommitted[0][1]) <= end:
                 offset, record = self._uncommitted.popleft()
                 try:
-                    self.default_message_store.store_checkpoint.note_whole(offset, record)
+                    self._state.checkpoint.note_whole(offset, record)
                 except OSError as error:
                     log.error("that the record at %s is whole can't be noted: %s", offset, error)
-
-    def _file_is_full(self, mapped_file: MappedFile) -> None:
-        if self.config.warmMapedFileEnable:
-            self.default_message_store.unlock_mapped_file(mapped_file)
 
     def _append_failed(self, error: OSError) -> PutMessageStatus:
         """No room on the disk, or worse: nothing was written."""
@@ -467,7 +512,7 @@ class CommitLog:
         if mapped_file is not None and position >= 0 and (
                 mapped_file.wrote_position != position or is_counted and context.multi_dispatch is not None):
             log.error("What the commit log has taken is not known. The store takes no more messages.")
-            self.default_message_store.running_flags.make_flush_error("an append broke off, as the log says")
+            self._state.running_flags.make_flush_error("an append broke off, as the log says")
         elif is_counted:
             for row, offset in zip(reversed(context.rows), reversed(context.queue_offsets), strict=True):
                 if row.sys_flag & _TRANSACTION_MASK not in _NOT_DELAYED:  # prepared and rolled back ones do not count
@@ -475,14 +520,14 @@ class CommitLog:
 
     def make_disk_full(self) -> None:
         """A write found no room: refuse puts until the disk check finds some."""
-        store = self.default_message_store
-        store.running_flags.get_and_make_disk_full(disk_of(store.get_store_path_physic().split(MULTI_PATH_SPLITTER)[0]))
+        path = self.config.get_store_path_commit_log().split(MULTI_PATH_SPLITTER)[0]
+        self._state.running_flags.get_and_make_disk_full(disk_of(path))
 
     def when_safe(self, context: PutMessageContext, ack_nums: int | None,
                   term: int) -> Completable[PutMessageStatus]:
         """The status of what was appended: once it is as safe as it gets, on disk and on `ack_nums` replicas."""
         flush = self.submit_flush_request(context.end, context.waits)
-        if flush is not _PUT_OK and (guard := self.default_message_store.ha_service.guard) is not None:
+        if flush is not _PUT_OK and (guard := self._role.guard) is not None:
             flush = flush.then_apply(partial(self._when_flushed, guard, term),
                                      lambda _error: PutMessageStatus.UNKNOWN_ERROR)
         replica = _PUT_OK if ack_nums is None else self.submit_replica_request(context.end, ack_nums, term)
@@ -495,7 +540,7 @@ class CommitLog:
 
     def _when_flushed(self, guard: PutGuard, term: int, status: PutMessageStatus) -> PutMessageStatus:
         """What is acknowledged once it is flushed, perhaps by nobody else, is so by a master only."""
-        if guard.may_acknowledge() and self.default_message_store.ha_service.term == term:
+        if guard.may_acknowledge() and self._role.term == term:
             return status
         return PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 
@@ -516,14 +561,13 @@ class CommitLog:
         return _PUT_OK
 
     def submit_replica_request(self, end: int, ack_nums: int, term: int) -> Completable[PutMessageStatus]:
-        """Done once `ack_nums` replicas (see HAService.need_ack_nums) have the log up to `end`, put in `term`."""
-        service = self.default_message_store.ha_service
-        if ack_nums == 0 and service.term == term:
+        """Done once `ack_nums` replicas (see AckRule.need_ack_nums) have the log up to `end`, put in `term`."""
+        if ack_nums == 0 and self._role.term == term:
             return _PUT_OK
-        if not service.is_slave_ok(end):
+        if not self.replication.ack_rule.is_slave_ok(end):
             return Completable.completed(PutMessageStatus.SLAVE_NOT_AVAILABLE)
         request = GroupCommitRequest(end, self.config.slaveTimeout, ack_nums, term)
-        service.put_request(request)
+        self.replication.put_request(request)
         return request
 
     def pickup_store_timestamp(self, offset: int, size: int) -> int:
@@ -587,7 +631,7 @@ class CommitLog:
             mapped_file = last = files[-1] if files else None
             end = (start_offset - start_offset % self.mapped_file_size if last is None
                    else last.file_from_offset + last.wrote_position)
-            if self.default_message_store.is_shutdown:
+            if self._state.is_shutdown:
                 return self._not_appended("the store is shut down")
             if start_offset != end:
                 log.error("appendData at %s, but the log ends at %s", start_offset, end)
@@ -667,7 +711,7 @@ class CommitLog:
         """Replace the next queue offsets, those of light queues included."""
         with self.put_message_lock:
             self.topic_queue_table = table
-            if self.default_message_store.message_store_config.enableLmq:
+            if self.config.enableLmq:
                 self.lmq_topic_queue_table = {key: value for key, value in table.items() if mix_all.is_lmq(key)}
 
 

@@ -16,7 +16,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rmqha.common import sys_flags
 from rmqha.common.futures import Ahead, WorkAhead, usable_cores
@@ -33,19 +32,19 @@ from rmqha.common.message.message_layout import (
 from rmqha.common.util_all import time_millis_to_human_string
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span, Stop
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, first_unit_behind, unpack_unit
-from rmqha.store.dispatch import SpanDispatcher
+from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.deleted_topics import DeletedTopics
+from rmqha.store.dispatch import RecordDispatcher
+from rmqha.store.index.index_service import IndexService
 from rmqha.store.mapped_file import MappedFile
-from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.record_check import keep_rest, records, skip_good_records, torn_at_the_end, torn_records
 from rmqha.store.results import DispatchRequest
 from rmqha.store.store_checkpoint import NONE_WHOLE, WholeRecords
 from rmqha.store.store_marks import RecoveryBase
-
-if TYPE_CHECKING:
-    from rmqha.store.commit_log import CommitLog
-    from rmqha.store.consume_queue import ConsumeQueue
-
+from rmqha.store.store_state import StoreState
 
 log = logging.getLogger("RocketmqStore")
 
@@ -66,12 +65,36 @@ class CommitLogRecovery:
     Java: org.apache.rocketmq.store.CommitLog#recoverNormally (4.9.8)
     """
 
-    def __init__(self, commit_log: CommitLog) -> None:
+    def __init__(self, state: StoreState, commit_log: CommitLog, table: ConsumeQueueTable, index_service: IndexService,
+                 deleted_topics: DeletedTopics, record_dispatcher: RecordDispatcher) -> None:
+        self._state = state
+        self._config = state.config
         self.commit_log = commit_log
-        self._span_dispatcher = SpanDispatcher(commit_log.default_message_store)
+        self._table = table
+        self._index_service = index_service
+        self._deleted_topics = deleted_topics
+        self._dispatcher = record_dispatcher
         # (topic, queue id) -> queue offset of the last record that the walk has seen; kept while it walks
         self._last_queue_offsets: dict[tuple[bytes, int], int] = {}
         self._dispatched_to = -1  # end in the log of what the furthest consume queue had at first
+
+    def base(self, last_exit_ok: bool) -> RecoveryBase:
+        """What the checkpoint says.
+
+        Differs: offsets are believed, not times: after a clock that was set back the original begins behind records
+        that never got their units. Times count when the original, or nobody, has written the checkpoint last.
+        """
+        found = self._state.checkpoint.found
+        if found is not None:
+            base = RecoveryBase(found.log_flushed, found.dispatched, True, found.by_slave,
+                                found.by_slave and not found.is_same_boot, last_exit_ok)
+        elif last_exit_ok:
+            base = RecoveryBase(0, 0, False, False, False, True)
+        else:
+            start = self._begin_by_times()
+            base = RecoveryBase(start, start, False, False, False, False)
+        log.info("recover from %s", base)
+        return base
 
     def recover_normally(self, max_phy_offset_of_consume_queue: int, base: RecoveryBase) -> None:
         """After a clean shutdown: look at the last three files."""
@@ -114,19 +137,19 @@ class CommitLogRecovery:
         covering = bisect_right(files, start, key=lambda file: file.file_from_offset) - 1
         index = max(min(covering, len(files) - _FILES_LOOKED_AT), 0)
         log.info("recover from this mapped file %s", files[index].file_name)
-        limited = self.commit_log.default_message_store.message_store_config.enableAutoSwitchHA
+        limited = self._config.enableAutoSwitchHA
         walked = self._walk(files, index, not limited, base)
         end = self._without_torn_records(files, walked, base)
         if limited:
-            queues = self.commit_log.default_message_store.all_consume_queues()
-            dispatched = max((queue.dispatched_before for queue in queues), default=-1)
+            dispatched = max((self._table.recovery_of(queue).dispatched_before for queue in self._table.all_queues()),
+                             default=-1)
             self._dispatch_again(files[index].file_from_offset, min(end, dispatched))
         elif end < walked:
             max_phy_offset_of_consume_queue = max(max_phy_offset_of_consume_queue, walked)  # they have got its unit
         self._finish(files[index:], end, max_phy_offset_of_consume_queue, base)
 
-    def begin_by_times(self) -> int:
-        """See CommitLog.begin_of_recovery_by_times."""
+    def _begin_by_times(self) -> int:
+        """Where the original would begin: at the newest file that the checkpoint's times cover; 0 without a file."""
         files = self.commit_log.mapped_file_queue.mapped_files
         index = len(files) - 1
         while index > 0 and not self._is_mapped_file_matched_recover(files[index]):
@@ -166,7 +189,7 @@ class CommitLogRecovery:
 
     def _whole_records(self, files: list[MappedFile], end: int) -> WholeRecords:
         """Where records that look torn were noted as whole, and are."""
-        noted = self.commit_log.default_message_store.store_checkpoint.found_whole
+        noted = self._state.checkpoint.found_whole
         crc = 0
         if noted.begin < noted.end <= end:
             for _offset, record in self._suspects(files, noted.begin, noted.end, False, False):
@@ -188,13 +211,11 @@ class CommitLogRecovery:
         for request in self.commit_log.walk_records(start, end):
             behind = request.commit_log_offset + request.msg_size
             if not is_dispatched(request.topic.encode(), request.queue_id, request.consume_queue_offset, behind):
-                self._dispatch(request)
+                self._dispatch_record(request)
 
-    def _dispatch(self, request: DispatchRequest) -> None:
-        store = self.commit_log.default_message_store
-        if not store.message_store_config.duplicationEnable \
-                or request.commit_log_offset < store.get_confirm_offset():
-            store.do_dispatch(request)
+    def _dispatch_record(self, request: DispatchRequest) -> None:
+        if not self._config.duplicationEnable or request.commit_log_offset < self.commit_log.confirm_offset:
+            self._dispatcher.do_dispatch(request)
 
     def _walk(self, files: list[MappedFile], index: int, dispatch: bool, base: RecoveryBase) -> int:
         """Offset behind the last good record, walking from file `index` on."""
@@ -231,7 +252,7 @@ class CommitLogRecovery:
         `begun`: what goes over the good records at its beginning.
         """
         check = self.commit_log.check_message_and_return_size
-        check_crc = self.commit_log.default_message_store.message_store_config.checkCRCOnRecover
+        check_crc = self._config.checkCRCOnRecover
         file_from_offset = mapped_file.file_from_offset
         buffer, position, size = mapped_file.slice_byte_buffer(), 0, self.commit_log.mapped_file_size
         walk_good_records = self._good_records_walk(mapped_file, check_crc, dispatch, work)
@@ -256,7 +277,7 @@ class CommitLogRecovery:
                 self._note(request.topic.encode(), request.queue_id, request.consume_queue_offset,
                            file_from_offset + position)
             if dispatch:
-                self._dispatch(request)
+                self._dispatch_record(request)
         return position, False
 
     def _good_records_walk(self, mapped_file: MappedFile, check_crc: bool, dispatch: bool,
@@ -264,7 +285,7 @@ class CommitLogRecovery:
         """What goes from a position to the first record that has to be looked at by itself, and treats those before."""
         buffer, size = mapped_file.slice_byte_buffer(), self.commit_log.mapped_file_size
         file_from_offset = mapped_file.file_from_offset
-        if self._span_dispatcher.is_possible() if dispatch else bulk.is_compiled():
+        if self._dispatcher.takes_spans() if dispatch else bulk.is_compiled():
             if dispatch or self._queues_have_files():
                 return lambda position: self._walk_spans(buffer, position, size, file_from_offset, check_crc,
                                                          self._last_queue_offsets, work if dispatch else None)
@@ -274,7 +295,7 @@ class CommitLogRecovery:
 
     def _look_over_file(self, mapped_file: MappedFile) -> _GoodRecords:
         """What `_walk_file` does first without `dispatch`; on any thread, since nothing of it is noted here."""
-        check_crc = self.commit_log.default_message_store.message_store_config.checkCRCOnRecover
+        check_crc = self._config.checkCRCOnRecover
         buffer, size = mapped_file.slice_byte_buffer(), self.commit_log.mapped_file_size
         file_from_offset = mapped_file.file_from_offset
         last_queue_offsets: dict[tuple[bytes, int], int] = {}
@@ -288,7 +309,7 @@ class CommitLogRecovery:
                     last_queue_offsets: dict[tuple[bytes, int], int], dispatching: WorkAhead | None) -> int:
         """Go from span to span; `dispatching` scans the next one while one is dispatched. None: nothing is."""
         def scan(start: int) -> Ahead[Span]:
-            call = partial(self._span_dispatcher.scan, buffer, start, size, file_from_offset, check_crc)
+            call = partial(self._dispatcher.scan, buffer, start, size, file_from_offset, check_crc)
             return dispatching.begin(call) if dispatching else Ahead(call)
 
         stop, scanned = Stop.LIMIT, scan(position)
@@ -299,7 +320,7 @@ class CommitLogRecovery:
                 scanned = scan(position)
             self._note_runs(span, last_queue_offsets)
             if dispatching:
-                self._span_dispatcher.dispatch(span)
+                self._dispatcher.dispatch_span(span)
         return position
 
     def _note_runs(self, span: Span, last_queue_offsets: dict[tuple[bytes, int], int]) -> None:
@@ -321,7 +342,7 @@ class CommitLogRecovery:
 
     def _is_dead(self, topic: str, offset: int) -> bool:
         """Whether a record was deleted with its topic: nobody misses its unit."""
-        return self.commit_log.default_message_store.deleted_topics.is_dead(topic, offset)
+        return self._deleted_topics.is_dead(topic, offset)
 
     def _only_note(self, file_from_offset: int) -> Callable[[bytes, int, int, int], bool]:
         def note(topic: bytes, queue_id: int, queue_offset: int, end: int) -> bool:
@@ -333,16 +354,15 @@ class CommitLogRecovery:
     def _queues_have_files(self) -> bool:
         """Whether there is a consume queue that might lack units of what is walked over."""
         return any(queue.mapped_file_queue.mapped_files
-                   for queue in self.commit_log.default_message_store.all_consume_queues())
+                   for queue in self._table.all_queues())
 
     def _is_dispatched(self, file_from_offset: int) -> Callable[[bytes, int, int, int], bool]:
         """Tells the records whose units and keys are there: after a crash of the process alone that is nearly all.
 
         Differs: the original hands every record to the dispatchers, which complain about each that they have.
         """
-        store = self.commit_log.default_message_store
-        index_end = store.index_service.get_end_phy_offset()
-        multi_dispatch = store.message_store_config.enableMultiDispatch  # further queues of a record may lack it
+        index_end = self._index_service.get_end_phy_offset()
+        multi_dispatch = self._config.enableMultiDispatch  # further queues of a record may lack it
         queues: dict[tuple[bytes, int], ConsumeQueue] = {}
 
         def is_dispatched(topic: bytes, queue_id: int, queue_offset: int, end: int) -> bool:
@@ -350,7 +370,7 @@ class CommitLogRecovery:
             key = topic, queue_id
             queue = queues.get(key)
             if queue is None:
-                queue = store.get_consume_queue(decode_text(topic), queue_id)
+                queue = self._table.get_queue(decode_text(topic), queue_id)
                 if queue is None:
                     return False
                 queues[key] = queue
@@ -367,8 +387,8 @@ class CommitLogRecovery:
         A slave cuts it off too: the master sends it again, and it may not be there whole.
         """
         size = self.commit_log.mapped_file_size
-        is_slave = self.commit_log.default_message_store.message_store_config.brokerRole is BrokerRole.SLAVE
-        return position if is_slave or INT.unpack_from(buffer, position)[0] != size - position else size
+        is_blank = INT.unpack_from(buffer, position)[0] == size - position
+        return size if is_blank and not self._state.role.is_slave else position
 
     @staticmethod
     def _may_be_missing(mapped_file: MappedFile, position: int, base: RecoveryBase) -> bool:
@@ -398,8 +418,8 @@ class CommitLogRecovery:
 
     def _finish(self, files: list[MappedFile], process_offset: int, max_phy_offset_of_consume_queue: int,
                 base: RecoveryBase) -> None:
-        queue, store = self.commit_log.mapped_file_queue, self.commit_log.default_message_store
-        keep_rest(store, process_offset, base)
+        queue = self.commit_log.mapped_file_queue
+        keep_rest(queue.mapped_files, self._config.storePathRootDir, process_offset, base)
         for mapped_file in files:
             if mapped_file.file_from_offset < process_offset and \
                     mapped_file.file_from_offset + mapped_file.file_size > base.log_flushed < process_offset:
@@ -412,45 +432,43 @@ class CommitLogRecovery:
         if max_phy_offset_of_consume_queue > process_offset:
             log.warning("maxPhyOffsetOfConsumeQueue(%s) > processOffset(%s), truncate dirty logic files",
                         max_phy_offset_of_consume_queue, process_offset)
-            store.truncate_dirty_logic_files(process_offset)
-        checkpoint = store.store_checkpoint
+            self._table.truncate_dirty_logic_files(process_offset)
+        checkpoint = self._state.checkpoint
         checkpoint.by_slave = base.by_slave
         checkpoint.log_flushed = process_offset
         checkpoint.dispatched = process_offset if base.was_stopped and not base.is_noted \
             else min(base.dispatched, process_offset)
         self._mend_consume_queues(process_offset)
-        for consume_queue in store.all_consume_queues():
-            consume_queue.end_recovery()
+        self._table.end_recovery()
 
     def _truncate_index(self, process_offset: int) -> None:
         """The index may have come to the disk before the log did: what comes at these offsets next has other keys."""
-        store = self.commit_log.default_message_store
-        if store.message_store_config.messageIndexEnable:
-            store.index_service.truncate(process_offset)
+        if self._config.messageIndexEnable:
+            self._index_service.truncate(process_offset)
 
     def _mend_consume_queues(self, process_offset: int) -> None:
         """Give the queues back what they lack before the end of the furthest one, where dispatching begins again.
 
         Differs: the original looks at the furthest queue alone, and never misses the units of the others.
         """
-        store = self.commit_log.default_message_store
         behind = {}
-        for queue in store.all_consume_queues():
+        for queue in self._table.all_queues():
+            recovery = self._table.recovery_of(queue)
             last = self._last_queue_offsets.get((queue.topic.encode(), queue.queue_id))
             # a topic that was deleted has records in the log, but no files
             has_files = bool(queue.mapped_file_queue.mapped_files)
             short = last is not None and has_files and last >= queue.get_max_offset_in_queue()
-            if queue.is_behind or short:
+            if recovery.is_behind or short:
                 log.warning("consume queue %s-%s ends at %s, and the log has message %s: it is mended", queue.topic,
                             queue.queue_id, queue.get_max_offset_in_queue(), last)
-                queue.is_behind = False
+                recovery.is_behind = False
                 behind[queue.topic, queue.queue_id] = queue
         self._last_queue_offsets.clear()
         if not behind:
             return
         start = max(min(queue.max_physic_offset for queue in behind.values()), self.commit_log.get_min_offset())
-        multi_dispatch = store.multi_dispatch if store.message_store_config.enableMultiDispatch else None
-        checkpoint = store.store_checkpoint
+        multi_dispatch = self.commit_log.multi_dispatch if self._config.enableMultiDispatch else None
+        checkpoint = self._state.checkpoint
         checkpoint.dispatched = min(checkpoint.dispatched, start)
         for request in self.commit_log.walk_records(start, min(self._dispatched_to, process_offset)):
             lacking = behind.get((request.topic, request.queue_id))
@@ -468,7 +486,7 @@ class CommitLogRecovery:
         log.warning("The commitlog files are deleted, and delete the consume queue files")
         self.commit_log.mapped_file_queue.flushed_where = 0
         self.commit_log.mapped_file_queue.committed_where = 0
-        self.commit_log.default_message_store.destroy_logics()
+        self._table.destroy()
         self._truncate_index(0)
 
     def _is_mapped_file_matched_recover(self, mapped_file: MappedFile) -> bool:
@@ -480,8 +498,7 @@ class CommitLogRecovery:
         store_timestamp = LONG.unpack_from(buffer, store_timestamp_position(sys_flag))[0]
         if store_timestamp == 0:
             return False
-        store = self.commit_log.default_message_store
-        config, checkpoint = store.message_store_config, store.store_checkpoint
+        config, checkpoint = self._config, self._state.checkpoint
         by_index = config.messageIndexEnable and config.messageIndexSafe
         limit = checkpoint.get_min_timestamp_index() if by_index else checkpoint.get_min_timestamp()
         if store_timestamp > limit:

@@ -1,32 +1,27 @@
-"""The table of a store's consume queues.
-
-Removing consume queues: of topics that are deleted or unknown, or whose messages are all gone.
-
-All of it on the dispatching thread, between two records: nobody adds to a queue that goes.
-
-Deleting files of consume queues and index that point at deleted parts of the commit log.
-"""
+"""The table of a store's consume queues."""
 from __future__ import annotations
 
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from rmqha.common import mix_all
 from rmqha.common.futures import AtomicInteger
-from rmqha.common.texts import is_folder_name
-from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC
 from rmqha.store import store_path_config_helper as paths
-from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
-from rmqha.store.message_store_config import SLAVE
-from rmqha.store.store_marks import QueueEnds, WrongQueueEndsError, check_mtime, tell_wrong
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
-    from rmqha.store.store_marks import RecoveryBase
-
+from rmqha.store.consume_queue import ConsumeQueue, ConsumeQueueContext
+from rmqha.store.consume_queue_layout import is_safe_topic
+from rmqha.store.consume_queue_recovery import ConsumeQueueRecovery, noted_end
+from rmqha.store.store_marks import (
+    VERSION,
+    QueueEnds,
+    RecoveryBase,
+    TopicEnds,
+    WrongQueueEndsError,
+    check_mtime,
+    mtime_of,
+    tell_wrong,
+)
 
 log = logging.getLogger("RocketmqStore")
 
@@ -37,16 +32,19 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
     Changed under `lock`, by the methods here, and read without it. `lmq_consume_queue_num` counts the light queues.
     """
 
-    def __init__(self, store: DefaultMessageStore) -> None:
+    def __init__(self, context: ConsumeQueueContext) -> None:
         super().__init__()
         self.lock = threading.Lock()
         self.lmq_consume_queue_num = AtomicInteger()
-        self._store = store
+        self._context = context
+        self._config = context.state.config
+        # Of the queues that load has made, from then until `end_recovery`
+        self._recoveries: dict[ConsumeQueue, ConsumeQueueRecovery] = {}
         self._ends_are_known = False  # by load, before recover
 
     def folder(self) -> str:
         """Where all of them lie."""
-        return paths.get_store_path_consume_queue(self._store.message_store_config.storePathRootDir)
+        return paths.get_store_path_consume_queue(self._config.storePathRootDir)
 
     def all_queues(self) -> Iterator[ConsumeQueue]:
         """All queues, as they are at the call."""
@@ -58,18 +56,21 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
         queues = self.get(topic)
         return queues.get(queue_id) if queues is not None else None
 
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue; made when it is not there. None for a topic that can't be a folder's name."""
+        return self.get_queue(topic, queue_id) or self.make_queue(topic, queue_id)
+
     def make_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, made unless somebody else has just made it; None for a topic that can't be a folder's name."""
         # Differs: the original makes folders of any name, outside of its own too
         if not is_safe_topic(topic):
             return None
-        config = self._store.message_store_config
         with self.lock:
             queues = self.setdefault(topic, {})
             queue = queues.get(queue_id)
             if queue is None:
                 queue = queues[queue_id] = ConsumeQueue(
-                    topic, queue_id, self.folder(), config.get_mapped_file_size_consume_queue(), self._store)
+                    topic, queue_id, self.folder(), self._config.get_mapped_file_size_consume_queue(), self._context)
                 if mix_all.is_lmq(topic):
                     self.lmq_consume_queue_num.increment_and_get()
             return queue
@@ -91,6 +92,14 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
             if not queues:
                 self.pop(queue.topic, None)
 
+    def is_lmq_num_exceeded(self) -> bool:
+        """True when there are more light queues than configured."""
+        config = self._config
+        return (config.enableLmq and config.enableMultiDispatch
+                and self.lmq_consume_queue_num.get() > config.maxLmqConsumeQueueNum)
+
+    # Opening and closing the store.
+
     def load(self, noted: QueueEnds | None) -> bool:
         """Make the queues whose folders are there; False when one can't be used.
 
@@ -106,11 +115,12 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
                 for end in topic.queues:
                     queue = self.make_queue(topic.topic, end.queue_id)
                     if queue is not None:
-                        queue.take_noted_end(end)
+                        self.recovery_of(queue).take_noted_end(end)
         except (OSError, WrongQueueEndsError) as error:
             tell_wrong(error)
             for name in list(self):
                 self.pop_topic(name)
+            self._recoveries.clear()
             return False
         log.info("the ends of the consume queues are those that the last stop noted")
         return True
@@ -127,13 +137,43 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
         log.info("load logics queue all over, OK")
         return True
 
-    def recover(self, base: RecoveryBase) -> int:
-        """Find each queue's end, and drop those of deleted topics. The end of what is dispatched; -1: nothing is."""
+    def recover(self, base: RecoveryBase) -> None:
+        """Find each queue's end, unless the last stop has noted it."""
         if not self._ends_are_known:
             for queue in self.all_queues():
-                queue.recover(base)
-        self._store.deleted_topics.drop_dead_queues(at_start=True)
-        return self.max_physic_offset()
+                self.recovery_of(queue).recover(base)
+
+    def recovery_of(self, queue: ConsumeQueue) -> ConsumeQueueRecovery:
+        """What recovery knows of a queue."""
+        recovery = self._recoveries.get(queue)
+        if recovery is None:
+            recovery = self._recoveries[queue] = ConsumeQueueRecovery(queue, self._config, self._context.commit_log)
+        return recovery
+
+    def end_recovery(self) -> None:
+        """Everything is dispatched again."""
+        for queue in self.all_queues():
+            self.recovery_of(queue).end_recovery()
+
+    def doubtful_folders(self) -> list[str]:
+        """The folders of queues of which not all names are known to be on the disk."""
+        known = {topic for topic, queues in self.items()
+                 if queues and all(self.recovery_of(queue).has_its_names for queue in queues.values())}
+        with os.scandir(self.folder()) as entries:
+            return [entry.path for entry in entries if entry.name not in known]
+
+    def forget_recovery(self) -> None:
+        """The store is loaded."""
+        self._recoveries = {}
+
+    def noted_ends(self, number: int) -> QueueEnds:
+        """What a clean stop notes, beside write `number` of the checkpoint. OSError, WrongQueueEndsError."""
+        root, min_offset, topics = self.folder(), self._context.commit_log.get_min_offset(), []
+        for topic, queues in self.items():
+            ends = [end for queue in queues.values() if (end := noted_end(queue, min_offset)) is not None]
+            if ends:
+                topics.append(TopicEnds(topic, mtime_of(os.path.join(root, topic)), ends))
+        return QueueEnds(VERSION, number, self._config.get_mapped_file_size_consume_queue(), mtime_of(root), topics)
 
     def max_physic_offset(self) -> int:
         """The log's offset behind the last record that has a unit; -1 when none has."""
@@ -141,12 +181,22 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
 
     def next_offsets(self) -> dict[str, int]:
         """The next offset of each queue, by `topic-queueId`; each queue's oldest message is looked for by the way."""
-        min_phy_offset = self._store.commit_log.get_min_offset()
+        min_phy_offset = self._context.commit_log.get_min_offset()
         table = {}
         for queue in self.all_queues():
             table[f"{queue.topic}-{queue.queue_id}"] = queue.get_max_offset_in_queue()
             queue.correct_min_offset(min_phy_offset)
         return table
+
+    def truncate_dirty_logic_files(self, phy_offset: int) -> None:
+        """Drop what points at or behind `phy_offset` from all queues."""
+        for queue in self.all_queues():
+            queue.truncate_dirty_logic_files(phy_offset)
+
+    def destroy(self) -> None:
+        """Delete all files of all queues."""
+        for queue in self.all_queues():
+            queue.destroy()
 
     def unmap(self) -> None:
         """At shutdown."""
@@ -154,112 +204,3 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
             queue.mapped_file_queue.shutdown(0)
             if queue.consume_queue_ext is not None:
                 queue.consume_queue_ext.mapped_file_queue.shutdown(0)
-
-
-# Differs: half messages stay; the original forgets them when a topic is deleted before the first transaction check, and
-# where they are when expired queues are cleaned
-_KEPT_TOPICS = (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC)
-
-
-class QueueRemoval:
-    """The removing half of DefaultMessageStore, whose table of queues it changes."""
-
-    def __init__(self, store: DefaultMessageStore) -> None:
-        self._store = store
-
-    def unused_topics(self, topics: Iterable[str]) -> list[str]:
-        """All topics that have queues, but `topics`, the system's and light queues."""
-        known = {*topics, *_KEPT_TOPICS}
-        return [topic for topic in list(self._store.consume_queue_table)
-                if topic not in known and not mix_all.is_lmq(topic)]
-
-    def drop_topic(self, topic: str) -> None:
-        """Delete all queues of a topic."""
-        store = self._store
-        for queue in store.consume_queue_table.pop_topic(topic):
-            queue.destroy()
-            log.info("cleanUnusedTopic: %s %s ConsumeQueue cleaned", queue.topic, queue.queue_id)
-        _remove_folder(store.get_store_path_logic(), topic)
-        log.info("cleanUnusedTopic: %s,topic destroyed", topic)
-
-    def drop_dead_queue(self, queue: ConsumeQueue, mark: int) -> None:
-        """Delete a queue that begins with records which were deleted with their topic: those before `mark`."""
-        if queue.max_physic_offset > mark:
-            log.error("consume queue %s-%s has messages of before and behind the deletion of its topic at %s: those "
-                      "behind are dispatched again", queue.topic, queue.queue_id, mark)
-            self._store.reput_message_service.dispatch_again_from(mark)
-        self._remove(queue)
-        _remove_folder(self._store.get_store_path_logic(), queue.topic)
-
-    def drop_expired_queues(self, is_kept: Callable[[str], bool]) -> None:
-        """Delete the queues whose last message is no longer in the log, but those of topics that are kept.
-
-        Differs: a queue that may get messages again stays, with its last file, and counts on; in the original it begins
-        again at 0 while its groups stay where they were, on a slave it does not fit, and acknowledged messages are
-        never given to anybody.
-        """
-        min_commit_log_offset = self._store.commit_log.get_min_offset()
-        for queue in list(self._store.all_consume_queues()):
-            if queue.topic in _KEPT_TOPICS or is_kept(queue.topic):
-                continue
-            last_offset = queue.get_last_offset()
-            if last_offset == -1:
-                log.warning("maybe ConsumeQueue was created just now. topic=%s queueId=%s maxPhysicOffset=%s "
-                            "minLogicOffset=%s.", queue.topic, queue.queue_id, queue.max_physic_offset,
-                            queue.min_logic_offset)
-            elif last_offset < min_commit_log_offset and self._forget_next_offset(queue):
-                log.info("cleanExpiredConsumerQueue: %s %s consumer queue destroyed, minCommitLogOffset: %s "
-                         "maxCLOffsetInConsumeQueue: %s", queue.topic, queue.queue_id, min_commit_log_offset,
-                         last_offset)
-                self._remove(queue)
-
-    def _forget_next_offset(self, queue: ConsumeQueue) -> bool:
-        """False when the queue has a message that is not dispatched yet.
-
-        Differs: in the original such a message and those that come next begin the new queue in the wrong order, and
-        are lost.
-        """
-        store = self._store
-        is_slave = store.message_store_config.brokerRole is SLAVE  # which gives no offsets
-        return store.commit_log.remove_queue_from_topic_queue_table(
-            queue.topic, queue.queue_id, None if is_slave else queue.get_max_offset_in_queue())
-
-    def _remove(self, queue: ConsumeQueue) -> None:
-        self._store.consume_queue_table.pop_queue(queue)
-        queue.destroy()
-
-
-def _remove_folder(root: str, topic: str) -> None:
-    if not is_folder_name(topic):  # of a master's deletion
-        log.error("no folder of consume queues can have the name %r: nothing is removed", topic)
-        return
-    folder = os.path.join(root, topic)
-    try:
-        os.rmdir(folder)
-    except OSError as error:
-        log.info("folder %s stays: %s", folder, error.strerror)
-
-
-class CleanConsumeQueueService:
-    """Runs on the store's scheduled thread.
-
-    Java: org.apache.rocketmq.store.DefaultMessageStore$CleanConsumeQueueService (4.9.8)
-    """
-
-    def __init__(self, default_message_store: DefaultMessageStore) -> None:
-        self.default_message_store = default_message_store
-        self._last_physical_min_offset = 0
-
-    def run(self) -> None:
-        """One round; does nothing until the commit log begins later than in the last round."""
-        store = self.default_message_store
-        interval_ms = store.message_store_config.deleteConsumeQueueFilesInterval
-        min_offset = store.commit_log.get_min_offset()
-        if min_offset <= self._last_physical_min_offset:
-            return
-        self._last_physical_min_offset = min_offset
-        for queue in store.all_consume_queues():
-            if queue.delete_expired_file(min_offset) > 0 and interval_ms > 0 and store.pause(interval_ms):
-                return
-        store.index_service.delete_expired_file(min_offset)
-        store.deleted_topics.expire(min_offset)

@@ -7,16 +7,14 @@
 """
 from __future__ import annotations
 
-import functools
 import logging
+import operator
 import os
-import threading
 from collections.abc import Callable, Iterator
 
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.futures import WAKE, Completable, at_round_end
+from rmqha.common.futures import WAKE, Completable, at_round_end, serves_one_connection
 from rmqha.common.message.message import MessageExt, MessageExtBatch
-from rmqha.common.texts import LATER
 from rmqha.common.threads import ScheduledService
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent, is_path_exists
 from rmqha.native import kernels
@@ -27,16 +25,12 @@ from rmqha.store.append import MessageExtBrokerInner, MessageRow, PutMessageCont
 from rmqha.store.broker_stats_manager import BrokerStatsManager
 from rmqha.store.clean_commit_log_service import CleanCommitLogService
 from rmqha.store.commit_log import CommitLog
-from rmqha.store.commit_log_recovery import RecoveryTimes
-from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
-from rmqha.store.consume_queue_table import CleanConsumeQueueService, ConsumeQueueTable, QueueRemoval
+from rmqha.store.commit_log_recovery import CommitLogRecovery, RecoveryTimes
+from rmqha.store.consume_queue import ConsumeQueue, ConsumeQueueContext
+from rmqha.store.consume_queue_layout import is_safe_topic
+from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.deleted_topics import DeletedTopics
-from rmqha.store.dispatch import (
-    CommitLogDispatcher,
-    CommitLogDispatcherBuildConsumeQueue,
-    CommitLogDispatcherBuildIndex,
-    MessageArrivingListener,
-)
+from rmqha.store.dispatch import MessageArrivingListener, RecordDispatcher
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.flush_services import dump_long_lock
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
@@ -48,29 +42,21 @@ from rmqha.store.mapped_memory import TransientStorePool
 from rmqha.store.message_reader import MessageFilter, MessageReader
 from rmqha.store.message_store_config import MULTI_PATH_SPLITTER, SLAVE, BrokerRole, MessageStoreConfig
 from rmqha.store.put_gate import PutGate
+from rmqha.store.queue_removal import CleanConsumeQueueService, QueueRemoval
+from rmqha.store.record_check import end_of_whole_records
 from rmqha.store.reput_message_service import ReputMessageService
 from rmqha.store.results import (
-    DispatchRequest,
     GetMessageResult,
     PutMessageResult,
     PutMessageStatus,
     QueryMessageResult,
     SelectMappedBufferResult,
 )
-from rmqha.store.running_flags import RunningFlags
 from rmqha.store.schedule_message_service import ScheduleMessageService
 from rmqha.store.store_checkpoint import POSITIONS_SUFFIX, StoreCheckpoint
-from rmqha.store.store_marks import (
-    RecoveryBase,
-    StoreLock,
-    create_temp_file,
-    delete_file,
-    flush_all,
-    recovery_base,
-    start_dispatch,
-    sync_files,
-)
-from rmqha.store.store_stats_service import StoreStatsService
+from rmqha.store.store_life import flush_all, start_dispatch, sync_files
+from rmqha.store.store_marks import RecoveryBase, StoreLock, create_temp_file, delete_file
+from rmqha.store.store_state import StoreState
 
 log = logging.getLogger("RocketmqStore")
 
@@ -82,6 +68,7 @@ _DISK_CHECK_MS = 10_000
 _UNLOCK_MS = 6000
 _SLOW_PUT_MS = 500
 _PUT_OK = PutMessageStatus.PUT_OK
+_QUEUE = operator.attrgetter("topic", "queue_id")
 
 
 class DefaultMessageStore:
@@ -94,41 +81,63 @@ class DefaultMessageStore:
                  message_arriving_listener: MessageArrivingListener | None, broker_config: BrokerConfig) -> None:
         self.message_store_config = message_store_config
         self.broker_stats_manager = broker_stats_manager
-        self.message_arriving_listener = message_arriving_listener
         self.broker_config = broker_config
         if broker_config.enableControllerMode:
             message_store_config.enableAutoSwitchHA = True  # as in 5.1.4, which has the first key only
-        self.running_flags = RunningFlags()
+        self.state = state = StoreState(message_store_config, broker_config)
+        self.role = state.role
+        self.running_flags = state.running_flags
+        self.store_stats_service = state.stats
         self.transient_store_pool = TransientStorePool(message_store_config)
-        self.allocate_mapped_file_service = AllocateMappedFileService(self)
-        self.deleted_topics = DeletedTopics(self)
-        self.queue_removal = QueueRemoval(self)
-        self.commit_log = CommitLog(self)
+        self.allocate_mapped_file_service = AllocateMappedFileService(state, self.transient_store_pool)
+        self.deleted_topics = deleted = DeletedTopics(message_store_config.storePathRootDir)
+        self.commit_log = commit_log = CommitLog(
+            state, self.allocate_mapped_file_service, self.transient_store_pool, deleted, self.on_appended,
+            self._unlock_mapped_file)
+        self.index_service = index = IndexService(state, commit_log)
+        self.flush_consume_queue_service = FlushConsumeQueueService(state, self.all_consume_queues, index,
+                                                                    self.dispatched_offset)
         self.map_keeper = MapKeeper()
-        self.consume_queue_table = ConsumeQueueTable(self)
-        self.flush_consume_queue_service = FlushConsumeQueueService(self)
-        self.clean_commit_log_service = CleanCommitLogService(self)
-        self.clean_consume_queue_service = CleanConsumeQueueService(self)
-        self.store_stats_service = StoreStatsService()
-        self.index_service = IndexService(self)
+        self.consume_queue_table = table = ConsumeQueueTable(ConsumeQueueContext(
+            state, commit_log, self.map_keeper, deleted, self.flush_consume_queue_service.note_dirty,
+            self._queue_does_not_fit))
+        self.record_dispatcher = RecordDispatcher(state, table, index, deleted, commit_log.multi_dispatch)
+        self.reput_message_service = ReputMessageService(state, broker_config, commit_log, self.record_dispatcher,
+                                                         self.readable_offset, message_arriving_listener)
+        self.queue_removal = QueueRemoval(state, commit_log, table, deleted, self.reput_message_service)
+        self.clean_commit_log_service = CleanCommitLogService(state, commit_log)
+        self.clean_consume_queue_service = CleanConsumeQueueService(state, commit_log, table, index, deleted)
         # The key is read once: while the store runs it can change, and the service can't
-        self._auto_switch = AutoSwitchHAService(self) if message_store_config.enableAutoSwitchHA else None
-        self.ha_service: HAService = self._auto_switch if self._auto_switch is not None else HAService(self)
-        self.reput_message_service = ReputMessageService(self)
-        self.schedule_message_service = ScheduleMessageService(self)
-        self.multi_dispatch = self.commit_log.multi_dispatch
-        self._gate = PutGate(self)
-        self._reader = MessageReader(self)
+        self.auto_switch = AutoSwitchHAService(self, state, broker_config, commit_log, self.reput_message_service,
+                                               self.recover_topic_queue_table) \
+            if message_store_config.enableAutoSwitchHA else None
+        self.ha_service: HAService = self.auto_switch or HAService(self, state, broker_config)
+        commit_log.replication = self.ha_service
+        self._gate = PutGate(state, commit_log, table)
+        self._reader = MessageReader(state, commit_log, table, index, deleted, broker_stats_manager)
+        self.schedule_message_service = ScheduleMessageService(state, commit_log, table, self._reader, deleted,
+                                                               broker_stats_manager, self)
+        self._recovery = CommitLogRecovery(state, commit_log, table, index, deleted, self.record_dispatcher)
         self._scheduled_service = ScheduledService("StoreScheduledThread1")
         self._disk_check_service = ScheduledService("DiskCheckScheduledThread1")
-        self.is_shutdown = True  # no puts, no gets
         self.shut_down_normal = False
-        self._stopping = threading.Event()  # wakes tasks that pause
         self.recovery_times = RecoveryTimes()
-        self.store_checkpoint: StoreCheckpoint = LATER  # from load on
-        self.dispatcher_list: list[CommitLogDispatcher] = [
-            CommitLogDispatcherBuildConsumeQueue(self), CommitLogDispatcherBuildIndex(self)]
         self._store_lock = StoreLock(paths.get_lock_file(message_store_config.storePathRootDir))
+
+    @property
+    def is_shutdown(self) -> bool:
+        """Whether no puts and no gets are taken."""
+        return self.state.is_shutdown
+
+    @property
+    def mapped_file_size(self) -> int:
+        """Bytes of each file of the commit log."""
+        return self.commit_log.mapped_file_size
+
+    @property
+    def store_checkpoint(self) -> StoreCheckpoint:
+        """From `load` on."""
+        return self.state.checkpoint
 
     # Life.
 
@@ -140,7 +149,7 @@ class DefaultMessageStore:
         """
         config = self.message_store_config
         self._store_lock.acquire()
-        self._stopping.clear()
+        self.state.tasks_pause.begin()
         result = False
         try:
             ensure_dir_ok(config.storePathRootDir)
@@ -153,19 +162,22 @@ class DefaultMessageStore:
             self.recovery_times.begin(last_exit_ok)
             kernels.log_choice()
             log.info("last shutdown %s", "normally" if last_exit_ok else "abnormally")
-            self.store_checkpoint = StoreCheckpoint(paths.get_store_checkpoint(config.storePathRootDir))
-            noted = store_marks.read(self) if last_exit_ok else None
+            root = config.storePathRootDir
+            self.state.checkpoint = checkpoint = StoreCheckpoint(paths.get_store_checkpoint(root))
+            noted = store_marks.read(root, checkpoint, config.get_mapped_file_size_consume_queue()) \
+                if last_exit_ok else None
             if self.deleted_topics.load() and self.commit_log.load() and self.consume_queue_table.load(noted):
-                base = recovery_base(self, last_exit_ok)
+                base = self._recovery.base(last_exit_ok)
                 self.index_service.load(base)
                 # Differs: the delay levels are known before recovery dispatches; the original gives delayed messages
                 # that it dispatches again after a crash no delivery time, so that they are delivered at once.
-                self.schedule_message_service.parse_delay_level()
-                self.store_checkpoint.is_held = True  # index files that are filled meanwhile are flushed, and told
+                self.state.delay_levels.parse()
+                checkpoint.is_held = True  # index files that are filled meanwhile are flushed, and told
                 self._recover(base)
-                self.store_checkpoint.is_held = False
+                checkpoint.is_held = False
                 if not (base.was_stopped and base.is_noted):
-                    sync_files(self)
+                    sync_files(config, self.commit_log, self.consume_queue_table)
+                self.consume_queue_table.forget_recovery()
                 log.info("load over, and the max phy offset = %s", self.get_max_phy_offset())
                 result = self.schedule_message_service.load()
         except Exception:
@@ -188,15 +200,15 @@ class DefaultMessageStore:
         # Differs: before anything is dispatched; the original makes it last, and takes a start that was killed while it
         # built queues and index for a good shutdown.
         create_temp_file(self._abort_file())
-        store_marks.forget(self)
+        store_marks.forget(self.message_store_config.storePathRootDir)
         self.recovery_times.dispatch_begins()
-        start_dispatch(self, self.store_checkpoint)
+        start_dispatch(self.state, self.commit_log, self.consume_queue_table, self.reput_message_service)
         self.recovery_times.dispatched()
         self.recover_topic_queue_table()
         self.map_keeper.end_recovery()
         try:
             self.ha_service.start()
-            self.handle_schedule_message_service(self.message_store_config.brokerRole)
+            self.handle_schedule_message_service(self.role.kind)
             self.flush_consume_queue_service.start()
             self.commit_log.start()
             self.store_stats_service.start()
@@ -204,20 +216,21 @@ class DefaultMessageStore:
         except BaseException:
             self._stop_services()  # those that have started would go on without their store, ports open
             raise
-        self.is_shutdown = False
+        self.state.is_shutdown = False
 
     def shutdown(self) -> None:
         """Stop all services, flush, and unmap. Idempotent."""
-        self._stopping.set()
+        self.state.tasks_pause.end()
         if not self.is_shutdown:
-            self.is_shutdown = True
+            self.state.is_shutdown = True
             self._stop_services()
             self.allocate_mapped_file_service.shutdown()
             # Differs: a slave that has part of a record has shut down well: the master sends the record again.
             dispatched = self.dispatch_behind_bytes() <= 0 or self.reput_message_service.has_only_part_of_a_record()
-            flushed = flush_all(self)
+            flushed = flush_all(self.state, self.commit_log, self.consume_queue_table, self.flush_consume_queue_service)
             if self.running_flags.is_writeable and dispatched and flushed:
-                store_marks.write(self)
+                store_marks.write(self.message_store_config.storePathRootDir,
+                                  lambda: self.consume_queue_table.noted_ends(self.store_checkpoint.number))
                 delete_file(self._abort_file())
                 self.shut_down_normal = True
             else:
@@ -254,21 +267,11 @@ class DefaultMessageStore:
     def destroy(self) -> None:
         """Delete everything the store has written."""
         checkpoint = paths.get_store_checkpoint(self.message_store_config.storePathRootDir)
-        self.destroy_logics()
+        self.consume_queue_table.destroy()
         self.commit_log.destroy()
         self.index_service.destroy()
         for file_name in (self._abort_file(), checkpoint, checkpoint + POSITIONS_SUFFIX):
             delete_file(file_name)
-
-    def destroy_logics(self) -> None:
-        """Delete all consume queues."""
-        for queue in self.all_consume_queues():
-            queue.destroy()
-
-    def truncate_dirty_logic_files(self, phy_offset: int) -> None:
-        """Recovery: drop what points at or behind `phy_offset` from all consume queues."""
-        for queue in self.all_consume_queues():
-            queue.truncate_dirty_logic_files(phy_offset)
 
     # Putting.
 
@@ -334,10 +337,22 @@ class DefaultMessageStore:
                       "flushTimeout")
             return PutMessageResult(PutMessageStatus.UNKNOWN_ERROR)
 
-    def on_appended(self, topic: str | None = None, queue_id: int = 0) -> None:
-        """The log has grown, by one message of that queue if it is named: wake who follows it."""
-        self.ha_service.on_appended()
-        self.reput_message_service.on_appended(topic, queue_id)
+    def on_appended(self, context: PutMessageContext | None = None) -> None:
+        """The log has grown, by what a put carries or by anything: wake what sends it to slaves and what dispatches it.
+        """
+        ha_service, reput = self.ha_service, self.reput_message_service
+        if context is None or context.message is not None or not serves_one_connection():
+            ha_service.on_appended()
+        else:
+            ha_service.send_appended(context.physical_offsets[0], context.data)
+        if context is None or self.message_store_config.enableMultiDispatch:  # it goes to other queues too
+            reput.on_appended(None, 0)
+        elif context.is_batch or len(context.rows) == 1:
+            row = context.rows[0]
+            reput.on_appended(row.topic, row.queue_id)
+        else:
+            for topic, queue_id in set(map(_QUEUE, context.rows)):
+                reput.on_appended(topic, queue_id)
 
     def is_os_page_cache_busy(self) -> bool:
         """True when the put lock has been held for too long."""
@@ -463,6 +478,57 @@ class DefaultMessageStore:
             self.on_appended()
         return True
 
+    def end_of_whole_records(self) -> int:
+        """Where the last whole record ends, looking from what is dispatched on; the log's end when nothing is cut off.
+
+        Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#truncateInvalidMsg (5.1.4)
+        """
+        commit_log = self.commit_log
+        begin = max(self.dispatched_offset(), commit_log.get_min_offset(), 0)
+        return end_of_whole_records(commit_log.get_data, begin, commit_log.get_max_offset(),
+                                    commit_log.mapped_file_size)
+
+    def truncate_dirty_files(self, offset: int) -> None:
+        """Drop everything at and behind `offset`. Nobody appends meanwhile: the caller sees to it.
+
+        Differs: flushing pauses too, and what is cut off is zeroed; the original only moves its positions back.
+
+        Java: org.apache.rocketmq.store.DefaultMessageStore#truncateDirtyFiles (5.1.4)
+        """
+        log.info("truncate dirty files to %s", offset)
+        commit_log, reput = self.commit_log, self.reput_message_service
+        services = reput, commit_log.flush_commit_log_service, self.flush_consume_queue_service
+        running = [service for service in services if service.is_alive()]
+        for service in running:
+            service.shutdown()
+        try:
+            old_reput_from_offset = reput.reput_from_offset
+            queue = commit_log.mapped_file_queue
+            with commit_log.put_message_lock:
+                queue.truncate_dirty_files(offset)
+                queue.flushed_where = min(queue.flushed_where, offset)
+                queue.committed_where = min(queue.committed_where, offset)
+            self.deleted_topics.clamp(offset)
+            self.store_checkpoint.lower(offset)
+            if old_reput_from_offset > offset:
+                self.consume_queue_table.truncate_dirty_logic_files(offset)
+                self.index_service.truncate(offset)
+            self.recover_topic_queue_table()
+            reput.reput_from_offset = min(old_reput_from_offset, offset)
+            log.info("oldReputFromOffset is %s, reset reput from offset to %s", old_reput_from_offset,
+                     reput.reput_from_offset)
+        finally:
+            for service in running:
+                service.start()
+
+    def cut_off(self, offset: int) -> None:
+        """`truncate_dirty_files`, and have the queues on the disk as they are then."""
+        self.truncate_dirty_files(offset)
+        for queue in self.all_consume_queues():
+            last = queue.mapped_file_queue.get_last_mapped_file()
+            if last is not None:
+                last.force()
+
     def update_ha_master_address(self, new_addr: str | None) -> None:
         """Where the master's HA port is."""
         self.ha_service.update_master_address(new_addr)
@@ -483,7 +549,7 @@ class DefaultMessageStore:
 
     def delete_topic(self, topic: str) -> None:
         """Delete all of a topic, to which nobody may put any more. OSError: nothing is done."""
-        self.deleted_topics.delete(topic)
+        self.queue_removal.delete_topic(topic)
         self._forget_stats(topic)
 
     def clean_unused_topic(self, topics: set[str]) -> int:
@@ -522,8 +588,12 @@ class DefaultMessageStore:
 
     def readable_offset(self) -> int:
         """End of what may be dispatched: that of the log; with an AutoSwitchHAService, of what is confirmed."""
-        max_offset, auto_switch = self.commit_log.get_max_offset(), self._auto_switch
+        max_offset, auto_switch = self.commit_log.get_max_offset(), self.auto_switch
         return max_offset if auto_switch is None else min(max_offset, auto_switch.confirm_offset())
+
+    def dispatched_offset(self) -> int:
+        """End of what is dispatched."""
+        return self.reput_message_service.reput_from_offset
 
     def dispatch_behind_bytes(self) -> int:
         """Bytes of the log that are not dispatched yet."""
@@ -557,51 +627,27 @@ class DefaultMessageStore:
 
     def find_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue; made when it is not there. None for a topic that can't be a folder's name."""
-        table = self.consume_queue_table
-        return table.get_queue(topic, queue_id) or table.make_queue(topic, queue_id)
+        return self.consume_queue_table.find_queue(topic, queue_id)
 
     def get_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue; None when there is none: whoever only reads takes it for an empty one."""
         # Differs: a question makes no queue; the original makes one of each name that it is asked about, for ever
         return self.consume_queue_table.get_queue(topic, queue_id)
 
-    def is_lmq_consume_queue_num_exceeded(self) -> bool:
-        """True when there are more light queues than configured."""
-        config = self.message_store_config
-        return (config.enableLmq and config.enableMultiDispatch
-                and self.consume_queue_table.lmq_consume_queue_num.get() > config.maxLmqConsumeQueueNum)
-
     def _recover(self, base: RecoveryBase) -> None:
-        max_phy_offset = self.consume_queue_table.recover(base)
+        self.consume_queue_table.recover(base)
+        self.queue_removal.drop_dead_queues(at_start=True)
+        max_phy_offset = self.consume_queue_table.max_physic_offset()
         if base.was_stopped:
-            self.commit_log.recover_normally(max_phy_offset, base)
+            self._recovery.recover_normally(max_phy_offset, base)
         else:
-            self.commit_log.recover_abnormally(max_phy_offset, base)
+            self._recovery.recover_abnormally(max_phy_offset, base)
         self.deleted_topics.clamp(self.get_max_phy_offset())
         self.recover_topic_queue_table()
 
     def recover_topic_queue_table(self) -> None:
         """Set the next offset of each queue from what the consume queues hold."""
         self.commit_log.set_topic_queue_table(self.consume_queue_table.next_offsets())
-
-    def do_dispatch(self, request: DispatchRequest) -> None:
-        """Hand one record to all dispatchers."""
-        for dispatcher in self.dispatcher_list:
-            dispatcher.dispatch(request)
-
-    def put_message_position_info(self, request: DispatchRequest) -> None:
-        """Add a record to its consume queue, unless its topic was deleted since."""
-        multi_queue = self.message_store_config.enableMultiDispatch and \
-            self.multi_dispatch.is_multi_dispatch_request(request)
-        if self.deleted_topics.is_dead(request.topic, request.commit_log_offset):
-            if multi_queue:
-                self.multi_dispatch.dispatch_lmq_queue(request)
-            return
-        queue = self.find_consume_queue(request.topic, request.queue_id)
-        if queue is None:
-            log.error("record at %s has a topic %r that can't have a queue", request.commit_log_offset, request.topic)
-            return
-        queue.put_message_position_info_wrapper(request, multi_queue)
 
     def handle_schedule_message_service(self, broker_role: BrokerRole) -> None:
         """Delayed messages are delivered by a master only."""
@@ -619,15 +665,15 @@ class DefaultMessageStore:
         pool = self.transient_store_pool
         return pool.is_in_use and pool.available_buffer_nums() == 0
 
-    def unlock_mapped_file(self, mapped_file: MappedFile) -> None:
+    def _unlock_mapped_file(self, mapped_file: MappedFile) -> None:
         """Unlock a warmed file that is full, after 6 s."""
         self._scheduled_service.schedule(mapped_file.munlock, _UNLOCK_MS)
 
-    # Tasks.
+    def _queue_does_not_fit(self, offset: int, reason: str) -> None:
+        """On a slave: the record at `offset` says that its queues are not its master's."""
+        self.ha_service.divergence.queue_does_not_fit(offset, reason)
 
-    def pause(self, interval_ms: float) -> bool:
-        """Wait within a task of the store; True when the store is going down."""
-        return self._stopping.wait(interval_ms / 1000)
+    # Tasks.
 
     def _abort_file(self) -> str:
         return paths.get_abort_file(self.message_store_config.storePathRootDir)
@@ -636,9 +682,13 @@ class DefaultMessageStore:
         config, schedule = self.message_store_config, self._scheduled_service.schedule_at_fixed_rate
         schedule(self._clean_files_periodically, _CLEAN_INITIAL_MS, config.cleanResourceInterval)
         schedule(self._check_self, _CHECK_SELF_INITIAL_MS, _CHECK_SELF_MS)
-        schedule(functools.partial(dump_long_lock, self.commit_log), 1000, 1000)
+        schedule(self._dump_long_lock, 1000, 1000)
         self._disk_check_service.schedule_at_fixed_rate(
             self.clean_commit_log_service.is_space_full, _DISK_CHECK_INITIAL_MS, _DISK_CHECK_MS)
+
+    def _dump_long_lock(self) -> None:
+        if self.message_store_config.debugLockEnable:
+            dump_long_lock(self.commit_log.begin_time_in_lock, self.commit_log.lock_time_mills())
 
     def _clean_files_periodically(self) -> None:
         self.clean_commit_log_service.run()

@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rmqha.common import mix_all
 from rmqha.common.config_manager import ConfigManager
@@ -22,16 +23,28 @@ from rmqha.common.message.message import MessageExt
 from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store import store_path_config_helper as paths
-
-if TYPE_CHECKING:
-    from rmqha.store.append import PutMessageContext
-    from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.append import PutMessageContext
 
 log = logging.getLogger("RocketmqStore")
 
-_DISPATCH_WAIT_MS = 3000
 # Messages in these wait for a place in the topic that their properties name.
 _WAITING_TOPICS = (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC)
+
+
+class MarkedLog(Protocol):
+    """What a deletion needs of the commit log."""
+
+    @property
+    def put_message_lock(self) -> AbstractContextManager[object]: ...
+
+    def get_max_wrote_position(self) -> int:
+        """Where it ends, write buffers included."""
+
+    def take_queue_offsets(self, topic: str) -> list[dict[str, int]]:
+        """Under the put lock: forget the next offsets of all queues of a topic; what they were."""
+
+    def give_queue_offsets_back(self, taken: list[dict[str, int]]) -> None:
+        """Under the put lock: undo `take_queue_offsets`."""
 
 
 @dataclass(slots=True)
@@ -52,8 +65,8 @@ class DeletedTopics(ConfigManager):
     that was made again with those of before.
     """
 
-    def __init__(self, store: DefaultMessageStore) -> None:
-        self._store = store
+    def __init__(self, root: str) -> None:
+        self._root = root  # of the store
         self._lock = threading.Lock()
         self.marks: Mapping[str, int] = {}
         self.names: frozenset[str] = frozenset()
@@ -62,7 +75,7 @@ class DeletedTopics(ConfigManager):
 
     def config_file_path(self) -> str:
         """deletedTopics.json, which 4.9 does not know and leaves alone."""
-        return paths.get_deleted_topics_path(self._store.message_store_config.storePathRootDir)
+        return paths.get_deleted_topics_path(self._root)
 
     def encode(self, pretty_format: bool = False) -> str:
         """The marks as JSON."""
@@ -104,16 +117,15 @@ class DeletedTopics(ConfigManager):
 
     # Deleting.
 
-    def delete(self, topic: str) -> None:
-        """Delete all of a topic that nobody may put to any more: what was put is dispatched, marked dead, and its
-        queues go, before anything is put to a topic of that name again. OSError, and nothing is done, when the mark
-        can't be written."""
-        store = self._store
-        commit_log = store.commit_log
+    def mark(self, topic: str, commit_log: MarkedLog) -> int:
+        """Note that all of a topic which `commit_log` has now is dead, and where that ends. OSError: nothing is done.
+
+        Before anything is put to a topic of that name again its queues have to go.
+        """
         with self._lock:
             with commit_log.put_message_lock:
                 had_name, self.names = topic in self.names, self.names | {topic}
-                end = commit_log.mapped_file_queue.get_max_wrote_position()
+                end = commit_log.get_max_wrote_position()
                 offsets = commit_log.take_queue_offsets(topic)
             try:
                 self._set({**self.marks, topic: end})
@@ -122,36 +134,20 @@ class DeletedTopics(ConfigManager):
                     commit_log.give_queue_offsets_back(offsets)
                     self.names = self.names if had_name else self.names - {topic}
                 raise
-        # dispatched or not, dead is what lies before the mark: an older broker, or 4.9, opens a store without gaps
-        if not store.reput_message_service.wait_dispatched_to(end, _DISPATCH_WAIT_MS):
-            log.warning("topic %s is deleted before all of its messages are dispatched", topic)
-        store.reput_message_service.run_between_records(lambda: store.queue_removal.drop_topic(topic))
+        return end
 
-    def take_over(self, marks: Mapping[str, int]) -> list[str]:
-        """On a slave: take over its master's marks, as far as this log has come; the topics that are newly deleted."""
-        store, came_to = self._store, self._store.reput_message_service.reput_from_offset
-        min_offset = store.commit_log.get_min_offset()
+    def take_marks(self, marks: Mapping[str, int], min_offset: int, came_to: int) -> list[str]:
+        """On a slave: take over those of its master's marks that lie in a log from `min_offset` to `came_to`.
+
+        Return the topics that are newly deleted.
+        """
         with self._lock:
             new = {topic: offset for topic, offset in marks.items()
                    if max(self.marks.get(topic, 0), min_offset) < offset <= came_to}
-            if not new:
-                return []
-            self._set({**self.marks, **new})
-            self.names = frozenset(self.marks)
-        store.reput_message_service.run_between_records(self.drop_dead_queues)
+            if new:
+                self._set({**self.marks, **new})
+                self.names = frozenset(self.marks)
         return list(new)
-
-    def drop_dead_queues(self, at_start: bool = False) -> None:
-        """Delete the queues whose units are of dead records. For the dispatching thread, or before it runs.
-
-        `at_start`: those without units, too. What recovery does not believe may be of dead records, and what is alive
-        makes its queue anew when it is dispatched.
-        """
-        for topic, mark in self.marks.items():
-            for queue in list(self._store.consume_queue_table.get(topic, {}).values()):
-                first = queue.first_record_offset()
-                if at_start if first is None else first < mark:
-                    self._store.queue_removal.drop_dead_queue(queue, mark)
 
     # Its life.
 

@@ -10,18 +10,15 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 from rmqha.common.filesystem import NotAskedError
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import LONG_AGO
+from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.flush_services import FlushShortage
-from rmqha.store.message_store_config import SLAVE
-
-if TYPE_CHECKING:
-    from rmqha.store.consume_queue import ConsumeQueue
-    from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.index.index_service import IndexService
+from rmqha.store.store_state import StoreState
 
 log = logging.getLogger("RocketmqStore")
 
@@ -29,16 +26,22 @@ RETRY_TIMES_OVER = 3
 
 
 class FlushConsumeQueueService(ServiceThread):
-    """Flushes the consume queues: those that were appended to, and in a thorough round all.
+    """Flushes the consume queues: those that were appended to, and in a thorough round all, and the index.
+
+    `dispatched_to`: up to where the log is dispatched.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore$FlushConsumeQueueService (4.9.8)
     """
 
     join_time_ms = 1000 * 60
 
-    def __init__(self, default_message_store: DefaultMessageStore) -> None:
+    def __init__(self, state: StoreState, all_queues: Callable[[], Iterable[ConsumeQueue]], index_service: IndexService,
+                 dispatched_to: Callable[[], int]) -> None:
         super().__init__()
-        self.default_message_store = default_message_store
+        self._state = state
+        self._all_queues = all_queues
+        self._index_service = index_service
+        self._dispatched_to = dispatched_to
         self._last_flush_ms: float = LONG_AGO  # monotonic
         self._dirty: deque[ConsumeQueue] = deque()  # those that have is_dirty; appended to under _noting
         self._noting = threading.Lock()
@@ -56,27 +59,26 @@ class FlushConsumeQueueService(ServiceThread):
 
         NotAskedError when something can't be opened: the rest is flushed, and the checkpoint does not count it.
         """
-        store = self.default_message_store
-        config, checkpoint = store.message_store_config, store.store_checkpoint
+        config, checkpoint = self._state.config, self._state.checkpoint
         least_pages, now_ms = config.flushConsumeQueueLeastPages, time.monotonic() * 1000
         if retry_times == RETRY_TIMES_OVER or now_ms >= self._last_flush_ms + config.flushConsumeQueueThoroughInterval:
             self._last_flush_ms, least_pages = now_ms, 0
-        timestamp, offset = checkpoint.dispatched_timestamp, store.reput_message_service.reput_from_offset
+        timestamp, offset = checkpoint.dispatched_timestamp, self._dispatched_to()
         if least_pages == 0:
-            not_asked = self._flush_queues(store.all_consume_queues(), least_pages, retry_times)
+            not_asked = self._flush_queues(self._all_queues(), least_pages, retry_times)
             # Differs: the index is flushed with the queues, and times go to the checkpoint only once all is on disk.
-            store.index_service.flush_all()
+            self._index_service.flush_all()
             if not_asked is not None:
                 raise not_asked
             if timestamp > 0:
                 checkpoint.logics_msg_timestamp = checkpoint.index_msg_timestamp = timestamp
-            flags = store.running_flags
+            flags = self._state.running_flags
             if not (flags.is_logics_queue_error or flags.is_index_file_error):
                 checkpoint.dispatched = offset
             checkpoint.flush()
             return
         not_asked = self._flush_queues(self._take_dirty(), least_pages, retry_times)
-        if config.brokerRole is SLAVE and checkpoint.log_flushed > checkpoint.log_flushed_stored:
+        if self._state.role.is_slave and checkpoint.log_flushed > checkpoint.log_flushed_stored:
             # behind it recovery of a slave doubts records whose pieces may have come to the disk in any order
             checkpoint.flush_positions()
         if not_asked is not None:
@@ -117,7 +119,7 @@ class FlushConsumeQueueService(ServiceThread):
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
-        config = self.default_message_store.message_store_config
+        config = self._state.config
         while not self.stopped:
             self.wait_for_running(config.flushIntervalConsumeQueue)
             self._try_flush(1)
@@ -127,11 +129,11 @@ class FlushConsumeQueueService(ServiceThread):
     def shutdown(self, interrupt: bool = False) -> None:
         super().shutdown(interrupt)
         if self.failure is not None:  # the next start has to look at the queues
-            self.default_message_store.running_flags.make_flush_error(
+            self._state.running_flags.make_flush_error(
                 f"the service that flushes the consume queues: {self.failure!r}")
 
     def _try_flush(self, retry_times: int) -> None:
-        flags = self.default_message_store.running_flags
+        flags = self._state.running_flags
         if flags.is_flush_error:
             return
         try:

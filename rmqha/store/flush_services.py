@@ -17,7 +17,8 @@ import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable
 
 from rmqha.common import mix_all
 from rmqha.common.filesystem import NotAskedError
@@ -28,11 +29,9 @@ from rmqha.common.stats import LatencyHistogram
 from rmqha.common.threads import thread_stacks
 from rmqha.common.util_all import LONG_AGO, current_time_millis
 from rmqha.store.mapped_file import is_no_space
-from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.results import PutMessageStatus
-
-if TYPE_CHECKING:
-    from rmqha.store.commit_log import CommitLog
+from rmqha.store.store_state import StoreState
 
 
 class GroupCommitRequest(Completable[PutMessageStatus]):
@@ -101,7 +100,9 @@ _SHORTAGE_MS = 100
 
 
 class FlushCommitLogService(ServiceThread):
-    """Base of the services that flush or commit the commit log.
+    """Base of the services that flush the commit log: the files of `mapped_file_queue`.
+
+    `unsure_ends`: of records that look torn, see CommitLog.
 
     Java: org.apache.rocketmq.store.CommitLog$FlushCommitLogService (4.9.8)
     """
@@ -109,9 +110,12 @@ class FlushCommitLogService(ServiceThread):
     join_time_ms = _FIVE_MINUTES_MS
     timed = False  # True: puts need not wake it
 
-    def __init__(self, commit_log: CommitLog) -> None:
+    def __init__(self, state: StoreState, mapped_file_queue: MappedFileQueue, unsure_ends: deque[int]) -> None:
         super().__init__()
-        self.commit_log = commit_log
+        self._state = state
+        self._config = state.config
+        self.mapped_file_queue = mapped_file_queue
+        self._unsure_ends = unsure_ends
         self._flushing = threading.Lock()  # one at a time: of two that run at once only one is told of a failure
         self.flush_times = LatencyHistogram()  # of flushes that brought something to the disk; noted under _flushing
         self.shortage = FlushShortage("the commit log")  # changed under _flushing
@@ -130,11 +134,10 @@ class FlushCommitLogService(ServiceThread):
             return self._flush(flush_least_pages)
 
     def _flush(self, flush_least_pages: int) -> bool:
-        store = self.commit_log.default_message_store
-        if store.running_flags.is_flush_error:
+        state, queue, checkpoint = self._state, self.mapped_file_queue, self._state.checkpoint
+        if state.running_flags.is_flush_error:
             self.shortage.end()
             return True
-        queue, checkpoint = self.commit_log.mapped_file_queue, store.store_checkpoint
         dispatched, begin, end = checkpoint.dispatched_timestamp, queue.flushed_where, queue.get_max_offset()
         begin_ns = time.monotonic_ns()
         try:
@@ -153,11 +156,11 @@ class FlushCommitLogService(ServiceThread):
             log.error("%s service has exception. Error occurred when force data to disk. The store takes no more "
                       "messages.", self.get_service_name(), exc_info=error)
             queue.flushed_where = begin  # what was not told to the disk is not acknowledged
-            store.running_flags.make_flush_error(f"a flush of the commit log: {error!r}")
+            state.running_flags.make_flush_error(f"a flush of the commit log: {error!r}")
             return True
         timestamp = queue.store_timestamp
         # a slave appends bytes and learns store times only by dispatching
-        if store.message_store_config.brokerRole is BrokerRole.SLAVE and flush_least_pages == 0:
+        if state.role.is_slave and flush_least_pages == 0:
             # Differs: not before all that was dispatched is flushed, for one flush covers one file at most
             timestamp = dispatched if queue.flushed_where >= end else 0
         if timestamp > 0:
@@ -170,7 +173,7 @@ class FlushCommitLogService(ServiceThread):
         So that recovery can tell what was never flushed from damage: a flaw in front of a file that was flushed, and
         properties that look as if a part of them were missing.
         """
-        size, unsure_ends = self.commit_log.mapped_file_size, self.commit_log.unsure_ends
+        size, unsure_ends = self.mapped_file_queue.mapped_file_size, self._unsure_ends
         is_news = begin // size != end // size
         while unsure_ends and unsure_ends[0] <= end:
             unsure_ends.popleft()
@@ -178,15 +181,25 @@ class FlushCommitLogService(ServiceThread):
         return is_news
 
 
-class CommitRealTimeService(FlushCommitLogService):
-    """Moves write buffers into their files.
+class CommitRealTimeService(ServiceThread):
+    """Moves write buffers into their files, and calls `on_committed` then; `make_disk_full` when the disk is full.
 
     Java: org.apache.rocketmq.store.CommitLog$CommitRealTimeService (4.9.8)
     """
 
+    join_time_ms = _FIVE_MINUTES_MS
+
+    def __init__(self, state: StoreState, mapped_file_queue: MappedFileQueue, on_committed: Callable[[], None],
+                 make_disk_full: Callable[[], None]) -> None:
+        super().__init__()
+        self._state = state
+        self._queue = mapped_file_queue
+        self._on_committed = on_committed
+        self._make_disk_full = make_disk_full
+
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
-        config = self.commit_log.default_message_store.message_store_config
+        config = self._state.config
         last_commit_ms: float = LONG_AGO
         while not self.stopped:
             least_pages, begin = config.commitCommitLogLeastPages, time.monotonic() * 1000
@@ -194,35 +207,32 @@ class CommitRealTimeService(FlushCommitLogService):
                 last_commit_ms, least_pages = begin, 0
             if self._commit(least_pages):
                 last_commit_ms = time.monotonic() * 1000
-                if not self.commit_log.flush_commit_log_service.timed:
-                    self.commit_log.flush_commit_log_service.wakeup()
-                if self.commit_log.remain_how_many_data_to_commit():
+                if self._queue.remain_how_many_data_to_commit():
                     continue  # the rest lies in the next file
             self.wait_for_running(config.commitIntervalCommitLog)
         while self._commit(0):
             continue
         log.info("%s service shutdown, %s bytes are not committed", self.get_service_name(),
-                 self.commit_log.remain_how_many_data_to_commit())
+                 self._queue.remain_how_many_data_to_commit())
 
     def _commit(self, commit_least_pages: int) -> bool:
-        """True when something was committed; who follows the log is told.
+        """True when something was committed.
 
         Differs: a failed write stops the puts as a failed append does; the original logs it, and takes more. What was
         not written stays in the buffer, and is tried again.
         """
-        store = self.commit_log.default_message_store
         try:
-            if self.commit_log.mapped_file_queue.commit(commit_least_pages):
+            if self._queue.commit(commit_least_pages):
                 return False
         except Exception as error:
             log.exception("%s service has exception. Error occurred when commit data to FileChannel.",
                           self.get_service_name())
             if isinstance(error, OSError) and is_no_space(error):
-                self.commit_log.make_disk_full()
+                self._make_disk_full()
             elif not is_shortage(error):
-                store.running_flags.make_flush_error(f"a write of a buffer to the commit log: {error!r}")
+                self._state.running_flags.make_flush_error(f"a write of a buffer to the commit log: {error!r}")
             return False
-        store.on_appended()
+        self._on_committed()
         return True
 
 
@@ -234,7 +244,7 @@ class FlushRealTimeService(FlushCommitLogService):
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
-        config = self.commit_log.default_message_store.message_store_config
+        config = self._config
         last_flush_ms: float = LONG_AGO
         while not self.stopped:
             self.timed = config.flushCommitLogTimed
@@ -263,8 +273,8 @@ class GroupCommitService(FlushCommitLogService):
     Java: org.apache.rocketmq.store.CommitLog$GroupCommitService (4.9.8)
     """
 
-    def __init__(self, commit_log: CommitLog) -> None:
-        super().__init__(commit_log)
+    def __init__(self, state: StoreState, mapped_file_queue: MappedFileQueue, unsure_ends: deque[int]) -> None:
+        super().__init__(state, mapped_file_queue, unsure_ends)
         self._lock = threading.Lock()
         self._requests_write: list[GroupCommitRequest] = []  # guarded by _lock
         self._requests_read: list[GroupCommitRequest] = []  # the service's own
@@ -329,7 +339,7 @@ class GroupCommitService(FlushCommitLogService):
 
     def _complete(self, request: GroupCommitRequest, may_flush: bool) -> bool:
         """False when the disk could not be asked: the request waits for the next round, or for its time-out."""
-        queue = self.commit_log.mapped_file_queue
+        queue = self.mapped_file_queue
         # the message may lie in the next file: at most two flushes
         for _ in range(2):
             if queue.flushed_where >= request.next_offset:
@@ -342,16 +352,15 @@ class GroupCommitService(FlushCommitLogService):
         return True
 
     def _complete_as_it_is(self, request: GroupCommitRequest) -> None:
-        flush_ok = self.commit_log.mapped_file_queue.flushed_where >= request.next_offset
+        flush_ok = self.mapped_file_queue.flushed_where >= request.next_offset
         request.wakeup_customer(PutMessageStatus.PUT_OK if flush_ok else PutMessageStatus.FLUSH_DISK_TIMEOUT)
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
-        config = self.commit_log.default_message_store.message_store_config
         idle = False
         while not self.stopped:
             self.wait_for_running(_SHORTAGE_MS if self.shortage.lasts else _IDLE_MS if idle else _FLUSH_INTERVAL_MS)
-            if config.brokerRole is BrokerRole.SLAVE:  # each piece of the log wakes, and nobody waits for its flush
+            if self._state.role.is_slave:  # each piece of the log wakes, and nobody waits for its flush
                 time.sleep(_FLUSH_INTERVAL_MS / 1000)
             idle = self._do_commit()
         self._swap_requests()
@@ -364,13 +373,13 @@ class GroupCommitService(FlushCommitLogService):
 _LONG_MS, _ENDLESS_MS = 1000, 10_000_000
 
 
-def dump_long_lock(commit_log: CommitLog) -> None:
-    """Write all threads' stacks to ~/debug/lock when the lock has been held for more than a second.
+def dump_long_lock(begin: int, held: int) -> None:
+    """Write all threads' stacks to ~/debug/lock when the put lock, taken at `begin` (ms; 0: it is free), has been held
+    for more than a second.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore#addScheduleTask (4.9.8)
     """
-    begin, held = commit_log.begin_time_in_lock, commit_log.lock_time_mills()
-    if commit_log.config.debugLockEnable and begin and _LONG_MS < held < _ENDLESS_MS:
+    if begin and _LONG_MS < held < _ENDLESS_MS:
         folder = os.path.join(os.path.expanduser("~"), "debug", "lock")
         os.makedirs(folder, exist_ok=True)
         mix_all.string2file_not_safe(thread_stacks(), os.path.join(folder, f"stack-{begin}-{held}"))

@@ -21,17 +21,12 @@ import mmap
 import os
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rmqha.common.filesystem import fsync_path, open_to_force
-from rmqha.common.message.message_layout import END_FILE_MIN_BLANK_LENGTH
 from rmqha.store import mapped_memory
 from rmqha.store.mapped_memory import ReferenceResource, TransientStorePool
-from rmqha.store.results import AppendMessageStatus, SelectMappedBufferResult
-
-if TYPE_CHECKING:
-    from rmqha.store.append import AppendMessageCallback, PutMessageContext
-    from rmqha.store.mapped_file_queue import MapKeeper
+from rmqha.store.results import SelectMappedBufferResult
 
 log = logging.getLogger("RocketmqStore")
 
@@ -44,7 +39,22 @@ _NO_MAP = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _FIRST_RESERVE = OS_PAGE_SIZE
 _READ_AHEAD_FROM = 1 << 20  # when it has so many
 _OPEN_ATTEMPTS = 10
-_PUT_OK = AppendMessageStatus.PUT_OK
+
+
+class Keeper(Protocol):
+    """Decides which of very many files are mapped: MapKeeper."""
+
+    @property
+    def reads_ahead(self) -> bool: ...
+
+    def note(self, mapped_file: MappedFile) -> None:
+        """It has a map now."""
+
+    def forget(self, mapped_file: MappedFile) -> None:
+        """It is closed."""
+
+    def make_room(self) -> bool:
+        """Take maps away, since the system gives no more; False when there is none to take."""
 
 
 class MappedFile(ReferenceResource):
@@ -60,7 +70,7 @@ class MappedFile(ReferenceResource):
     """
 
     def __init__(self, file_name: str, file_size: int, allocation_unit: int = 0, keep_descriptor: bool = False,
-                 transient_store_pool: TransientStorePool | None = None, map_keeper: MapKeeper | None = None,
+                 transient_store_pool: TransientStorePool | None = None, map_keeper: Keeper | None = None,
                  is_there: bool = False) -> None:
         super().__init__()
         self.file_name = file_name
@@ -173,26 +183,18 @@ class MappedFile(ReferenceResource):
 
     # Appending: one thread at a time.
 
-    def append_message(self, callback: AppendMessageCallback, context: PutMessageContext) -> AppendMessageStatus:
-        """Let `callback` write what `context` carries at the write position. OSError when the disk is full."""
-        current_pos = self.wrote_position
-        if current_pos >= self.file_size:
-            log.error("MappedFile.appendMessage return null, wrotePosition: %s fileSize: %s", current_pos,
-                      self.file_size)
-            return AppendMessageStatus.UNKNOWN_ERROR
-        status = callback.do_append(self, current_pos, context)
-        if status is _PUT_OK:
-            self.wrote_position = current_pos + context.size
-            self.store_timestamp = context.store_timestamp
-        elif status is AppendMessageStatus.END_OF_FILE:
-            if self.write_buffer is not None:
-                # Differs: nothing lies behind the blank that closes a file; a buffer that was used before leaves bytes
-                # of an older file there in the original
-                behind = current_pos + END_FILE_MIN_BLANK_LENGTH
-                self.write_buffer[behind:] = bytes(self.file_size - behind)
-            self.wrote_position = self.file_size
-            self.store_timestamp = context.store_timestamp
-        return status
+    def fill_up(self, blank: bytes, store_timestamp: int) -> None:
+        """Nothing more fits in: write `blank` at the write position, and close the file. OSError when the disk is full.
+        """
+        position = self.wrote_position
+        self.write_at(position, blank)
+        if self.write_buffer is not None:
+            # Differs: nothing lies behind the blank that closes a file; a buffer that was used before leaves bytes
+            # of an older file there in the original
+            behind = position + len(blank)
+            self.write_buffer[behind:] = bytes(self.file_size - behind)
+        self.wrote_position = self.file_size
+        self.store_timestamp = store_timestamp
 
     def append_bytes(self, data: bytes | bytearray | memoryview) -> bool:
         """Append `data` as it is; False when it does not fit. OSError when the disk is full."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
 from rmqha.common.java import int32
@@ -16,9 +15,14 @@ from rmqha.common.message.message import MessageExt
 from rmqha.common.message.message_layout import HEAD_LENGTH, INT, MIN_RECORD_LENGTH, MessageDecodeError
 from rmqha.common.subscriptions import SUB_ALL, SubscriptionData
 from rmqha.common.util_all import current_time_millis
-from rmqha.store.consume_queue import ConsumeQueue, is_safe_topic
-from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, is_blank, is_ext_addr, iter_units
-from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.broker_stats_manager import BrokerStatsManager
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store.consume_queue_ext import CqExtUnit
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, is_blank, is_ext_addr, is_safe_topic, iter_units
+from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.deleted_topics import DeletedTopics
+from rmqha.store.index.index_service import IndexService
 from rmqha.store.results import (
     TOTAL_PHYSICAL_MEMORY_SIZE,
     GetMessageResult,
@@ -26,10 +30,7 @@ from rmqha.store.results import (
     QueryMessageResult,
     SelectMappedBufferResult,
 )
-
-if TYPE_CHECKING:
-    from rmqha.store.consume_queue_ext import CqExtUnit
-    from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.store_state import StoreState
 
 
 class MessageFilter:
@@ -90,26 +91,33 @@ class MessageReader:
     Java: org.apache.rocketmq.store.DefaultMessageStore#getMessage (4.9.8)
     """
 
-    def __init__(self, store: DefaultMessageStore) -> None:
-        self.store = store
-        self.config = store.message_store_config
+    def __init__(self, state: StoreState, commit_log: CommitLog, table: ConsumeQueueTable,
+                 index_service: IndexService, deleted_topics: DeletedTopics,
+                 broker_stats_manager: BrokerStatsManager | None) -> None:
+        self._state = state
+        self.config = state.config
+        self._commit_log = commit_log
+        self._table = table
+        self._index_service = index_service
+        self._deleted_topics = deleted_topics
+        self._broker_stats = broker_stats_manager
 
     def get_message(self, group: str, topic: str, queue_id: int, offset: int, max_msg_nums: int,
                     message_filter: MessageFilter | None) -> GetMessageResult | None:
         """See DefaultMessageStore.get_message."""
-        store = self.store
-        if store.is_shutdown:
+        state = self._state
+        if state.is_shutdown:
             log.warning("message store has shutdown, so getMessage is forbidden")
             return None
-        if not store.running_flags.is_readable:
-            log.warning("message store is not readable, so getMessage is forbidden %s", store.running_flags.flag_bits)
+        if not state.running_flags.is_readable:
+            log.warning("message store is not readable, so getMessage is forbidden %s", state.running_flags.flag_bits)
             return None
-        if mix_all.is_lmq(topic) and store.is_lmq_consume_queue_num_exceeded():
+        if mix_all.is_lmq(topic) and self._table.is_lmq_num_exceeded():
             log.warning("message store is not available, lmq consumeQueue num exceed maxLmqConsumeQueueNum config num")
             return None
         begin = current_time_millis()
         result = GetMessageResult()
-        queue = store.get_consume_queue(topic, queue_id)
+        queue = self._table.get_queue(topic, queue_id)
         if queue is None:
             result.status = (GetMessageStatus.NO_MESSAGE_IN_QUEUE if is_safe_topic(topic)
                              else GetMessageStatus.NO_MATCHED_LOGIC_QUEUE)
@@ -117,8 +125,8 @@ class MessageReader:
         else:
             result.min_offset, result.max_offset = queue.get_min_offset_in_queue(), queue.get_max_offset_in_queue()
             self._look_into(queue, group, offset, max_msg_nums, message_filter, result)
-        store.store_stats_service.count_get(result.status is GetMessageStatus.FOUND, result.message_count,
-                                            current_time_millis() - begin)
+        state.stats.count_get(result.status is GetMessageStatus.FOUND, result.message_count,
+                              current_time_millis() - begin)
         return result
 
     def _look_into(self, queue: ConsumeQueue, group: str, offset: int, max_msg_nums: int,
@@ -147,7 +155,7 @@ class MessageReader:
     def _collect(self, queue: ConsumeQueue, group: str, offset: int, units: SelectMappedBufferResult, max_msg_nums: int,
                  message_filter: MessageFilter | None, result: GetMessageResult) -> None:
         """Go through the units until the answer is full."""
-        commit_log, found = self.store.commit_log, result.message_buffer_list
+        commit_log, found = self._commit_log, result.message_buffer_list
         max_offset_py = commit_log.get_max_offset()
         memory = self._memory()
         limits = [self._limits_of_batch(max_msg_nums, is_in_disk) for is_in_disk in (False, True)]
@@ -195,7 +203,7 @@ class MessageReader:
             result.add_record(record)
             result.status = GetMessageStatus.FOUND
             next_phy_file_start_offset = _LONG_MIN
-        stats = self.store.broker_stats_manager
+        stats = self._broker_stats
         if self.config.diskFallRecorded and stats is not None:
             stats.record_disk_fall_behind_size(group, queue.topic, queue.queue_id,
                                                max_offset_py - max_phy_offset_pulling)
@@ -214,7 +222,7 @@ class MessageReader:
         return message_filter.is_matched_by_consume_queue(ext.tags_code, ext)
 
     def _next_offset_correction(self, old_offset: int, new_offset: int) -> int:
-        if self.config.brokerRole is not BrokerRole.SLAVE or self.config.offsetCheckInSlave:
+        if not self._state.role.is_slave or self.config.offsetCheckInSlave:
             return new_offset
         return old_offset
 
@@ -244,7 +252,7 @@ class MessageReader:
         part = result.last_part
         begin = offset - part.start_offset
         if not 0 <= begin <= part.size - size:
-            rest = self.store.commit_log.get_data(offset, False)
+            rest = self._commit_log.get_data(offset, False)
             if rest is None:
                 return None
             result.add_part(rest)
@@ -259,7 +267,7 @@ class MessageReader:
         """TOTALSIZE at an offset; 0 when there is nothing."""
         if commit_log_offset < 0:
             return 0
-        result = self.store.commit_log.get_message(commit_log_offset, INT.size)
+        result = self._commit_log.get_message(commit_log_offset, INT.size)
         if result is None:
             return 0
         with result:
@@ -284,7 +292,7 @@ class MessageReader:
             size = self._size_at(commit_log_offset)
         if size < MIN_RECORD_LENGTH or commit_log_offset < 0:
             return None
-        return self.store.commit_log.get_message(commit_log_offset, size)
+        return self._commit_log.get_message(commit_log_offset, size)
 
     def store_time_at(self, commit_log_offset: int) -> int:
         """Store time (ms) of the record at an offset; -1 when there is none.
@@ -294,17 +302,17 @@ class MessageReader:
         """
         if commit_log_offset < 0:
             return -1
-        return self.store.commit_log.pickup_store_timestamp(commit_log_offset, _STORE_TIME_END)
+        return self._commit_log.pickup_store_timestamp(commit_log_offset, _STORE_TIME_END)
 
     def store_time_of(self, queue: ConsumeQueue, index: int) -> int:
         """Store time (ms) of message `index`; -1 when it is not there."""
         unit = queue.get_unit(index)
-        return self.store.commit_log.pickup_store_timestamp(unit[0], unit[1]) if unit is not None else -1
+        return self._commit_log.pickup_store_timestamp(unit[0], unit[1]) if unit is not None else -1
 
     def get_message_ids(self, topic: str, queue_id: int, min_offset: int, max_offset: int,
                         store_host: tuple[str, int]) -> dict[str, int]:
         """See DefaultMessageStore."""
-        queue = None if self.store.is_shutdown else self.store.get_consume_queue(topic, queue_id)
+        queue = None if self._state.is_shutdown else self._table.get_queue(topic, queue_id)
         ids: dict[str, int] = {}
         if queue is None:
             return ids
@@ -330,7 +338,7 @@ class MessageReader:
         answer = QueryMessageResult()
         last_query_msg_time = end
         for _ in range(_QUERY_ROUNDS):
-            found = self.store.index_service.query_offset(topic, key, max_num, begin, last_query_msg_time)
+            found = self._index_service.query_offset(topic, key, max_num, begin, last_query_msg_time)
             if not found.phy_offsets:
                 break
             offsets = sorted(found.phy_offsets)
@@ -341,7 +349,7 @@ class MessageReader:
                 last_query_msg_time = first_time
             for offset in offsets:
                 # Differs: messages of a topic that was deleted are not found by those who ask for one of its name
-                selected = None if self.store.deleted_topics.is_dead(topic, offset) else self._record_at(offset)
+                selected = None if self._deleted_topics.is_dead(topic, offset) else self._record_at(offset)
                 if selected is not None:
                     answer.add_message(selected)
             if answer.buffer_total_size > 0 or last_query_msg_time < begin:

@@ -2,19 +2,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from rmqha.common.futures import AtomicInteger
 from rmqha.common.message.message import MessageExt, MessageExtBatch
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH
 from rmqha.common.util_all import current_time_millis
 from rmqha.store.append import MessageExtBrokerInner
-from rmqha.store.consume_queue import is_safe_topic
-from rmqha.store.message_store_config import SLAVE
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.consume_queue_layout import is_safe_topic
+from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.results import PutMessageStatus
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.store_state import StoreState
 
 log = logging.getLogger("RocketmqStore")
 
@@ -33,8 +31,12 @@ _BUSY = "the put lock is held for too long"  # not logged
 class PutGate:
     """The asking part of DefaultMessageStore's puts: its `checkStoreStatus`, `checkMessage(s)`, `checkLmqMessage`."""
 
-    def __init__(self, store: DefaultMessageStore) -> None:
-        self._store = store
+    def __init__(self, state: StoreState, commit_log: CommitLog, table: ConsumeQueueTable) -> None:
+        self._state = state
+        self._config = state.config
+        self._role = state.role
+        self._commit_log = commit_log
+        self._table = table
         self._refused_puts = AtomicInteger()  # since the last accepted put; for the log
 
     def check(self, msg: MessageExtBrokerInner) -> PutMessageStatus:
@@ -46,7 +48,7 @@ class PutGate:
         if status is _PUT_OK and properties_length > MAX_PROPERTIES_LENGTH:
             log.warning("putMessage message properties length too long %s", properties_length)
             return _MESSAGE_ILLEGAL
-        if status is _PUT_OK and self._store.message_store_config.enableLmq:
+        if status is _PUT_OK and self._config.enableLmq:
             status = self._check_lmq_message(msg)
         return status
 
@@ -56,18 +58,18 @@ class PutGate:
         if status is _PUT_OK:
             status = self._check_message(batch)
         body_length = len(batch.body or b"")
-        if status is _PUT_OK and body_length > self._store.message_store_config.maxMessageSize:
+        if status is _PUT_OK and body_length > self._config.maxMessageSize:
             log.warning("PutMessages body length too long %s", body_length)
             return _MESSAGE_ILLEGAL
         return status
 
     def is_os_page_cache_busy(self) -> bool:
         """True when the put lock has been held for too long."""
-        begin = self._store.commit_log.begin_time_in_lock
+        begin = self._commit_log.begin_time_in_lock
         if begin == 0:
             return False
         held = current_time_millis() - begin
-        return self._store.message_store_config.osPageCacheBusyTimeOutMills < held < _ENDLESS_BUSY_MS
+        return self._config.osPageCacheBusyTimeOutMills < held < _ENDLESS_BUSY_MS
 
     def _check_store_status(self) -> PutMessageStatus:
         refusal = self._why_refused()
@@ -81,21 +83,21 @@ class PutGate:
 
     def _why_refused(self) -> str | None:
         """Why no put is taken now, whichever way it comes."""
-        store = self._store
-        if store.is_shutdown:
+        state = self._state
+        if state.is_shutdown:
             return _SHUT_DOWN
-        if store.message_store_config.brokerRole is SLAVE:
+        if self._role.is_slave:
             return _IS_SLAVE
-        if not store.running_flags.is_writeable:
+        if not state.running_flags.is_writeable:
             return _NOT_WRITEABLE
-        return _BUSY if store.commit_log.begin_time_in_lock and store.is_os_page_cache_busy() else None
+        return _BUSY if self._commit_log.begin_time_in_lock and self.is_os_page_cache_busy() else None
 
     def _check_message(self, msg: MessageExt) -> PutMessageStatus:
         topic = msg.topic or ""
         if len(topic) > MAX_TOPIC_LENGTH:
             log.warning("putMessage message topic length too long %s", len(topic))
             return _MESSAGE_ILLEGAL
-        if msg.queue_id < 0 or topic not in self._store.consume_queue_table and not is_safe_topic(topic):
+        if msg.queue_id < 0 or topic not in self._table and not is_safe_topic(topic):
             # Differs: the original stores both; their consume queues would lie outside of their folder.
             log.warning("putMessage with topic %r and queue %s refused", topic, msg.queue_id)
             return _MESSAGE_ILLEGAL
@@ -105,6 +107,6 @@ class PutGate:
         """Differs: messages for light queues are refused when there are too many of them; the original looks at the
         wrong status, and stores what nobody can read.
         """
-        if self._store.is_lmq_consume_queue_num_exceeded() and self._store.multi_dispatch.is_multi_dispatch_msg(msg):
+        if self._table.is_lmq_num_exceeded() and self._commit_log.multi_dispatch.is_multi_dispatch_msg(msg):
             return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
         return _PUT_OK

@@ -38,7 +38,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from rmqha.common import sys_flags
 from rmqha.common.filesystem import replace_and_force
@@ -70,15 +69,12 @@ from rmqha.common.message.message_layout import (
 from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import current_time_millis, offset_to_file_name, time_millis_to_human_string
 from rmqha.store.bulk.bulk_layout import GOOD, Stop, record_at
+from rmqha.store.delay_levels import DelayLevels
 from rmqha.store.mapped_file import MappedFile, ensure_dir_ok
-from rmqha.store.results import DispatchRequest
+from rmqha.store.replicated_log import LogReader, get_log_bytes
+from rmqha.store.results import DispatchRequest, SelectMappedBufferResult
 from rmqha.store.store_marks import RecoveryBase
 from rmqha.store.store_path_config_helper import get_diverged_folder
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
-    from rmqha.store.schedule_message_service import ScheduleMessageService
-
 
 log = logging.getLogger("RocketmqStore")
 
@@ -92,12 +88,11 @@ _DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL
 
 
 def check_message_and_return_size(buffer: memoryview, position: int = 0, check_crc: bool = False,
-                                  read_body: bool = True, schedule: ScheduleMessageService | None = None,
-                                  ) -> DispatchRequest:
+                                  read_body: bool = True, delay_levels: DelayLevels | None = None) -> DispatchRequest:
     """Summary of the record at `position`; see DispatchRequest for what its size and success say.
 
-    `schedule` turns delay levels of the schedule topic into delivery times. The CRC is only checked when both flags
-    ask for it. Lengths are checked against the buffer; nothing is allocated by what they say.
+    `delay_levels` turn the levels of the schedule topic's messages into delivery times. The CRC is only checked when
+    both flags ask for it. Lengths are checked against the buffer; nothing is allocated by what they say.
     """
     stop, size, fields, topic_at, properties_at = record_at(buffer, position, check_crc and read_body)
     if stop != GOOD:
@@ -107,7 +102,8 @@ def check_message_and_return_size(buffer: memoryview, position: int = 0, check_c
      request.store_timestamp, request.prepared_transaction_offset, _) = fields
     request.topic = _topic(buffer[topic_at + 1:properties_at - 2].tobytes())
     if properties_at < position + size:
-        _take_properties(request, buffer[properties_at:position + size].tobytes().decode("utf-8", "replace"), schedule)
+        _take_properties(request, buffer[properties_at:position + size].tobytes().decode("utf-8", "replace"),
+                         delay_levels)
     return request
 
 
@@ -166,7 +162,7 @@ def _topic(data: bytes) -> str:
     return decode_text(data)
 
 
-def _take_properties(request: DispatchRequest, text: str, schedule: ScheduleMessageService | None) -> None:
+def _take_properties(request: DispatchRequest, text: str, delay_levels: DelayLevels | None) -> None:
     """Fill in what the properties say."""
     properties = request.properties_map = string2message_properties(text)
     get = properties.get
@@ -175,16 +171,16 @@ def _take_properties(request: DispatchRequest, text: str, schedule: ScheduleMess
     tags = get(_TAGS)
     if tags:
         request.tags_code = string_hash_code(tags)
-    if request.topic == RMQ_SYS_SCHEDULE_TOPIC and schedule is not None and _DELAY in properties:
+    if request.topic == RMQ_SYS_SCHEDULE_TOPIC and delay_levels is not None and _DELAY in properties:
         try:
-            level = min(parse_int(properties[_DELAY]), schedule.max_delay_level)
+            level = min(parse_int(properties[_DELAY]), delay_levels.max_level)
         except ValueError as error:
             # Differs: such a message is dispatched like one without level; the original takes it for a damaged record,
             # and drops all that is behind it in the file.
             log.warning("a scheduled message has no delay level: %s", error)
             return
         if level > 0:
-            request.tags_code = schedule.compute_deliver_timestamp(level, request.store_timestamp)
+            request.tags_code = delay_levels.deliver_timestamp(level, request.store_timestamp)
 
 
 SECTOR_SIZE = 512  # what a disk writes whole, or not at all
@@ -284,12 +280,12 @@ def last_store_timestamp(data: bytes, offset: int) -> int | None:
     return None
 
 
-def store_timestamp_from(store: DefaultMessageStore, offset: int) -> int | None:
+def store_timestamp_from(log_reader: LogReader, offset: int) -> int | None:
     """Store time (ms) of the first record at or behind `offset`; None when the log has none there."""
-    file_size = store.message_store_config.mappedFileSizeCommitLog
+    file_size = log_reader.mapped_file_size
     for begin in (offset, offset - offset % file_size + file_size):  # behind the last record of a file is only a blank
         for window in _WINDOWS:
-            data = _log_bytes(store, begin, window)
+            data = get_log_bytes(log_reader, begin, window)
             found = first_store_timestamp(data, begin)
             if found is not None:
                 return found
@@ -298,13 +294,12 @@ def store_timestamp_from(store: DefaultMessageStore, offset: int) -> int | None:
     return None
 
 
-def newest_store_timestamp(store: DefaultMessageStore) -> int | None:
+def newest_store_timestamp(log_reader: LogReader) -> int | None:
     """Store time (ms) of the last record of the log; None for an empty one."""
-    end = store.get_max_phy_offset()
-    file_size = store.message_store_config.mappedFileSizeCommitLog
+    end, file_size = log_reader.get_max_phy_offset(), log_reader.mapped_file_size
     for window in _WINDOWS:
         begin = max(end - window, end - 1 - (end - 1) % file_size)
-        found = last_store_timestamp(_log_bytes(store, begin, end - begin), begin) if end > 0 else None
+        found = last_store_timestamp(get_log_bytes(log_reader, begin, end - begin), begin) if end > 0 else None
         if found is not None or begin > end - window:
             return found
     return None
@@ -320,15 +315,6 @@ def _store_timestamp(data: bytes, start: int, offset: int) -> int | None:
     return stored
 
 
-def _log_bytes(store: DefaultMessageStore, offset: int, size: int) -> bytes:
-    result = store.get_commit_log_data(offset)
-    if result is None:
-        return b""
-    with result:
-        with result.buffer[:size] as view:
-            return bytes(view)
-
-
 _MAGIC_PATTERN = re.compile(re.escape(INT.pack(MESSAGE_MAGIC_CODE)))
 _HEAD = MESSAGE_MAGIC_CODE_POSITION + INT.size  # bytes
 _PART = ".rest.part"
@@ -340,14 +326,13 @@ class RestNotKeptError(Exception):
     """What would be cut off can't be kept: nothing was changed, and the store does not open."""
 
 
-def keep_rest(store: DefaultMessageStore, end: int, base: RecoveryBase) -> None:
-    """The log is to be cut off at `end`: keep what is worth it. RestNotKeptError.
+def keep_rest(mapped_files: list[MappedFile], root: str, end: int, base: RecoveryBase) -> None:
+    """The log of the store at `root` is to be cut off at `end`: keep what is worth it. RestNotKeptError.
 
     Differs: the original drops it, after a clean stop, too, so that one flipped bit in the last file takes all newer
     messages along.
     """
-    files = [file for file in store.commit_log.mapped_file_queue.mapped_files
-             if file.file_from_offset + file.file_size > end]
+    files = [file for file in mapped_files if file.file_from_offset + file.file_size > end]
     pieces = [(file.file_from_offset, file, list(file.data_extents(max(end - file.file_from_offset, 0))))
               for file in files]
     last = _last_byte(pieces)
@@ -356,7 +341,7 @@ def keep_rest(store: DefaultMessageStore, end: int, base: RecoveryBase) -> None:
     whole = _first_whole_record(pieces, end)
     if whole < 0 and not (base.was_stopped and _is_damage(files[0], end, last, base)):
         return
-    kept = _write(store, pieces, _runs(pieces, end, whole, last))
+    kept = _write(get_diverged_folder(root), pieces, _runs(pieces, end, whole, last))
     log.error("the log is cut off at %s: the record there is damaged, or does not belong there%s. What lay behind, %s "
               "bytes, is kept in %s. Read it with `rmqha store dump`, and send again what is worth it; or, before "
               "anything is put, take the log of a replica, which has the messages whole", end,
@@ -422,9 +407,8 @@ def _runs(pieces: list[_Piece], end: int, whole: int, last: int) -> list[tuple[i
     return runs
 
 
-def _write(store: DefaultMessageStore, pieces: list[_Piece], runs: list[tuple[int, int]]) -> list[str]:
+def _write(folder: str, pieces: list[_Piece], runs: list[tuple[int, int]]) -> list[str]:
     """Write parts of the log to files that are named after their offsets; on the disk at the end. RestNotKeptError."""
-    folder = get_diverged_folder(store.message_store_config.storePathRootDir)
     needed = sum(stop - begin for _start, _file, extents in pieces for begin, stop in extents)
     time = time_millis_to_human_string(current_time_millis())
     paths = [os.path.join(folder, f"{offset_to_file_name(begin)}.{time}") for begin, _stop in runs]
@@ -472,7 +456,7 @@ def _copy(pieces: list[_Piece], begin: int, end: int, path: str) -> None:
         os.fsync(copy.fileno())
 
 
-def block_checksums(store: DefaultMessageStore, offset: int, block_size: int, count: int,
+def block_checksums(log_reader: LogReader, offset: int, block_size: int, count: int,
                     blocks: list[bytes] | None = None) -> list[int]:
     """CRC32 of each of `count` blocks from commit log `offset` on, up to the first that the log does not hold whole.
 
@@ -482,7 +466,7 @@ def block_checksums(store: DefaultMessageStore, offset: int, block_size: int, co
     pieces: list[bytes] = []
     crc, missing = 0, block_size  # of the block that is begun
     while len(crcs) < count:
-        result = store.get_commit_log_data(offset)
+        result = log_reader.get_commit_log_data(offset)
         if result is None:
             break
         with result:
@@ -503,3 +487,36 @@ def block_checksums(store: DefaultMessageStore, offset: int, block_size: int, co
                     crc, missing = 0, block_size
             offset += position
     return crcs
+
+
+def end_of_whole_records(read: Callable[[int], SelectMappedBufferResult | None], begin: int, max_offset: int,
+                         file_size: int) -> int:
+    """Where the last whole record ends of a log with files of `file_size` bytes that ends at `max_offset`, looking from
+    `begin` on, where one begins; `max_offset` when nothing is cut off. `read` gives the bytes from an offset on."""
+    offset = begin
+    while offset < max_offset:
+        result = read(offset)
+        if result is None:
+            break
+        next_file = offset + file_size - offset % file_size
+        with result:
+            position, end_of_file = _whole_records(result.buffer, result.size)
+        if end_of_file and next_file > max_offset:
+            return offset + position  # of the blank only a part is there
+        if not end_of_file and position < result.size:
+            return offset + position
+        offset = next_file if end_of_file else offset + position
+    return min(offset, max_offset)
+
+
+def _whole_records(buffer: memoryview, size: int) -> tuple[int, bool]:
+    """Position behind the last whole record, and whether the file's blank is there."""
+    position = 0
+    while position < size:
+        request = check_message_and_return_size(buffer, position, False, False)
+        if not request.success:
+            return position, False
+        if request.msg_size == 0:
+            return position, True
+        position += request.msg_size
+    return position, False

@@ -12,18 +12,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.futures import WAKE, Ahead, Round, WorkAhead, at_round_end, usable_cores
 from rmqha.common.service_thread import ServiceThread
 from rmqha.store.bulk.bulk_layout import RECORD, Span, Stop
-from rmqha.store.dispatch import SpanDispatcher
-from rmqha.store.message_store_config import SLAVE
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.dispatch import MessageArrivingListener, RecordDispatcher
 from rmqha.store.results import DispatchRequest, SelectMappedBufferResult
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
-    from rmqha.store.dispatch import MessageArrivingListener
+from rmqha.store.store_state import StoreState
 
 log = logging.getLogger("RocketmqStore")
 
@@ -44,7 +41,8 @@ _SLAVE_GATHER_MS = 20  # a slave answers no held pull before its next look at it
 _BUSY_NS = 3_000_000
 _SOON_BYTES = 4 << 20  # dispatched within milliseconds
 _BETWEEN_WAIT_S = 0.1
-_LOOK_S = 0.002
+_LOOK_MS = 2
+_CAUGHT_UP_LOOK_MS = 5
 
 
 class ReputMessageService(ServiceThread):
@@ -54,17 +52,26 @@ class ReputMessageService(ServiceThread):
     dispatched at once, and so is one that comes alone; others gather for ten milliseconds, on a slave for twenty,
     unless a pull that finds nothing asks for them (`call_when_dispatched`).
 
+    `readable_offset`: the end of what may be dispatched.
+
     Java: org.apache.rocketmq.store.DefaultMessageStore$ReputMessageService (4.9.8)
     """
 
-    def __init__(self, default_message_store: DefaultMessageStore) -> None:
+    def __init__(self, state: StoreState, broker_config: BrokerConfig, commit_log: CommitLog,
+                 record_dispatcher: RecordDispatcher, readable_offset: Callable[[], int],
+                 message_arriving_listener: MessageArrivingListener | None) -> None:
         super().__init__()
-        self.default_message_store = default_message_store
-        self._span_dispatcher = SpanDispatcher(default_message_store)
+        self._state = state
+        self._config = state.config
+        self._role = state.role
+        self._broker_config = broker_config
+        self._commit_log = commit_log
+        self._dispatcher = record_dispatcher
+        self._readable_offset = readable_offset
+        self._listener = message_arriving_listener
         self._scanned: tuple[int, Ahead[Span]] | None = None  # of this region, from that position on
         self.reput_from_offset = 0  # written by the service once it runs
-        self._pause = threading.Event()  # set when the service is to end
-        self._pausing = False  # the dispatch can't go on at present, for want of space; set by the service only
+        self._pause = state.dispatch_pause  # it is on while the dispatch can't go on, for want of space
         self._incomplete_at: tuple[int, int] | None = None  # a slave's record whose rest is to come, and the log's end
         self._urgent = False  # dispatch at once what was appended; set by any thread, taken back by the service
         self._gathering = False  # the service will look at the log within _GATHER_MS; set by the service only
@@ -74,7 +81,7 @@ class ReputMessageService(ServiceThread):
         self._woken_ns = 0  # monotonic: when the service was woken last; its own
 
     def start(self) -> None:
-        self._pause.clear()
+        self._pause.begin()
         super().start()
 
     def shutdown(self, interrupt: bool = False) -> None:
@@ -82,7 +89,7 @@ class ReputMessageService(ServiceThread):
         if self.is_alive() and not self.wait_caught_up(_SHUTDOWN_WAIT_MS) and not self.has_only_part_of_a_record():
             log.warning("shutdown ReputMessageService, but commitlog have not finish to be dispatched, CL: %s "
                         "reputFromOffset: %s", self._limit(), self.reput_from_offset)
-        self._pause.set()
+        self._pause.end()
         super().shutdown(interrupt)
 
     def on_appended(self, topic: str | None, queue_id: int) -> None:
@@ -95,9 +102,8 @@ class ReputMessageService(ServiceThread):
             self.wake_if_needed()
 
     def _is_waited_for(self, topic: str | None, queue_id: int) -> bool:
-        store = self.default_message_store
-        listener = store.message_arriving_listener
-        if listener is None or store.message_store_config.brokerRole is SLAVE:  # which tells nobody
+        listener = self._listener
+        if listener is None or self._role.is_slave:  # which tells nobody
             return False
         return topic is None or listener.is_waiting(topic, queue_id)
 
@@ -112,7 +118,7 @@ class ReputMessageService(ServiceThread):
         False, and nothing is done, when nothing waits for its dispatch, or when that would take long: for much, or
         while the service itself waits to try again.
         """
-        if not 0 < self.behind() <= _SOON_BYTES or self._pausing or self.stopped:
+        if not 0 < self.behind() <= _SOON_BYTES or self._pause.is_on or self.stopped:
             return False
         self._asked.append(callback)
         self._urgent = True
@@ -130,10 +136,9 @@ class ReputMessageService(ServiceThread):
 
     def _gather(self) -> None:
         """On the service's thread, once woken: nobody waits for what was appended, so let more come if they do come."""
-        is_slave = self.default_message_store.message_store_config.brokerRole is SLAVE
-        gather_ms, now = _SLAVE_GATHER_MS if is_slave else _GATHER_MS, time.monotonic_ns()
+        gather_ms, now = _SLAVE_GATHER_MS if self._role.is_slave else _GATHER_MS, time.monotonic_ns()
         busy, self._woken_ns = now - self._woken_ns < gather_ms * 1_000_000 + _BUSY_NS, now
-        if busy and not self._urgent and not self.stopped and not self._pause.is_set():
+        if busy and not self._urgent and not self.stopped and not self._pause.is_over:
             self._gathering = True
             try:
                 self.wait_for_running(gather_ms)
@@ -186,24 +191,16 @@ class ReputMessageService(ServiceThread):
         while self.reput_from_offset < offset and self.is_alive() and time.monotonic() < deadline:
             self._urgent = True
             self.wakeup()
-            self._pause.wait(_LOOK_S)
+            self._pause.wait(_LOOK_MS)
         return self.reput_from_offset >= offset
-
-    def pause(self, interval_ms: int) -> bool:
-        """Wait on the service's thread before trying again; True when the service is to end."""
-        self._pausing = True
-        try:
-            return self._pause.wait(interval_ms / 1000)
-        finally:
-            self._pausing = False
 
     def wait_caught_up(self, timeout_ms: int) -> bool:
         """Wait until everything appended is dispatched; False when that takes longer."""
-        for _ in range(max(timeout_ms // 5, 1)):
+        for _ in range(max(timeout_ms // _CAUGHT_UP_LOOK_MS, 1)):
             if not self._is_commit_log_available():
                 return True
             self.wakeup()
-            if self._pause.wait(0.005) or not self.is_alive() or self.has_only_part_of_a_record():
+            if self._pause.wait(_CAUGHT_UP_LOOK_MS) or not self.is_alive() or self.has_only_part_of_a_record():
                 break
         return not self._is_commit_log_available()
 
@@ -213,22 +210,20 @@ class ReputMessageService(ServiceThread):
 
     def behind(self) -> int:
         """Bytes not dispatched yet."""
-        return self.default_message_store.readable_offset() - self.reput_from_offset
+        return self._readable_offset() - self.reput_from_offset
 
     def _limit(self) -> int:
         """Offset up to which records may be dispatched."""
-        store = self.default_message_store
-        if store.message_store_config.dispatchBehindFlush:
-            return min(store.commit_log.mapped_file_queue.flushed_where, store.readable_offset())
-        return store.readable_offset()
+        if self._config.dispatchBehindFlush:
+            return min(self._commit_log.mapped_file_queue.flushed_where, self._readable_offset())
+        return self._readable_offset()
 
     def _is_commit_log_available(self) -> bool:
         return self.reput_from_offset < self._limit()
 
     def do_reput(self) -> None:
         """Dispatch everything that is there."""
-        store = self.default_message_store
-        min_offset = store.commit_log.get_min_offset()
+        min_offset = self._commit_log.get_min_offset()
         if self.reput_from_offset < min_offset:
             log.warning("The reputFromOffset=%s is smaller than minPyOffset=%s, this usually indicate that the "
                         "dispatch behind too much and the commitlog has expired.", self.reput_from_offset, min_offset)
@@ -238,9 +233,9 @@ class ReputMessageService(ServiceThread):
             if self._between:
                 self._run_between()
                 continue
-            if store.message_store_config.duplicationEnable and self.reput_from_offset >= store.get_confirm_offset():
+            if self._config.duplicationEnable and self.reput_from_offset >= self._commit_log.confirm_offset:
                 break
-            result = store.commit_log.get_data(self.reput_from_offset)
+            result = self._commit_log.get_data(self.reput_from_offset)
             if result is None:
                 break
             with result:
@@ -263,20 +258,20 @@ class ReputMessageService(ServiceThread):
 
     def _dispatch_span(self, result: SelectMappedBufferResult, position: int, size: int, work: WorkAhead) -> int:
         """Dispatch many records at once, if there are many; where it came to, `position` for nowhere."""
-        if size - position < BULK_BYTES or not self._span_dispatcher.is_possible():
+        if size - position < BULK_BYTES or not self._dispatcher.takes_spans():
             return position
-        store, buffer, start = self.default_message_store, result.buffer, result.start_offset
+        buffer, start = result.buffer, result.start_offset
         span = self._scan(buffer, position, size, start)
         if work.threads and span.stop is Stop.LIMIT:
-            self._scanned = span.position, work.begin(partial(self._span_dispatcher.scan, buffer, span.position, size,
+            self._scanned = span.position, work.begin(partial(self._dispatcher.scan, buffer, span.position, size,
                                                               start))
         if span.count:
-            self._span_dispatcher.dispatch(span)
-            if store.message_store_config.brokerRole is SLAVE:
+            self._dispatcher.dispatch_span(span)
+            if self._role.is_slave:
                 for topic in span.topics:
-                    store.store_stats_service.count_put(topic.name, topic.count, topic.size)
-            elif store.message_arriving_listener is not None and store.broker_config.longPollingEnable:
-                self._notify_of_span(store.message_arriving_listener, span, result)
+                    self._state.stats.count_put(topic.name, topic.count, topic.size)
+            elif self._listener is not None and self._broker_config.longPollingEnable:
+                self._notify_of_span(self._listener, span, result)
             self.reput_from_offset = start + span.position
         return span.position
 
@@ -285,7 +280,7 @@ class ReputMessageService(ServiceThread):
         scanned, self._scanned = self._scanned, None
         if scanned is not None and scanned[0] == position:
             return scanned[1].take()
-        return self._span_dispatcher.scan(buffer, position, size, start)
+        return self._dispatcher.scan(buffer, position, size, start)
 
     def _notify_of_span(self, listener: MessageArrivingListener, span: Span, result: SelectMappedBufferResult) -> None:
         """Tell of each record of the queues that got units and that somebody waits for."""
@@ -293,15 +288,15 @@ class ReputMessageService(ServiceThread):
                       if listener.is_waiting(span.topics[run.topic].name, run.queue_id)}
         if not waited_for:
             return
-        check = self.default_message_store.commit_log.check_message_and_return_size
+        check = self._commit_log.check_message_and_return_size
         for offset, _, _, _, _, queue_id, topic, _ in RECORD.iter_unpack(span.records):
             if (topic, queue_id) in waited_for:
                 self._notify_arrival(listener, check(result.buffer, offset - result.start_offset, False, False))
 
     def _dispatch_records(self, result: SelectMappedBufferResult, position: int, size: int) -> tuple[int, bool | None]:
         """Dispatch a round of records; where it came to, and whether to go on elsewhere (None: here)."""
-        commit_log = self.default_message_store.commit_log
-        check, dispatch = commit_log.check_message_and_return_size, self._dispatch
+        commit_log = self._commit_log
+        check, dispatch = commit_log.check_message_and_return_size, self._dispatch_record
         buffer, start = result.buffer, result.start_offset
         for _ in range(_ROUND_RECORDS):
             if position >= size:
@@ -320,14 +315,13 @@ class ReputMessageService(ServiceThread):
             self.reput_from_offset = start + position
         return position, None
 
-    def _dispatch(self, request: DispatchRequest) -> None:
-        store = self.default_message_store
-        store.do_dispatch(request)
-        if store.message_store_config.brokerRole is SLAVE:
-            store.store_stats_service.count_put(request.topic, 1, request.msg_size)
+    def _dispatch_record(self, request: DispatchRequest) -> None:
+        self._dispatcher.do_dispatch(request)
+        if self._role.is_slave:
+            self._state.stats.count_put(request.topic, 1, request.msg_size)
             return
-        if store.message_arriving_listener is not None and store.broker_config.longPollingEnable:
-            self._notify_arrival(store.message_arriving_listener, request)
+        if self._listener is not None and self._broker_config.longPollingEnable:
+            self._notify_arrival(self._listener, request)
 
     def _notify_arrival(self, listener: MessageArrivingListener, request: DispatchRequest) -> None:
         try:
@@ -337,18 +331,16 @@ class ReputMessageService(ServiceThread):
             log.exception("%s: telling of the record at %s failed", self.get_service_name(), request.commit_log_offset)
 
     def _notify(self, listener: MessageArrivingListener, request: DispatchRequest) -> None:
-        store = self.default_message_store
         if listener.is_waiting(request.topic, request.queue_id):
             listener.arriving(request.topic, request.queue_id, request.consume_queue_offset + 1, request.tags_code,
                               request.store_timestamp, request.bit_map, request.properties_map)
-        if store.message_store_config.enableMultiDispatch:
-            for queue_name, queue_id, queue_offset in store.multi_dispatch.queues_of(request):
+        if self._config.enableMultiDispatch:
+            for queue_name, queue_id, queue_offset in self._commit_log.multi_dispatch.queues_of(request):
                 listener.arriving(queue_name, queue_id, queue_offset + 1, request.tags_code, request.store_timestamp,
                                   request.bit_map, request.properties_map)
 
     def _skip(self, size: int, result: SelectMappedBufferResult, position: int) -> bool:
         """Bytes that are not a record. A slave waits for the rest; a master goes on behind them or the region."""
-        store = self.default_message_store
         offset = result.start_offset + position
         if 0 < size <= result.size - position:
             log.error("[BUG]read total count not equals msg total size. reputFromOffset=%s", offset)
@@ -356,7 +348,7 @@ class ReputMessageService(ServiceThread):
             return True
         # Differs: who has the role of a slave waits whatever its id is; the original goes by the id alone, and a slave
         # with id 0 goes past records that it has only in part.
-        if store.broker_config.brokerId == MASTER_ID and store.message_store_config.brokerRole is not SLAVE:
+        if self._role.broker_id == MASTER_ID and not self._role.is_slave:
             log.error("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: %s", offset)
             self.reput_from_offset = result.start_offset + result.size
         else:
@@ -370,9 +362,9 @@ class ReputMessageService(ServiceThread):
                 self.do_reput()
             except Exception:
                 log.exception("%s service has exception. ", self.get_service_name())
-                self.pause(_IDLE_MS)
+                self._pause.pause(_IDLE_MS)
             self._call_asked()
-            behind_flush = self.default_message_store.message_store_config.dispatchBehindFlush
+            behind_flush = self._config.dispatchBehindFlush
             self.wait_for_running(_BEHIND_FLUSH_MS if behind_flush else _IDLE_MS)
             self._gather()
         self._call_asked()

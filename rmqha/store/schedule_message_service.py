@@ -14,10 +14,11 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
 from rmqha.common import mix_all, topics
 from rmqha.common.config_manager import ConfigManager
+from rmqha.common.futures import Completable
 from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt, parse_int
 from rmqha.common.message.message_decoder import message_properties2string
@@ -27,14 +28,15 @@ from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store import store_path_config_helper
 from rmqha.store.append import MessageExtBrokerInner
+from rmqha.store.broker_stats_manager import BrokerStatsManager
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_layout import CQ_UNIT
-from rmqha.store.results import PutMessageResult, PutMessageStatus
-
-if TYPE_CHECKING:
-    from rmqha.store.consume_queue import ConsumeQueue
-    from rmqha.store.default_message_store import DefaultMessageStore
-    from rmqha.store.results import SelectMappedBufferResult
-
+from rmqha.store.consume_queue_table import ConsumeQueueTable
+from rmqha.store.deleted_topics import DeletedTopics
+from rmqha.store.message_reader import MessageReader
+from rmqha.store.results import PutMessageResult, PutMessageStatus, SelectMappedBufferResult
+from rmqha.store.store_state import StoreState
 
 log = logging.getLogger("RocketmqStore")
 
@@ -48,7 +50,6 @@ _FIRST_PERSIST_MS = 10_000
 _PUT_TIMEOUT_MS = 10_000
 # One thread serves all levels: a level with a long backlog gives way to the others after this long.
 _MAX_TURN_MS = 100
-_TIME_UNITS_MS = {"s": 1000, "m": 1000 * 60, "h": 1000 * 60 * 60, "d": 1000 * 60 * 60 * 24}
 # Putting such a message again can't succeed later either.
 _NEVER_PUT = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
               PutMessageStatus.TOPIC_NOT_EXIST)
@@ -64,26 +65,38 @@ class DelayOffsetSerializeWrapper:
     offsetTable: dict[int, int] = field(default_factory=dict)
 
 
-class ScheduleMessageService(ConfigManager):
-    """Knows the delay levels, delivers what is due on a master, and keeps the progress of each level.
+class WriteMessageStore(Protocol):
+    """Where due messages are put: the store, or a plug-in before it."""
 
-    `delay_level_table` is filled by `load`; `offset_table` belongs to the thread that delivers once started (with
+    def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
+        """Store one message; done once it is as safe as the configuration and its WAIT ask."""
+
+
+class ScheduleMessageService(ConfigManager):
+    """Delivers what is due on a master, and keeps the progress of each level.
+
+    `levels` are known from `load` on. `offset_table` belongs to the thread that delivers once started (with
     asynchronous delivery: to the one that handles results), others copy it.
 
     Java: org.apache.rocketmq.store.schedule.ScheduleMessageService (4.9.8)
     """
 
-    def __init__(self, default_message_store: DefaultMessageStore) -> None:
-        self.default_message_store = default_message_store
-        self.write_message_store: Any = default_message_store  # a plug-in store may stand before it
-        self.delay_level_table: dict[int, int] = {}  # level -> delay, ms
+    def __init__(self, state: StoreState, commit_log: CommitLog, table: ConsumeQueueTable, reader: MessageReader,
+                 deleted_topics: DeletedTopics, broker_stats_manager: BrokerStatsManager | None,
+                 write_message_store: WriteMessageStore) -> None:
+        self.config = state.config
+        self.levels = state.delay_levels
+        self.commit_log = commit_log
+        self._table = table
+        self.reader = reader
+        self.deleted_topics = deleted_topics
+        self.broker_stats_manager = broker_stats_manager
+        self.write_message_store = write_message_store
         self.offset_table: dict[int, int] = {}  # level -> index of the next unit in its queue
-        self.max_delay_level = 0
-        self._delays: tuple[int, ...] = ()  # the table's delays in order
         self._life = threading.Lock()  # one start or shutdown at a time
         self._started = False  # written under _life
         self._deliver_executor_service: ScheduledService | None = None  # guarded by _life
-        self.enable_async_deliver = default_message_store.message_store_config.enableScheduleAsyncDeliver
+        self.enable_async_deliver = state.config.enableScheduleAsyncDeliver
         self._handle_executor_service: ScheduledService | None = None  # guarded by _life
         # Puts whose result was not looked at yet, in the order of their level's queue; appended by the timer thread,
         # popped by the handling thread.
@@ -105,20 +118,16 @@ class ScheduleMessageService(ConfigManager):
                 for level, delay_offset in list(self.offset_table.items())}
 
     def _max_offset(self, level: int) -> int:
-        return self.default_message_store.get_max_offset_in_queue(
-            topics.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
+        queue = self._table.get_queue(topics.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
+        return queue.get_max_offset_in_queue() if queue is not None else 0
 
     def update_offset(self, delay_level: int, offset: int) -> None:
         """Everything below `offset` has been delivered."""
         self.offset_table[delay_level] = offset
 
-    def compute_deliver_timestamp(self, delay_level: int, store_timestamp: int) -> int:
-        """When (ms) a message stored at `store_timestamp` is due; after 1 s for an unknown level."""
-        return store_timestamp + self.delay_level_table.get(delay_level, 1000)
-
-    def delays(self) -> tuple[int, ...]:
-        """The delay (ms) of each level from 1 on."""
-        return self._delays
+    def queue_of(self, level: int) -> ConsumeQueue | None:
+        """The queue in which messages of a level wait."""
+        return self._table.find_queue(topics.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
 
     @property
     def is_started(self) -> bool:
@@ -137,11 +146,11 @@ class ScheduleMessageService(ConfigManager):
             service = self._deliver_executor_service = ScheduledService("ScheduleMessageTimerThread_1")
             service.join_time_ms = _PUT_TIMEOUT_MS + _RESEND_STEP_MS  # what is put at a shutdown is counted
             # Differs: one thread for all levels, where Java has one per level
-            for level in self.delay_level_table:
+            for level in self.levels.table:
                 task = DeliverDelayedMessageTimerTask(self, service, level, self.offset_table.get(level, 0))
                 service.schedule(task.run, FIRST_DELAY_TIME_MS)
             service.schedule_at_fixed_rate(self._persist_while_started, _FIRST_PERSIST_MS,
-                                           self.default_message_store.message_store_config.flushDelayOffsetInterval)
+                                           self.config.flushDelayOffsetInterval)
 
     def shutdown(self) -> None:
         """Stop delivering and save the progress. Idempotent; a service that never started saves nothing."""
@@ -163,12 +172,12 @@ class ScheduleMessageService(ConfigManager):
 
     def load(self) -> bool:
         """Read the progress and the levels, and bring the progress into what the queues hold."""
-        return super().load() and self.parse_delay_level() and self.correct_delay_offset()
+        return super().load() and self.levels.parse() and self.correct_delay_offset()
 
     def correct_delay_offset(self) -> bool:
         """Move each level's progress into its queue's range; False when a queue can't be looked at."""
         try:
-            for level in list(self.delay_level_table):
+            for level in list(self.levels.table):
                 self._correct_level(level)
         except Exception:
             log.exception("correctDelayOffset exception")
@@ -177,8 +186,7 @@ class ScheduleMessageService(ConfigManager):
 
     def config_file_path(self) -> str:
         """delayOffset.json."""
-        return store_path_config_helper.get_delay_offset_store_path(
-            self.default_message_store.message_store_config.storePathRootDir)
+        return store_path_config_helper.get_delay_offset_store_path(self.config.storePathRootDir)
 
     def encode(self, pretty_format: bool = False) -> str:
         """The progress as JSON."""
@@ -188,20 +196,6 @@ class ScheduleMessageService(ConfigManager):
         """Take over the progress of the levels named in the JSON."""
         wrapper = remoting_serializable.from_json(DelayOffsetSerializeWrapper, json_string)
         self.offset_table.update(wrapper.offsetTable or {})
-
-    def parse_delay_level(self) -> bool:
-        """Read messageDelayLevel, "1s 5s ... 2h"; False when it is malformed."""
-        level_string = self.default_message_store.message_store_config.messageDelayLevel
-        try:
-            for level, value in enumerate(level_string.rstrip(" ").split(" "), 1):
-                self.delay_level_table[level] = _TIME_UNITS_MS[value[-1:]] * parse_int(value[:-1])
-                self.max_delay_level = max(self.max_delay_level, level)
-            self._delays = tuple([self.delay_level_table[level] for level in range(1, self.max_delay_level + 1)])
-        except (KeyError, ValueError):
-            log.exception("parseDelayLevel exception")
-            log.info("levelString String = %s", level_string)
-            return False
-        return True
 
     def message_timeup(self, msg_ext: MessageExt) -> MessageExtBrokerInner:
         """What is put when `msg_ext` is due. ValueError when it does not say where it was sent to.
@@ -231,8 +225,7 @@ class ScheduleMessageService(ConfigManager):
 
     def _correct_level(self, level: int) -> None:
         offset = self.offset_table.get(level)
-        consume_queue = self.default_message_store.find_consume_queue(
-            topics.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
+        consume_queue = self.queue_of(level)
         if offset is None or consume_queue is None:
             return
         lowest, highest = consume_queue.get_min_offset_in_queue(), consume_queue.get_max_offset_in_queue()
@@ -245,9 +238,9 @@ class ScheduleMessageService(ConfigManager):
 
     def _start_handling(self) -> None:
         """Look after the puts that nobody waits for. Differs: one thread for all levels, as above."""
-        self.deliver_pending_table = {level: deque() for level in self.delay_level_table}
+        self.deliver_pending_table = {level: deque() for level in self.levels.table}
         handler = self._handle_executor_service = ScheduledService("ScheduleMessageExecutorHandleThread_1")
-        for level in self.delay_level_table:
+        for level in self.levels.table:
             handler.schedule(HandlePutResultTask(self, handler, level).run, FIRST_DELAY_TIME_MS)
 
     def _persist_while_started(self) -> None:
@@ -283,9 +276,7 @@ class DeliverDelayedMessageTimerTask:
 
     def _execute_on_timeup(self) -> int:
         """Deliver what is due; after how many ms to look again."""
-        queue_id = self.service.delay_level2queue_id(self.delay_level)
-        consume_queue = self.service.default_message_store.find_consume_queue(
-            topics.RMQ_SYS_SCHEDULE_TOPIC, queue_id)
+        consume_queue = self.service.queue_of(self.delay_level)
         if consume_queue is None:
             return DELAY_FOR_A_WHILE_MS
         buffer_cq = consume_queue.get_index_buffer(self.offset)
@@ -326,21 +317,21 @@ class DeliverDelayedMessageTimerTask:
             return unit.tags_code
         log.error("[BUG] can't find consume queue extend file content!addr=%d, offsetPy=%d, sizePy=%d",
                   tags_code, offset_py, size_py)
-        store_time = self.service.default_message_store.commit_log.pickup_store_timestamp(offset_py, size_py)
-        return self.service.compute_deliver_timestamp(self.delay_level, store_time)
+        store_time = self.service.commit_log.pickup_store_timestamp(offset_py, size_py)
+        return self.service.levels.deliver_timestamp(self.delay_level, store_time)
 
     def _correct_deliver_timestamp(self, now: int, deliver_timestamp: int) -> int:
         """Later than the level's whole delay from now means that the clock was set back: due now."""
-        if deliver_timestamp > now + self.service.delay_level_table[self.delay_level]:
+        if deliver_timestamp > now + self.service.levels.table[self.delay_level]:
             return now
         return deliver_timestamp
 
     def _deliver(self, offset_py: int, size_py: int) -> bool:
         """Put the message of one unit; False when it has to be tried again later."""
-        msg_ext = self.service.default_message_store.look_message_by_offset(offset_py, size_py)
+        msg_ext = self.service.reader.look_message_by_offset(offset_py, size_py)
         if msg_ext is None:
             return True
-        if self.service.default_message_store.deleted_topics.is_message_dead(msg_ext):
+        if self.service.deleted_topics.is_message_dead(msg_ext):
             # Differs: a delayed message goes with its topic; the original delivers it, to the topic made again, too
             log.info("the topic of the delayed message at %d is deleted, it is skipped", offset_py)
             return True
@@ -368,7 +359,7 @@ class DeliverDelayedMessageTimerTask:
     def _async_deliver(self, msg_inner: MessageExtBrokerInner, offset_py: int, size_py: int) -> bool:
         """Put without waiting; False when too many puts are pending, or the oldest one fails again and again."""
         pending = self.service.deliver_pending_table[self.delay_level]
-        limit = self.service.default_message_store.message_store_config.scheduleAsyncDeliverMaxPendingLimit
+        limit = self.service.config.scheduleAsyncDeliverMaxPendingLimit
         if len(pending) > limit:
             log.warning("Asynchronous deliver triggers flow control, currentPendingNum=%s, maxPendingLimit=%s",
                         len(pending), limit)
@@ -496,9 +487,8 @@ class PutResultProcess:
     def on_success(self, result: PutMessageResult) -> None:
         """It is stored: count it."""
         self.status = ProcessStatus.SUCCESS
-        store = self.service.default_message_store
-        stats, appended = store.broker_stats_manager, result.append_message_result
-        if stats is None or appended is None or not store.message_store_config.enableScheduleMessageStats:
+        stats, appended = self.service.broker_stats_manager, result.append_message_result
+        if stats is None or appended is None or not self.service.config.enableScheduleMessageStats:
             return
         group, schedule_topic = mix_all.SCHEDULE_CONSUMER_GROUP, topics.RMQ_SYS_SCHEDULE_TOPIC
         queue_id = self.service.delay_level2queue_id(self.delay_level)
@@ -525,7 +515,7 @@ class PutResultProcess:
             return
         self.resend_count += 1
         log.info("Resend message, info: %s", self)
-        msg_ext = self.service.default_message_store.look_message_by_offset(self.physic_offset, self.physic_size)
+        msg_ext = self.service.reader.look_message_by_offset(self.physic_offset, self.physic_size)
         if msg_ext is None:
             log.warning("ScheduleMessageService resend not found message. info: %s", self)
             self.on_exception()
@@ -540,12 +530,12 @@ class PutResultProcess:
 
     def need2_blocked(self) -> bool:
         """True when it failed so often that its level should wait for it."""
-        config = self.service.default_message_store.message_store_config
+        config = self.service.config
         return self.resend_count > config.scheduleAsyncDeliverMaxResendNum2Blocked
 
     def need2_skip(self) -> bool:
         """True when it failed so often that it is given up, should its record be gone."""
-        config = self.service.default_message_store.message_store_config
+        config = self.service.config
         return self.resend_count > config.scheduleAsyncDeliverMaxResendNum2Blocked * 2
 
     def __repr__(self) -> str:

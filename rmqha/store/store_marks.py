@@ -6,10 +6,6 @@ The file `abort`: it is there while a store runs, so a start that finds it knows
 
 One broker per store: the file `lock`, locked on its first byte for the life of the store.
 
-Forcing all of a store to the disk when it is closed, and the names of its files after a crash.
-
-Where the dispatch begins when a store starts, and what is known not to be on the disk before it has gone on.
-
 Where the consume queues end: a file of ours that a clean stop writes, so that the next start opens none of them.
 
 Two lines: the CRC32 of the second in decimal, and the fields of QueueEnds, those of TopicEnds and QueueEnd nested in
@@ -30,21 +26,14 @@ import logging
 import os
 import time
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from rmqha.common.filesystem import NotAskedError, fsync_path
-from rmqha.common.process import how_to_raise
 from rmqha.common.texts import parse_json
 from rmqha.store import store_path_config_helper as paths
-from rmqha.store.flush_consume_queue_service import RETRY_TIMES_OVER
 from rmqha.store.mapped_file import fsync_folder
-from rmqha.store.message_store_config import MULTI_PATH_SPLITTER, SLAVE
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
-    from rmqha.store.store_checkpoint import StoreCheckpoint
-
+from rmqha.store.store_checkpoint import StoreCheckpoint
 
 log = logging.getLogger("RocketmqStore")
 
@@ -61,25 +50,6 @@ class RecoveryBase(NamedTuple):
     by_slave: bool
     doubts_heads: bool  # a slave wrote, and power may be lost: pieces of records came to the disk in any order
     was_stopped: bool  # in order: everything was flushed
-
-
-def recovery_base(store: DefaultMessageStore, last_exit_ok: bool) -> RecoveryBase:
-    """What the checkpoint says.
-
-    Differs: offsets are believed, not times: after a clock that was set back the original begins behind records that
-    never got their units. Times count when the original, or nobody, has written the checkpoint last.
-    """
-    found = store.store_checkpoint.found
-    if found is not None:
-        base = RecoveryBase(found.log_flushed, found.dispatched, True, found.by_slave,
-                            found.by_slave and not found.is_same_boot, last_exit_ok)
-    elif last_exit_ok:
-        base = RecoveryBase(0, 0, False, False, False, True)
-    else:
-        start = store.commit_log.begin_of_recovery_by_times()
-        base = RecoveryBase(start, start, False, False, False, False)
-    log.info("recover from %s", base)
-    return base
 
 
 def create_temp_file(file_name: str) -> None:
@@ -141,117 +111,7 @@ class StoreLock:
             os.close(fd)
 
 
-def flush_all(store: DefaultMessageStore) -> bool:
-    """All services have ended: flush what they have left, log before queues before checkpoint; whether all is there.
-
-    Differs: the original asks nobody, and takes a store for stopped well whose flush services have given up.
-    """
-    if store.running_flags.is_flush_error:
-        return False
-    try:
-        if not _flush_log(store):
-            return False
-        store.flush_consume_queue_service.do_flush(RETRY_TIMES_OVER)
-        behind = [queue for queue in store.all_consume_queues() if not queue.is_flushed_to(queue.written_to())]
-        for queue in behind:
-            log.error("consume queue %s-%s is not flushed", queue.topic, queue.queue_id)
-        store.store_checkpoint.flush()
-    except NotAskedError as error:
-        log.error("the last flush could not ask the disk, and the next start looks at the files as after a crash: %s%s",
-                  error, how_to_raise(error))
-        return False
-    except OSError as error:
-        log.exception("the last flush failed")
-        store.running_flags.make_flush_error(f"the last flush: {error!r}")
-        return False
-    return not behind
-
-
-def _flush_log(store: DefaultMessageStore) -> bool:
-    queue = store.commit_log.mapped_file_queue
-    end = queue.get_max_wrote_position()
-    if store.commit_log.flush_up_to(end):
-        return True
-    log.error("the log ends at %s, and is flushed up to %s", end, queue.flushed_where)
-    return False
-
-
-def _doubtful_topics(store: DefaultMessageStore, root: str) -> list[str]:
-    """The folders below that of the queues of which not all names are known to be on the disk."""
-    known = {topic for topic, queues in store.consume_queue_table.items()
-             if queues and all(queue.has_its_names for queue in queues.values())}
-    with os.scandir(root) as entries:
-        return [entry.path for entry in entries if entry.name not in known]
-
-
-def sync_files(store: DefaultMessageStore) -> None:
-    """What a crashed process has made, and not flushed, is not on the disk yet. OSError.
-
-    All names of files, but those of topics whose queues' names are known to be there; and the length of the log's last
-    file, the only one that may not have it: a file is made when the one before it is there.
-    """
-    root, queues = store.message_store_config.storePathRootDir, store.get_store_path_logic()
-    fsync_folder(queues)
-    for top in (*store.get_store_path_physic().strip().split(MULTI_PATH_SPLITTER), *_doubtful_topics(store, queues),
-                paths.get_store_path_consume_queue_ext(root), paths.get_store_path_index(root)):
-        for folder, _folders, _files in os.walk(top):
-            fsync_folder(folder)
-    fsync_folder(root)
-    last = store.commit_log.mapped_file_queue.get_last_mapped_file()
-    if last is not None:
-        fsync_path(last.file_name)
-
-
-_STEP_MS = 1000
-
-
-def start_dispatch(store: DefaultMessageStore, checkpoint: StoreCheckpoint) -> None:
-    """Start the ReputMessageService and wait until everything is dispatched, or the store goes down.
-
-    The next queue offsets come from the consume queues, so nothing may be put before.
-    """
-    service = store.reput_message_service
-    service.reput_from_offset = _first_offset(store)
-    _lower_checkpoint(store, checkpoint, service.reput_from_offset)
-    service.start()
-    while not service.wait_caught_up(_STEP_MS) and not store.pause(0):
-        log.info("Try to finish doing reput the messages fall behind during the starting, reputOffset=%s "
-                 "maxOffset=%s behind=%s", service.reput_from_offset, store.get_max_phy_offset(),
-                 store.dispatch_behind_bytes())
-        if service.has_only_part_of_a_record():
-            break
-
-
-def _first_offset(store: DefaultMessageStore) -> int:
-    """Everything before the end of the furthest consume queue is dispatched."""
-    commit_log = store.commit_log
-    min_offset, furthest = commit_log.get_min_offset(), store.consume_queue_table.max_physic_offset()
-    offset = max(furthest, min_offset, 0)
-    if max(furthest, 0) < min_offset:
-        log.warning("[TooSmallCqOffset] maxPhysicalPosInLogicQueue=%s clMinOffset=%s", furthest, min_offset)
-    log.info("[SetReputOffset] maxPhysicalPosInLogicQueue=%s clMinOffset=%s clMaxOffset=%s clConfirmedOffset=%s",
-             offset, min_offset, commit_log.get_max_offset(), commit_log.get_confirm_offset())
-    return store.reput_message_service.take_start(offset)
-
-
-def _lower_checkpoint(store: DefaultMessageStore, checkpoint: StoreCheckpoint, offset: int) -> None:
-    """What lies behind `offset` has no units and keys yet.
-
-    Differs: so the checkpoint must not say that they are on disk, for the case of a power loss before they are; the
-    original leaves it at what it said of files that somebody has deleted since.
-    """
-    request = next(store.commit_log.walk_records(offset, store.get_max_phy_offset()), None)
-    checkpoint.by_slave |= store.message_store_config.brokerRole is SLAVE
-    checkpoint.dispatched = min(checkpoint.dispatched, offset)
-    if request is not None and request.store_timestamp < max(checkpoint.logics_msg_timestamp,
-                                                             checkpoint.index_msg_timestamp):
-        checkpoint.logics_msg_timestamp = min(checkpoint.logics_msg_timestamp, request.store_timestamp)
-        checkpoint.index_msg_timestamp = min(checkpoint.index_msg_timestamp, request.store_timestamp)
-        checkpoint.flush()
-    checkpoint.flush_positions()
-
-
-_VERSION = 1
+VERSION = 1
 _CLOCK_STEP_S = 0.01  # of the clock that files get their times from, at most
 
 
@@ -303,7 +163,7 @@ def decode(data: bytes) -> QueueEnds:
         raise WrongQueueEndsError("its checksum is wrong")
     try:
         version, number, file_size, folder_mtime, topics = parse_json(text, "its text")
-        if version != _VERSION:
+        if version != VERSION:
             raise WrongQueueEndsError(f"its version is {version}")
         return QueueEnds(version, number, file_size, folder_mtime, [
             TopicEnds(topic, mtime, [QueueEnd(*queue) for queue in queues]) for topic, mtime, queues in topics])
@@ -311,11 +171,11 @@ def decode(data: bytes) -> QueueEnds:
         raise WrongQueueEndsError(f"it does not say where queues end: {error}") from error
 
 
-def write(store: DefaultMessageStore) -> None:
-    """The store has stopped, and all of it is on the disk: note where its queues end. A failure leaves no file."""
-    path = paths.get_queue_ends(store.message_store_config.storePathRootDir)
+def write(root: str, ends: Callable[[], QueueEnds]) -> None:
+    """The store at `root` has stopped, and all of it is on the disk: note `ends`. A failure leaves no file."""
+    path = paths.get_queue_ends(root)
     try:
-        data = encode(_ends_of(store))
+        data = encode(ends())
         time.sleep(_CLOCK_STEP_S)  # whoever changes a file from now on gives it another time
         with open(path + ".tmp", "wb") as file:
             file.write(data)  # not forced to the disk: what a loss of power leaves of it has another checksum
@@ -324,23 +184,14 @@ def write(store: DefaultMessageStore) -> None:
         log.warning("the ends of the consume queues are not noted, the next start looks for them: %s", error)
 
 
-def _ends_of(store: DefaultMessageStore) -> QueueEnds:
-    root, topics = store.get_store_path_logic(), []
-    for topic, queues in store.consume_queue_table.items():
-        ends = [end for queue in queues.values() if (end := queue.noted_end()) is not None]
-        if ends:
-            topics.append(TopicEnds(topic, mtime_of(os.path.join(root, topic)), ends))
-    return QueueEnds(_VERSION, store.store_checkpoint.number,
-                     store.message_store_config.get_mapped_file_size_consume_queue(), mtime_of(root), topics)
-
-
-def read(store: DefaultMessageStore) -> QueueEnds | None:
-    """What the last stop has noted; None when there is no such file, or it is not of this store as it is now."""
-    path = paths.get_queue_ends(store.message_store_config.storePathRootDir)
+def read(root: str, checkpoint: StoreCheckpoint, file_size: int) -> QueueEnds | None:
+    """What the last stop of the store at `root` has noted; None when there is no such file, or it is not of this store
+    as it is now, whose queues have files of `file_size` bytes."""
+    path = paths.get_queue_ends(root)
     try:
         with open(path, "rb") as file:
             ends = decode(file.read())
-        _check(ends, store)
+        _check(ends, root, checkpoint, file_size)
         return ends
     except FileNotFoundError:
         return None
@@ -349,20 +200,18 @@ def read(store: DefaultMessageStore) -> QueueEnds | None:
         return None
 
 
-def forget(store: DefaultMessageStore) -> None:
-    """The queues are about to change."""
+def forget(root: str) -> None:
+    """The queues of the store at `root` are about to change."""
     with suppress(FileNotFoundError):
-        os.unlink(paths.get_queue_ends(store.message_store_config.storePathRootDir))
+        os.unlink(paths.get_queue_ends(root))
 
 
-def _check(ends: QueueEnds, store: DefaultMessageStore) -> None:
-    checkpoint = store.store_checkpoint
+def _check(ends: QueueEnds, root: str, checkpoint: StoreCheckpoint, file_size: int) -> None:
     if checkpoint.found is None or ends.number != checkpoint.number:
         raise WrongQueueEndsError(f"it is of write {ends.number} of the checkpoint, which was written since")
-    file_size = store.message_store_config.get_mapped_file_size_consume_queue()
     if ends.file_size != file_size:
         raise WrongQueueEndsError(f"files of queues had {ends.file_size} bytes, and have {file_size} now")
-    check_mtime(store.get_store_path_logic(), ends.folder_mtime)
+    check_mtime(paths.get_store_path_consume_queue(root), ends.folder_mtime)
 
 
 def tell_wrong(error: Exception) -> None:

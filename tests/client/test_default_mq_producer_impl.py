@@ -23,7 +23,7 @@ from rmqha.remoting.exception import (
     RemotingTimeoutException,
     RemotingTooMuchRequestException,
 )
-from rmqha.store.ha.autoswitch import put_guard
+from rmqha.store.role import AUTOMATIC
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b") for number in range(2)]
 
@@ -346,7 +346,7 @@ def test_broker_without_slaves_is_not_waited_for(make_producer):
     assert factory.asked == 1
 
 
-SOON_OVER = MQBrokerException(response_code.SERVICE_NOT_AVAILABLE, f"no lease; {put_guard.AUTOMATIC}")
+SOON_OVER = MQBrokerException(response_code.SERVICE_NOT_AVAILABLE, f"no lease; {AUTOMATIC}")
 TOO_FEW = MQBrokerException(response_code.SYSTEM_ERROR, "in-sync replicas not enough")  # as 5.1.4 says it
 
 

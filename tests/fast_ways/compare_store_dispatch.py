@@ -17,8 +17,7 @@ from rmqha.store.bulk.bulk_layout import RECORD, Run, Span, Stop
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, unpack_unit
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.dispatch import MessageArrivingListener, SpanDispatcher
-from rmqha.store.ha.autoswitch.epoch_file_cache import truncate_dirty_files
+from rmqha.store.dispatch import MessageArrivingListener, RecordDispatcher
 from rmqha.store.index.index_service import IndexService
 from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.reput_message_service import ReputMessageService
@@ -165,7 +164,7 @@ class _Case:
         offset = service.reput_from_offset if service.reput_from_offset in places and rng.random() < 0.5 \
             else rng.choice(places)
         for side in self.sides:
-            truncate_dirty_files(side.store, offset)
+            side.store.truncate_dirty_files(offset)
         self.maker.cut(offset, self.sides[0].store.deleted_topics.marks)
         self.at, self.has_cut = offset, True
         # the records that come instead are of the same size now and then
@@ -253,7 +252,7 @@ def _compare(rng: random.Random, counted: list[tuple[object, str, str]], fast: _
 
 def _compare_spans(rng: random.Random) -> Counter[str]:
     counted: list[tuple[object, str, str]] = [
-        (SpanDispatcher, "dispatch", FAST), (DefaultMessageStore, "do_dispatch", PLAIN)]
+        (RecordDispatcher, "dispatch_span", FAST), (RecordDispatcher, "do_dispatch", PLAIN)]
     return _compare(rng, counted, partial(_spans, rng), _single, False)
 
 
@@ -264,13 +263,13 @@ def _compare_ahead(rng: random.Random) -> Counter[str]:
 
 # Faults.
 
-def _to_the_neighbouring_queue(self: SpanDispatcher, span: Span, run: Run, units: memoryview,
-                               real: Any = SpanDispatcher._put_run) -> bool:
+def _to_the_neighbouring_queue(self: RecordDispatcher, span: Span, run: Run, units: memoryview,
+                               real: Any = RecordDispatcher._put_run) -> bool:
     first = span.runs[0]
     return bool(real(self, span, run._replace(queue_id=first.queue_id) if run.topic == first.topic else run, units))
 
 
-def _without_the_last_run(self: SpanDispatcher, span: Span, real: Any = SpanDispatcher.dispatch) -> None:
+def _without_the_last_run(self: RecordDispatcher, span: Span, real: Any = RecordDispatcher.dispatch_span) -> None:
     real(self, span._replace(runs=span.runs[:-1]) if len(span.runs) > 3 else span)
 
 
@@ -294,9 +293,9 @@ def _not_of_the_last(self: ReputMessageService, listener: Any, span: Span, resul
 
 def _kept_for_a_place(self: ReputMessageService, buffer: memoryview, position: int, size: int, start: int) -> Span:
     found: dict[int, Span] = self.__dict__.setdefault("kept", {})  # of the log; nobody throws it away
-    span = found.pop(start + position, None) or self._span_dispatcher.scan(buffer, position, size, start)
+    span = found.pop(start + position, None) or self._dispatcher.scan(buffer, position, size, start)
     if span.stop is Stop.LIMIT:
-        found[start + span.position] = self._span_dispatcher.scan(buffer, span.position, size, start)
+        found[start + span.position] = self._dispatcher.scan(buffer, span.position, size, start)
     return span
 
 
@@ -312,8 +311,8 @@ SPANS = Way(
     plain="record by record",
     compare=_compare_spans,
     plants=(
-        Plant("units go to the neighbouring queue", replaced(SpanDispatcher, "_put_run", _to_the_neighbouring_queue)),
-        Plant("the last run is left out", replaced(SpanDispatcher, "dispatch", _without_the_last_run)),
+        Plant("units go to the neighbouring queue", replaced(RecordDispatcher, "_put_run", _to_the_neighbouring_queue)),
+        Plant("the last run is left out", replaced(RecordDispatcher, "dispatch_span", _without_the_last_run)),
         Plant("units that have no room in the queue's file count as put",
               replaced(ConsumeQueue, "_put_block", _all_of_them)),
         Plant("keys behind a full index file are lost", replaced(IndexService, "_put_rows", _in_a_full_file)),

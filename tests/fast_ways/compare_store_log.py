@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from rmqha.store import commit_log, mapped_file
+from rmqha.store import allocate_mapped_file_service, mapped_file
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.mapped_file import MappedFile
 from tests.fast_ways.support_store import (
@@ -81,8 +81,8 @@ class _SlaveWrites:
         """One piece, of any size, out of a buffer that has others the moment it is written."""
         rng, end = self.rng, self.fast.commit_log.mapped_file_queue.get_max_wrote_position()
         room = self.file_size - end % self.file_size
-        size = some_size(rng, (self.threshold, room, mapped_file.OS_PAGE_SIZE, commit_log.ALLOCATION_UNIT),
-                         self.largest)
+        unit = allocate_mapped_file_service.ALLOCATION_UNIT
+        size = some_size(rng, (self.threshold, room, mapped_file.OS_PAGE_SIZE, unit), self.largest)
         if rng.random() < 0.8:
             size = min(size, room)
         lead = rng.choice((0, 0, 1, 7, 4095))
@@ -165,7 +165,7 @@ def _compare_slave_writes(rng: random.Random) -> Counter[str]:
     keys = {"mappedFileSizeCommitLog": file_size, "preallocateMappedFile": rng.random() < 0.8}
     if rng.random() < 0.25:
         keys |= {"transientStorePoolEnable": True, "transientStorePoolSize": rng.choice((1, 3))}
-    with scratch() as root, lowered(commit_log, ALLOCATION_UNIT=unit), stopped_clock(), \
+    with scratch() as root, lowered(allocate_mapped_file_service, ALLOCATION_UNIT=unit), stopped_clock(), \
             counting(taken, (MappedFile, "_write_to_file", FAST), (MappedFile, "write_at", PLAIN)), \
             loaded_store(root / "fast", **keys) as fast, loaded_store(root / "plain", **keys) as plain:
         case = _SlaveWrites(rng, fast, plain, threshold, largest)

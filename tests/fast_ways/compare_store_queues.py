@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from rmqha.store import store_marks
+from rmqha.store import consume_queue_table, store_marks
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.mapped_file_queue import MappedFileQueue
@@ -150,12 +150,12 @@ def _at_the_file_end(self: MappedFileQueue, first: int, mtimes: list[int], end: 
         self.mapped_files[-1].set_positions(self.mapped_file_size)
 
 
-def _of_the_log(self: ConsumeQueue) -> Any:
-    noted = _NOTED_END(self)
-    return noted and noted._replace(max_physic_offset=self.default_message_store.get_max_phy_offset())
+def _further_on(queue: ConsumeQueue, log_min_offset: int) -> Any:
+    noted = _NOTED_END(queue, log_min_offset)
+    return noted and noted._replace(max_physic_offset=noted.max_physic_offset + 1)
 
 
-_TAKE_FILES, _NOTED_END = MappedFileQueue.take_files, ConsumeQueue.noted_end
+_TAKE_FILES, _NOTED_END = MappedFileQueue.take_files, consume_queue_table.noted_end
 
 NOTED_ENDS = Way(
     name="store: queue ends noted at a clean stop",
@@ -166,7 +166,7 @@ NOTED_ENDS = Way(
     plants=(
         Plant("files are not asked when they were changed", replaced(MappedFileQueue, "take_files", _asks_no_file)),
         Plant("a file with one unit counts as full", replaced(MappedFileQueue, "take_files", _at_the_file_end)),
-        Plant("the log's end is noted for each queue's", replaced(ConsumeQueue, "noted_end", _of_the_log)),
+        Plant("a queue's last record is noted to end later", replaced(consume_queue_table, "noted_end", _further_on)),
     ),
     seeds=30,
 )

@@ -14,7 +14,7 @@ from rmqha.store import commit_log_recovery, dispatch
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span
 from rmqha.store.commit_log_recovery import CommitLogRecovery
-from rmqha.store.dispatch import SpanDispatcher
+from rmqha.store.dispatch import RecordDispatcher
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.message_store_config import BrokerRole
 from tests.fast_ways.support_store import counting, loaded_store, same, scratch
@@ -98,8 +98,8 @@ def _compare_threads(rng: random.Random) -> Counter[str]:
 
 # Faults.
 
-def _without_crc(self: SpanDispatcher, buffer: memoryview, start: int, end: int, file_from_offset: int,
-                 _check_crc: bool = False, real: Any = SpanDispatcher.scan) -> Span:
+def _without_crc(self: RecordDispatcher, buffer: memoryview, start: int, end: int, file_from_offset: int,
+                 _check_crc: bool = False, real: Any = RecordDispatcher.scan) -> Span:
     return real(self, buffer, start, end, file_from_offset, False)  # type: ignore[no-any-return]
 
 
@@ -113,7 +113,7 @@ def _forgets_the_last_span(self: CommitLogRecovery, buffer: memoryview, position
                            file_from_offset: int, check_crc: bool, last_queue_offsets: Any, dispatching: Any,
                            real: Any = CommitLogRecovery._walk_spans) -> int:
     if dispatching:
-        span = self._span_dispatcher.scan(buffer, position, size, file_from_offset, check_crc)
+        span = self._dispatcher.scan(buffer, position, size, file_from_offset, check_crc)
         self._note_runs(span, last_queue_offsets)
         return span.position
     return int(real(self, buffer, position, size, file_from_offset, check_crc, last_queue_offsets, dispatching))
@@ -139,7 +139,7 @@ BULK = Way(
     plain="each record is looked at by itself; whatever is unusual always is",
     compare=_compare_bulk,
     plants=(
-        Plant("a span's bodies are not checked", replaced(SpanDispatcher, "scan", _without_crc)),
+        Plant("a span's bodies are not checked", replaced(RecordDispatcher, "scan", _without_crc)),
         Plant("a queue's end is noted one too far", replaced(CommitLogRecovery, "_note_runs", _notes_the_next)),
         Plant("a span is noted, and not dispatched",
               replaced(CommitLogRecovery, "_walk_spans", _forgets_the_last_span)),

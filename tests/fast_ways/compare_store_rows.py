@@ -86,7 +86,7 @@ def _compare_rows(rng: random.Random) -> Counter[str]:
             loaded_store(root / "fast", **keys) as fast, loaded_store(root / "plain", **keys) as plain:
         for _ in range(rng.randint(1, 6)):
             end = fast.commit_log.mapped_file_queue.get_max_wrote_position()
-            host, records = rng.choice(_HOSTS), append.records_of_rows
+            host, records = rng.choice(_HOSTS), commit_log.records_of_rows
             make = rng.choice((records, append.records_in_python))
             count, seed = rng.choice((1, 2, 5, 30)), rng.random()
             sides = []
@@ -94,7 +94,7 @@ def _compare_rows(rng: random.Random) -> Counter[str]:
                 drawn = random.Random(seed)
                 sides.append([_some_message(drawn, file_size - end % file_size, file_size, host)
                               for _ in range(count)])
-            with lowered(append, records_of_rows=make):
+            with lowered(commit_log, records_of_rows=make):
                 together = _put_together(fast, sides[0])
             same(together, [_put_single(plain, msg) for msg in sides[1]], "results")
         for store in (fast, plain):
@@ -126,7 +126,7 @@ def _first_nul(rows: list[MessageRow], *rest: Any, real: Any = append.records_of
 
 @contextlib.contextmanager
 def _records_made_by(make: Any) -> Any:
-    with lowered(append, records_of_rows=make), lowered(append, records_in_python=make):
+    with lowered(commit_log, records_of_rows=make), lowered(append, records_in_python=make):
         yield
 
 

@@ -5,9 +5,9 @@ import random
 from collections import Counter
 from typing import Any
 
-from rmqha.store import consume_queue, consume_queue_layout
-from rmqha.store.consume_queue import ConsumeQueue
+from rmqha.store import consume_queue_layout, consume_queue_recovery
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, pack_unit, unpack_unit
+from rmqha.store.consume_queue_recovery import ConsumeQueueRecovery
 from rmqha.store.flush_consume_queue_service import RETRY_TIMES_OVER
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MapKeeper
@@ -45,7 +45,7 @@ def _compare_bisection(rng: random.Random) -> Counter[str]:
     at_once = rng.choice((1, 4, 64))
     with lowered(consume_queue_layout, _COUNTED_FIRST=rng.choice((1, 3)), _COUNTED_AT_ONCE=at_once,
                  _MANY_BLANKS=consume_queue_layout.PRE_BLANK_UNIT * at_once), \
-            lowered(consume_queue, _UNITS_LOOKED_AT=rng.choice((1, 5, 50))):
+            lowered(consume_queue_recovery, _UNITS_LOOKED_AT=rng.choice((1, 5, 50))):
         for _ in range(10):
             units, count = _some_units(rng)
             place = _place(rng, units)
@@ -57,7 +57,8 @@ def _compare_bisection(rng: random.Random) -> Counter[str]:
                      max([each for each in filled if each <= number], default=-1), next(iter(filled), len(parts)))
             view = memoryview(units)
             fast = (consume_queue_layout.count_valid_units(view),
-                    consume_queue_layout.first_unit_at(view, len(parts), place), ConsumeQueue._count_units(view, base),
+                    consume_queue_layout.first_unit_at(view, len(parts), place),
+                    ConsumeQueueRecovery._count_units(view, base),
                     consume_queue_layout.filled_unit_before(view, number), consume_queue_layout.count_blank_units(view))
             same(fast, plain, f"units {parts[:20]}, {place}")
             only = [parts[each] for each in filled]

@@ -89,11 +89,11 @@ def loaded_store(root: Path, listener: MessageArrivingListener | None = None, br
     store.commit_log.mapped_file_queue.allocate_mapped_file_service = _FilesAtOnce(store)
     store.index_service.shutdown()
     store.index_service._flush_pool = _Caller()
-    store.is_shutdown = False
+    store.state.is_shutdown = False
     try:
         yield store
     finally:
-        store.is_shutdown = True  # nothing is flushed, and no end noted
+        store.state.is_shutdown = True  # nothing is flushed, and no end noted
         store.shutdown()
 
 
@@ -121,7 +121,7 @@ def stopped_clock() -> contextlib.AbstractContextManager[object]:
 
 def has_space_again(store: DefaultMessageStore) -> None:
     """Forget that a write found no room."""
-    store.running_flags = RunningFlags()
+    store.state.running_flags = store.running_flags = RunningFlags()
 
 
 def log_state(store: DefaultMessageStore) -> list[tuple[object, ...]]:

@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rmqha.store import store_marks
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.flush_consume_queue_service import RETRY_TIMES_OVER
 from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.store_life import first_offset
 from tests.fast_ways.support_store import loaded_store
 from tests.fast_ways.support_store_log import LogMaker
 from tests.store.support import tree
@@ -149,8 +149,9 @@ def damage(rng: random.Random, root: Path, maker: LogMaker) -> None:
 
 def dispatch_rest(store: DefaultMessageStore) -> None:
     """What a start does next."""
-    store.reput_message_service.reput_from_offset = store_marks._first_offset(store)
-    store.reput_message_service.do_reput()
+    reput = store.reput_message_service
+    reput.reput_from_offset = first_offset(store.commit_log, store.consume_queue_table, reput)
+    reput.do_reput()
 
 
 def store_files(root: Path) -> dict[str, Any]:
@@ -164,7 +165,7 @@ def store_files(root: Path) -> dict[str, Any]:
 def queue_state(store: DefaultMessageStore) -> dict[str, Any]:
     """All that a queue's next message and its readers go by."""
     return {f"{queue.topic}-{queue.queue_id}": (
-        queue.max_physic_offset, queue.min_logic_offset, queue.get_max_offset_in_queue(), queue.is_behind,
+        queue.max_physic_offset, queue.min_logic_offset, queue.get_max_offset_in_queue(),
         queue.mapped_file_queue.flushed_where, queue.mapped_file_queue.committed_where,
         [(file.file_from_offset, file.wrote_position, file.committed_position, file.flushed_position)
          for file in queue.mapped_file_queue.mapped_files]) for queue in store.all_consume_queues()}

@@ -127,7 +127,7 @@ def first_ack_unchecked() -> None:
 
     def accept(self, reports):
         if self.connection.slave_request_offset < 0:
-            self.connection.ha_service.notify_transfer_some(reports[0])
+            self.connection.ha_service.slave_acknowledged(self.connection, reports[0])
         return original(self, reports)
     ReadSocketService._accept = accept
 

@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from rmqha.common.message import message_layout
 from rmqha.store import default_message_store, reput_message_service
 from rmqha.store.allocate_mapped_file_service import AllocateMappedFileService
-from rmqha.store.append import DefaultAppendMessageCallback
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.commit_log_recovery import CommitLogRecovery
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE
 from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.dispatch import RecordDispatcher
 from rmqha.store.flush_consume_queue_service import FlushConsumeQueueService
 from rmqha.store.index.index_file import IndexFile, IndexHeader
 from rmqha.store.index.index_service import IndexService
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
-from rmqha.store.results import AppendMessageStatus
 from rmqha.store.store_checkpoint import StoreCheckpoint
 
 # When a point counts: while messages are put, while the store is closed, while a closed or a killed store is opened,
@@ -195,15 +194,10 @@ def _is_log(_result, queue: MappedFileQueue, *_args) -> bool:
     return (queue.store_path + "/").endswith(_LOG)
 
 
-def _status(status: AppendMessageStatus) -> Callable[..., bool]:
-    return lambda result, *_: result is status
-
-
-_do_append = DefaultAppendMessageCallback, "do_append"
 _half_record = torn_write(_LOG, lambda size: slice(0, size // 2), lambda size: size > _BLANK_LENGTH)
 _TORN = "append: half of the record"
 # record by record, or through the bulk kernel
-_NOT_DISPATCHED = all_of(before(CommitLogRecovery, "_dispatch"), before(ConsumeQueue, "put_units"))
+_NOT_DISPATCHED = all_of(before(CommitLogRecovery, "_dispatch_record"), before(ConsumeQueue, "put_units"))
 
 def singly(plant: Plant) -> Plant:
     """In a process that dispatches record by record, never in spans."""
@@ -214,7 +208,7 @@ def singly(plant: Plant) -> Plant:
 
 
 _LOAD_POINTS = [
-    Point("append: before the record", LOAD, 60, before(*_do_append)),
+    Point("append: before the record", LOAD, 60, before(CommitLog, "_write")),
     Point("append: before several records", LOAD, 20,
           before(CommitLog, "_append", lambda _self, context: len(context.rows) > 1)),
     Point(_TORN, LOAD, 60, _half_record),
@@ -224,14 +218,16 @@ _LOAD_POINTS = [
           after(MappedFile, "write_at", lambda _result, file, _at, data: _LOG in file.file_name
                 and len(data) > _BLANK_LENGTH)),
     Point("append: position moved, not flushed", LOAD, 60,
-          after(MappedFile, "append_message")),
+          after(CommitLog, "_write")),
     Point("append: several records appended, nobody told", LOAD, 20,
-          before(CommitLog, "_wake_followers", lambda _self, context: len(context.rows) > 1)),
+          before(DefaultMessageStore, "on_appended",
+                 lambda _self, context=None: context is not None and len(context.rows) > 1)),
     Point("roll: before the blank", LOAD, 4, before(message_layout, "encode_blank")),
     Point("roll: half of the blank", LOAD, 4,
           torn_write(_LOG, lambda size: slice(0, size // 2), lambda size: size == _BLANK_LENGTH)),
     Point("roll: blank written, position not moved", LOAD, 4,
-          after(*_do_append, _status(AppendMessageStatus.END_OF_FILE))),
+          after(MappedFile, "write_at", lambda _result, file, _at, data: _LOG in file.file_name
+                and len(data) == _BLANK_LENGTH)),
     Point("roll: next file in the log", LOAD, 4, after(MappedFileQueue, "do_create_mapped_file", _is_log)),
     Point("allocate: file without length", LOAD, 4, before(os, "ftruncate", _fd_in(_LOG))),
     Point("allocate: file without blocks", LOAD, 4, after(os, "ftruncate", _result_fd_in(_LOG))),
@@ -239,7 +235,7 @@ _LOAD_POINTS = [
     Point("flush: before fdatasync", LOAD, 30, before(os, "fdatasync", _fd_in(_LOG))),
     Point("flush: after fdatasync", LOAD, 30, after(os, "fdatasync", _result_fd_in(_LOG))),
     Point("flush: position moved, nobody told", LOAD, 30, after(MappedFileQueue, "flush", _is_log)),
-    Point("dispatch: before the unit", LOAD, 60, singly(before(DefaultMessageStore, "do_dispatch"))),
+    Point("dispatch: before the unit", LOAD, 60, singly(before(RecordDispatcher, "do_dispatch"))),
     Point("dispatch: half of the unit", LOAD, 60,
           singly(torn_write(_QUEUE, lambda size: slice(0, 10), lambda size: True))),
     Point("dispatch: unit written, not indexed", LOAD, 60, singly(before(IndexService, "build_index"))),

@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from rmqha.store import consume_queue
+from rmqha.store import consume_queue_recovery
 from rmqha.store.message_store_config import BrokerRole, FlushDiskType
 from tests.faults import ledger
 from tests.faults import machine as machines
@@ -80,7 +80,7 @@ class Sequence:
         """All steps; Wrong, or whatever the store raises, when something does not hold."""
         disks = [machine.disk for machine in self._machines()]
         with in_use(*disks), mock.patch.object(time, "time_ns", self.clock), \
-                mock.patch.object(consume_queue, "_UNITS_LOOKED_AT", self._units_looked_at):
+                mock.patch.object(consume_queue_recovery, "_UNITS_LOOKED_AT", self._units_looked_at):
             try:
                 for machine in self._machines():
                     machine.open()

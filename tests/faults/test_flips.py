@@ -59,7 +59,7 @@ class Stores:
         self.client.ask_main_port = lambda _address: MasterKind.OURS
         slave.update_ha_master_address(self.relay.address)
         slave.start()
-        wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), WAIT_MS, "a slave")
+        wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()), WAIT_MS, "a slave")
         self.put(300)
         self.settle()
         return self

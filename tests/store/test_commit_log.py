@@ -310,26 +310,26 @@ def test_exception_in_the_lock_leaves_it_usable(store, monkeypatch):
     def fail(*_args):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(store.commit_log.append_message_callback, "do_append", fail)
+    monkeypatch.setattr(store.commit_log, "_write", fail)
     assert store.put_message(message()).put_message_status is PutMessageStatus.UNKNOWN_ERROR
     monkeypatch.undo()
     assert store.commit_log.begin_time_in_lock == 0
     put(store, message())
 
 
-def test_append_that_breaks_off_behind_the_count_uses_no_queue_offset(store, monkeypatch):
+def test_append_that_breaks_off_behind_the_count_uses_no_queue_offset(store):
     put(store, message())
-    callback = store.commit_log.append_message_callback
-    real = callback.do_append
+    table = store.commit_log.topic_queue_table
 
-    def fail_at_the_end(*args):
-        real(*args)
-        raise ZeroDivisionError
+    class FailsBehindTheCount(dict):
+        def update(self, *args):
+            super().update(*args)
+            raise ZeroDivisionError
 
-    monkeypatch.setattr(callback, "do_append", fail_at_the_end)
+    store.commit_log.topic_queue_table = FailsBehindTheCount(table)
     for queue_id in (0, 1):
         assert store.put_message(message(queue_id=queue_id)).put_message_status is PutMessageStatus.UNKNOWN_ERROR
-    monkeypatch.undo()
+    store.commit_log.topic_queue_table = dict(store.commit_log.topic_queue_table)
     results = put(store, message(body=b"second"), message(queue_id=1, body=b"first"))
     assert [result.logics_offset for result in results] == [1, 0]
     wait_dispatched(store)
@@ -338,14 +338,13 @@ def test_append_that_breaks_off_behind_the_count_uses_no_queue_offset(store, mon
 
 def test_append_that_breaks_off_behind_the_write_stops_the_store(store, monkeypatch):
     put(store, message())
-    last = store.commit_log.mapped_file_queue.mapped_files[-1]
-    real = type(last).append_message
+    real = store.commit_log._write
 
     def fail_at_the_end(*args):
         real(*args)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(type(last), "append_message", fail_at_the_end)
+    monkeypatch.setattr(store.commit_log, "_write", fail_at_the_end)
     assert store.put_message(message()).put_message_status is PutMessageStatus.UNKNOWN_ERROR
     monkeypatch.undo()
     assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE

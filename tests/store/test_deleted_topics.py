@@ -7,7 +7,6 @@ import struct
 import pytest
 
 from rmqha.common import mix_all
-from rmqha.store.ha.autoswitch.epoch_file_cache import truncate_dirty_files
 from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.results import PutMessageStatus
 from tests.store.support import batch, bodies, crash, message, new_store, open_store, put, wait_dispatched
@@ -140,7 +139,7 @@ def test_mark_behind_the_place_at_which_the_log_is_cut_off_kills_nothing_that_co
         put_numbered(store, "old", 10)
         store.delete_topic("T")
         middle = next(store.commit_log.walk_records(end, store.get_max_phy_offset())).msg_size + end
-        truncate_dirty_files(store, middle)
+        store.truncate_dirty_files(middle)
         assert marks_in(tmp_path) == {"T": middle}
         assert store.reset_write_offset(end)
         assert marks_in(tmp_path) == {"T": end}
@@ -264,7 +263,7 @@ class Slave:
 
     def __init__(self, store, master) -> None:
         self.store, self.master = store, master
-        store.message_store_config.brokerRole = BrokerRole.SLAVE
+        store.role.take(BrokerRole.SLAVE)
 
     def follow(self, end: int | None = None) -> None:
         at, end = self.store.get_max_phy_offset(), end or self.master.get_max_phy_offset()
@@ -286,8 +285,8 @@ def test_slaves_queues_are_the_masters_once_it_has_the_marks(tmp_path):
         slave.follow()
         assert all_bodies(store) == of("new", 7)  # that much the log says by itself
         assert bodies(store, "T", 3)
-        assert store.deleted_topics.take_over(master.deleted_topics.marks) == ["T"]
-        assert not store.deleted_topics.take_over(master.deleted_topics.marks)
+        assert store.queue_removal.take_over(master.deleted_topics.marks) == ["T"]
+        assert not store.queue_removal.take_over(master.deleted_topics.marks)
         assert all_bodies(store) == of("new", 7) and set(store.consume_queue_table["T"]) == {0, 1}
         assert marks_in(tmp_path / "slave") == marks_in(tmp_path / "master")
     lose_queues(tmp_path / "slave")
@@ -303,8 +302,8 @@ def test_slave_takes_no_mark_before_its_log_is_there(tmp_path):
         half = list(master.commit_log.walk_records(0, master.get_max_phy_offset()))[25].commit_log_offset
         slave.follow(half)
         master.delete_topic("T")
-        assert not store.deleted_topics.take_over(master.deleted_topics.marks)
+        assert not store.queue_removal.take_over(master.deleted_topics.marks)
         assert sum(map(len, all_bodies(store))) >= 20
         slave.follow()
-        assert store.deleted_topics.take_over(master.deleted_topics.marks) == ["T"]
+        assert store.queue_removal.take_over(master.deleted_topics.marks) == ["T"]
         assert "T" not in store.consume_queue_table

@@ -290,7 +290,7 @@ def test_record_dispatched_twice_is_indexed_once(store):
     put(store, message(KEYS="k"))
     wait_dispatched(store)
     for request in store.commit_log.walk_records(0, store.get_max_phy_offset()):
-        store.do_dispatch(request)
+        store.record_dispatcher.do_dispatch(request)
     assert len(query(store, "k")) == 1
 
 

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from rmqha.store import store_marks
+from rmqha.store import store_life
 from rmqha.store.commit_log_recovery import CommitLogRecovery
 from rmqha.store.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.results import PutMessageStatus
@@ -268,8 +268,8 @@ def test_names_of_files_are_forced_to_the_disk_after_a_kill_unless_they_are_know
     store.dispatch()
     store.find_consume_queue("middle", 0).put_message_position_info(store.get_max_phy_offset() - 100, 100, 0, 5)
     store.kill()
-    forced, real = set(), store_marks.fsync_folder
-    with mock.patch.object(store_marks, "fsync_folder", lambda folder: (forced.add(folder), real(folder))):
+    forced, real = set(), store_life.fsync_folder
+    with mock.patch.object(store_life, "fsync_folder", lambda folder: (forced.add(folder), real(folder))):
         store = opened(tmp_path)
     queues = tmp_path / "consumequeue"
     assert {path for path in forced if path.startswith(str(queues))} == {

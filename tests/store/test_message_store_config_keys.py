@@ -13,10 +13,15 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.common.util_all import LONG_AGO, current_time_millis
-from rmqha.store import clean_commit_log_service, mapped_file, message_store_config, schedule_message_service
+from rmqha.store import (
+    clean_commit_log_service,
+    delay_levels,
+    mapped_file,
+    message_store_config,
+    schedule_message_service,
+)
 from rmqha.store.broker_stats_manager import BrokerStatsManager
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.flush_services import dump_long_lock
 from rmqha.store.message_store_config import FlushDiskType, MessageStoreConfig
 from rmqha.store.results import GetMessageStatus, PutMessageStatus
 from tests.store.support import FILE_SIZE, bodies, config, crash, message, new_store, open_store, put, wait_dispatched
@@ -275,7 +280,7 @@ def test_cleaning_comes_at_its_interval(tmp_path, monkeypatch):
         wait_until(lambda: rounds.count(store.clean_commit_log_service) > 3, 60_000)
     with open_store(tmp_path / "seldom", cleanResourceInterval=NEVER) as store:
         wait_until(lambda: store.clean_commit_log_service in rounds, 60_000)
-        store.pause(100)
+        store.state.tasks_pause.wait(100)
         assert rounds.count(store.clean_commit_log_service) == 1
 
 
@@ -288,7 +293,7 @@ def test_pauses_between_deletions(tmp_path, monkeypatch):
         put(store, *(message("U") for _ in range(60)))
         wait_dispatched(store)
         pauses = []
-        monkeypatch.setattr(store, "pause", lambda interval_ms: pauses.append(interval_ms) or False)
+        monkeypatch.setattr(store.state.tasks_pause, "wait", lambda interval_ms: pauses.append(interval_ms) or False)
         store.execute_delete_files_manually()
         store.clean_commit_log_service.run()
         deleted = pauses.count(17)
@@ -361,7 +366,7 @@ def test_recovery_starts_where_the_index_was_safe(tmp_path, safe, start):
     checkpoint = store.store_checkpoint
     checkpoint.physic_msg_timestamp = checkpoint.logics_msg_timestamp = times[2] + 3000
     checkpoint.index_msg_timestamp = times[0] - 1
-    recovery = store.commit_log._recovery
+    recovery = store._recovery
     newest = max((number for number in range(3) if recovery._is_mapped_file_matched_recover(files[number])), default=0)
     crash(store)
     assert newest == start
@@ -445,7 +450,7 @@ def test_stacks_are_written_when_the_lock_is_held(tmp_path, monkeypatch, enabled
     with open_store(tmp_path / "store", debugLockEnable=enabled) as store:
         store.commit_log.begin_time_in_lock = current_time_millis() - 2000
         try:
-            dump_long_lock(store.commit_log)
+            store._dump_long_lock()
         finally:
             store.commit_log.begin_time_in_lock = 0
     files = list((tmp_path / "debug" / "lock").glob("stack-*")) if enabled else []
@@ -468,7 +473,7 @@ def test_progress_of_delayed_messages_is_saved_at_its_interval(tmp_path, monkeyp
 @pytest.mark.parametrize("counted", [True, False])
 def test_deliveries_are_counted(tmp_path, monkeypatch, counted):
     monkeypatch.setattr(schedule_message_service, "FIRST_DELAY_TIME_MS", 10)
-    monkeypatch.setattr(schedule_message_service, "_TIME_UNITS_MS", {"s": 1})
+    monkeypatch.setattr(delay_levels, "_TIME_UNITS_MS", {"s": 1})
     store = stats_store(tmp_path, enableScheduleMessageStats=counted, messageDelayLevel="1s")
     assert store.load()
     try:
@@ -489,7 +494,7 @@ def test_light_queues_are_limited(tmp_path):
         for number in range(3):
             put(store, message(INNER_MULTI_DISPATCH=f"%LMQ%{number}"))
         wait_dispatched(store)
-        assert store.is_lmq_consume_queue_num_exceeded()
+        assert store.consume_queue_table.is_lmq_num_exceeded()
         refused = store.put_message(message(INNER_MULTI_DISPATCH="%LMQ%0"))
         assert refused.put_message_status is PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
         assert store.get_message("g", "%LMQ%0", 0, 0, 32) is None

@@ -14,10 +14,10 @@ from tests.support.tiers import drawn
 class Levels:
     """Delay levels of 10 s each."""
 
-    max_delay_level = 5
+    max_level = 5
 
     @staticmethod
-    def compute_deliver_timestamp(level, store_timestamp):
+    def deliver_timestamp(level, store_timestamp):
         return store_timestamp + level * 10_000
 
 
@@ -62,13 +62,13 @@ def test_properties_are_read_like_javas(properties, keys, uniq, tag):
                                              ("-3", string_hash_code("a"))])
 def test_scheduled_message_has_its_delivery_time_for_a_tags_code(level, expected):
     data = record("SCHEDULE_TOPIC_XXXX", properties=f"DELAY\x01{level}\x02TAGS\x01a")
-    assert check(data, schedule=Levels).tags_code == expected
-    assert check(record("other", properties=f"DELAY\x01{level}\x02TAGS\x01a"), schedule=Levels).tags_code == \
+    assert check(data, delay_levels=Levels).tags_code == expected
+    assert check(record("other", properties=f"DELAY\x01{level}\x02TAGS\x01a"), delay_levels=Levels).tags_code == \
         string_hash_code("a")
 
 
 def test_delay_level_that_is_no_number_counts_as_none():
-    request = check(record("SCHEDULE_TOPIC_XXXX", properties="DELAY\x01x\x02TAGS\x01a"), schedule=Levels)
+    request = check(record("SCHEDULE_TOPIC_XXXX", properties="DELAY\x01x\x02TAGS\x01a"), delay_levels=Levels)
     assert request.success and request.tags_code == string_hash_code("a")
 
 
@@ -108,7 +108,7 @@ def test_absurd_lengths_are_no_record(at, value):
 @given(st.binary(max_size=200), st.integers(0, 50))
 def test_any_bytes_are_survived(data, position):
     request = check(struct.pack(">ii", len(data) + 8, layout.MESSAGE_MAGIC_CODE) + data, position=position,
-                    check_crc=True, schedule=Levels)
+                    check_crc=True, delay_levels=Levels)
     assert request.msg_size >= -1
 
 
@@ -118,7 +118,7 @@ def test_flipped_bytes_are_survived(flips, kind):
     data = bytearray(record(born="::1" if kind & 1 else "1.2.3.4", store="::1" if kind & 2 else "1.2.3.4"))
     for at, value in flips:
         data[at % len(data)] = value
-    request = check(data, check_crc=True, schedule=Levels)
+    request = check(data, check_crc=True, delay_levels=Levels)
     if request.success and request.msg_size:
         assert request.msg_size == len(data)
         layout.decode_parts(data)

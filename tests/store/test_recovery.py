@@ -183,12 +183,12 @@ def test_dispatch_that_stopped_anywhere_is_made_up(tmp_path, monkeypatch):
         store.start()
         seen = [0]
 
-        def dispatch(request, real=store.do_dispatch, seen=seen, stop=stop):
+        def dispatch(request, real=store.record_dispatcher.do_dispatch, seen=seen, stop=stop):
             if seen[0] < stop:
                 seen[0] += 1
                 real(request)
 
-        store.do_dispatch = dispatch
+        store.record_dispatcher.do_dispatch = dispatch
         for index in range(45):
             put(store, message(body=b"%03d" % index + b"x" * 700))
         wait_dispatched(store)
@@ -204,7 +204,7 @@ def test_replayed_dispatch_changes_nothing(tmp_path):
     with open_store(tmp_path) as store:
         before = tree(tmp_path / "consumequeue")
         for request in store.commit_log.walk_records(0, store.get_max_phy_offset()):
-            store.do_dispatch(request)
+            store.record_dispatcher.do_dispatch(request)
         assert tree(tmp_path / "consumequeue") == before
         assert store.get_max_offset_in_queue("T", 0) == RECORDS
 
@@ -341,7 +341,7 @@ def test_queue_files_that_the_checkpoint_covers_are_not_looked_at(tmp_path, monk
         end = store.get_max_phy_offset()
     with open_store(tmp_path) as store:
         queue = store.find_consume_queue("T", 0)
-        files = queue.mapped_file_queue.mapped_files
+        recovery, files = store.consume_queue_table.recovery_of(queue), queue.mapped_file_queue.mapped_files
         stopped, killed, early = (RecoveryBase(end, dispatched, True, False, False, was_stopped)
                                   for dispatched, was_stopped in ((0, True), (end, False), (0, False)))
-        assert [queue._first_unsure(files, base) for base in (stopped, killed, early)] == [3, 3, 0]
+        assert [recovery._first_unsure(files, base) for base in (stopped, killed, early)] == [3, 3, 0]

@@ -15,7 +15,7 @@ from rmqha.store.bulk import bulk, bulk_python
 from rmqha.store.bulk.bulk_layout import KEY
 from rmqha.store.consume_queue import ConsumeQueue
 from rmqha.store.consume_queue_layout import pack_unit
-from rmqha.store.dispatch import MessageArrivingListener, SpanDispatcher
+from rmqha.store.dispatch import MessageArrivingListener, RecordDispatcher
 from rmqha.store.index.index_file import IndexFile
 from rmqha.store.index.index_layout import HEADER
 from rmqha.store.index.index_service import IndexService
@@ -109,7 +109,7 @@ def assert_same(left, right):
 def test_far_behind_another_thread_scans_what_comes_next(tmp_path, monkeypatch):
     choose(monkeypatch, "single")
     write(tmp_path, 1)
-    before, scanned, scan, begin = built(tmp_path), threading.Event(), SpanDispatcher.scan, WorkAhead.begin
+    before, scanned, scan, begin = built(tmp_path), threading.Event(), RecordDispatcher.scan, WorkAhead.begin
 
     def noting_scan(*args):
         if threading.current_thread().name.startswith("ReputScanThread_"):
@@ -124,7 +124,7 @@ def test_far_behind_another_thread_scans_what_comes_next(tmp_path, monkeypatch):
 
     forget(tmp_path)
     choose(monkeypatch, "ahead")
-    monkeypatch.setattr(SpanDispatcher, "scan", noting_scan)
+    monkeypatch.setattr(RecordDispatcher, "scan", noting_scan)
     monkeypatch.setattr(WorkAhead, "begin", waiting_begin)
     reopen(tmp_path)
     assert_same(built(tmp_path), before)
@@ -192,7 +192,7 @@ class _Snapshots:
 @pytest.mark.parametrize("way", ["plain", "compiled"])
 @pytest.mark.parametrize("owner, name, behind", [
     (ConsumeQueue, "put_units", True), (IndexService, "build_index_of_rows", False), (IndexService, "flush", True),
-    (SpanDispatcher, "dispatch", True)])
+    (RecordDispatcher, "dispatch_span", True)])
 def test_start_that_is_killed_while_it_builds_goes_on_the_next_time(tmp_path, monkeypatch, way, owner, name, behind):
     root, images = tmp_path / "store", tmp_path / "images"
     choose(monkeypatch, "single")
@@ -340,15 +340,15 @@ def test_slave_that_has_part_of_a_record_waits_for_the_rest(tmp_path, monkeypatc
 def test_store_with_unusual_parts_goes_record_by_record(tmp_path, monkeypatch):
     choose(monkeypatch, "plain")
     for keys in ({"enableConsumeQueueExt": True}, {"duplicationEnable": True}):
-        assert not SpanDispatcher(new_store(tmp_path, **keys)).is_possible()
+        assert not new_store(tmp_path, **keys).record_dispatcher.takes_spans()
     store = new_store(tmp_path)
-    dispatcher = SpanDispatcher(store)
-    assert dispatcher.is_possible()
-    store.dispatcher_list = [*store.dispatcher_list, store.dispatcher_list[0]]
-    assert not dispatcher.is_possible()
+    dispatcher = store.record_dispatcher
+    assert dispatcher.takes_spans()
+    dispatcher.dispatcher_list.append(dispatcher.dispatcher_list[0])
+    assert not dispatcher.takes_spans()
     store = new_store(tmp_path)
     monkeypatch.setattr(bulk, "is_compiled", lambda: False)
-    assert not SpanDispatcher(store).is_possible()
+    assert not store.record_dispatcher.takes_spans()
 
 
 

@@ -366,7 +366,7 @@ def test_nobody_waits_for_a_dispatch_that_cannot_go_on(tmp_path):
         service = store.reput_message_service
         dispatch, service.do_reput = service.do_reput, fails
         put(store, message())
-        wait_until(lambda: service._pausing, 60_000, "a failed dispatch")
+        wait_until(lambda: service._pause.is_on, 60_000, "a failed dispatch")
         assert not store.call_when_dispatched(lambda: called.append("while it waits"))
         wait_until(lambda: store.call_when_dispatched(lambda: called.append("later")), 60_000, "another attempt")
         wait_until(lambda: called, 60_000, "an answer")

@@ -362,7 +362,7 @@ def slave_with_a_buffer(root, **keys):
         wait_dispatched(master)
         data = (root / "master" / "commitlog" / f"{0:020}").read_bytes()
         put(store, message(body=b"00" * 50))
-        store.commit_log.config.brokerRole = BrokerRole.SLAVE
+        store.role.take(BrokerRole.SLAVE)
         yield store, data, results
 
 

@@ -27,7 +27,7 @@ DEADLINES = (
     ("rmqha.broker.client.broker2_client", "ALL_ANSWERS_S"),
     ("rmqha.broker.topic_config_manager", "LOCK_TIMEOUT_S"),
     ("rmqha.store.allocate_mapped_file_service", "WAIT_TIME_OUT_MS"),
-    ("rmqha.store.deleted_topics", "_DISPATCH_WAIT_MS"),
+    ("rmqha.store.queue_removal", "_DISPATCH_WAIT_MS"),
     ("rmqha.store.reput_message_service", "_SHUTDOWN_WAIT_MS"),
     ("rmqha.store.schedule_message_service", "_PUT_TIMEOUT_MS"),
     ("rmqha.tools.console.app", "_WAIT_S"),

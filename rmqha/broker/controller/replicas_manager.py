@@ -438,7 +438,7 @@ class ReplicasManager(ServiceThread):
         if not done:
             self._stand_down(epoch)
             return
-        self.broker_config.brokerId = mix_all.MASTER_ID
+        self.ha_service.role.take_id(mix_all.MASTER_ID)
         adopt_topics(self.broker_controller)
         predecessor = self.master_address if not old.leads else ""
         self.master_address, self._ha_address = self.broker_controller.broker_addr, None
@@ -483,7 +483,7 @@ class ReplicasManager(ServiceThread):
             log.error("this replica does not follow the master of epoch %d: the last one of its log is %d", epoch,
                       service.epoch_cache.last_epoch())
             return
-        self.broker_config.brokerId = self.broker_id
+        self.ha_service.role.take_id(self.broker_id)
         self.master_address, self._ha_address = master_address, address
         if address is None:
             self._master_ha_address.find(self.role, master_address)

@@ -522,7 +522,7 @@ class OwnMetrics:
     def _as_master(self) -> Iterator[Family]:
         ha_service, end = self._store.ha_service, self._store.get_max_phy_offset()
         yield self._one(SLAVES, ha_service.slave_count())
-        yield self._one(SLAVES_IN_SYNC, ha_service.in_sync_replicas_nums(end) - 1)
+        yield self._one(SLAVES_IN_SYNC, ha_service.ack_rule.in_sync_replicas_nums(end) - 1)
         yield self._one(SLAVES_REFUSED, len(ha_service.refused_slaves()))
         slaves = {(*self._broker, name): one for name, one in slaves_by_name(ha_service.connection_list).items()}
         yield Family(LAG_BYTES, [(labels, end - max(0, one.slave_ack_offset)) for labels, one in slaves.items()])

@@ -74,7 +74,7 @@ def _why_not_sending(controller: "BrokerController") -> Iterator[str]:
     wait_ms = config.startAcceptSendRequestTimeStamp - current_time_millis()
     if wait_ms > 0:
         yield f"startAcceptSendRequestTimeStamp is {wait_ms} ms ahead"
-    if controller.message_store_config.brokerRole is SYNC_MASTER and store.ha_service.need_ack_nums() is None:
+    if controller.message_store_config.brokerRole is SYNC_MASTER and store.ha_service.ack_rule.need_ack_nums() is None:
         yield "it has not as many slaves in sync as its configuration asks for"
 
 

@@ -23,7 +23,7 @@ from rmqha.common.protocol.controller_headers import (
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
-from rmqha.store.ha.autoswitch.put_guard import HandoverError, hand_over
+from rmqha.store.ha.autoswitch.handover import HandoverError, hand_over
 from rmqha.store.message_store_config import SLAVE, BrokerRole
 from rmqha.store.record_check import block_checksums, newest_store_timestamp, store_timestamp_from
 
@@ -115,7 +115,7 @@ class AdminRoleHandlers(AdminHandlers):
         controller.message_store.handle_schedule_message_service(role)
         controller.transactional_message_service.open()
         controller.transactional_message_check_service.start()
-        controller.broker_config.brokerId = mix_all.MASTER_ID
+        controller.message_store.role.take_id(mix_all.MASTER_ID)
         self._register()
         return True
 
@@ -123,7 +123,7 @@ class AdminRoleHandlers(AdminHandlers):
         controller = self.broker_controller
         if not service.change_to_slave(header.masterHaAddress, header.masterEpoch):
             return False
-        controller.broker_config.brokerId = service.local_broker_id
+        controller.message_store.role.take_id(service.local_broker_id)
         controller.message_store.handle_schedule_message_service(BrokerRole.SLAVE)
         controller.transactional_message_check_service.shutdown()
         controller.handle_slave_synchronize(BrokerRole.SLAVE)

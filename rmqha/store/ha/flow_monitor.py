@@ -2,10 +2,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rmqha.store.message_store_config import MessageStoreConfig
+from rmqha.store.message_store_config import MessageStoreConfig
 
 _SECOND_NS = 1_000_000_000
 _UNLIMITED = 0x7FFF_FFFF

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqStore")
 
-# Header, slice, header, slice, ...: of (commit log offset, bytes of the log, at most so many in one frame).
-DecodeReports = Callable[[bytes | memoryview], Sequence[int]]
-EncodeFrames = Callable[[int, bytes | memoryview, int], list[bytes | memoryview]]
+_ANYWHERE = 1 << 63
 
 S = TypeVar("S")  # what a greeting gives for each thing that the slave says
 S_co = TypeVar("S_co", covariant=True)
@@ -39,22 +37,29 @@ class Greeting(Protocol[S_co]):
 class FrameFormat(Generic[S]):
     """What of a connection another protocol does otherwise; each connection has its own.
 
-    ReadSocketService's thread uses what stands before `max_body_size`, whoever sends the rest.
+    ReadSocketService's thread calls `decode_reports` and `answer`, whoever sends calls the rest. `greeting`: None when
+    there is none. `max_body_size`: bytes of the log that a slave's buffer can hold in one frame. `sends_appended`:
+    whether the bytes that a put names may be sent as they are, else they are looked for in the log.
     """
 
-    def __init__(self, connection: HAConnection, *, greeting: Greeting[S] | None, decode_reports: DecodeReports,
-                 acknowledged: Callable[[int], bool], max_body_size: int, encode_frames: EncodeFrames,
-                 end_of_run: Callable[[int], int] | None = None) -> None:
+    max_body_size: int
+    sends_appended = True
+
+    def __init__(self, connection: HAConnection, greeting: Greeting[S] | None) -> None:
         self.connection = connection
         self.greeting = greeting
-        self.decode_reports = decode_reports
-        # Told that the slave holds all below an offset; whether that is news, told by no slave before.
-        self.acknowledged = acknowledged
-        self.max_body_size = max_body_size  # bytes of the log that a slave's buffer can hold in one frame
-        self.encode_frames = encode_frames
-        # Up to where the bytes at an offset may be sent together, -1: not at all. None: as far as there are any, also
-        # those that a put names.
-        self.end_of_run = end_of_run
+
+    def decode_reports(self, data: bytes | memoryview) -> Sequence[int]:
+        """The offsets of the reports that `data` completes. TransferError: the peer is no slave."""
+        raise NotImplementedError
+
+    def encode_frames(self, offset: int, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
+        """Header, slice, header, slice, ...: `body` at commit log `offset` in frames of at most `batch_size` bytes."""
+        raise NotImplementedError
+
+    def end_of_run(self, offset: int) -> int:
+        """Up to where the bytes at `offset` may be sent together; -1: not at all."""
+        return _ANYWHERE
 
     def answer(self, step: S) -> bool:
         """Say what the greeting wants to be said; False when the connection has to be closed."""
@@ -76,13 +81,19 @@ class FrameFormat(Generic[S]):
 class OffsetFrames(FrameFormat[Step]):
     """RocketMQ 4.9's 8-byte reports and 12-byte headers, behind the greeting if the slave asks for it."""
 
+    max_body_size = ha_transfer.MAX_BODY_SIZE
+
     def __init__(self, connection: HAConnection) -> None:
         ha_service, greeting = connection.ha_service, None
         if handshake_mode(ha_service.config) is not HandshakeMode.NEVER:
-            greeting = MasterGreeting(ha_service.held_range, partial(read_tail, ha_service.default_message_store))
-        super().__init__(connection, greeting=greeting, decode_reports=ha_transfer.ReportDecoder().feed,
-                         acknowledged=ha_service.notify_transfer_some, max_body_size=ha_transfer.MAX_BODY_SIZE,
-                         encode_frames=ha_transfer.encode_frames)
+            greeting = MasterGreeting(ha_service.held_range, partial(read_tail, ha_service.replicated_log))
+        super().__init__(connection, greeting)
+        self._reports = ha_transfer.ReportDecoder()
+
+    def decode_reports(self, data: bytes | memoryview) -> Sequence[int]:
+        return self._reports.feed(data)
+
+    encode_frames = staticmethod(ha_transfer.encode_frames)
 
     def answer(self, step: Step) -> bool:
         connection, judgement, said = self.connection, step.judgement, step.said

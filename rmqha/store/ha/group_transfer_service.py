@@ -11,21 +11,17 @@ import itertools
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
 
 from rmqha.common.futures import Round
 from rmqha.common.service_thread import ServiceThread
+from rmqha.store.flush_services import GroupCommitRequest
+from rmqha.store.ha.ack_rules import ANY_SLAVE, AckRule
 from rmqha.store.results import PutMessageStatus
-
-if TYPE_CHECKING:
-    from rmqha.store.flush_services import GroupCommitRequest
-    from rmqha.store.ha.ha_service import HAService
+from rmqha.store.role import Role
 
 log = logging.getLogger("RocketmqStore")
 
 _PUT_OK = PutMessageStatus.PUT_OK
-
-ANY_SLAVE = 1  # the number of acknowledgements that asks for any one slave
 
 # The service looks at least so often. A request with a later deadline, as they all have, need not wake it.
 _IDLE_MS = 1000
@@ -52,9 +48,10 @@ class GroupTransferService(ServiceThread):
     Java: org.apache.rocketmq.store.ha.HAService$GroupTransferService (4.9.8)
     """
 
-    def __init__(self, ha_service: HAService) -> None:
+    def __init__(self, ack_rule: AckRule, role: Role) -> None:
         super().__init__()
-        self.ha_service = ha_service
+        self._ack_rule = ack_rule
+        self._role = role
         self._lock = threading.Lock()  # guards all below
         self._arrival = itertools.count()
         self._by_offset: dict[int, _Heap] = {}  # by ack_nums: heap of (next_offset, arrival, request)
@@ -69,14 +66,14 @@ class GroupTransferService(ServiceThread):
 
     def put_request(self, request: GroupCommitRequest) -> None:
         """Complete `request` when its offset is acknowledged; at once when it is already, or its term is over."""
-        acked_offset, ack_nums, ha_service = self.ha_service.acked_offset, request.ack_nums, self.ha_service
+        acked_offset, ack_nums, role = self._ack_rule.acked_offset, request.ack_nums, self._role
         # The term is looked at last: an offset that was read before it is of the same term.
-        if acked_offset(ack_nums) >= request.next_offset and ha_service.term == request.term:
+        if acked_offset(ack_nums) >= request.next_offset and role.term == request.term:
             request.wakeup_customer(_PUT_OK)
             return
         with self._lock:
             # What is taken in here is given up by the change of roles that comes: it has raised the term before.
-            closed = self._closed or ha_service.term != request.term
+            closed = self._closed or role.term != request.term
             if not closed:
                 waiting, arrival = _Waiting(request), next(self._arrival)
                 heap = self._by_offset.get(ack_nums)
@@ -99,7 +96,7 @@ class GroupTransferService(ServiceThread):
         with self._lock:
             transferred: _Heap = []
             for ack_nums, heap in self._by_offset.items():
-                transferred += self._take(heap, self.ha_service.acked_offset(ack_nums))
+                transferred += self._take(heap, self._ack_rule.acked_offset(ack_nums))
         if transferred:
             if len(transferred) == 1:  # one answer needs no round
                 transferred[0][2].request.wakeup_customer(_PUT_OK)

@@ -14,8 +14,9 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.texts import LATER
 from rmqha.common.threads import Waker
@@ -25,13 +26,13 @@ from rmqha.remoting.io_thread import QuickEpollSelector
 from rmqha.store.ha.first_file_search import FirstFileSearch
 from rmqha.store.ha.flow_monitor import FlowMonitor
 from rmqha.store.ha.ha_transfer import FollowedRecords
-from rmqha.store.ha.log_comparison import cut_off
+from rmqha.store.ha.log_comparison import Divergence, keep_end
 from rmqha.store.ha.master_connection import MasterConnection, OffsetMasterConnection, ReplicationError
 from rmqha.store.ha.peers import HAConnectionState, KnownMasters, MasterKind
 from rmqha.store.ha.record_verifier import RecordFlawError
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.message_store_config import MessageStoreConfig
+from rmqha.store.replicated_log import ReplicatedLog
+from rmqha.store.role import Role
 
 
 class RateLimit:
@@ -80,6 +81,22 @@ def _wall_clock_ms(monotonic_ns: int) -> int:
     return current_time_millis() - (time.monotonic_ns() - monotonic_ns) // 1_000_000 if monotonic_ns else 0
 
 
+class SlaveSide(Protocol):
+    """What a client needs of its HAService."""
+
+    config: MessageStoreConfig
+    role: Role
+    broker_config: BrokerConfig
+    replicated_log: ReplicatedLog
+    divergence: Divergence
+
+    def start_scrubbing(self) -> None:
+        """The master's frames fit: its log can be compared."""
+
+    def destroy_connections(self) -> None:
+        """Close those of this log's own slaves, and wait for their threads."""
+
+
 class HAClient(ServiceThread):
     """Connects to the master, again and again, and keeps what outlives a connection.
 
@@ -89,10 +106,11 @@ class HAClient(ServiceThread):
     Java: org.apache.rocketmq.store.ha.HAService$HAClient (4.9.8)
     """
 
-    def __init__(self, default_message_store: DefaultMessageStore) -> None:
+    def __init__(self, ha_service: SlaveSide) -> None:
         super().__init__()
-        self.default_message_store = default_message_store
-        self.config = default_message_store.message_store_config
+        self.ha_service = ha_service
+        self.replicated_log = ha_service.replicated_log
+        self.config = ha_service.config
         self.master_address: str | None = None  # replaced by any thread, read at each connect
         self.state = HAConnectionState.READY
         self.last_error = ""  # why the last connection ended, "" while one works
@@ -195,7 +213,7 @@ class HAClient(ServiceThread):
 
     def _follow_once(self) -> None:
         """One connection from its beginning to its end, or one wait for a master."""
-        if self.default_message_store.is_shutdown:
+        if self.replicated_log.is_shutdown:
             # The store starts its replication before it takes appends: nothing may be refused meanwhile.
             self.select(_STORE_WAIT_MS / 1000)
             return
@@ -289,7 +307,7 @@ class HAClient(ServiceThread):
         """The master's frames fit."""
         self.state, self.last_error = HAConnectionState.TRANSFER, ""
         if self.config.haScrubEnable and not self.stopped:
-            self.default_message_store.ha_service.scrub_service.start()
+            self.ha_service.start_scrubbing()
 
     def go_on_searching(self) -> FirstFileSearch:
         """One more connection of the search for the master's first file."""
@@ -305,7 +323,7 @@ class HAClient(ServiceThread):
     def fits(self) -> None:
         """This log is a part of the master's."""
         self.rejoin_once = False
-        self.default_message_store.ha_service.divergence.log_fits()
+        self.ha_service.divergence.log_fits()
 
     def record_is_flawed(self, master_address: str, flaw: RecordFlawError) -> NoReturn:
         """What the master sends fails its checks: fetch it again once, then say so."""
@@ -319,7 +337,7 @@ class HAClient(ServiceThread):
         reason = (f"{what}, and it came so again. Either the network damages it, or the master's own copy is damaged "
                   "(`rmqha store verify` on the master's store), or its log is another one than the slave's. It is "
                   "fetched again every few seconds; haVerifyRecords=false takes it as it is")
-        self.default_message_store.ha_service.divergence.record_is_flawed(flaw.offset, reason)
+        self.ha_service.divergence.record_is_flawed(flaw.offset, reason)
         self.flaw_to_report = flaw.offset
         raise ReplicationError(reason, HAConnectionState.DIVERGED)
 
@@ -335,12 +353,15 @@ class HAClient(ServiceThread):
         if end > self.flawed_at:
             log.info("the record at %d, which had failed its checks, was fetched again and appended", self.flawed_at)
             self.flawed_at = self.flaw_to_report = -1
-            self.default_message_store.ha_service.divergence.record_is_good()
+            self.ha_service.divergence.record_is_good()
 
     def diverged(self, master_address: str, end: int, same_up_to: int, held: str) -> NoReturn:
         """The slave has what the master has not: cut it off when that is wanted, else say so."""
         if same_up_to >= 0 and self.may_cut_off:
-            path = cut_off(self.default_message_store, same_up_to)
+            path = keep_end(self.replicated_log, self.config.storePathRootDir, same_up_to)
+            self.ha_service.destroy_connections()  # slaves of this one hold what goes
+            self.replicated_log.cut_off(same_up_to)
+            self.ha_service.divergence.cut_off(same_up_to)
             self.followed.forget()
             self.last_cut = same_up_to, end, path
             raise ReplicationError(f"this slave's log was cut off at {same_up_to}, up to where it is the master's; "
@@ -348,7 +369,7 @@ class HAClient(ServiceThread):
         what = (f"its log is the master's up to {same_up_to}; `rmqha ha rejoin` cuts off what is behind it, and keeps "
                 "that in a file" if same_up_to >= 0 else
                 "nothing of its end is known to be the master's: set it up anew")
-        self.default_message_store.ha_service.divergence.log_differs(
+        self.ha_service.divergence.log_differs(
             same_up_to if same_up_to >= 0 else end, f"the slave's log ends at {end}, the master holds {held}: {what}")
         raise ReplicationError(f"this slave can't follow the master {master_address}: SLAVE: {end} MASTER: "
                                f"{held}. It holds other bytes in front of the slave's "

@@ -15,8 +15,8 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.io_thread import QuickPollSelector
@@ -24,12 +24,13 @@ from rmqha.store.ha import ha_handshake, ha_transfer
 from rmqha.store.ha.flow_monitor import FlowMonitor
 from rmqha.store.ha.frame_format import FrameFormat, Greeting, OffsetFrames
 from rmqha.store.ha.ha_client import RateLimit
+from rmqha.store.ha.ha_handshake import Range
 from rmqha.store.ha.peers import SERVING, HAConnectionState, send_whole
-from rmqha.store.message_store_config import ASYNC_MASTER
-
-if TYPE_CHECKING:
-    from rmqha.store.ha.ha_service import HAService
-    from rmqha.store.results import SelectMappedBufferResult
+from rmqha.store.ha.wait_notify_object import WaitNotifyObject
+from rmqha.store.message_store_config import ASYNC_MASTER, MessageStoreConfig
+from rmqha.store.replicated_log import ReplicatedLog
+from rmqha.store.results import SelectMappedBufferResult
+from rmqha.store.role import Role
 
 log = logging.getLogger("RocketmqStore")
 
@@ -47,6 +48,35 @@ _FLOW_CONTROL_LOG_MS = 60_000
 _MAX_REPEATED_REPORTS = 1000
 
 
+class SlaveServer(Protocol):
+    """What a connection needs of its HAService."""
+
+    config: MessageStoreConfig
+    role: Role
+    replicated_log: ReplicatedLog
+    wait_notify_object: WaitNotifyObject
+    leader: HAConnection | None
+
+    def held_range(self) -> Range:
+        """What the master's log holds."""
+
+    def connection_serves(self, connection: HAConnection) -> None:
+        """`connection` has begun to transfer."""
+
+    def remove_connection(self, connection: HAConnection) -> None:
+        """Forget it."""
+
+    def slave_refused(self, connection: HAConnection, slave_offset: int, reason: str = "",
+                      same_up_to: int = -1) -> int:
+        """Report a slave that can't be served; the nearest offset that it could be served from."""
+
+    def slave_acknowledged(self, connection: HAConnection, ack_offset: int) -> bool:
+        """A slave holds everything below `ack_offset`; whether no slave had told that before."""
+
+    def any_slave_will_do(self) -> bool:
+        """Whether puts ask for no more than one slave, whichever that is."""
+
+
 class HAConnection:
     """A connection of a slave: its offsets, and the two services that serve it.
 
@@ -57,8 +87,7 @@ class HAConnection:
     Java: org.apache.rocketmq.store.ha.HAConnection (4.9.8)
     """
 
-    def __init__(self, ha_service: HAService, sock: socket.socket, client_addr: str,
-                 new_format: Callable[[HAConnection], FrameFormat[Any]] = OffsetFrames) -> None:
+    def __init__(self, ha_service: SlaveServer, sock: socket.socket, client_addr: str) -> None:
         self.ha_service = ha_service
         self.socket = sock
         self.client_addr = client_addr  # "ip:port"
@@ -77,9 +106,13 @@ class HAConnection:
         self._threads = 0  # services that use the socket; guarded by _lock
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.frame_format = new_format(self)
+        self.frame_format = self.new_format()
         self.write_socket_service = WriteSocketService(self)
         self.read_socket_service = ReadSocketService(self)
+
+    def new_format(self) -> FrameFormat[Any]:
+        """What is spoken on this connection."""
+        return OffsetFrames(self)
 
     @property
     def is_named(self) -> bool:
@@ -108,7 +141,7 @@ class HAConnection:
 
     def behind_ms(self) -> int:
         """For how long the slave has not held what this log held; 0 when it holds all."""
-        if self.slave_ack_offset >= self.ha_service.default_message_store.get_max_phy_offset():
+        if self.slave_ack_offset >= self.ha_service.replicated_log.get_max_phy_offset():
             return 0
         return (time.monotonic_ns() - self.caught_up_ns) // 1_000_000
 
@@ -282,7 +315,7 @@ class ReadSocketService(ServiceThread):
         self.daemon = True
         self.connection = connection
         self._decode_reports = connection.frame_format.decode_reports
-        self._acknowledged = connection.frame_format.acknowledged
+        self._acknowledged = connection.ha_service.slave_acknowledged
         self._greeting = connection.frame_format.greeting  # None when there is none, or it is over
         self._mark = (0, 0)  # (end of the log, monotonic ns when it was there): caught up to when acknowledged
         self._buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
@@ -373,7 +406,7 @@ class ReadSocketService(ServiceThread):
     def _accept(self, reports: Sequence[int]) -> bool:
         """Take over the reports of one read: all, or none when one of them is impossible."""
         connection, now = self.connection, time.monotonic_ns()
-        highest = connection.ha_service.default_message_store.get_max_phy_offset()
+        highest = connection.ha_service.replicated_log.get_max_phy_offset()
         last, sent = reports[-1], connection.write_socket_service.sent_offset
         first = connection.slave_request_offset < 0
         # One report of what was just sent, as almost always; never the first, before which nothing was sent.
@@ -420,7 +453,7 @@ class ReadSocketService(ServiceThread):
         Differs: 4.9 exempts the first report from the check against the local max offset, and takes it as an
         acknowledgement: a slave ahead of its master makes sync puts succeed at once.
         """
-        store = self.connection.ha_service.default_message_store
+        store = self.connection.ha_service.replicated_log
         return request_offset == 0 or store.get_min_phy_offset() <= request_offset <= highest
 
     def _is_flood(self, repeats: int, now: int) -> bool:
@@ -441,7 +474,7 @@ class ReadSocketService(ServiceThread):
             connection.slave_request_offset = request_offset
             log.info("slave[%s] request offset %d", connection.client_addr, request_offset)
             connection.transfer_begins()
-        is_news = self._acknowledged(ack_offset)
+        is_news = self._acknowledged(connection, ack_offset)
         if connection.ha_service.leader is not connection:
             connection.follows_another = self._follows(is_news)
 
@@ -475,6 +508,7 @@ class WriteSocketService(ServiceThread):
         self._encode_frames = frame_format.encode_frames
         self._max_body_size = frame_format.max_body_size
         self._end_of_run = frame_format.end_of_run
+        self._sends_appended = frame_format.sends_appended
         self._sending = threading.Lock()  # guards all below
         self._unsent: list[bytes | memoryview] = []  # the rest of what `transfer_now` could not write
         self._ready = False  # from the first look at the log on, until the end
@@ -527,7 +561,7 @@ class WriteSocketService(ServiceThread):
     def _gather(self) -> None:
         """No put of an ASYNC_MASTER waits for a slave: while many come, what they write goes out together."""
         # Differs: the original looks each 100 ms when it had nothing to send
-        asynchronous = self.connection.ha_service.config.brokerRole is ASYNC_MASTER
+        asynchronous = self.connection.ha_service.role.kind is ASYNC_MASTER
         if asynchronous and self._is_busy():
             self.wait_for_running(_GATHER_MS)
 
@@ -553,7 +587,7 @@ class WriteSocketService(ServiceThread):
         self._heartbeat_when_due(selector)
         if not connection.flow_monitor.can_transfer_max_byte_num():
             return False
-        result = connection.ha_service.default_message_store.get_commit_log_data(self.next_transfer_from_where)
+        result = connection.ha_service.replicated_log.get_commit_log_data(self.next_transfer_from_where)
         if result is not None:
             self._transfer(selector, result)
         elif self._is_lost():
@@ -597,7 +631,7 @@ class WriteSocketService(ServiceThread):
                 if size > allowed or not allowed:
                     return False
             if (offset != self.next_transfer_from_where or size > config.haTransferBatchSize
-                    or size > self._max_body_size or self._end_of_run is not None):
+                    or size > self._max_body_size or not self._sends_appended):
                 return self._transfer_rest()
             self.sent_offset = offset + size
             self._send(None, self._encode_frames(offset, appended, size))
@@ -610,7 +644,7 @@ class WriteSocketService(ServiceThread):
 
     def _transfer_rest(self) -> bool:
         """From the log what the slave lacks, as far as one write goes; whether that was all."""
-        store = self.connection.ha_service.default_message_store
+        store = self.connection.ha_service.replicated_log
         result = store.get_commit_log_data(self.next_transfer_from_where)
         if result is None or result.start_offset != self.next_transfer_from_where:
             if result is not None:
@@ -646,9 +680,7 @@ class WriteSocketService(ServiceThread):
     def _transfer(self, selector: selectors.BaseSelector | None, result: SelectMappedBufferResult) -> None:
         """Send the next frames of what there is: several in one write, none above haTransferBatchSize."""
         position, batch_size = self.next_transfer_from_where, self._batch_size()
-        limit = batch_size * _FRAMES_PER_WRITE
-        if self._end_of_run is not None:
-            limit = min(limit, self._end_of_run(position) - position)
+        limit = min(batch_size * _FRAMES_PER_WRITE, self._end_of_run(position) - position)
         allowed = self.connection.flow_monitor.can_transfer_max_byte_num()
         with result:
             if result.start_offset != position or limit < 0:
@@ -696,7 +728,7 @@ class WriteSocketService(ServiceThread):
 
     def _is_lost(self) -> bool:
         """Whether what comes next will never be there: deleted, beyond the end, or unreadable for too long."""
-        store, position = self.connection.ha_service.default_message_store, self.next_transfer_from_where
+        store, position = self.connection.ha_service.replicated_log, self.next_transfer_from_where
         highest = store.get_max_phy_offset()
         if position == highest:
             self._unreadable_since_ns = 0

@@ -9,18 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rmqha.common.futures import Completable
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import LONG_AGO
+from rmqha.store.ha.ha_connection import HAConnection
 from rmqha.store.ha.peers import HAConnectionState
-from rmqha.store.message_store_config import BrokerRole
-
-if TYPE_CHECKING:
-    from rmqha.store.ha.ha_connection import HAConnection
-    from rmqha.store.ha.ha_service import HAService
+from rmqha.store.role import Role
 
 log = logging.getLogger("RocketmqStore")
 
@@ -46,12 +43,17 @@ class HAConnectionStateNotificationRequest:
 class HAConnectionStateNotificationService(ServiceThread):
     """Holds one request; a new one takes the place of the old, whose future then gives False.
 
+    `connections`: those of a master's slaves. `client_state`: of a slave's connection to its master.
+
     Java: org.apache.rocketmq.store.ha.HAConnectionStateNotificationService (5.1.4)
     """
 
-    def __init__(self, ha_service: HAService) -> None:
+    def __init__(self, role: Role, connections: Callable[[], Iterable[HAConnection]],
+                 client_state: Callable[[], HAConnectionState]) -> None:
         super().__init__()
-        self.ha_service = ha_service
+        self._role = role
+        self._connections = connections
+        self._client_state = client_state
         self.establish_timeout_ms = _CONNECTION_ESTABLISH_TIMEOUT_MS
         self._lock = threading.Lock()  # guards the two below
         self._request: HAConnectionStateNotificationRequest | None = None
@@ -99,8 +101,8 @@ class HAConnectionStateNotificationService(ServiceThread):
         request = self._request
         if request is None:
             return
-        if self.ha_service.config.brokerRole is BrokerRole.SLAVE:
-            state = self.ha_service.ha_client.state
+        if self._role.is_slave:
+            state = self._client_state()
             if state is request.expect_state:
                 self._complete(request, True)
                 return
@@ -108,7 +110,7 @@ class HAConnectionStateNotificationService(ServiceThread):
         else:
             # a list: each is looked at
             on_its_way = any([self.check_connection_state_and_notify(connection)
-                              for connection in self.ha_service.connection_list])
+                              for connection in self._connections()])
         self._expire(request, on_its_way)
 
     def _expire(self, request: HAConnectionStateNotificationRequest, on_its_way: bool) -> None:

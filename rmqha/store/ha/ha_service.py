@@ -18,14 +18,16 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.futures import REPLICATE, AtomicInteger, AtomicLong, at_round_end
 from rmqha.common.protocol.cluster_bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import Waker
 from rmqha.remoting.addresses import HA_PORT, listen, plain_address, retransmits
-from rmqha.store.ha.group_transfer_service import ANY_SLAVE, GroupTransferService
+from rmqha.store.flush_services import GroupCommitRequest
+from rmqha.store.ha.ack_rules import AckRule, CountedSlaves
+from rmqha.store.ha.group_transfer_service import GroupTransferService
 from rmqha.store.ha.ha_client import HAClient, RateLimit
 from rmqha.store.ha.ha_connection import HAConnection
 from rmqha.store.ha.ha_connection_state_notification_service import (
@@ -38,32 +40,28 @@ from rmqha.store.ha.peers import AllowedPeers, HAConnectionState
 from rmqha.store.ha.scrub_service import ScrubService
 from rmqha.store.ha.scrub_state import ScrubState
 from rmqha.store.ha.wait_notify_object import WaitNotifyObject
-from rmqha.store.message_store_config import SLAVE, SYNC_MASTER, BrokerRole
+from rmqha.store.replicated_log import ReplicatedLog
 from rmqha.store.store_path_config_helper import get_diverged_file
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
-    from rmqha.store.flush_services import GroupCommitRequest
-    from rmqha.store.ha.autoswitch.put_guard import PutGuard
-
+from rmqha.store.store_state import StoreState
 
 _MASTER_FLUSH_OFFSET_UNKNOWN = -1
 
 
 def runtime_info(ha_service: HAService, master_put_where: int) -> HARuntimeInfo:
     """A slave's connection to its master, or a master's slaves: those that serve, by connection."""
-    if ha_service.config.brokerRole is BrokerRole.SLAVE:
+    if ha_service.role.is_slave:
         return HARuntimeInfo(master=False, haClientRuntimeInfo=_client_info(ha_service))
     connections = [_connection_info(ha_service, connection, master_put_where)
                    for connection in ha_service.connection_list if connection.is_serving]
-    return HARuntimeInfo(True, master_put_where, ha_service.in_sync_replicas_nums(master_put_where) - 1, connections)
+    in_sync = ha_service.ack_rule.in_sync_replicas_nums(master_put_where)
+    return HARuntimeInfo(True, master_put_where, in_sync - 1, connections)
 
 
 def _connection_info(ha_service: HAService, connection: HAConnection, put_where: int) -> HAConnectionRuntimeInfo:
     acked = connection.slave_ack_offset
     return HAConnectionRuntimeInfo(
         addr=connection.client_addr, slaveAckOffset=acked, diff=put_where - acked,
-        inSync=ha_service.is_in_sync(put_where, acked),
+        inSync=ha_service.ack_rule.is_in_sync(put_where, acked),
         transferredByteInSecond=connection.transferred_byte_in_second,
         transferFromWhere=connection.transfer_from_where)
 
@@ -72,7 +70,7 @@ def _client_info(ha_service: HAService) -> HAClientRuntimeInfo:
     client, diverged = ha_service.ha_client, ha_service.divergence.found
     return HAClientRuntimeInfo(
         masterAddr=client.master_address, transferredByteInSecond=client.transferred_byte_in_second,
-        maxOffset=ha_service.default_message_store.get_max_phy_offset(),
+        maxOffset=ha_service.replicated_log.get_max_phy_offset(),
         lastReadTimestamp=client.last_read_timestamp, lastWriteTimestamp=client.last_write_timestamp,
         masterFlushOffset=_MASTER_FLUSH_OFFSET_UNKNOWN, state=_client_state(ha_service),
         divergedOffset=diverged.offset if diverged is not None else -1,
@@ -100,7 +98,7 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
     On a slave also what it has verified and compared: haVerified..., haVerifyFail..., haScrub..., see `_add_checks`.
     `haCutOff` = where its log was cut off to rejoin, where it had ended, the file that has what was cut off.
     """
-    highest = ha_service.default_message_store.get_max_phy_offset()
+    highest = ha_service.replicated_log.get_max_phy_offset()
     stats["haConnectionCount"] = str(ha_service.connection_count.get())
     stats["haSlaveCount"] = str(ha_service.slave_count())
     stats["haPush2SlaveMaxOffset"] = str(ha_service.push2_slave_max_offset.get())
@@ -163,10 +161,6 @@ def _add_checks(ha_service: HAService, stats: dict[str, str]) -> None:
 
 log = logging.getLogger("RocketmqStore")
 
-# Numbers of acknowledgements, the master's own included; ANY_SLAVE (1) is 4.9's rule: one slave that is not far behind.
-ALL_ACK_IN_SYNC_STATE_SET = -1  # all slaves that are in sync
-NO_SLAVE = 0
-
 _SELECT_MS = 1000
 _BACKLOG = 1024
 _ACCEPT_PAUSE_MS = 100
@@ -202,29 +196,45 @@ class HAService:
     Java: org.apache.rocketmq.store.ha.HAService (4.9.8)
     """
 
-    def __init__(self, default_message_store: DefaultMessageStore) -> None:
-        self.default_message_store = default_message_store
-        self.config = default_message_store.message_store_config
+    def __init__(self, replicated_log: ReplicatedLog, state: StoreState, broker_config: BrokerConfig) -> None:
+        self.replicated_log = replicated_log
+        self.config = state.config
+        self.role = state.role
+        self.broker_config = broker_config
         self.connection_count = AtomicInteger(0)  # all peers, also those that have reported nothing yet
         self.connection_list: tuple[HAConnection, ...] = ()
         self.wait_notify_object = WaitNotifyObject()
         self.push2_slave_max_offset = AtomicLong(0)
         # The slave that answers puts first as a rule: it gets at once what is put, others what gathers for a moment.
         self.leader: HAConnection | None = None  # written by any ReadSocketService; of two the later one counts
-        # Rises at each change of roles, before anything is cut off; a put is acknowledged under the term it began in.
-        self.term = 0
-        self.guard: PutGuard | None = None  # of a master whose role others decide
+        self.counted_slaves = CountedSlaves(self.config, self, replicated_log.get_max_phy_offset)
+        self.ack_rule = self.new_ack_rule()
         self.accept_socket_service = AcceptSocketService(self)
-        self.group_transfer_service = GroupTransferService(self)
-        self.ha_connection_state_notification_service = HAConnectionStateNotificationService(self)
-        self.ha_client = HAClient(default_message_store)
-        self.scrub_service = ScrubService(default_message_store, self.ha_client)
+        self.group_transfer_service = GroupTransferService(self.ack_rule, self.role)
         self.divergence = Divergence(get_diverged_file(self.config.storePathRootDir))  # of this store as a slave
+        self.ha_client = self.new_client()
+        self.ha_connection_state_notification_service = HAConnectionStateNotificationService(
+            self.role, lambda: self.connection_list, lambda: self.ha_client.state)
+        self.scrub_service = ScrubService(replicated_log, self.role, self.ha_client)
         self._lock = threading.Lock()  # guards connection_list's replacement and _refused
         self._stopped = True  # guarded by _lock: no connection is added once it is set
         self._refused: dict[tuple[str, int], RefusedSlave] = {}
         self._acknowledged: dict[str, int] = {}  # slave's own name -> the highest that it ever acknowledged; _lock
         self._error_limit = RateLimit(_ERROR_INTERVAL_MS)
+
+    # What another protocol does otherwise.
+
+    def new_ack_rule(self) -> AckRule:
+        """Which replicas must have a put."""
+        return self.counted_slaves
+
+    def new_client(self) -> HAClient:
+        """What follows a master."""
+        return HAClient(self)
+
+    def new_connection(self, sock: socket.socket, client_addr: str) -> HAConnection:
+        """The connection of a peer that was just accepted; not registered yet."""
+        return HAConnection(self, sock, client_addr)
 
     @property
     def scrub(self) -> ScrubState:
@@ -249,7 +259,7 @@ class HAService:
 
         Differs: in Java the writing threads are woken, by puts that wait for a slave only.
         """
-        if self.config.brokerRole is not SYNC_MASTER:
+        if not self.role.is_sync_master:
             self.wait_notify_object.wakeup_all()
         elif not at_round_end(REPLICATE, self.send_to_slaves):
             self.send_to_slaves()
@@ -265,7 +275,7 @@ class HAService:
     def send_appended(self, offset: int, appended: bytes) -> None:
         """`on_appended`, when nothing else comes in the thread's round than these bytes at `offset`: they are sent now.
         """
-        all_sent = self.config.brokerRole is SYNC_MASTER
+        all_sent = self.role.is_sync_master
         if all_sent:
             for connection in self.connection_list:
                 all_sent &= connection.write_socket_service.transfer_appended(offset, appended)
@@ -276,79 +286,27 @@ class HAService:
         """Why a role that others decide lets no puts in, for the producer; None when it is not that."""
         return None
 
-    def is_slave_ok(self, master_put_where: int) -> bool:
-        """Whether there is a slave, less than haSlaveFallbehindMax bytes behind `master_put_where`.
-
-        Differs: 4.9 counts every connection; here a peer has to have reported an offset that the master holds.
-        """
-        if master_put_where - self.push2_slave_max_offset.get() < self.config.haSlaveFallbehindMax:
-            for connection in self.connection_list:  # as a rule the first one is; `any` costs two calls more
-                if connection.is_serving:
-                    return True
-        return False
-
-    def slave_acks(self) -> dict[str, int]:
-        """What each slave has acknowledged, by identity; of several connections of one the newest counts."""
-        # Differs: 5.1.4 counts connections, so that one slave which came back counts twice for up to 20 s
-        return {connection.slave_identity: connection.slave_ack_offset for connection in self.connection_list
-                if connection.is_serving}
-
     def slave_count(self) -> int:
         """Slaves that have reported and are being served."""
-        return len(self.slave_acks())
+        return len(self.counted_slaves.slave_acks())
 
-    def in_sync_replicas_nums(self, master_put_where: int) -> int:
-        """The master and the slaves that are less than haMaxGapNotInSync bytes behind `master_put_where`."""
-        return 1 + sum(self.is_in_sync(master_put_where, ack) for ack in self.slave_acks().values())
+    def slave_acknowledged(self, connection: HAConnection, ack_offset: int) -> bool:
+        """The slave of `connection` has stored everything below `ack_offset`. Whether no slave had told that before.
 
-    def is_in_sync(self, master_put_where: int, ack_offset: int) -> bool:
-        """Whether a slave that has acknowledged `ack_offset` is close enough."""
-        return master_put_where - ack_offset < self.config.haMaxGapNotInSync
-
-    def need_ack_nums(self) -> int | None:
-        """How many replicas must have the message that is about to be put; None when there are too few.
-
-        Differs: in 5.1.4 inSyncReplicas=1 asks for no slave, and the other keys count only with enableControllerMode
-        or enableSlaveActingMaster. Here 1 keeps 4.9's rule for a SYNC_MASTER, and each key holds by itself.
+        Java: org.apache.rocketmq.store.ha.HAService#notifyTransferSome (4.9.8)
         """
-        config = self.config
-        need, least = config.inSyncReplicas, config.minInSyncReplicas
-        every, auto = config.allAckInSyncStateSet, config.enableAutoInSyncReplicas
-        if need <= 1 and least <= 1 and not every and not auto:
-            return ANY_SLAVE
-        in_sync = self.in_sync_replicas_nums(self.default_message_store.get_max_phy_offset())
-        if auto:
-            need = max(min(need, in_sync), least)
-        if max(least, NO_SLAVE if every else need) > in_sync:
-            return None
-        if every:
-            return ALL_ACK_IN_SYNC_STATE_SET
-        if auto and need <= 1:
-            return NO_SLAVE
-        return max(need, ANY_SLAVE)
-
-    def acked_offset(self, ack_nums: int) -> int:
-        """Up to where `ack_nums` replicas hold the log; -1 when there are not so many."""
-        if NO_SLAVE <= ack_nums <= ANY_SLAVE:
-            return self.push2_slave_max_offset.get()
-        acks = sorted(self.slave_acks().values(), reverse=True)
-        if ack_nums == ALL_ACK_IN_SYNC_STATE_SET:
-            highest = self.default_message_store.get_max_phy_offset()
-            # Differs: 5.1.4 is content with any one connection here, whatever it has acknowledged
-            in_sync = sum(self.is_in_sync(highest, ack) for ack in acks)
-            ack_nums = 1 + max(in_sync, self.config.minInSyncReplicas - 1, 1)
-        return acks[ack_nums - 2] if len(acks) >= ack_nums - 1 else -1
-
-    def notify_transfer_some(self, offset: int) -> bool:
-        """A slave has stored everything below `offset`. Whether that is news: no slave had told it before."""
-        is_news = self.push2_slave_max_offset.set_max(offset)
+        is_news = self.push2_slave_max_offset.set_max(ack_offset)
         if is_news or self.group_transfer_service.waits_for_several:
             self.group_transfer_service.notify_transfer_some()
         return is_news
 
     def any_slave_will_do(self) -> bool:
         """Whether puts ask for no more than one slave, whichever that is."""
-        return self.need_ack_nums() == ANY_SLAVE and not self.group_transfer_service.waits_for_several
+        return self.ack_rule.any_slave_will_do() and not self.group_transfer_service.waits_for_several
+
+    def start_scrubbing(self) -> None:
+        """The master's frames fit: compare this log with its."""
+        self.scrub_service.start()
 
     def put_group_connection_state_request(self, request: HAConnectionStateNotificationRequest) -> None:
         """Complete `request` when the connection that it names is in the state that it names."""
@@ -367,8 +325,8 @@ class HAService:
 
     def held_range(self) -> Range:
         """What this log holds."""
-        store = self.default_message_store
-        return Range(max(0, store.get_min_phy_offset()), max(0, store.get_max_phy_offset()))
+        held = self.replicated_log
+        return Range(max(0, held.get_min_phy_offset()), max(0, held.get_max_phy_offset()))
 
     def connection_serves(self, connection: HAConnection) -> None:
         """`connection` has begun to transfer: older ones of the same slave, by its own name, are closed."""
@@ -391,7 +349,7 @@ class HAService:
     def start(self) -> None:
         """Listen and start the services. PortError when that can't be, ValueError for bad haAllowedPeers."""
         self.accept_socket_service.begin_accept()
-        if self.config.brokerRole is SLAVE:
+        if self.role.is_slave:
             self.divergence.load()
             self.scrub_service.load()
         with self._lock:
@@ -442,10 +400,6 @@ class HAService:
                 if len(self._acknowledged) >= _MAX_REFUSED and name not in self._acknowledged:
                     self._acknowledged.clear()
                 self._acknowledged[name] = max(self._acknowledged.get(name, -1), connection.slave_ack_offset)
-
-    def create_connection(self, sock: socket.socket, client_addr: str) -> HAConnection:
-        """The connection of a peer that was just accepted; not registered yet."""
-        return HAConnection(self, sock, client_addr)
 
     def add_connection(self, connection: HAConnection) -> bool:
         """Register, before the connection's threads start; False when the service has been shut down."""
@@ -654,7 +608,7 @@ class AcceptSocketService(ServiceThread):
 
     def _serve(self, selector: selectors.BaseSelector, sock: socket.socket, client_addr: str) -> None:
         try:
-            connection = self.ha_service.create_connection(sock, client_addr)
+            connection = self.ha_service.new_connection(sock, client_addr)
         except Exception:
             log.exception("new HAConnection exception")
             sock.close()

@@ -24,7 +24,7 @@ import os
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rmqha.common.filesystem import fsync_path
 from rmqha.common.message import message_layout
@@ -33,27 +33,24 @@ from rmqha.common.texts import parse_json
 from rmqha.common.util_all import current_time_millis, offset_to_file_name, time_millis_to_human_string
 from rmqha.store.bulk import bulk
 from rmqha.store.ha import ha_handshake
-from rmqha.store.ha.autoswitch.epoch_file_cache import truncate_dirty_files
 from rmqha.store.ha.ha_handshake import MAX_BLOCKS, Answer, Block, Comparison, Finding, Question, Range, Verdict
 from rmqha.store.record_check import block_checksums
+from rmqha.store.replicated_log import LogReader
 from rmqha.store.store_path_config_helper import get_diverged_folder
 
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
 
-
-def read_tail(store: DefaultMessageStore, offset: int, size: int) -> int | None:
+def read_tail(log_reader: LogReader, offset: int, size: int) -> int | None:
     """CRC32 of `size` bytes at commit log `offset`; None when the log does not hold them all."""
-    crcs = block_checksums(store, offset, size, 1)
+    crcs = block_checksums(log_reader, offset, size, 1)
     return crcs[0] if crcs else None
 
 
-def introduction(store: DefaultMessageStore, identity: str) -> ha_handshake.Who:
+def introduction(log_reader: LogReader, identity: str) -> ha_handshake.Who:
     """What a slave says of itself and of its log."""
-    end = store.get_max_phy_offset()
-    begin, size = ha_handshake.tail_place(end, max(0, store.get_min_phy_offset()),
-                                          store.message_store_config.mappedFileSizeCommitLog)
-    crc = read_tail(store, begin, size) if size else 0
+    end = log_reader.get_max_phy_offset()
+    begin, size = ha_handshake.tail_place(end, max(0, log_reader.get_min_phy_offset()),
+                                          log_reader.mapped_file_size)
+    crc = read_tail(log_reader, begin, size) if size else 0
     return ha_handshake.Who(identity, end, size, crc) if crc is not None else ha_handshake.Who(identity, end, 0, 0)
 
 
@@ -66,39 +63,39 @@ class ComparisonError(Exception):
     """The logs could not be compared: one of the two has changed meanwhile. Another attempt may do."""
 
 
-def compare_with_master(store: DefaultMessageStore, held: Range) -> Comparison:
+def compare_with_master(log_reader: LogReader, held: Range) -> Comparison:
     """What to make of this store's log beside a master's that holds `held`. Nobody appends meanwhile.
 
     GOOD: it is a part of the master's. NOT_HELD: the master has deleted what comes next. DIVERGED: it has an end that
     the master does not have, whether or not the master has other bytes there. ComparisonError: it can't be told now.
     """
-    begin, end = max(0, store.get_min_phy_offset()), store.get_max_phy_offset()
+    begin, end = max(0, log_reader.get_min_phy_offset()), log_reader.get_max_phy_offset()
     if end <= begin:
         return Finding(Verdict.GOOD, end)
     if end < held.min_offset:
         return Finding(Verdict.NOT_HELD, -1)
     low, high = max(begin, held.min_offset), min(end, held.max_offset)
     if low < high:
-        same = yield from _Comparing(store, low, high).same_up_to()
+        same = yield from _Comparing(log_reader, low, high).same_up_to()
         if same < high or end > held.max_offset:
             return Finding(Verdict.DIVERGED, same)
     return Finding(Verdict.GOOD, end) if end <= held.max_offset else Finding(Verdict.DIVERGED, -1)
 
 
-def report_flaw(store: DefaultMessageStore, held: Range) -> Comparison:
+def report_flaw(log_reader: LogReader, held: Range) -> Comparison:
     """Find DIVERGED at this log's end, for a master whose next record fails its checks.
 
     Nothing is asked: the two logs are the same as far as this one reaches.
     """
     yield from ()
-    return Finding(Verdict.DIVERGED, store.get_max_phy_offset())
+    return Finding(Verdict.DIVERGED, log_reader.get_max_phy_offset())
 
 
 class _Comparing:
     """Of what both hold, the bytes from `low` to `high`."""
 
-    def __init__(self, store: DefaultMessageStore, low: int, high: int) -> None:
-        self._store = store
+    def __init__(self, log_reader: LogReader, low: int, high: int) -> None:
+        self._log = log_reader
         self._low = low
         self._high = high
 
@@ -107,14 +104,14 @@ class _Comparing:
         begins; -1 when nothing is known to be the same."""
         position = self._high
         for _ in range(_MAX_WINDOWS):
-            start = record_start(self._store, max(self._low, position - _WINDOW))
-            if start > self._low and is_blank(self._store, start):  # one is like the other
-                start = record_start(self._store, start - 1)
+            start = record_start(self._log, max(self._low, position - _WINDOW))
+            if start > self._low and is_blank(self._log, start):  # one is like the other
+                start = record_start(self._log, start - 1)
             if start < self._low:
                 return -1
             # The first block is one whole record. Less of it says nothing: what is sent again after a loss may have its
             # body at the same place.
-            sizes = [min(next(record_sizes(self._store, start, position)), position - start)]
+            sizes = [min(next(record_sizes(self._log, start, position)), position - start)]
             sizes += [min(_BLOCK, position - at) for at in range(start + sizes[0], position, _BLOCK)]
             equal = yield from self._ask(start, sizes)
             if equal:
@@ -128,18 +125,18 @@ class _Comparing:
             return (yield from self._first_different_record(start + sum(sizes[:equal]), sizes[equal]))
         if position < self._high:
             return self._known(position)  # the record that begins there is another one
-        at_end = self._high == self._store.get_max_phy_offset()  # a record of which only a part came may be there
-        return self._high if at_end else self._known(record_start(self._store, self._high))
+        at_end = self._high == self._log.get_max_phy_offset()  # a record of which only a part came may be there
+        return self._high if at_end else self._known(record_start(self._log, self._high))
 
     def _known(self, offset: int) -> int:
         return offset if offset > self._low else -1
 
     def _first_different_record(self, start: int, size: int) -> Generator[Question, Answer, int]:
         """Of the records that have bytes in a block that is different."""
-        first = record_start(self._store, start)
+        first = record_start(self._log, start)
         if first < self._low:
             return -1
-        sizes = list(record_sizes(self._store, first, start + size))
+        sizes = list(record_sizes(self._log, first, start + size))
         for at in range(0, len(sizes), MAX_BLOCKS):
             some = sizes[at:at + MAX_BLOCKS]
             equal = yield from self._ask(first, some)
@@ -152,7 +149,7 @@ class _Comparing:
         """How many of these blocks the master holds, too, from the first on."""
         blocks, at = [], offset
         for size in sizes:
-            crc = read_tail(self._store, at, size)
+            crc = read_tail(self._log, at, size)
             if crc is None:
                 raise ComparisonError(f"{size} bytes at {at} are gone")
             blocks.append(Block(size, crc))
@@ -165,16 +162,16 @@ class _Comparing:
         return answer.equal
 
 
-def record_start(store: DefaultMessageStore, offset: int) -> int:
+def record_start(log_reader: LogReader, offset: int) -> int:
     """Where the last record begins that begins at or before `offset`; the blank end of a file counts as one.
 
     -1 when the bytes in front of it are no records.
     """
-    segment_size = store.message_store_config.mappedFileSizeCommitLog
+    segment_size = log_reader.mapped_file_size
     start = offset - offset % segment_size
     if start == offset:
         return offset
-    result = store.get_commit_log_data(start)
+    result = log_reader.get_commit_log_data(start)
     if result is None:
         return -1
     with result:
@@ -190,23 +187,23 @@ def record_start(store: DefaultMessageStore, offset: int) -> int:
     return start + behind if behind == limit else -1
 
 
-def is_blank(store: DefaultMessageStore, offset: int) -> bool:
+def is_blank(log_reader: LogReader, offset: int) -> bool:
     """Whether the blank end of a file begins at `offset`."""
-    result = store.get_commit_log_data(offset)
+    result = log_reader.get_commit_log_data(offset)
     if result is None:
         return False
     with result:
         return message_layout.is_blank(result.buffer)
 
 
-def record_sizes(store: DefaultMessageStore, first: int, end: int) -> Iterator[int]:
+def record_sizes(log_reader: LogReader, first: int, end: int) -> Iterator[int]:
     """The sizes of the records from `first` on, where one begins, to the one that holds the byte before `end`.
 
     The last one is cut at the log's end.
     """
-    segment_size = store.message_store_config.mappedFileSizeCommitLog
+    segment_size = log_reader.mapped_file_size
     while first < end:
-        result = store.get_commit_log_data(first)
+        result = log_reader.get_commit_log_data(first)
         if result is None:
             raise ComparisonError(f"what was at {first} is gone")
         with result:
@@ -226,25 +223,25 @@ def record_sizes(store: DefaultMessageStore, first: int, end: int) -> Iterator[i
 AskRecord = Callable[[int], bytes | None]
 
 
-def ends_as_master(store: DefaultMessageStore, end: int, ask: AskRecord) -> bool | None:
+def ends_as_master(log_reader: LogReader, end: int, ask: AskRecord) -> bool | None:
     """Whether the last record before `end` is the master's, too; None when it can't be told."""
-    start = _last_record(store, end)
+    start = _last_record(log_reader, end)
     if start < 0:
         return None
     theirs = ask(start)
-    return None if theirs is None else theirs == _record(store, start)
+    return None if theirs is None else theirs == _record(log_reader, start)
 
 
-def first_other_record(store: DefaultMessageStore, end: int, ask: AskRecord) -> int:
+def first_other_record(log_reader: LogReader, end: int, ask: AskRecord) -> int:
     """Where the first record before `end` begins that is not the master's; -1 when no record is known to be the same.
 
     ComparisonError: it can't be told now.
     """
-    low = max(0, store.get_min_phy_offset())
-    first = record_start(store, max(low, end - _WINDOW))
+    low = max(0, log_reader.get_min_phy_offset())
+    first = record_start(log_reader, max(low, end - _WINDOW))
     starts, at = [], first
-    for size in record_sizes(store, first, end) if first >= low else ():
-        if not is_blank(store, at):  # no main port shows one
+    for size in record_sizes(log_reader, first, end) if first >= low else ():
+        if not is_blank(log_reader, at):  # no main port shows one
             starts.append(at)
         at += size
 
@@ -252,68 +249,55 @@ def first_other_record(store: DefaultMessageStore, end: int, ask: AskRecord) -> 
         theirs = ask(start)
         if theirs is None:
             raise ComparisonError(f"the master does not tell what it has at {start}")
-        return theirs != _record(store, start)
+        return theirs != _record(log_reader, start)
     index = bisect_left(starts, True, key=is_other)
     return starts[index] if 0 < index < len(starts) else -1
 
 
-def _last_record(store: DefaultMessageStore, end: int) -> int:
+def _last_record(log_reader: LogReader, end: int) -> int:
     """Where the last record begins that is whole before `end`; -1 when there is none."""
-    start = record_start(store, end)
-    while start >= max(0, store.get_min_phy_offset()):
-        record = _record(store, start) if start < end and not is_blank(store, start) else b""
+    start = record_start(log_reader, end)
+    while start >= max(0, log_reader.get_min_phy_offset()):
+        record = _record(log_reader, start) if start < end and not is_blank(log_reader, start) else b""
         if len(record) >= HEAD.size and HEAD.unpack_from(record)[0] == len(record) <= end - start:
             return start
         if start == 0:
             return -1
-        start = record_start(store, start - 1)
+        start = record_start(log_reader, start - 1)
     return -1
 
 
-def _record(store: DefaultMessageStore, start: int) -> bytes:
+def _record(log_reader: LogReader, start: int) -> bytes:
     """The record that begins at `start`, as far as it is there."""
-    result = store.get_commit_log_data(start)
+    result = log_reader.get_commit_log_data(start)
     if result is None:
         return b""
     with result:
-        return bytes(result.buffer[:next(record_sizes(store, start, start + 1))])
+        return bytes(result.buffer[:next(record_sizes(log_reader, start, start + 1))])
 
 
 log = logging.getLogger("RocketmqStore")
 
 
-def cut_off(store: DefaultMessageStore, offset: int) -> str:
-    """Cut log, queues and index off at `offset`; the file that has what was behind it. Nobody appends meanwhile.
+def keep_end(log_reader: LogReader, root: str, offset: int) -> str:
+    """Write the end of the log of the store at `root`, which is about to be cut off at `offset`, to a file.
 
-    OSError when the file can't be written: nothing is cut off then.
+    It is on the disk then. Nobody appends meanwhile. OSError when the file can't be written.
     """
-    path = _keep(store, offset)
-    log.warning("the log is cut off at %d, and ended at %d; what is cut off is in %s", offset,
-                store.get_max_phy_offset(), path)
-    ha_service = store.ha_service
-    ha_service.destroy_connections()  # slaves of this one hold what goes
-    truncate_dirty_files(store, offset)
-    for queue in store.all_consume_queues():
-        last = queue.mapped_file_queue.get_last_mapped_file()
-        if last is not None:
-            last.force()
-    ha_service.divergence.cut_off(offset)
-    return path
-
-
-def _keep(store: DefaultMessageStore, offset: int) -> str:
-    """Write the log from `offset` on to a file that is named after it; on the disk at the end."""
-    folder = get_diverged_folder(store.message_store_config.storePathRootDir)
+    end = log_reader.get_max_phy_offset()
+    folder = get_diverged_folder(root)
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, f"{offset_to_file_name(offset)}.{time_millis_to_human_string(current_time_millis())}")
+    at = offset
     with open(path, "xb") as file:
-        while (result := store.get_commit_log_data(offset)) is not None:
+        while (result := log_reader.get_commit_log_data(at)) is not None:
             with result:
                 file.write(result.buffer)
-                offset += result.size
+                at += result.size
         file.flush()
         os.fsync(file.fileno())
     fsync_path(folder)
+    log.warning("the log is cut off at %d, and ended at %d; what is cut off is in %s", offset, end, path)
     return path
 
 

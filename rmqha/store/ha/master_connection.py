@@ -34,7 +34,6 @@ from rmqha.common.util_all import LONG_AGO
 from rmqha.remoting.addresses import plain_address
 from rmqha.remoting.frame_decoder import ByteStream, StreamError
 from rmqha.store.ha import ha_handshake, ha_transfer, log_comparison
-from rmqha.store.ha.autoswitch.epoch_file_cache import end_of_whole_records, truncate_dirty_files
 from rmqha.store.ha.first_file_search import FirstFileSearch, Found
 from rmqha.store.ha.ha_handshake import HandshakeMode, SlaveGreeting, handshake_mode
 from rmqha.store.ha.ha_transfer import RecordChain, RecordChainError, follow_records
@@ -93,7 +92,7 @@ class MasterConnection(Generic[R]):
 
     def __init__(self, client: HAClient, master_address: str, sock: socket.socket) -> None:
         self.client = client
-        self.store = client.default_message_store
+        self.store = client.replicated_log
         self.config = client.config
         self.master_address = master_address
         self.socket = sock
@@ -282,8 +281,8 @@ class MasterConnection(Generic[R]):
 
     def _greeting(self, is_ours: bool) -> SlaveGreeting:
         """A master whose main port has not told that it can do more compares one checksum."""
-        store, broker = self.store, self.store.broker_config
-        identity = f"{broker.brokerClusterName}/{broker.brokerName}/{broker.brokerId}"
+        store, broker = self.store, self.client.ha_service.broker_config
+        identity = f"{broker.brokerClusterName}/{broker.brokerName}/{self.client.ha_service.role.broker_id}"
         if not is_ours:
             return SlaveGreeting(partial(log_comparison.introduction, store, identity))
 
@@ -530,9 +529,9 @@ class MasterConnection(Generic[R]):
         followed, store = self._followed, self.store
         if not self.config.haVerifyRecords or followed.is_checked or followed.chain.next_record == followed.end:
             return
-        end = end_of_whole_records(store)
+        end = store.end_of_whole_records()
         if end < store.get_max_phy_offset():
-            truncate_dirty_files(store, end)
+            store.truncate_dirty_files(end)
         followed.forget()
 
     def _check_offset(self, offset: int, slave_phy_offset: int) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rmqha.common.message.message_layout import HEAD
 from rmqha.common.service_thread import ServiceThread
@@ -21,12 +20,10 @@ from rmqha.store.ha.log_comparison import is_blank, read_tail, record_start
 from rmqha.store.ha.master_connection import AskChecksums, LogOfMaster, MasterLogError
 from rmqha.store.ha.peers import HAConnectionState
 from rmqha.store.ha.scrub_state import CANT, OFF, RUNNING, WAITING, Difference, ScrubState
-from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.record_check import block_checksums
+from rmqha.store.replicated_log import LogReader
+from rmqha.store.role import Role
 from rmqha.store.store_path_config_helper import get_scrub_file
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
 
 log = logging.getLogger("RocketmqStore")
 
@@ -53,13 +50,14 @@ class ScrubService(ServiceThread):
     The original has none.
     """
 
-    def __init__(self, store: DefaultMessageStore, client: HAClient) -> None:
+    def __init__(self, log_reader: LogReader, role: Role, client: HAClient) -> None:
         super().__init__()
         self.daemon = True
-        self.config = store.message_store_config
+        self.config = client.config
+        self._role = role
         self.state = ScrubState(get_scrub_file(self.config.storePathRootDir))
         self.ask_checksums: AskChecksums | None = None  # set by the broker before the start
-        self._store = store
+        self._log = log_reader
         self.client = client  # whose master is asked
         self._is_loaded = False
         self._master: LogOfMaster | None = None
@@ -91,12 +89,12 @@ class ScrubService(ServiceThread):
     def _step(self) -> float:
         """Compare some bytes; ms until the next step."""
         begin_ms = _now_ms()
-        if not self.config.haScrubEnable or self.config.brokerRole is not BrokerRole.SLAVE:
+        if not self.config.haScrubEnable or not self._role.is_slave:
             return self._rest(OFF, _RETRY_MS)
         address, client = self.client.master_address, self.client
         if self.ask_checksums is None or address is None or client.state is not HAConnectionState.TRANSFER:
             return self._rest(WAITING, _LOOK_MS)
-        begin, end = max(0, self._store.get_min_phy_offset()), self._store.get_max_phy_offset()
+        begin, end = max(0, self._log.get_min_phy_offset()), self._log.get_max_phy_offset()
         rate = self._rate(end)
         self.state.log_is(begin, end)
         try:
@@ -188,7 +186,7 @@ class ScrubService(ServiceThread):
             if found.min_offset > position:  # the master has deleted it
                 state.compared(min(found.min_offset, state.round_end), 0)
             return block
-        mine = block_checksums(self._store, position, block, len(found.crcs))
+        mine = block_checksums(self._log, position, block, len(found.crcs))
         for number, (crc, own) in enumerate(zip(found.crcs, mine)):  # shorter when the log was cut off meanwhile
             at = position + number * block
             if own != crc and not self.stopped:
@@ -203,7 +201,7 @@ class ScrubService(ServiceThread):
             count = min(size // block, _MAX_STEP // block)
             crcs = master.checksums(offset, block, count).crcs
             for number, crc in enumerate(crcs):
-                mine = read_tail(self._store, offset + number * block, block)
+                mine = read_tail(self._log, offset + number * block, block)
                 if mine is not None and mine != crc:
                     yield offset + number * block, block
             if len(crcs) < count:
@@ -237,10 +235,10 @@ class ScrubService(ServiceThread):
     def _difference_at(self, master: LogOfMaster, at: int, size: int) -> Difference | None:
         """The record that has the bytes at `at`, and whose copy is damaged; None for what nobody reads: the bytes of a
         file's blank after its head."""
-        start = record_start(self._store, at)
-        if 0 <= start <= at - HEAD.size and is_blank(self._store, start):
+        start = record_start(self._log, at)
+        if 0 <= start <= at - HEAD.size and is_blank(self._log, start):
             return None
-        mine = _record_at(self._store, start) if start >= 0 else b""
+        mine = _record_at(self._log, start) if start >= 0 else b""
         if not mine or start + len(mine) <= at:
             return Difference(at, size, f"{size} bytes at {at} differ; they belong to no record that can be followed",
                               scrub_state.SLAVE)
@@ -256,8 +254,8 @@ class ScrubService(ServiceThread):
         return Difference(start, len(mine), reason, where)
 
 
-def _record_at(store: DefaultMessageStore, start: int) -> bytes:
-    result = store.get_commit_log_data(start)
+def _record_at(log_reader: LogReader, start: int) -> bytes:
+    result = log_reader.get_commit_log_data(start)
     if result is None:
         return b""
     with result:

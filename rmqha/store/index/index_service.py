@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rmqha.common import sys_flags
 from rmqha.common.filesystem import NotAskedError
@@ -18,6 +18,7 @@ from rmqha.common.process import how_to_raise, is_shortage
 from rmqha.common.threads import NamedThreadPool
 from rmqha.common.util_all import current_time_millis, time_millis_to_human_string
 from rmqha.store.bulk.bulk_layout import KEY
+from rmqha.store.commit_log import CommitLog
 from rmqha.store.index.index_file import IndexFile
 from rmqha.store.index.index_layout import index_key_hash_method
 from rmqha.store.mapped_file import fsync_folder, is_no_space
@@ -25,9 +26,7 @@ from rmqha.store.results import DispatchRequest
 from rmqha.store.running_flags import disk_of
 from rmqha.store.store_marks import RecoveryBase
 from rmqha.store.store_path_config_helper import get_store_path_index
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.store_state import StoreState
 
 log = logging.getLogger("RocketmqStore")
 
@@ -52,9 +51,11 @@ class IndexService:
     Java: org.apache.rocketmq.store.index.IndexService (4.9.8)
     """
 
-    def __init__(self, store: DefaultMessageStore) -> None:
-        config = store.message_store_config
-        self.default_message_store = store
+    def __init__(self, state: StoreState, commit_log: CommitLog) -> None:
+        config = state.config
+        self._state = state
+        self._config = config
+        self._commit_log = commit_log
         self.hash_slot_num = config.maxHashSlotNum
         self.index_num = config.maxIndexNum
         self.store_path = get_store_path_index(config.storePathRootDir)
@@ -97,7 +98,7 @@ class IndexService:
             # it would be the last file, and knows nothing of what the files before it have: all would be added again
             log.info("index file %s has no entries: dropped", index_file.file_name)
             return False
-        flushed = self.default_message_store.store_checkpoint.index_msg_timestamp
+        flushed = self._state.checkpoint.index_msg_timestamp
         is_flushed = index_file.end_phy_offset < base.dispatched if base.is_noted \
             else index_file.end_timestamp <= flushed
         if is_flushed:
@@ -143,7 +144,7 @@ class IndexService:
         files = [each for each in self.index_file_list if each.end_phy_offset >= phy_offset]
         if not files:
             return
-        commit_log = self.default_message_store.commit_log
+        commit_log = self._commit_log
         start = max(files[0].index_header.begin_phy_offset, commit_log.get_min_offset(), 0)
         for index_file in files:
             self._remove(index_file)
@@ -159,7 +160,7 @@ class IndexService:
         """Commit log offsets of messages with `key` stored between `begin` and `end` (ms), at most maxMsgsNumBatch."""
         phy_offsets: list[int] = []
         files = self.index_file_list
-        max_num = min(max_num, self.default_message_store.message_store_config.maxMsgsNumBatch)
+        max_num = min(max_num, self._config.maxMsgsNumBatch)
         for index_file in reversed(files):
             if index_file.is_time_matched(begin, end):
                 index_file.select_phy_offset(phy_offsets, build_key(topic, key), max_num, begin, end)
@@ -255,15 +256,15 @@ class IndexService:
 
         So is a descriptor, while puts go on.
         """
-        store = self.default_message_store
+        state = self._state
         log.error("write of the index failed: %s%s", error, how_to_raise(error))
         if is_shortage(error):
-            return not store.reput_message_service.pause(_RETRY_MS)
+            return not state.dispatch_pause.pause(_RETRY_MS)
         if not is_no_space(error):
-            store.running_flags.make_index_file_error()
+            state.running_flags.make_index_file_error()
             return False
-        store.running_flags.get_and_make_disk_full(disk_of(self.store_path))
-        return not store.reput_message_service.pause(_RETRY_MS)
+        state.running_flags.get_and_make_disk_full(disk_of(self.store_path))
+        return not state.dispatch_pause.pause(_RETRY_MS)
 
     def retry_get_and_create_index_file(self) -> IndexFile | None:
         """The file to add to; None, and the store is not writable any more, when none can be made."""
@@ -274,9 +275,9 @@ class IndexService:
                 return index_file
             times += not self._is_short  # the end of that is waited for
             log.info("Tried to create index file %s times", times)
-            if self.default_message_store.reput_message_service.pause(_RETRY_MS):
+            if self._state.dispatch_pause.pause(_RETRY_MS):
                 return None
-        self.default_message_store.running_flags.make_index_file_error()
+        self._state.running_flags.make_index_file_error()
         log.error("Mark index file cannot build flag")
         return None
 
@@ -318,19 +319,19 @@ class IndexService:
             return
         except OSError:
             log.exception("flush of index file %s failed", index_file.file_name)
-            self.default_message_store.running_flags.make_index_file_error()
+            self._state.running_flags.make_index_file_error()
             return
         if timestamp > 0:
-            self.default_message_store.store_checkpoint.index_msg_timestamp = timestamp
+            self._state.checkpoint.index_msg_timestamp = timestamp
             try:
-                self.default_message_store.store_checkpoint.flush()
+                self._state.checkpoint.flush()
             except OSError as error:
                 log.exception("flush of the checkpoint failed")
-                self.default_message_store.running_flags.make_flush_error(f"a flush of the checkpoint: {error!r}")
+                self._state.running_flags.make_flush_error(f"a flush of the checkpoint: {error!r}")
 
     def get_end_phy_offset(self) -> int:
         """Commit log offset up to which all keys are in; beyond any offset when there is no index."""
-        if not self.default_message_store.message_store_config.messageIndexEnable:
+        if not self._config.messageIndexEnable:
             return 1 << 63
         files = self.index_file_list
         return files[-1].end_phy_offset if files else 0

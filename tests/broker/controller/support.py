@@ -5,7 +5,6 @@ from rmqha.broker.controller.broker_id_registration import RegisterState
 from rmqha.broker.controller.replicas_manager import ReplicasManager, State
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.remoting.remoting_config import ClientConfig
-from rmqha.store.consume_queue_table import ConsumeQueueTable
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.running_flags import RunningFlags
@@ -21,6 +20,7 @@ class FakeHa(AutoSwitchHAService):
         self.told: list[tuple] = []
         self.last_epoch = 0
         self.failing = False
+        self.role = SimpleNamespace(take_id=lambda broker_id: None)
         self.epoch_cache = SimpleNamespace(last_epoch=lambda: self.last_epoch)
 
     def _change(self, what: str, epoch: int, *rest: object) -> bool:
@@ -76,7 +76,7 @@ class FakeBroker:
         self.ha = FakeHa()
         self.message_store = SimpleNamespace(ha_service=self.ha, running_flags=RunningFlags(),
                                              get_max_phy_offset=lambda: 9,
-                                             consume_queue_table=ConsumeQueueTable(None))
+                                             consume_queue_table={})
         self.broker_addr, self.ha_server_addr = HERE, "127.0.0.1:10912"
         self.is_isolated = True
         self.slave_sync: list[tuple[BrokerRole, str | None]] = []

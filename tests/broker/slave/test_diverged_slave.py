@@ -217,7 +217,7 @@ def test_slave_that_is_a_part_of_its_master_is_compared_and_goes_on(tmp_path):
         pair.send(master, 10)
         slave = pair.start("slave")
         wait_for_log(slave, master)
-        (identity,) = master.store.ha_service.slave_acks()
+        (identity,) = master.store.ha_service.counted_slaves.slave_acks()
         assert identity == "DefaultCluster/broker-a/1"  # told within the handshake
         check_same(master, slave)
 

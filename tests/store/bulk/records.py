@@ -24,13 +24,13 @@ DELAY = st.sampled_from(["0", "1", "3", "9", "-3", "+2", "2147483647", "21474836
 
 
 class Levels:
-    """What the single-record check wants of the schedule service."""
+    """What the single-record check wants of the delay levels."""
 
     def __init__(self, delays):
         self.delays = delays
-        self.max_delay_level = len(delays)
+        self.max_level = len(delays)
 
-    def compute_deliver_timestamp(self, level, store_timestamp):
+    def deliver_timestamp(self, level, store_timestamp):
         """The time at which a message is due."""
         return store_timestamp + self.delays[level - 1]
 

@@ -7,10 +7,11 @@ import threading
 import time
 
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
+from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE, walk
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.results import SelectMappedBufferResult
+from rmqha.store.store_state import StoreState
 
 SEGMENT = 64 * 1024
 BIG_SEGMENT = 4 * 1024 * 1024
@@ -59,7 +60,12 @@ class FakeStore:
         self.flush_fails = False
         self.broker_config = BrokerConfig()
         self.is_shutdown = False
-        self.ha_service = HAService(self)
+        self.state = StoreState(self.message_store_config, self.broker_config)
+        self.ha_service = HAService(self, self.state, self.broker_config)
+
+    @property
+    def mapped_file_size(self) -> int:
+        return self.segment_size
 
     def get_max_phy_offset(self) -> int:
         with self.lock:
@@ -96,6 +102,27 @@ class FakeStore:
         if not self.flush_fails:
             self.flushed = max(self.flushed, offset)
         return not self.flush_fails
+
+    def end_of_whole_records(self) -> int:
+        end = self.get_max_phy_offset()
+        start = end - end % self.segment_size
+        with self.lock:
+            segment, at = bytes(self.segments.get(start, b"")), 0
+        for position, length, _magic in walk(segment, 0, len(segment)):
+            if position + length > len(segment):
+                break
+            at = position + length
+        return start + at
+
+    def truncate_dirty_files(self, offset: int) -> None:
+        with self.lock:
+            for start in list(self.segments):
+                if start >= offset:
+                    del self.segments[start]
+                else:
+                    del self.segments[start][max(0, offset - start):]
+
+    cut_off = truncate_dirty_files
 
     def put(self, size: int = 200, seed: int = 0) -> int:
         """Append one record like CommitLog does, roll files, wake replication; returns the end offset."""

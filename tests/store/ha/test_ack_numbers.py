@@ -51,7 +51,7 @@ def introduced(store: FakeStore, name: str) -> Peer:
     ({"allAckInSyncStateSet": True, "minInSyncReplicas": 2, "inSyncReplicas": 3}, 1, EVERY)])
 def test_number_of_acknowledgements_follows_the_keys(keys, in_sync_slaves, need):
     with slaves(*"abc"[:in_sync_slaves], **keys) as (store, _peers):
-        assert store.ha_service.need_ack_nums() == need
+        assert store.ha_service.ack_rule.need_ack_nums() == need
 
 
 def test_request_waits_for_as_many_slaves_as_it_asks_for():
@@ -80,10 +80,10 @@ def test_connections_of_one_slave_count_once():
 
 def test_slave_that_goes_is_not_counted_any_more():
     with slaves("a", "b") as (store, peers):
-        assert store.ha_service.acked_offset(3) == RECORDS * 1000
+        assert store.ha_service.ack_rule.acked_offset(3) == RECORDS * 1000
         peers["a"].close()
         wait_until(lambda: store.ha_service.slave_count() == 1, 60_000)
-        assert store.ha_service.acked_offset(3) == -1
+        assert store.ha_service.ack_rule.acked_offset(3) == -1
 
 
 def test_every_slave_in_sync_does_not_mean_those_far_behind():
@@ -93,13 +93,13 @@ def test_every_slave_in_sync_does_not_mean_those_far_behind():
         peers["a"].read_data_frame()
         wait_until(lambda: all(c.transfer_from_where == end for c in store.ha_service.connection_list), 60_000)
         peers["a"].report(end)
-        wait_until(lambda: store.ha_service.acked_offset(EVERY) == end, 60_000)
-        assert store.ha_service.in_sync_replicas_nums(end) == 2
+        wait_until(lambda: store.ha_service.ack_rule.acked_offset(EVERY) == end, 60_000)
+        assert store.ha_service.ack_rule.in_sync_replicas_nums(end) == 2
 
 
 def test_every_slave_means_at_least_one():
     with slaves() as (store, _peers):
-        assert store.ha_service.acked_offset(EVERY) == -1
+        assert store.ha_service.ack_rule.acked_offset(EVERY) == -1
 
 
 def test_too_few_replicas_refuse_the_message_before_it_is_written(tmp_path):

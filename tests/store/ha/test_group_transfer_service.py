@@ -10,7 +10,7 @@ from tests.support.wait import lasting, wait_until
 
 
 class Acks:
-    """What GroupTransferService knows of HAService."""
+    """The rule, and the term, that a GroupTransferService asks for."""
 
     def __init__(self) -> None:
         self.term = 0
@@ -21,16 +21,23 @@ class Acks:
         return self.several.get(ack_nums, -1) if ack_nums != 1 else self.push2_slave_max_offset.get()
 
 
+def new_service() -> GroupTransferService:
+    acks = Acks()
+    service = GroupTransferService(acks, acks)
+    service.acks = acks
+    return service
+
+
 @pytest.fixture
 def service():
-    service = GroupTransferService(Acks())
+    service = new_service()
     service.start()
     yield service
     service.shutdown()
 
 
 def acknowledge(service: GroupTransferService, offset: int) -> None:
-    if service.ha_service.push2_slave_max_offset.set_max(offset):
+    if service.acks.push2_slave_max_offset.set_max(offset):
         service.notify_transfer_some()
 
 
@@ -93,7 +100,7 @@ def test_a_round_completes_in_order_of_arrival(service):
 
 
 def test_shutdown_answers_what_waits_and_what_comes_later():
-    service = GroupTransferService(Acks())
+    service = new_service()
     service.start()
     request = put(service, 100)
     service.shutdown()

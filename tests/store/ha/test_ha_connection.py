@@ -251,7 +251,7 @@ def test_impossible_first_report_closes_and_is_no_acknowledgement(master, offset
             master.message_store_config.haHousekeepingInterval = 1000
         assert peer.is_closed()
     assert master.ha_service.push2_slave_max_offset.get() == 0
-    assert not master.ha_service.is_slave_ok(master.get_max_phy_offset())
+    assert not master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset())
 
 
 def test_first_report_beyond_the_masters_log_closes(master):
@@ -306,7 +306,7 @@ def test_seven_bytes_and_silence_are_closed_by_housekeeping(master):
         peer.send(b"\0" * 7)
         wait_until(lambda: master.ha_service.connection_count.get() == 1)
         master.message_store_config.haHousekeepingInterval = 1000
-        assert not master.ha_service.is_slave_ok(master.get_max_phy_offset())
+        assert not master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset())
         assert peer.is_closed()
     assert master.ha_service.push2_slave_max_offset.get() == 0
 
@@ -339,7 +339,7 @@ def test_silent_peer_is_closed_and_never_a_slave(master):
     with Peer.connect(master) as peer:
         wait_until(lambda: master.ha_service.connection_count.get() == 1)
         master.message_store_config.haHousekeepingInterval = 1000
-        assert not master.ha_service.is_slave_ok(0)
+        assert not master.ha_service.ack_rule.is_slave_ok(0)
         assert peer.is_closed()
     wait_until(lambda: master.ha_service.connection_count.get() == 0)
 
@@ -347,18 +347,18 @@ def test_silent_peer_is_closed_and_never_a_slave(master):
 def test_slave_that_has_reported_is_a_slave_until_it_goes(master):
     with Peer.connect(master) as peer:
         peer.report(5000)
-        wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()))
+        wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()))
         assert master.ha_service.slave_count() == 1
-    wait_until(lambda: not master.ha_service.is_slave_ok(master.get_max_phy_offset()))
+    wait_until(lambda: not master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()))
 
 
 def test_slave_too_far_behind_is_not_ok(master):
     master.message_store_config.haSlaveFallbehindMax = 1000
     with Peer.connect(master) as peer:
         peer.report(master.get_max_phy_offset())
-        wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()))
-        assert master.ha_service.is_slave_ok(master.get_max_phy_offset() + 999)
-        assert not master.ha_service.is_slave_ok(master.get_max_phy_offset() + 1000)
+        wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()))
+        assert master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset() + 999)
+        assert not master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset() + 1000)
 
 
 def test_flood_of_repeated_reports_is_closed(master):
@@ -390,7 +390,7 @@ def test_slave_below_the_masters_first_file_is_told_and_seen(master, caplog):
     stats: dict[str, str] = {}
     master.ha_service.build_running_stats(stats)
     assert stats["haRefusedSlave_127.0.0.1_5000"] == f"5000,{SEGMENT},{master.get_max_phy_offset()}"
-    assert not master.ha_service.is_slave_ok(0)
+    assert not master.ha_service.ack_rule.is_slave_ok(0)
 
 
 def test_slave_ahead_of_the_master_is_told_the_masters_end(master):

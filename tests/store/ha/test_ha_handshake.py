@@ -199,7 +199,7 @@ def test_slave_that_comes_again_replaces_its_older_connection():
         wait_until(lambda: master.ha_service.slave_count() == 2, 60_000)
         with introduced("a"):
             assert old.is_closed()
-            wait_until(lambda: set(master.ha_service.slave_acks()) == {"a", "b"}, 60_000)
+            wait_until(lambda: set(master.ha_service.counted_slaves.slave_acks()) == {"a", "b"}, 60_000)
 
 
 def test_connection_that_has_ended_closes_none_of_the_same_slave_and_tells_of_no_loss(caplog):
@@ -210,7 +210,7 @@ def test_connection_that_has_ended_closes_none_of_the_same_slave_and_tells_of_no
     def introduced(offset: int) -> Peer:
         peer = Peer.connect(master)
         peer.send(ha_handshake.ASK + ha_handshake.encode_who(Who("a", 0, 0, 0)) + struct.pack(">q", offset))
-        wait_until(lambda: set(master.ha_service.slave_acks()) == {"a"}, 60_000)
+        wait_until(lambda: set(master.ha_service.counted_slaves.slave_acks()) == {"a"}, 60_000)
         return peer
     with running(master):
         with introduced(0):

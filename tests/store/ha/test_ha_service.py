@@ -123,7 +123,7 @@ def test_slave_that_is_ahead_never_acknowledges():
         follow(slave, master)
         wait_until(lambda: master.ha_service.refused_slaves())
         assert master.ha_service.push2_slave_max_offset.get() == 0
-        assert not master.ha_service.is_slave_ok(master.get_max_phy_offset())
+        assert not master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset())
         wait_until(lambda: "SLAVE: 10000 MASTER: 1000" in slave.ha_service.ha_client.last_error)
 
 

@@ -93,7 +93,7 @@ def test_synchronous_master_answers_ok_with_a_slave_and_not_available_without(st
     master = stores("master", BrokerRole.SYNC_MASTER)
     assert put(master, b"alone") is PutMessageStatus.SLAVE_NOT_AVAILABLE
     slave = stores("slave", BrokerRole.SLAVE, master)
-    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()))
+    wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()))
     threads = [threading.Thread(target=lambda: statuses.extend(put(master, b"x" * 300) for _ in range(50)))
                for _ in range(4)]
     statuses: list[PutMessageStatus] = []
@@ -146,7 +146,7 @@ def test_slave_that_is_killed_within_a_record_catches_up(stores, tmp_path):
 def test_promoted_slave_goes_on_with_the_next_offsets(stores):
     master = stores("master", BrokerRole.SYNC_MASTER)
     slave = stores("slave", BrokerRole.SLAVE, master)
-    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()))
+    wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()))
     for number in range(10):
         assert put(master, b"%d" % number) is PutMessageStatus.PUT_OK
     master.shutdown()
@@ -159,7 +159,7 @@ def test_promoted_slave_goes_on_with_the_next_offsets(stores):
 def test_read_only_slave_never_acknowledges(stores):
     master = stores("master", BrokerRole.SYNC_MASTER, slaveTimeout=300)
     slave = stores("slave", BrokerRole.SLAVE, master)
-    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()))
+    wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()))
     slave.append_to_commit_log = lambda *_args: False
     assert put(master, b"x") in (PutMessageStatus.FLUSH_SLAVE_TIMEOUT, PutMessageStatus.SLAVE_NOT_AVAILABLE)
     assert master.ha_service.push2_slave_max_offset.get() == 0
@@ -168,7 +168,7 @@ def test_read_only_slave_never_acknowledges(stores):
 def test_slave_acknowledges_what_is_on_its_disk(stores):
     master = stores("master", BrokerRole.SYNC_MASTER)
     slave = stores("slave", BrokerRole.SLAVE, master, haSlaveAckAfterFlush=True, flushIntervalCommitLog=600_000)
-    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 60_000)
+    wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()), 60_000)
     for number in range(300):
         assert put(master, b"%d" % number * 100) is PutMessageStatus.PUT_OK
         acknowledged = master.ha_service.push2_slave_max_offset.get()
@@ -179,7 +179,7 @@ def test_slave_acknowledges_what_is_on_its_disk(stores):
 def test_slave_whose_disk_fails_acknowledges_nothing_any_more(stores, monkeypatch):
     master = stores("master", BrokerRole.SYNC_MASTER, slaveTimeout=500)
     slave = stores("slave", BrokerRole.SLAVE, master, haSlaveAckAfterFlush=True, flushIntervalCommitLog=600_000)
-    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 60_000)
+    wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()), 60_000)
 
     def fail(_least_pages):
         raise OSError(errno.EIO, "injected")
@@ -193,6 +193,6 @@ def test_put_that_is_waited_for_within_a_round_does_not_wait_for_its_end(stores,
     monkeypatch.setattr("rmqha.store.ha.ha_connection._NO_DATA_WAIT_MS", 600_000)  # nor for the writer's next look
     master = stores("master", BrokerRole.SYNC_MASTER)
     stores("slave", BrokerRole.SLAVE, master)
-    wait_until(lambda: master.ha_service.is_slave_ok(master.get_max_phy_offset()), 60_000)
+    wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()), 60_000)
     with Round():
         assert put(master, b"within") is PutMessageStatus.PUT_OK

@@ -53,7 +53,7 @@ def test_a_slow_one_one_that_dies_and_one_that_is_behind_do_not_hold_the_others(
             if seed == 5:
                 behind = Peer.connect(store)
                 behind.report(1)
-        wait_until(lambda: store.ha_service.acked_offset(ANY_SLAVE) == at)
+        wait_until(lambda: store.ha_service.ack_rule.acked_offset(ANY_SLAVE) == at)
         wait_until(lambda: len(store.ha_service.connection_list) == 3, what="the dead one is gone")
         with behind:
             assert read_until(behind, 1, at) == store.log(1)
@@ -109,7 +109,7 @@ def test_a_slave_that_follows_another_gets_what_gathers_in_one_piece(monkeypatch
             put_and_send(store, 100, number)
             first.read_data_frame()
             first.report(100 + 100 * number)
-            wait_until(lambda end=100 + 100 * number: store.ha_service.acked_offset(ANY_SLAVE) == end)
+            wait_until(lambda end=100 + 100 * number: store.ha_service.ack_rule.acked_offset(ANY_SLAVE) == end)
         assert select.select([second.sock], [], [], 0)[0] == [], "it gathers still"
         writers.of(second).wakeup()
         frames = [second.read_data_frame()]
@@ -130,7 +130,7 @@ def test_a_slave_leads_when_the_other_stops(monkeypatch):
             end += 100
             assert read_until(second, end - 100, end) == store.log(end - 100)
             second.report(end)
-            wait_until(lambda end=end: store.ha_service.acked_offset(ANY_SLAVE) == end)
+            wait_until(lambda end=end: store.ha_service.ack_rule.acked_offset(ANY_SLAVE) == end)
         assert not writers.of(second).connection.follows_another
         first.report(200)
         wait_until(lambda: writers.of(first).connection.follows_another)
@@ -139,7 +139,7 @@ def test_a_slave_leads_when_the_other_stops(monkeypatch):
         put_and_send(store, 100, end)
         assert read_until(first, 100, end + 100) == store.log(100)
         first.report(end + 100)
-        wait_until(lambda: writers.leads(first) and store.ha_service.acked_offset(ANY_SLAVE) == end + 100)
+        wait_until(lambda: writers.leads(first) and store.ha_service.ack_rule.acked_offset(ANY_SLAVE) == end + 100)
         assert not writers.of(first).connection.follows_another
 
 

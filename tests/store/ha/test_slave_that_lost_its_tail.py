@@ -52,12 +52,12 @@ def lost(master: FakeStore) -> list[str]:
 def test_what_it_lost_is_sent_again_and_not_counted_meanwhile(master, caplog):
     service = master.ha_service
     with slave_at(master, END) as before:
-        wait_until(lambda: service.slave_acks() == {"c/b/1": END}, 60_000)
+        wait_until(lambda: service.counted_slaves.slave_acks() == {"c/b/1": END}, 60_000)
         with slave_at(master, 12_000) as after:  # the connection from before its loss of power is still there
             assert before.is_closed()
-            wait_until(lambda: service.slave_acks() == {"c/b/1": 12_000}, 60_000)
+            wait_until(lambda: service.counted_slaves.slave_acks() == {"c/b/1": 12_000}, 60_000)
             assert lost(master) == [f"12000,{END}"]
-            assert service.acked_offset(2) == 12_000 and service.in_sync_replicas_nums(END) == 2
+            assert service.ack_rule.acked_offset(2) == 12_000 and service.ack_rule.in_sync_replicas_nums(END) == 2
             (info,) = service.get_runtime_info(END).haConnectionInfo
             assert (info.slaveAckOffset, info.diff) == (12_000, 8000)
             data = b""
@@ -75,14 +75,14 @@ def test_put_waits_for_what_the_slave_holds_now(master):
     """The offsets that it had acknowledged before do not count for a put behind them."""
     service = master.ha_service
     with slave_at(master, END):
-        wait_until(lambda: service.slave_acks() == {"c/b/1": END}, 60_000)
+        wait_until(lambda: service.counted_slaves.slave_acks() == {"c/b/1": END}, 60_000)
         with slave_at(master, 12_000) as after:
-            wait_until(lambda: service.slave_acks() == {"c/b/1": 12_000}, 60_000)
+            wait_until(lambda: service.counted_slaves.slave_acks() == {"c/b/1": 12_000}, 60_000)
             end = master.put(1000, 50)
             request = GroupCommitRequest(end, 60_000)
             service.put_request(request)
             after.report(16_000)
-            wait_until(lambda: service.slave_acks() == {"c/b/1": 16_000}, 60_000)
+            wait_until(lambda: service.counted_slaves.slave_acks() == {"c/b/1": 16_000}, 60_000)
             assert not request.future.is_done
             after.report(END, end)
             assert request.future.get(60_000) is PutMessageStatus.PUT_OK
@@ -98,7 +98,7 @@ def test_slave_that_has_gone_for_long_is_told_as_well(master):
 
 def test_other_slave_has_lost_nothing(master):
     with slave_at(master, END), slave_at(master, 5000, "c/b/2"):
-        wait_until(lambda: len(master.ha_service.slave_acks()) == 2, 60_000)
+        wait_until(lambda: len(master.ha_service.counted_slaves.slave_acks()) == 2, 60_000)
         assert not lost(master)
 
 
@@ -107,7 +107,7 @@ def test_peers_without_a_name_are_not_told_apart_and_nothing_is_said(master):
         one.report(END)
         wait_until(lambda: master.ha_service.slave_count() == 1, 60_000)
         other.report(5000)
-        wait_until(lambda: list(master.ha_service.slave_acks().values()) == [5000], 60_000)
+        wait_until(lambda: list(master.ha_service.counted_slaves.slave_acks().values()) == [5000], 60_000)
         assert not lost(master)
 
 

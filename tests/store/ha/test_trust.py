@@ -103,9 +103,9 @@ def test_two_connections_of_one_host_are_one_slave_and_the_newer_one_counts(mast
         wait_until(lambda: served(master) == 1)
         new.report(5000)
         wait_until(lambda: served(master) == 2)
-        assert master.ha_service.slave_acks() == {"127.0.0.1": 5000}
-        assert master.ha_service.in_sync_replicas_nums(20_000) == 2
-        assert master.ha_service.acked_offset(2) == 5000 and master.ha_service.acked_offset(3) == -1
+        assert master.ha_service.counted_slaves.slave_acks() == {"127.0.0.1": 5000}
+        assert master.ha_service.ack_rule.in_sync_replicas_nums(20_000) == 2
+        assert master.ha_service.ack_rule.acked_offset(2) == 5000 and master.ha_service.ack_rule.acked_offset(3) == -1
 
 
 # What an acknowledgement means.

@@ -13,7 +13,7 @@ from rmqha.common.message.message_decoder import message_properties2string
 from rmqha.common.threads import ScheduledService
 from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
 from rmqha.common.util_all import current_time_millis
-from rmqha.store import schedule_message_service
+from rmqha.store import delay_levels, schedule_message_service
 from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
@@ -26,7 +26,7 @@ def short_times(monkeypatch):
     monkeypatch.setattr(schedule_message_service, "FIRST_DELAY_TIME_MS", 10)
     monkeypatch.setattr(schedule_message_service, "DELAY_FOR_A_WHILE_MS", 10)
     # 1 ms instead of 1 s, so that level 1 is due after 100 ms
-    monkeypatch.setattr(schedule_message_service, "_TIME_UNITS_MS", {"s": 1, "m": 60, "h": 3600, "d": 86400})
+    monkeypatch.setattr(delay_levels, "_TIME_UNITS_MS", {"s": 1, "m": 60, "h": 3600, "d": 86400})
 
 
 def make_store(root, **keys) -> DefaultMessageStore:
@@ -190,7 +190,7 @@ def test_promoted_slave_goes_on_where_the_masters_progress_says(tmp_path):
     try:
         # what the copy from the master has written meanwhile
         (tmp_path / "store/config/delayOffset.json").write_text('{"offsetTable":{1:3}}')
-        promoted.message_store_config.brokerRole = BrokerRole.ASYNC_MASTER
+        promoted.role.take(BrokerRole.ASYNC_MASTER)
         promoted.handle_schedule_message_service(BrokerRole.ASYNC_MASTER)
         wait_until(lambda: delivered(promoted))
         assert [msg.body for msg in delivered(promoted)] == [b"3"]
@@ -264,17 +264,17 @@ def test_levels_are_parsed(tmp_path, monkeypatch):
     monkeypatch.undo()
     store = make_store(tmp_path / "store", messageDelayLevel="1s 5m 2h 1d ")
     service = store.schedule_message_service
-    assert service.parse_delay_level()
-    assert service.delay_level_table == {1: 1000, 2: 300_000, 3: 7_200_000, 4: 86_400_000}
-    assert service.max_delay_level == 4
-    assert service.compute_deliver_timestamp(1, 5000) == 6000
-    assert service.compute_deliver_timestamp(9, 5000) == 6000
+    assert service.levels.parse()
+    assert service.levels.table == {1: 1000, 2: 300_000, 3: 7_200_000, 4: 86_400_000}
+    assert service.levels.max_level == 4
+    assert service.levels.deliver_timestamp(1, 5000) == 6000
+    assert service.levels.deliver_timestamp(9, 5000) == 6000
 
 
 @pytest.mark.parametrize("levels", ["", "1s  5s", "1x", "s", "1.5s", " 1s"])
 def test_malformed_levels_are_refused(tmp_path, levels):
     store = make_store(tmp_path / "store", messageDelayLevel=levels)
-    assert not store.schedule_message_service.parse_delay_level()
+    assert not store.state.delay_levels.parse()
 
 
 def test_queue_of_a_level():

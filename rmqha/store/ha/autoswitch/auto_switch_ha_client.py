@@ -24,18 +24,14 @@ from rmqha.store.ha.autoswitch.auto_switch_transfer import (
     consistent_point,
     epochs_text,
 )
-from rmqha.store.ha.autoswitch.epoch_file_cache import (
-    EpochEntry,
-    EpochFileCache,
-    end_of_whole_records,
-    truncate_dirty_files,
-    truncate_files,
-)
+from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
 from rmqha.store.ha.ha_client import HAClient
 from rmqha.store.ha.ha_transfer import TransferError
 from rmqha.store.ha.log_comparison import ends_as_master
 from rmqha.store.ha.master_connection import MasterConnection, ReplicationError
 from rmqha.store.ha.peers import HAConnectionState, send_whole
+from rmqha.store.record_check import check_message_and_return_size
+from rmqha.store.replicated_log import LogReader, ReplicatedLog
 
 if TYPE_CHECKING:
     from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
@@ -58,9 +54,10 @@ class AutoSwitchHAClient(HAClient):
     Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAClient (5.1.4)
     """
 
+    ha_service: AutoSwitchHAService
+
     def __init__(self, ha_service: AutoSwitchHAService) -> None:
-        super().__init__(ha_service.default_message_store)
-        self.ha_service = ha_service
+        super().__init__(ha_service)
         self.epoch_cache: EpochFileCache = ha_service.epoch_cache
         self.expected_epoch: int | None = None  # replaced while the client does not run, or when it rises
         self._retry_ms = float(_FIRST_RETRY_MS)
@@ -104,7 +101,7 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
         log.info("AutoSwitchHAClient connect to master %s", self.master_address)
         self.last_read_ns = time.monotonic_ns()
         self.client.state = HAConnectionState.HANDSHAKE
-        cut_off_partial_record(self.ha_service)
+        self.ha_service.cut_off_partial_record()
         self._followed.forget()  # a whole record ends where the log does
         handshake = self._handshake_with_master()
         if handshake is None:
@@ -247,11 +244,31 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
                                f"and this log knows {epochs_text(self.epoch_cache.get_all_entries())}", _REFUSED)
 
 
-def cut_off_partial_record(ha_service: AutoSwitchHAService) -> int:
-    """Drop the beginning of a record whose rest never came; the end of the log then. Nobody appends meanwhile."""
-    store = ha_service.default_message_store
-    end = end_of_whole_records(store)
-    if end < store.get_max_phy_offset():
-        ha_service.lower_confirm_offset(end)
-        truncate_dirty_files(store, end)
-    return end
+def truncate_files(replicated_log: ReplicatedLog, offset_to_truncate: int) -> bool:
+    """Drop everything at and behind `offset_to_truncate`; False when no record begins there.
+
+    Java: org.apache.rocketmq.store.DefaultMessageStore#truncateFiles (5.1.4)
+    """
+    max_offset = replicated_log.get_max_phy_offset()
+    if offset_to_truncate >= max_offset:
+        log.info("no need to truncate files, truncate offset is %s, max physical offset is %s", offset_to_truncate,
+                 max_offset)
+        return True
+    if not is_offset_aligned(replicated_log, offset_to_truncate):
+        log.error("offset %s is not align, truncate failed, need manual fix", offset_to_truncate)
+        return False
+    replicated_log.truncate_dirty_files(offset_to_truncate)
+    return True
+
+
+def is_offset_aligned(log_reader: LogReader, offset: int) -> bool:
+    """Whether a record, or the blank at the end of a file, begins at `offset`; True when the log does not hold it.
+
+    Java: org.apache.rocketmq.store.DefaultMessageStore#isOffsetAligned (5.1.4)
+    """
+    result = log_reader.get_commit_log_data(offset)
+    if result is None:
+        return True
+    with result:
+        request = check_message_and_return_size(result.buffer, 0, True, True)
+        return request.success and (request.msg_size == 0 or request.commit_log_offset == offset)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rmqha.store.ha.autoswitch import auto_switch_transfer
@@ -47,11 +47,14 @@ class AutoSwitchHAConnection(HAConnection):
         self.is_async_learner = False
         # (end of the log, monotonic ns when it was there): caught up to when acknowledged; ReadSocketService's own
         self._mark: tuple[int, int] | None = None
-        super().__init__(ha_service, sock, client_addr, lambda _connection: EpochFrames(self))
+        super().__init__(ha_service, sock, client_addr)
+
+    def new_format(self) -> EpochFrames:
+        return EpochFrames(self)
 
     def log_end(self) -> LogEnd:
         """Where the master's log ends now, and its epochs."""
-        return self.ha_service.default_message_store.get_max_phy_offset(), self.epoch_cache.get_all_entries()
+        return self.ha_service.replicated_log.get_max_phy_offset(), self.epoch_cache.get_all_entries()
 
     def introduced(self, slave: SlaveHandshake) -> None:
         """The slave has said who it is; before anything is sent."""
@@ -86,17 +89,15 @@ class EpochFrames(FrameFormat[EpochStep]):
     """
 
     connection: AutoSwitchHAConnection
+    max_body_size = auto_switch_transfer.MAX_BODY_SIZE
+    sends_appended = False  # they may be of two epochs
 
     def __init__(self, connection: AutoSwitchHAConnection) -> None:
         ha_service = connection.ha_service
         self._epoch_cache = connection.epoch_cache
         self._frames = auto_switch_transfer.SlaveFrameDecoder()
-        super().__init__(
-            connection, greeting=MasterEpochGreeting(ha_service.local_broker_id, lambda: ha_service.is_master,
-                                                     connection.log_end),
-            decode_reports=self._decode_frames, acknowledged=partial(ha_service.slave_acknowledged, connection),
-            max_body_size=auto_switch_transfer.MAX_BODY_SIZE, encode_frames=self._encode_frames,
-            end_of_run=self._end_of_epoch)
+        super().__init__(connection, MasterEpochGreeting(ha_service.local_broker_id, lambda: ha_service.is_master,
+                                                         connection.log_end))
 
     def answer(self, step: EpochStep) -> bool:
         """Tell the slave how this log came to be; False when it can't be served."""
@@ -120,7 +121,7 @@ class EpochFrames(FrameFormat[EpochStep]):
             return False
         return True
 
-    def _decode_frames(self, data: bytes | memoryview) -> list[int]:
+    def decode_reports(self, data: bytes | memoryview) -> Sequence[int]:
         frames = self._frames.feed(data)
         for at, frame in enumerate(frames):
             if type(frame) is not int:
@@ -153,11 +154,11 @@ class EpochFrames(FrameFormat[EpochStep]):
             return b""
         return auto_switch_transfer.encode_header(offset, 0, entry, self.connection.ha_service.confirm_offset())
 
-    def _end_of_epoch(self, offset: int) -> int:
+    def end_of_run(self, offset: int) -> int:
         entry = self._epoch_cache.find_epoch_entry_by_offset(offset)
         return -1 if entry is None else entry.end_offset
 
-    def _encode_frames(self, offset: int, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
+    def encode_frames(self, offset: int, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
         """Frames of bytes that are all of the first one's epoch."""
         entry = self._epoch_cache.find_epoch_entry_by_offset(offset)
         if entry is None:  # since the end of its run was looked for

@@ -13,22 +13,24 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.threads import ScheduledService
+from rmqha.store.commit_log import CommitLog
+from rmqha.store.ha.ack_rules import AckRule, SyncStateSetRule
 from rmqha.store.ha.autoswitch import epoch_file_cache
-from rmqha.store.ha.autoswitch.auto_switch_ha_client import AutoSwitchHAClient, cut_off_partial_record
+from rmqha.store.ha.autoswitch.auto_switch_ha_client import AutoSwitchHAClient
 from rmqha.store.ha.autoswitch.auto_switch_ha_connection import AutoSwitchHAConnection
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
-from rmqha.store.ha.autoswitch.put_guard import AUTOMATIC, PutGuard
 from rmqha.store.ha.autoswitch.sync_state_set import Ask, ControlledSyncStateSet, SyncStateSet
-from rmqha.store.ha.ha_service import ALL_ACK_IN_SYNC_STATE_SET, NO_SLAVE, HAService
-from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.ha.ha_connection import HAConnection
+from rmqha.store.ha.ha_service import HAService
+from rmqha.store.message_store_config import SLAVE, SYNC_MASTER
+from rmqha.store.replicated_log import ReplicatedLog
+from rmqha.store.reput_message_service import ReputMessageService
+from rmqha.store.role import AUTOMATIC
 from rmqha.store.store_path_config_helper import get_broker_identity
-
-if TYPE_CHECKING:
-    from rmqha.store.default_message_store import DefaultMessageStore
-    from rmqha.store.ha.ha_connection import HAConnection
+from rmqha.store.store_state import StoreState
 
 log = logging.getLogger("RocketmqStore")
 
@@ -56,27 +58,37 @@ class AutoSwitchHAService(HAService):
 
     ha_client: AutoSwitchHAClient
 
-    def __init__(self, default_message_store: DefaultMessageStore) -> None:
-        super().__init__(default_message_store)
-        self.epoch_cache = EpochFileCache(self.config.get_store_path_epoch_file())
+    def __init__(self, replicated_log: ReplicatedLog, state: StoreState, broker_config: BrokerConfig,
+                 commit_log: CommitLog, reput_message_service: ReputMessageService,
+                 recover_topic_queue_table: Callable[[], None]) -> None:
+        config = state.config
+        self.commit_log = commit_log
+        self._reput = reput_message_service
+        self._recover_topic_queue_table = recover_topic_queue_table
+        self.epoch_cache = EpochFileCache(config.get_store_path_epoch_file())
         # Read once: whether a controller decides who is the master and who is in sync
-        self.is_controlled = default_message_store.broker_config.enableControllerMode
-        self._controlled = ControlledSyncStateSet(default_message_store.get_max_phy_offset) \
+        self.is_controlled = broker_config.enableControllerMode
+        self._controlled = ControlledSyncStateSet(replicated_log.get_max_phy_offset) \
             if self.is_controlled else None
-        self.sync_state_set: SyncStateSet = self._controlled or SyncStateSet(default_message_store.get_max_phy_offset)
+        self.sync_state_set: SyncStateSet = self._controlled or SyncStateSet(replicated_log.get_max_phy_offset)
         self._sync_state_set_listener: SyncStateSetListener | None = None
         self._last_ask: Ask | None = None  # of the executor's thread
-        if self.is_controlled:
-            self.guard = PutGuard()
         # who this replica is among those of its name, whatever its role; set by start
-        self.local_broker_id = default_message_store.broker_config.brokerId
-        self.ha_client = self.scrub_service.client = AutoSwitchHAClient(self)
+        self.local_broker_id = broker_config.brokerId
         self._is_told = False  # whom to follow, by a role change; guarded by _role_lock
         self._role_lock = threading.Lock()
         self._executor = ScheduledService("AutoSwitchHAService_Executor_")
+        super().__init__(replicated_log, state, broker_config)
+        if self.is_controlled:
+            self.role.need_guard()
 
-    def create_connection(self, sock: socket.socket, client_addr: str) -> HAConnection:
-        """The connection of a peer that was just accepted."""
+    def new_ack_rule(self) -> AckRule:
+        return SyncStateSetRule(self.config, self.role, self.sync_state_set, self.counted_slaves)
+
+    def new_client(self) -> AutoSwitchHAClient:
+        return AutoSwitchHAClient(self)
+
+    def new_connection(self, sock: socket.socket, client_addr: str) -> HAConnection:
         return AutoSwitchHAConnection(self, sock, client_addr, self.epoch_cache)
 
     @property
@@ -92,19 +104,20 @@ class AutoSwitchHAService(HAService):
         ValueError names the epoch file, or the identity's, when it can't be used.
         """
         self.epoch_cache.init_cache_from_file()
-        broker = self.default_message_store.broker_config
+        broker, role = self.broker_config, self.role
         if not self.is_controlled:
             self.local_broker_id = epoch_file_cache.load_or_make(
                 get_broker_identity(self.config.storePathRootDir), broker.brokerClusterName, broker.brokerName,
-                broker.brokerId).broker_id
-        wanted, self.config.brokerRole = self.config.brokerRole, BrokerRole.SLAVE
-        self.sync_state_set.learn(self.default_message_store.reput_message_service.reput_from_offset)
+                role.broker_id).broker_id
+        wanted = role.kind
+        role.take(SLAVE)
+        self.sync_state_set.learn(self._reput.reput_from_offset)
         super().start()
         self._executor.schedule_at_fixed_rate(self._housekeeping, _HOUSEKEEPING_MS, _HOUSEKEEPING_MS)
-        if wanted is BrokerRole.SLAVE or self.is_controlled:
+        if wanted is SLAVE or self.is_controlled:
             return
         if self.epoch_cache.entry_size:
-            broker.brokerId = self.local_broker_id
+            role.take_id(self.local_broker_id)
             log.error("this store was in use, and another broker may be the master by now: it waits to be told to be "
                       "the master of an epoch above %d, or finds one at the name server", self.epoch_cache.last_epoch())
         else:
@@ -117,7 +130,7 @@ class AutoSwitchHAService(HAService):
 
     def _housekeeping(self) -> None:
         self.maybe_shrink_sync_state_set()
-        min_offset = self.default_message_store.get_min_phy_offset()
+        min_offset = self.commit_log.get_min_offset()
         if min_offset > 0:
             self.epoch_cache.truncate_prefix_by_offset(min_offset)
 
@@ -134,7 +147,7 @@ class AutoSwitchHAService(HAService):
         is over. `renounce` (MasterLease.renounced) is called when the mastership is handed over, before that is
         answered: nothing that is asked for within so many ms from then on may grant a lease to this mastership.
         """
-        guard = self.guard = self.guard or PutGuard()
+        guard = self.role.need_guard()
         guard.holds_lease, guard.renounce = holds, renounce
 
     def lease_granted(self) -> None:
@@ -243,7 +256,7 @@ class AutoSwitchHAService(HAService):
                 log.warning("newMasterEpoch %d <= lastEpoch %d, fail to change to master", master_epoch, last_epoch)
                 return False
             self._leave_role()
-            end = cut_off_partial_record(self)
+            end = self.cut_off_partial_record()
             start = self._begin_epoch(master_epoch, end)
             # Differs: what slaves have acknowledged was of another log; 5.1.4 keeps it, and believes it
             self.push2_slave_max_offset.set(0)
@@ -254,10 +267,18 @@ class AutoSwitchHAService(HAService):
                 self.sync_state_set.become_master(self.local_broker_id)
             self._open_at(end)
             self._ask_for_sync_state_set()
-            self.config.brokerRole = BrokerRole.SYNC_MASTER
-            self.term += 1  # in this order: a put that sees the new term sees the new role
+            self.role.take(SYNC_MASTER)
             log.info("Change ha to master success, newMasterEpoch:%d, startOffset:%d", master_epoch, start)
             return True
+
+    def cut_off_partial_record(self) -> int:
+        """Drop the beginning of a record whose rest never came; the end of the log then. Nobody appends meanwhile."""
+        held = self.replicated_log
+        end = held.end_of_whole_records()
+        if end < held.get_max_phy_offset():
+            self.lower_confirm_offset(end)
+            held.truncate_dirty_files(end)
+        return end
 
     def _begin_epoch(self, master_epoch: int, end: int) -> int:
         """Note the epoch of a log that ends at `end`, unless it goes on; where it starts."""
@@ -267,36 +288,38 @@ class AutoSwitchHAService(HAService):
             return last.start_offset
         cache.truncate_suffix_by_offset(end + 1)
         # Differs: the first epoch covers what the log has; 5.1.4 can't serve what no epoch covers
-        start = end if cache.entry_size else max(self.default_message_store.get_min_phy_offset(), 0)
+        start = end if cache.entry_size else max(self.commit_log.get_min_offset(), 0)
         cache.append_entry(EpochEntry(master_epoch, start))
         return start
 
     def _open_at(self, end: int) -> None:
         """Take puts once the log up to `end` is confirmed and in its queues, which say where the next message goes."""
-        if self.guard is not None:
-            self.guard.is_closed = False
+        guard = self.role.guard
+        if guard is not None:
+            guard.is_closed = False
         if self._is_open_at(end):
             self._wait_dispatched()
-            self.default_message_store.recover_topic_queue_table()
+            self._recover_topic_queue_table()
             return
-        assert self.guard is not None  # a controller has named others
-        self.guard.is_closed = True
+        assert guard is not None  # a controller has named others
+        guard.is_closed = True
         log.info("messages are taken once the controller has confirmed the syncStateSet, and brokers %s hold this log "
                  "up to %d, or are out of it", sorted(self.sync_state_set.members), end)
-        self._executor.schedule(partial(self._open_when_confirmed, end, self.term + 1), _OPEN_STEP_MS)
+        self._executor.schedule(partial(self._open_when_confirmed, end, self.role.term + 1), _OPEN_STEP_MS)
 
     def _is_open_at(self, end: int) -> bool:
         return self.confirm_offset() >= end and (self._controlled is None or self._controlled.is_settled)
 
     def _open_when_confirmed(self, end: int, term: int) -> None:
-        if self.term == term and not self._is_open_at(end):
+        if self.role.term == term and not self._is_open_at(end):
             self._executor.schedule(partial(self._open_when_confirmed, end, term), _OPEN_STEP_MS)
             return
         with self._role_lock:
-            if self.term == term and self.guard is not None:
+            guard = self.role.guard
+            if self.role.term == term and guard is not None:
                 self._wait_dispatched()
-                self.default_message_store.recover_topic_queue_table()
-                self.guard.is_closed = False
+                self._recover_topic_queue_table()
+                guard.is_closed = False
                 log.info("the log is confirmed up to %d: messages are taken", end)
 
     def change_to_master_when_last_role_is_master(self, master_epoch: int, sync_state_set: Iterable[int] = (),
@@ -306,14 +329,14 @@ class AutoSwitchHAService(HAService):
         Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#changeToMasterWhenLastRoleIsMaster (5.1.4)
         """
         with self._role_lock:
-            last_epoch = self.epoch_cache.last_epoch()
-            if self._controlled is None or self.guard is None or not self.is_master or master_epoch < last_epoch:
+            last_epoch, guard = self.epoch_cache.last_epoch(), self.role.guard
+            if self._controlled is None or guard is None or not self.is_master or master_epoch < last_epoch:
                 log.warning("newMasterEpoch %d, lastEpoch %d, fail to stay the master", master_epoch, last_epoch)
                 return False
-            with self.default_message_store.commit_log.put_message_lock:
-                start = self._begin_epoch(master_epoch, self.default_message_store.get_max_phy_offset())
+            with self.commit_log.put_message_lock:
+                start = self._begin_epoch(master_epoch, self.replicated_log.get_max_phy_offset())
                 self._controlled.re_elected(self.local_broker_id, sync_state_set, sync_state_set_epoch)
-                self.guard.resume()
+                guard.resume()
             log.info("Change ha to master success, last role is master, newMasterEpoch:%d, startOffset:%d",
                      master_epoch, start)
         self._confirmed()
@@ -357,11 +380,10 @@ class AutoSwitchHAService(HAService):
 
     def _leave_role(self) -> None:
         """From here on nobody appends: no puts, no slaves, no master."""
-        with self.default_message_store.commit_log.put_message_lock:
-            self.config.brokerRole = BrokerRole.SLAVE
-            self.term += 1
-        if self.guard is not None:
-            self.guard.resume()
+        with self.commit_log.put_message_lock:
+            self.role.take(SLAVE)
+        if self.role.guard is not None:
+            self.role.guard.resume()
         self.sync_state_set.resign()
         self.destroy_connections()
         # what still waits may be cut off: the next mastership must not acknowledge it
@@ -370,16 +392,17 @@ class AutoSwitchHAService(HAService):
         self.ha_client.update_master_address(None)
 
     def _wait_dispatched(self) -> None:
-        reput = self.default_message_store.reput_message_service
+        reput = self._reput
         while reput.is_alive() and not reput.wait_caught_up(_DISPATCH_STEP_MS) \
                 and not reput.has_only_part_of_a_record():
             log.info("Waiting consume queue dispatch, %d bytes behind", reput.behind())
 
     # Who holds what.
 
-    def slave_acknowledged(self, connection: AutoSwitchHAConnection, ack_offset: int) -> bool:
+    def slave_acknowledged(self, connection: HAConnection, ack_offset: int) -> bool:
         """A slave holds everything below `ack_offset`; whether no slave had told that before."""
-        caught_up_ns = connection.caught_up_at(ack_offset, self.default_message_store.get_max_phy_offset())
+        assert isinstance(connection, AutoSwitchHAConnection)
+        caught_up_ns = connection.caught_up_at(ack_offset, self.replicated_log.get_max_phy_offset())
         is_near = caught_up_ns is not None and time.monotonic_ns() - caught_up_ns < _NEAR_MS * 1_000_000
         before = self.sync_state_set.wanted
         self.sync_state_set.acknowledged(
@@ -391,11 +414,7 @@ class AutoSwitchHAService(HAService):
                      sorted(wanted))
             self._ask_for_sync_state_set()
         self._wake_dispatch()
-        return self.notify_transfer_some(ack_offset)
-
-    def any_slave_will_do(self) -> bool:
-        """Never: what is read waits for all members of the sync-state set."""
-        return False
+        return super().slave_acknowledged(connection, ack_offset)
 
     def remove_connection(self, connection: HAConnection) -> None:
         super().remove_connection(connection)
@@ -427,7 +446,7 @@ class AutoSwitchHAService(HAService):
         self.group_transfer_service.notify_transfer_some()
 
     def _wake_dispatch(self) -> None:
-        self.default_message_store.reput_message_service.wakeup()
+        self._reput.wakeup()
 
     def build_running_stats(self, stats: dict[str, str]) -> None:
         """Add what an operator asks about replication to `stats`: also role, epochs and who is in sync."""
@@ -442,40 +461,9 @@ class AutoSwitchHAService(HAService):
 
     def why_no_puts(self) -> str | None:
         """Why a role that others decide lets no puts in, for the producer; None when it is not that."""
-        if self.guard is None:
+        guard = self.role.guard
+        if guard is None:
             return None
         if not self.is_master:
             return f"this broker is not the master; {AUTOMATIC}"
-        return self.guard.why_not()
-
-    def is_slave_ok(self, master_put_where: int) -> bool:
-        """Always: how many are needed is found out before the put."""
-        return True
-
-    def in_sync_replicas_nums(self, master_put_where: int) -> int:
-        """The master and the slaves that hold all that was confirmed."""
-        return len(self.sync_state_set.members)
-
-    def is_in_sync(self, master_put_where: int, ack_offset: int) -> bool:
-        """Whether a slave that has acknowledged `ack_offset` may be one of them."""
-        return ack_offset >= self.confirm_offset()
-
-    def need_ack_nums(self) -> int | None:
-        """How many must have the message that is about to be put; None when there are too few."""
-        config = self.config
-        if len(self.sync_state_set.wanted) < config.minInSyncReplicas:
-            return None
-        if config.allAckInSyncStateSet:
-            return ALL_ACK_IN_SYNC_STATE_SET
-        return config.inSyncReplicas if config.inSyncReplicas > 1 else NO_SLAVE
-
-    def acked_offset(self, ack_nums: int) -> int:
-        """Up to where `ack_nums` replicas hold the log; -1 when there are not so many."""
-        guard = self.guard
-        if not self.is_master or guard is not None and not guard.may_acknowledge():
-            return -1
-        if ack_nums != ALL_ACK_IN_SYNC_STATE_SET:
-            return super().acked_offset(ack_nums)
-        # Differs: a put that waits while slaves leave needs minInSyncReplicas too; 5.1.4 is content with the master
-        enough = len(self.sync_state_set.members) >= self.config.minInSyncReplicas
-        return self.confirm_offset() if enough else -1
+        return guard.why_not()

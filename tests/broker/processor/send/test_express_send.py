@@ -300,7 +300,7 @@ def test_state_of_the_broker_decides_the_answer(wire, prepare, code):
     prepare(wire.broker)
     answers = wire.exchange([request(number, header(), b"eleven byte") for number in range(3)], 3)
     assert {answer.code for answer in answers.values()} == {code}
-    wire.broker.controller.message_store_config.brokerRole = BrokerRole.ASYNC_MASTER
+    wire.broker.controller.message_store.role.take(BrokerRole.ASYNC_MASTER)
 
 
 def test_hooks_see_every_request(wire):

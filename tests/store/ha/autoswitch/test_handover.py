@@ -3,8 +3,8 @@ import threading
 
 import pytest
 
-from rmqha.store.ha.autoswitch import put_guard
-from rmqha.store.ha.autoswitch.put_guard import HandoverError, hand_over
+from rmqha.store.ha.autoswitch import handover
+from rmqha.store.ha.autoswitch.handover import HandoverError, hand_over
 from rmqha.store.results import PutMessageStatus
 from tests.store.ha.autoswitch.support import WAIT_MS, DecidingController, SlavePeer, master_of, open_replica
 from tests.store.support import message, put
@@ -35,7 +35,7 @@ def test_it_waits_for_the_heir_and_for_the_answers_and_renounces_the_lease(maste
         end = master.get_max_phy_offset()
         thread = threading.Thread(target=lambda: said.append(hand_over(master.ha_service, 2, WAIT_MS)))
         thread.start()
-        wait_until(lambda: master.ha_service.guard.is_handing_over, WAIT_MS, "begun")
+        wait_until(lambda: master.ha_service.role.guard.is_handing_over, WAIT_MS, "begun")
         assert master.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert "handed over to broker 2" in master.ha_service.why_no_puts()
         assert not said
@@ -59,7 +59,7 @@ def test_it_waits_for_an_heir_that_no_message_waits_for(tmp_path):
 
 
 def test_messages_are_taken_again_when_the_role_stays(master, monkeypatch):
-    monkeypatch.setattr(put_guard, "_ELECTION_MS", 50)
+    monkeypatch.setattr(handover, "_ELECTION_MS", 50)
     with SlavePeer.connect(master) as peer:
         in_sync(master, peer)
         assert hand_over(master.ha_service, 2, 100) == master.get_max_phy_offset()
@@ -91,11 +91,11 @@ def test_a_change_of_roles_ends_it(master):
         master.async_put_message(message())
         thread = threading.Thread(target=run)
         thread.start()
-        wait_until(lambda: master.ha_service.guard.is_handing_over, WAIT_MS, "begun")
+        wait_until(lambda: master.ha_service.role.guard.is_handing_over, WAIT_MS, "begun")
         assert master.ha_service.change_to_slave(None, 2)
         thread.join(WAIT_MS / 1000)
     assert failed == ["this broker's role has changed meanwhile"]
-    assert not master.ha_service.guard.is_handing_over
+    assert not master.ha_service.role.guard.is_handing_over
 
 
 @pytest.mark.parametrize("heir, reason", [(1, "broker 1 is the master"), (2, "broker 2 is not in sync, only [1]")])

@@ -86,7 +86,7 @@ def test_a_put_checked_before_a_demotion_is_not_written_under_the_next_mastershi
     with master_of(tmp_path, allAckInSyncStateSet=True) as store:
         put(store, message())
         end = store.get_max_phy_offset()
-        held = HeldPut(monkeypatch, store, store.ha_service, "need_ack_nums")
+        held = HeldPut(monkeypatch, store, store.ha_service.ack_rule, "need_ack_nums")
         assert store.ha_service.change_to_slave(None)
         assert store.ha_service.change_to_master(2)
         assert held.released() is PutMessageStatus.SERVICE_NOT_AVAILABLE

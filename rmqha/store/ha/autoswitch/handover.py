@@ -1,9 +1,4 @@
-"""Whether a master whose role a controller decides may take puts and acknowledge them at this moment.
-
-    ReplicasManager's MasterLease --holds-->  PutGuard  <-- each put, each acknowledgement
-    handover request              --pause-->
-
-A planned change of masters: this one stops taking puts, and tells when another replica holds all that it has.
+"""A planned change of masters: this one stops taking puts, and tells when another replica holds all that it has.
 
     HANDOVER_MASTER --> hand_over --pause--> PutGuard
                            | waits: the heir's connection (before the pause), its acknowledgement, every put's answer,
@@ -16,10 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.common import mix_all
 from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationRequest
 from rmqha.store.ha.peers import SERVING, HAConnectionState
 from rmqha.store.message_store_config import FlushDiskType
@@ -27,61 +20,9 @@ from rmqha.store.message_store_config import FlushDiskType
 if TYPE_CHECKING:
     from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 
-
-_NS_PER_MS = 1_000_000
-AUTOMATIC = f"{mix_all.SOON_OVER}: ask for the route again, and send it to the master"
-
-
-class PutGuard:
-    """The lease, and the pause of a handover, which end by the clock; and a mastership that can't begin yet.
-
-    Any thread may ask.
-    """
-
-    def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self.holds_lease: Callable[[], bool] | None = None  # None: no lease is asked for
-        # gives the lease up, and takes none that is asked for within so many ms
-        self.renounce: Callable[[float], object] | None = None
-        self.is_closed = False  # what the log holds has to be confirmed first
-        self._clock = clock
-        self._heir: int | None = None  # broker id of who is to be the master next
-        self._paused_until_ns = 0
-
-    def may_acknowledge(self) -> bool:
-        """Whether nobody else can be the master now."""
-        return self.holds_lease is None or self.holds_lease()
-
-    def takes_puts(self) -> bool:
-        """Whether a put may be appended now."""
-        return self.why_not() is None
-
-    def why_not(self) -> str | None:
-        """Why no puts are taken now, for the producer; None when they are."""
-        if self._paused_until_ns and self._clock() < self._paused_until_ns:
-            return f"the master is handed over to broker {self._heir}; {AUTOMATIC}"
-        if self.is_closed:
-            return f"the master was started anew, and what it holds is not confirmed yet; {AUTOMATIC}"
-        if not self.may_acknowledge():
-            return f"no controller confirms at present that this broker is the master; {AUTOMATIC}"
-        return None
-
-    def pause(self, heir: int, timeout_ms: float) -> None:
-        """Take no puts for so long, or until `resume`: `heir` is to be the master next."""
-        self._heir = heir
-        self._paused_until_ns = self._clock() + int(timeout_ms * _NS_PER_MS)
-
-    def resume(self) -> None:
-        """The handover is off, or done."""
-        self._paused_until_ns = 0
-
-    @property
-    def is_handing_over(self) -> bool:
-        """Whether puts are refused for a handover."""
-        return self._clock() < self._paused_until_ns
-
-
 log = logging.getLogger("RocketmqStore")
 
+_NS_PER_MS = 1_000_000
 _STEP_MS = 2
 _ANSWERS_LEAVE_MS = 5  # those that were completed just now
 _ELECTION_MS = 1000
@@ -105,18 +46,16 @@ def hand_over(service: AutoSwitchHAService, heir: int, timeout_ms: int) -> int:
         raise HandoverError(f"broker {heir} is the master")
     if heir not in in_sync:
         raise HandoverError(f"broker {heir} is not in sync, only {sorted(in_sync)}")
-    store, timeout_ms = service.default_message_store, min(max(timeout_ms, 0), _MAX_TIMEOUT_MS)
+    role, timeout_ms = service.role, min(max(timeout_ms, 0), _MAX_TIMEOUT_MS)
     deadline_ns = time.monotonic_ns() + timeout_ms * _NS_PER_MS
     _wait_for_connection(service, heir, timeout_ms)
-    guard = service.guard
-    if guard is None:
-        guard = service.guard = PutGuard()
-    with store.commit_log.put_message_lock:
+    guard = role.need_guard()
+    with service.commit_log.put_message_lock:
         guard.pause(heir, timeout_ms + _ELECTION_MS)
-        end, term = store.get_max_phy_offset(), service.term
+        end, term = service.replicated_log.get_max_phy_offset(), role.term
     log.info("the mastership is handed over to broker %d at %d: no messages are taken", heir, end)
     while not _is_done(service, heir, end):
-        if service.term != term:
+        if role.term != term:
             raise HandoverError(_CHANGED)
         if time.monotonic_ns() > deadline_ns:
             guard.resume()
@@ -126,7 +65,7 @@ def hand_over(service: AutoSwitchHAService, heir: int, timeout_ms: int) -> int:
     time.sleep(_ANSWERS_LEAVE_MS / 1000)
     if guard.renounce is not None:
         guard.renounce(_ELECTION_MS)
-    if service.term != term:  # before the pause, which is for the old role
+    if role.term != term:  # before the pause, which is for the old role
         raise HandoverError(_CHANGED)
     guard.pause(heir, _ELECTION_MS)
     return end
@@ -149,8 +88,7 @@ def _wait_for_connection(service: AutoSwitchHAService, heir: int, timeout_ms: in
 
 
 def _is_done(service: AutoSwitchHAService, heir: int, end: int) -> bool:
-    store = service.default_message_store
     flushed = service.config.flushDiskType is not FlushDiskType.SYNC_FLUSH \
-        or store.commit_log.mapped_file_queue.flushed_where >= end
+        or service.commit_log.mapped_file_queue.flushed_where >= end
     return flushed and service.sync_state_set.holds(heir, end) and service.confirm_offset() >= end \
         and not service.group_transfer_service.waiting_requests()
