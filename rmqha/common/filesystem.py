@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-import rmqha
 from rmqha.common.texts import parse_json
 
 
@@ -268,7 +267,7 @@ def _exists(path: str) -> FileExistsError:
 
 ROCKETMQ_HOME_ENV = "ROCKETMQ_HOME"
 CONFIG_HOME_ENV = "XDG_CONFIG_HOME"
-_PACKAGE = Path(rmqha.__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def rocketmq_home() -> Path:

@@ -16,11 +16,7 @@ import os
 import socket
 import traceback
 from enum import Enum
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rmqha.remoting.channel import Channel
-
+from typing import Any, Protocol
 
 _MAPPED = "::ffff:"
 
@@ -216,7 +212,13 @@ def why_not_listen(port: int) -> str | None:
 DEFAULT_CHARSET = "utf-8"
 
 
-def parse_channel_remote_addr(channel: "Channel | None") -> str:
+class Connected(Protocol):
+    """A connection whose other end is known: a channel."""
+
+    remote_address: tuple[str, int]
+
+
+def parse_channel_remote_addr(channel: Connected | None) -> str:
     """`ip:port` of the peer, an empty text without one.
 
     Java: org.apache.rocketmq.remoting.common.RemotingHelper#parseChannelRemoteAddr (4.9.8)

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rmqha.common.futures import ANSWER, at_round_end
 from rmqha.remoting.addresses import plain_address
@@ -19,7 +19,6 @@ from rmqha.remoting.protocol.remoting_command import Buffer, RemotingCommand
 if TYPE_CHECKING:
     import ssl
 
-    from rmqha.remoting.io_thread import IoThread
     from rmqha.remoting.tls import TlsSocket
 
 log = logging.getLogger("RocketmqRemoting")
@@ -38,6 +37,22 @@ def water_marks(high: int, low: int) -> tuple[int, int]:
     return (high, low) if min(high, low) > 0 else (HIGH_WATER_MARK, LOW_WATER_MARK)
 
 
+class ChannelLoop(Protocol):
+    """The IO thread of a channel, as the channel sees it: any thread may call it.
+
+    Java: io.netty.channel.EventLoop
+    """
+
+    def update_interest(self, channel: "Channel") -> None:
+        """Watch for what the channel waits for: bytes to read, room to write."""
+
+    def released(self, channel: "Channel") -> None:
+        """Serve the channel again, which was held."""
+
+    def closed(self, channel: "Channel") -> None:
+        """The channel was closed: forget it and close its socket."""
+
+
 class Channel:
     """A connected socket, plain or TLS, with a queue of what is to be sent. Equality is identity.
 
@@ -49,7 +64,7 @@ class Channel:
                  "begun_bytes", "ended_by_peer", "_socket", "_io", "_lock", "_queue", "_queued", "_sent", "_on_sent",
                  "_blocked", "_active", "_tls", "__weakref__")
 
-    def __init__(self, connected: "socket.socket | TlsSocket", remote_address: tuple[str, int], io: "IoThread",
+    def __init__(self, connected: "socket.socket | TlsSocket", remote_address: tuple[str, int], io: ChannelLoop,
                  high_water_mark: int = HIGH_WATER_MARK, low_water_mark: int = LOW_WATER_MARK) -> None:
         self.remote_address = remote_address
         self.local_address: tuple[str, int] = plain_address(connected.getsockname())
