@@ -40,7 +40,7 @@ from rmqha.controller.etcd_store import EtcdStore
 from rmqha.remoting.http_port import HttpPort
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import PeerWatch, RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.store.flush_services import GroupCommitRequest
 from rmqha.store.ha.ha_connection_state_notification_service import HAConnectionStateNotificationRequest
@@ -189,7 +189,7 @@ def _serving(stack: ExitStack) -> tuple[RemotingServer, _Events, Callable[[], No
     stack.callback(server.shutdown)
 
     def call() -> None:
-        client = RemotingClient(ClientConfig())
+        client = RemotingClient(RemotingClientConfig())
         client.start()
         try:
             request = RemotingCommand.create_request_command(1)

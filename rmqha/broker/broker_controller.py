@@ -65,7 +65,7 @@ from rmqha.common.topics import TopicConfig
 from rmqha.remoting.addresses import FAST_PORT, resolved_host
 from rmqha.remoting.http_port import MetricsPort
 from rmqha.remoting.interfaces import RPCHook
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.remoting.remoting_server import CertificateWatch, RemotingServer
 from rmqha.store.broker_stats_manager import BrokerStats, BrokerStatsManager, LmqBrokerStatsManager
 from rmqha.store.default_message_store import DefaultMessageStore
@@ -97,7 +97,7 @@ class BrokerController:
     Java: org.apache.rocketmq.broker.BrokerController (4.9.8)
     """
 
-    def __init__(self, broker_config: BrokerConfig, server_config: ServerConfig, client_config: ClientConfig,
+    def __init__(self, broker_config: BrokerConfig, server_config: ServerConfig, client_config: RemotingClientConfig,
                  message_store_config: MessageStoreConfig, config_file: str | None = None) -> None:
         self.broker_config = broker_config
         self.server_config = server_config

@@ -61,7 +61,7 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient, WatchedClient
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 
 if TYPE_CHECKING:
     from rmqha.common.protocol.command_custom_header import CommandCustomHeader
@@ -194,7 +194,7 @@ class BrokerOuterAPI:
     Java: org.apache.rocketmq.broker.out.BrokerOuterAPI (4.9.8)
     """
 
-    def __init__(self, client_config: ClientConfig, rpc_hook: RPCHook | None = None) -> None:
+    def __init__(self, client_config: RemotingClientConfig, rpc_hook: RPCHook | None = None) -> None:
         self.remoting_client = RemotingClient(client_config)
         if rpc_hook is not None:
             self.remoting_client.register_rpc_hook(rpc_hook)
@@ -486,7 +486,7 @@ class ControllerApi:
     Java: org.apache.rocketmq.broker.out.BrokerOuterAPI (5.1.4)
     """
 
-    def __init__(self, client_config: ClientConfig, before_close: Callable[[], None],
+    def __init__(self, client_config: RemotingClientConfig, before_close: Callable[[], None],
                  after_close: Callable[[], None]) -> None:
         self.remoting_client = WatchedClient(client_config, before_close, after_close)
 

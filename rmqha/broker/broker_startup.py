@@ -18,7 +18,7 @@ from rmqha.common.program import StopSignal, run_while_read
 from rmqha.common.texts import is_folder_name
 from rmqha.remoting.addresses import PortError
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig, use_tls
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig, check_role, check_sums, check_supported
 
@@ -81,7 +81,7 @@ def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
 def create_broker_controller(command_line: argparse.Namespace) -> BrokerController | None:
     """The controller of the command line's config; None after -p and -m. Raises ConfigError."""
     client_tls = use_tls(default=TlsSystemConfig().tls_mode is TlsMode.ENFORCING)
-    configs = (BrokerConfig(), ServerConfig(listenPort=DEFAULT_LISTEN_PORT), ClientConfig(useTLS=client_tls),
+    configs = (BrokerConfig(), ServerConfig(listenPort=DEFAULT_LISTEN_PORT), RemotingClientConfig(useTLS=client_tls),
                MessageStoreConfig())
     broker_config, server_config, client_config, store_config = configs
     file, properties = command_line.configFile, None

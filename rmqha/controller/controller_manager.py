@@ -39,7 +39,7 @@ from rmqha.controller.replicas_info_manager import Decision
 from rmqha.remoting.http_port import MetricsPort
 from rmqha.remoting.interfaces import ChannelEventListener
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.remoting.remoting_server import CertificateWatch, RemotingServer
 from rmqha.remoting.tls_system_config import use_tls
 
@@ -114,7 +114,7 @@ class ControllerManager:
     """
 
     def __init__(self, controller_config: ControllerConfig, server_config: ServerConfig,
-                 client_config: ClientConfig | None = None) -> None:
+                 client_config: RemotingClientConfig | None = None) -> None:
         self.controller_config, self.server_config = controller_config, server_config
         check_controller(controller_config, _refuse)
         self.peers = peers_of(controller_config)
@@ -124,7 +124,7 @@ class ControllerManager:
         self.configuration.set_store_path_from_config(controller_config, "configStorePath")
         self.liveness = BrokerLiveness(controller_config.maxLeaseMillis)
         self.remoting_server = RemotingServer(server_config, BrokerHousekeepingService(self))
-        self._client = RemotingClient(client_config or ClientConfig(useTLS=use_tls()))
+        self._client = RemotingClient(client_config or RemotingClientConfig(useTLS=use_tls()))
         self._scheduled_service = ScheduledService("ControllerScheduledThread")
         self._notify_service = NotifyService(self._client, self._scheduled_service)
         self.controller = Controller(controller_config, self._new_store(), self.liveness, ControllerCounts(),

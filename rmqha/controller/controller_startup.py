@@ -15,7 +15,7 @@ from rmqha.common.logs import LogStyle
 from rmqha.common.program import StopSignal, run_while_read
 from rmqha.controller.controller_manager import ControllerManager
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.remoting.tls_system_config import use_tls
 
 log = logging.getLogger("RocketmqController")
@@ -54,7 +54,7 @@ def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
 def create_controller_manager(command_line: argparse.Namespace) -> ControllerManager | None:
     """The manager of the command line's config; None after -p. Raises ConfigError."""
     controller_config, server_config = ControllerConfig(), ServerConfig()
-    client_config = ClientConfig(useTLS=use_tls())
+    client_config = RemotingClientConfig(useTLS=use_tls())
     properties = None
     warnings: list[str] = []
     file = command_line.configFile

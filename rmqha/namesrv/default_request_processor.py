@@ -46,7 +46,7 @@ from rmqha.remoting.protocol import fastjson, remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.remoting.tls_system_config import use_tls
 
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ class ClusterTestRequestProcessor(DefaultRequestProcessor):
     def __init__(self, namesrv_controller: "NamesrvController", product_env_name: str) -> None:
         super().__init__(namesrv_controller)
         self._product_env_name = product_env_name
-        self._client = RemotingClient(ClientConfig(useTLS=use_tls()))
+        self._client = RemotingClient(RemotingClientConfig(useTLS=use_tls()))
 
     def start(self) -> None:
         """Start the client to the product environment."""

@@ -36,7 +36,7 @@ from rmqha.remoting.interfaces import ChannelEventListener, RequestProcessor
 from rmqha.remoting.io_thread import IoThread
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import InvokeCallback, ProcessorPair, RemotingAbstract
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RemotingClient(RemotingAbstract):
 
     channel_class = Channel  # of its connections
 
-    def __init__(self, config: ClientConfig, channel_event_listener: ChannelEventListener | None = None,
+    def __init__(self, config: RemotingClientConfig, channel_event_listener: ChannelEventListener | None = None,
                  tls: TlsSystemConfig | None = None) -> None:
         super().__init__(config.clientOnewaySemaphoreValue, config.clientAsyncSemaphoreValue, channel_event_listener)
         self.config = config
@@ -409,7 +409,7 @@ class WatchedClient(RemotingClient):
 
     channel_class = WatchedChannel
 
-    def __init__(self, config: ClientConfig, before_close: Callable[[], None],
+    def __init__(self, config: RemotingClientConfig, before_close: Callable[[], None],
                  after_close: Callable[[], None]) -> None:
         super().__init__(dataclasses.replace(config, clientCloseSocketIfTimeout=False))
         self._before_close = before_close

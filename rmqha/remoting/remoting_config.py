@@ -11,7 +11,7 @@ from rmqha.common.config_keys import AnyInt, ByteCount, LongMillis, Millis, Natu
 
 
 @dataclass
-class ClientConfig:
+class RemotingClientConfig:
     """Limits, time-outs and socket options of the calling side; attributes are the config keys.
 
     Java: org.apache.rocketmq.remoting.netty.NettyClientConfig (4.9.8)

@@ -23,7 +23,7 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import config_keys
 from rmqha.common.configuration import nearest_key
 from rmqha.remoting.addresses import PortError, is_free
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 
@@ -190,7 +190,7 @@ class EmbeddedBroker:
         for config in (broker, server, store):
             mix_all.properties2object(texts, config, _refuse_value)
         self._folder.mkdir(parents=True, exist_ok=True)
-        return BrokerController(broker, server, ClientConfig(), store, str(self._folder / "broker.conf"))
+        return BrokerController(broker, server, RemotingClientConfig(), store, str(self._folder / "broker.conf"))
 
     def _role(self) -> BrokerRole:
         if not self.is_master:

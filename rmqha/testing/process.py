@@ -18,7 +18,7 @@ from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.testing.node import EmbeddedError, wait_until
 
 _READY = "NAMESRV_ADDR="
@@ -133,7 +133,7 @@ class RemoteRocketMQ:
     def brokers(self) -> dict[str, dict[int, str]]:
         """Broker name -> id -> "host:port", as the first name server that answers has it. EmbeddedError: none does."""
         problems = []
-        client = RemotingClient(ClientConfig())
+        client = RemotingClient(RemotingClientConfig())
         client.start()
         try:
             for address in self.namesrv_addr.split(";"):

@@ -15,7 +15,7 @@ from rmqha.common.subscriptions import ConsumerData, ConsumeType, HeartbeatData,
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store.message_store_config import MessageStoreConfig
 from tests.support.wait import wait_until
 
@@ -35,7 +35,8 @@ def new_controller(folder: Path, namesrv_addr: str | None = None, **config: obje
     for key, value in {**_PATIENT, **config}.items():
         target = next(one for one in (broker_config, store_config, server_config) if hasattr(one, key))
         setattr(target, key, value)
-    return BrokerController(broker_config, server_config, ClientConfig(), store_config, str(folder / "broker.conf"))
+    return BrokerController(broker_config, server_config, RemotingClientConfig(), store_config,
+                            str(folder / "broker.conf"))
 
 
 @contextmanager
@@ -59,7 +60,7 @@ class BrokerHarness:
     def __init__(self, controller: BrokerController) -> None:
         self.controller = controller
         self.store = controller.message_store
-        self.client = RemotingClient(ClientConfig())
+        self.client = RemotingClient(RemotingClientConfig())
 
     def __enter__(self) -> "BrokerHarness":
         self.client.start()

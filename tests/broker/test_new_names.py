@@ -11,7 +11,7 @@ from rmqha.broker.client import consumer_manager, producer_manager, rebalance_lo
 from rmqha.common.topics import is_system_topic
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from tests.interop.request_code_cases import BROKER_CODES, CLIENT, GROUP, ONLINE, PRODUCERS, TOPIC, Code, Field
 from tests.support.kept import names_kept, own_objects
 from tests.support.tiers import in_all
@@ -99,7 +99,7 @@ def _filled(field: Field, suffix: str) -> str:
 
 def flood(broker, codes: list[Code], names: range) -> None:
     """Ask each code with a new name for each number, on one connection that ends then."""
-    client = RemotingClient(ClientConfig())
+    client = RemotingClient(RemotingClientConfig())
     client.start()
     try:
         for number in names:

@@ -20,7 +20,7 @@ from rmqha.namesrv.route_info_manager import RouteInfoManager
 from rmqha.remoting.exception import RemotingTimeoutException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 
 NAMES = ("A", "B", "C", "D")
 OWN = "TBW102"  # a broker always has topics of its own
@@ -155,7 +155,7 @@ class Cluster(RuleBasedStateMachine):
         self._register(ALL_ARRIVE)
 
     def _start_broker(self):
-        self.changes, self.api = ChangeLog(), BrokerOuterAPI(ClientConfig())
+        self.changes, self.api = ChangeLog(), BrokerOuterAPI(RemotingClientConfig())
         self.api.remoting_client, self.api._executor = Wire(self.servers), AtOnce()
         for server in self.servers.values():
             server.late.clear()
@@ -272,7 +272,7 @@ class Cluster(RuleBasedStateMachine):
             server.routes.unregister_broker(CLUSTER, SLAVE, BROKER, 1)
             server.original.unregister(1, SLAVE)
         else:
-            api = BrokerOuterAPI(ClientConfig())
+            api = BrokerOuterAPI(RemotingClientConfig())
             api.remoting_client, api._executor = Wire({addr: server}), AtOnce()
             api.register_broker_all(CLUSTER, SLAVE, BROKER, 1, "10.0.0.2:10912",
                                     Registration(ChangeLog(), self._wrapper), [], False, 1000, False)

@@ -10,10 +10,10 @@ from rmqha.common.config_keys import config_keys, key_types
 from rmqha.common.configuration import ConfigError, load_config_file, nearest_key
 from rmqha.common.mix_all import parse_property
 from rmqha.common.namesrv_config import NamesrvConfig
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store.message_store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 
-CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, ClientConfig, NamesrvConfig)
+CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, RemotingClientConfig, NamesrvConfig)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_defaults_that_others_build_on():
     assert store.haListenPort == 10912 and store.haTransferBatchSize == 32768 and store.slaveTimeout == 3000
     assert broker.brokerId == 0 and broker.defaultTopicQueueNums == 8 and broker.brokerPermission == 6
     assert broker.brokerIP1 == broker.brokerIP2 == mix_all.get_local_address()
-    assert ServerConfig().listenPort == 8888 and ClientConfig().connectTimeoutMillis == 3000
+    assert ServerConfig().listenPort == 8888 and RemotingClientConfig().connectTimeoutMillis == 3000
 
 
 def test_consume_queue_file_size_is_rounded_up_to_units():

@@ -14,11 +14,11 @@ from rmqha.common.configuration import ConfigError, load_config_file
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.texts import Secret
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store.message_store_config import MessageStoreConfig
 from tests.support.sources import ROOT
 
-CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, ClientConfig, NamesrvConfig, ControllerConfig)
+CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, RemotingClientConfig, NamesrvConfig, ControllerConfig)
 PAGE = ROOT / "docs" / "config-keys.md"
 _RANGE = re.compile(r"from (-?\d+) to (\d+)")
 # Defaults that depend on the machine.

@@ -17,12 +17,12 @@ from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.controller import controller_startup
 from rmqha.namesrv import namesrv_startup
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store.message_store_config import MessageStoreConfig
 
 LOG = logging.getLogger("RocketmqNamesrv")
 SERVERS = {
-    "broker": (BrokerConfig, ServerConfig, ClientConfig, MessageStoreConfig),
+    "broker": (BrokerConfig, ServerConfig, RemotingClientConfig, MessageStoreConfig),
     "namesrv": (NamesrvConfig, ServerConfig),
     "controller": (ControllerConfig, ServerConfig),
     "namesrv with a controller": (NamesrvConfig, ServerConfig, ControllerConfig),

@@ -4,7 +4,7 @@ import pytest
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import load_config_file, read_config_file
 from rmqha.common.controller_config import ControllerConfig, ControllerStoreKind, peers_of
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.tools.config.config_command import check, kind_of
 from tests.support.sources import ROOT
@@ -26,7 +26,7 @@ ROCKETMQ_NAMES = {
 def load(file):
     """The four config objects that a broker makes of a file."""
     unknown = []
-    configs = BrokerConfig(), ServerConfig(), ClientConfig(), MessageStoreConfig()
+    configs = BrokerConfig(), ServerConfig(), RemotingClientConfig(), MessageStoreConfig()
     load_config_file(str(CONF / file), configs, warn=unknown.append)
     assert unknown == []
     return configs

@@ -10,7 +10,7 @@ from rmqha.broker.broker_startup import DEFAULT_LISTEN_PORT
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import load_config_file
 from rmqha.namesrv import namesrv_startup
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store import message_store_config
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 from tests.support import ports
@@ -84,7 +84,7 @@ def test_image_installs_extras_that_there_are_and_leaves_no_root_behind():
 def load(file):
     broker, server, store = BrokerConfig(), ServerConfig(), MessageStoreConfig()
     unknown = []
-    load_config_file(str(file), (broker, server, ClientConfig(), store), warn=unknown.append)
+    load_config_file(str(file), (broker, server, RemotingClientConfig(), store), warn=unknown.append)
     assert unknown == []
     return broker, server, store
 

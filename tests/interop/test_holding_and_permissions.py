@@ -22,7 +22,7 @@ from rmqha.common.subscriptions import (
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from tests.support.nodes import BrokerNode
 from tests.support.raw_remoting import RawClient, frame, header
 from tests.support.wait import wait_until
@@ -40,7 +40,7 @@ class Talker:
     def __init__(self, address: str):
         self.address = address
         self.notified: list[str] = []
-        self.client = RemotingClient(ClientConfig())
+        self.client = RemotingClient(RemotingClientConfig())
         self.client.register_processor(request_code.NOTIFY_CONSUMER_IDS_CHANGED, self, None)
         self.client.start()
 

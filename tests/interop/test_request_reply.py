@@ -6,7 +6,7 @@ from rmqha.common.protocol import request_code
 from rmqha.common.protocol.client_headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from tests.support import store_compare
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
@@ -56,7 +56,7 @@ def test_java_gets_replies_to_its_requests(brokers, java_driver):
 def test_replies_to_nobody_are_refused_with_the_same_words(brokers):
     answers = {}
     for kind, broker in brokers.items():
-        client = RemotingClient(ClientConfig())
+        client = RemotingClient(RemotingClientConfig())
         client.start()
         try:
             answers[kind] = [send(client, broker.address, properties, is_v2) for is_v2 in (False, True)

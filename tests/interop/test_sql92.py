@@ -9,7 +9,7 @@ from rmqha.common.subscriptions import SubscriptionData
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from tests.filter.expressions import EXPRESSIONS
 from tests.support.wait import wait_until
 
@@ -104,7 +104,7 @@ def registered(driver, broker) -> str:
 
 def check_client(address: str, expression: str, kind: str = "SQL92") -> tuple[int, str | None]:
     """What CHECK_CLIENT_CONFIG says of an expression."""
-    client = RemotingClient(ClientConfig())
+    client = RemotingClient(RemotingClientConfig())
     client.start()
     try:
         request = RemotingCommand.create_request_command(request_code.CHECK_CLIENT_CONFIG)

@@ -18,7 +18,7 @@ from rmqha.common.subscriptions import HeartbeatData, ProducerData
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from tests.support import store_compare
 from tests.support.wait import wait_until
 
@@ -46,7 +46,7 @@ class Producer:
     def __init__(self, address: str):
         self.address = address
         self.asked: list[tuple[CheckTransactionStateRequestHeader, bytes]] = []  # appended by the client's thread
-        self._client = RemotingClient(ClientConfig())
+        self._client = RemotingClient(RemotingClientConfig())
         self._client.register_processor(request_code.CHECK_TRANSACTION_STATE, self)
 
     def __enter__(self) -> "Producer":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from rmqha.remoting.channel import Channel
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
@@ -65,7 +65,7 @@ def running_server(listener: object = None, tls: TlsSystemConfig | None = None,
 def running_client(listener: object = None, tls: TlsSystemConfig | None = None,
                    **config: int) -> Iterator[RemotingClient]:
     """A started client."""
-    client = RemotingClient(ClientConfig(**config), listener, tls)
+    client = RemotingClient(RemotingClientConfig(**config), listener, tls)
     client.io.tick_ms = TICK_MS
     client.start()
     try:

@@ -13,7 +13,7 @@ from rmqha.remoting.exception import (
 )
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from tests.remoting.support import ECHO, Processor, address, echo, request, running_client, running_server
 from tests.support.wait import lasting, wait_until
 
@@ -273,7 +273,7 @@ def test_large_bodies_go_both_ways(server, client):
 
 
 def test_call_after_shutdown_is_an_error_and_leaves_nothing(server):
-    client = RemotingClient(ClientConfig())
+    client = RemotingClient(RemotingClientConfig())
     client.start()
     client.shutdown()
     client.shutdown()

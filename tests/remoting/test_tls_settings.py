@@ -8,7 +8,7 @@ import pytest
 from rmqha.common import java
 from rmqha.common.configuration import ConfigError
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.tls import build_ssl_context
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig, use_tls
@@ -142,7 +142,8 @@ def test_server_does_not_start_with_what_cannot_work(what, authority, identity, 
 def test_client_does_not_start_with_what_cannot_work(identity):
     for given in ({"tls_client_key_path": str(identity.key)}, {"tls_client_cert_path": "/no/such"},
                   {"tls_client_auth_server": True, "tls_client_trust_cert_path": "/no/such"}):
-        client = RemotingClient(ClientConfig(useTLS=True), tls=TlsSystemConfig(tls_test_mode_enable=False, **given))
+        settings = TlsSystemConfig(tls_test_mode_enable=False, **given)
+        client = RemotingClient(RemotingClientConfig(useTLS=True), tls=settings)
         with pytest.raises(ConfigError, match="tls.client"):
             client.start()
         client.shutdown()

@@ -27,7 +27,7 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import InvokeCallback
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class ClientRemoting(RemotingClient):
 
     # Differs: a process whose main thread has ended, with an exception say, ends although nobody shut its client down;
     # the original's JVM waits for ever
-    def __init__(self, config: ClientConfig, tls: TlsSystemConfig | None = None) -> None:
+    def __init__(self, config: RemotingClientConfig, tls: TlsSystemConfig | None = None) -> None:
         super().__init__(config, tls=tls)
         self._home = HomeProcess()
         self.io.daemon = self.event_executor.daemon = True

@@ -54,7 +54,7 @@ from rmqha.common.subscriptions import HeartbeatData, SubscriptionData
 from rmqha.remoting.interfaces import ResponseFuture
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 
 if TYPE_CHECKING:
     from rmqha.remoting.interfaces import RPCHook

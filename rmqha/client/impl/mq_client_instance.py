@@ -42,7 +42,7 @@ from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.common.subscriptions import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from rmqha.common.threads import ScheduledService
 from rmqha.remoting.exception import RemotingException
-from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 
 if TYPE_CHECKING:
     from rmqha.client.impl.consumer.pulling import MQConsumerInner

@@ -33,7 +33,7 @@ from rmqha.remoting.exception import (
     RemotingSendRequestException,
     RemotingTimeoutException,
 )
-from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.remoting.tls_system_config import TlsSystemConfig, use_tls
 
 _TLS = "rocketmq.tls."

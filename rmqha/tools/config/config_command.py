@@ -25,7 +25,7 @@ from rmqha.common.configuration import Bad, ConfigError, Warn, load_config_file,
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.java import JavaProperties
 from rmqha.common.namesrv_config import NamesrvConfig
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store.message_store_config import (
     AUTO_SWITCH,
     MessageStoreConfig,
@@ -69,7 +69,8 @@ def check(file: str, kind: str) -> list[Finding]:
             _check_name_server(file, warn, error)
         elif kind == "controller":
             controller = ControllerConfig()
-            properties = load_config_file(file, (controller, ServerConfig(), ClientConfig()), warn=warn, bad=error)
+            configs = controller, ServerConfig(), RemotingClientConfig()
+            properties = load_config_file(file, configs, warn=warn, bad=error)
             bad_key = _bad_key(file, properties, error)
             controller_config.check_controller(controller, bad_key)
             metrics.check_available(controller.metricsPort, bad_key)
@@ -94,7 +95,8 @@ def _check_name_server(file: str, warn: Warn, error: Bad) -> None:
 
 def _check_broker(file: str, warn: Warn, error: Bad) -> None:
     broker, server, store = BrokerConfig(), ServerConfig(listenPort=_BROKER_PORT), MessageStoreConfig()
-    properties = load_config_file(file, (broker, server, ClientConfig(), store), _OTHER_KEYS, warn=warn, bad=error)
+    configs = broker, server, RemotingClientConfig(), store
+    properties = load_config_file(file, configs, _OTHER_KEYS, warn=warn, bad=error)
     bad_key = _bad_key(file, properties, error)
     check_supported(broker, store, bad_key)
     acl_files.check_available(broker.aclEnable, bad_key)
@@ -160,7 +162,7 @@ def check_command(files: tuple[str, ...], kind: str, strict: bool, output: str) 
 # Whose file has the keys of a class.
 OWNERS: dict[type, str] = {
     BrokerConfig: "broker", MessageStoreConfig: "broker, its store", ServerConfig: "broker and name server, what they "
-    "listen with", ClientConfig: "broker, what it calls others with", NamesrvConfig: "name server",
+    "listen with", RemotingClientConfig: "broker, what it calls others with", NamesrvConfig: "name server",
     ControllerConfig: "controller, and a name server that has one within itself"}
 _UNIT = re.compile(r"whole number of (\w+) from")
 _RANGE = re.compile(r"from (-?\d+) to (\d+)$")

@@ -222,7 +222,7 @@ MEANINGS: dict[str, str] = {
     "serverSocketBacklog": "connections that may wait to be accepted",
     "serverPooledByteBufAllocatorEnable": "buffers of the original's transport",
     "useEpollNativeSelector": "selector of the original's transport",
-    # ClientConfig
+    # RemotingClientConfig
     "clientWorkerThreads": "threads of the original's transport",
     "clientCallbackExecutorThreads": "threads that call callbacks",
     "clientOnewaySemaphoreValue": "one-way requests that may be on their way",

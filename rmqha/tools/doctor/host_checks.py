@@ -20,7 +20,7 @@ from rmqha.common.process import max_map_count, max_mapped_files
 from rmqha.common.util_all import get_disk_partition_space_used_percent
 from rmqha.native import kernels
 from rmqha.remoting.addresses import FAST_PORT, HA_PORT, LISTEN_PORT, holders, string2_socket_address, why_not_listen
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store import store_path_config_helper as paths
 from rmqha.store.message_store_config import (
     AUTO_SWITCH,
@@ -142,7 +142,7 @@ def check_config_file(file: str, report: Report) -> LoadedConfig | None:
     loaded = LoadedConfig(file, JavaProperties())
     warnings: list[str] = []
     try:
-        loaded.properties = load_config_file(file, (loaded.broker, loaded.server, ClientConfig(), loaded.store),
+        loaded.properties = load_config_file(file, (loaded.broker, loaded.server, RemotingClientConfig(), loaded.store),
                                              _OTHER_KEYS, warn=warnings.append)
     except ConfigError as error:
         report.error("config", file, str(error).removeprefix(f"{file}: "), "a broker does not start with this: "

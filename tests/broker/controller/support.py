@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from rmqha.broker.controller.broker_id_registration import RegisterState
 from rmqha.broker.controller.replicas_manager import ReplicasManager, State
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.running_flags import RunningFlags
@@ -71,7 +71,7 @@ class FakeBroker:
     def __init__(self, **config: object) -> None:
         self.broker_config = BrokerConfig(
             brokerName="b", brokerClusterName="c", controllerAddr="127.0.0.1:1", enableControllerMode=True, **config)
-        self.client_config = ClientConfig()
+        self.client_config = RemotingClientConfig()
         self.message_store_config = MessageStoreConfig(storePathRootDir="/nowhere")
         self.ha = FakeHa()
         self.message_store = SimpleNamespace(ha_service=self.ha, running_flags=RunningFlags(),

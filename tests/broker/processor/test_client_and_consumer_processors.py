@@ -14,7 +14,7 @@ from rmqha.common.subscriptions import SubscriptionData
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from tests.support.wait import wait_until
 
 
@@ -54,7 +54,7 @@ def test_group_that_would_be_a_path_gets_no_topic(broker):
 
 
 def test_closed_connection_removes_the_client(broker):
-    other = RemotingClient(ClientConfig())
+    other = RemotingClient(RemotingClientConfig())
     other.start()
     request = RemotingCommand.create_request_command(request_code.HEART_BEAT)
     request.body = b'{"clientID":"c","consumerDataSet":[],"producerDataSet":[{"groupName":"p"}]}'

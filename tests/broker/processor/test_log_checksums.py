@@ -11,7 +11,7 @@ from rmqha.client.exception import MQBrokerException
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.controller_headers import GetCommitLogChecksumsRequestHeader
-from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import running_broker
 from tests.support.wait import wait_until

@@ -20,7 +20,7 @@ from rmqha.common.protocol.namesrv_headers import RegisterBrokerRequestHeader, U
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
-from rmqha.remoting.remoting_config import ClientConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError
 from rmqha.tools.rmqha_command import rmqha
 from tests.faults.proxies import Proxy
@@ -56,7 +56,7 @@ class Stage:
         self._numbers = itertools.count(1)
         self.master_kind, self.slave_kind = master_kind, slave_kind
         self.nodes: list = []
-        self._client = RemotingClient(ClientConfig())
+        self._client = RemotingClient(RemotingClientConfig())
         self._client.start()
         self.namesrv = self._started(NamesrvNode("rmqha", folder / "namesrv"))
         self.asked = self.namesrv.address  # what the tools are given

@@ -13,7 +13,7 @@ from rmqha.broker.broker_startup import create_broker_controller, parse_command_
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import load_config_file, read_config_file
 from rmqha.common.controller_config import ControllerConfig, peers_of
-from rmqha.remoting.remoting_config import ClientConfig, ServerConfig
+from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.tools.cluster import layout
 from rmqha.tools.cluster import layout as cluster_folder
@@ -77,7 +77,7 @@ def test_each_server_has_its_ports_and_a_config_that_a_broker_takes(tmp_path, sh
     assert len(set(ports)) == len(ports) and {port - 21_000 for port in ports} <= set(range(shape.port_count))
     ids = {}
     for node in found.nodes[1:]:
-        configs = BrokerConfig(), ServerConfig(), ClientConfig(), MessageStoreConfig()
+        configs = BrokerConfig(), ServerConfig(), RemotingClientConfig(), MessageStoreConfig()
         unknown = []
         load_config_file(str(node.config_file), configs, warn=unknown.append)
         broker, server, _client, store = configs
