@@ -620,7 +620,7 @@ def _controller_keep_alive(_folder) -> Iterator[Plan]:
 def _pull_message(folder) -> Iterator[Plan]:
     pulled = []
     consumer = SimpleNamespace(pull_message=pulled.append)
-    service = PullMessageService(SimpleNamespace(select_consumer=lambda _group: consumer))
+    service = PullMessageService(lambda _group: consumer)
     request = SimpleNamespace(consumer_group="g")
 
     def ask() -> None:
@@ -634,10 +634,9 @@ def _pull_message(folder) -> Iterator[Plan]:
 @plan_of("RebalanceService")
 def _rebalance(folder) -> Iterator[Plan]:
     rounds = []
-    factory = SimpleNamespace(do_rebalance=lambda: rounds.append(1))
-    service = RebalanceService(factory)
+    service = RebalanceService(lambda: rounds.append(1))
     with ExitStack() as stack:
-        yield Plan(_started(service, stack), (factory, "do_rebalance"),
+        yield Plan(_started(service, stack), (service, "_do_rebalance"),
                    lambda: wait_until(lambda: service.wakeup() or rounds), service.wakeup)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from rmqha.aio import async_producer
 from rmqha.aio.async_producer import LoopInbox
-from rmqha.client.client_config import PushConsumerSettings
+from rmqha.client.consumer.consumer_config import PushConsumerSettings
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus, MessageSelector
 from rmqha.client.exception import MQClientException

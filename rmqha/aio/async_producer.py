@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
-from rmqha.client.client_config import ProducerSettings
 from rmqha.client.exception import MQClientException
 from rmqha.client.impl.default_mq_producer_impl import MessageQueueSelector
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.life import Lifecycle
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.producer.producer_config import ProducerSettings
 from rmqha.client.producer.request_response_future import RequestCallback
 from rmqha.client.results import SendCallback, SendResult
 from rmqha.common.message.message import Message, MessageExt, MessageQueue

@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rmqha.client import trace
 from rmqha.client.client_config import AccessChannel, ClientConfig
@@ -29,10 +29,6 @@ from rmqha.common.message.message import Message
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.exception import RemotingException
 
-if TYPE_CHECKING:
-    from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-
-
 log = logging.getLogger("RocketmqClient")
 
 QUEUE_CAPACITY = 1024
@@ -45,6 +41,27 @@ WAIT_TIME_THRESHOLD_MIL = 500
 SEND_TIMEOUT_MS = 5_000
 
 
+class TraceProducer(Protocol):
+    """A producer, as far as traces need it: settings that it is given before its start, and asynchronous sends."""
+
+    producer_group: str
+    send_msg_timeout: int
+    vip_channel_enabled: bool
+    max_message_size: int
+    namesrv_addr: str | None
+    instance_name: str
+    use_tls: bool
+
+    def start(self) -> None:
+        """Connect."""
+
+    def send_async(self, msg: Message, send_callback: SendCallback, timeout_ms: float | None = None) -> None:
+        """Send and be called back."""
+
+    def shutdown(self) -> None:
+        """Disconnect. Idempotent."""
+
+
 class AsyncTraceDispatcher(TraceDispatcher, ServiceThread):
     """One thread that gathers events and sends them with a producer of its own, `trace_producer`.
 
@@ -55,7 +72,7 @@ class AsyncTraceDispatcher(TraceDispatcher, ServiceThread):
     # ends with a random id instead of a count over the whole process; nothing is sent at the interpreter's exit
     # unless shutdown was called
     def __init__(
-        self, group: str, kind: TraceDispatcherType, trace_topic_name: str | None, trace_producer: "DefaultMQProducer"
+        self, group: str, kind: TraceDispatcherType, trace_topic_name: str | None, trace_producer: TraceProducer
     ) -> None:
         ServiceThread.__init__(self)
         self.daemon = True

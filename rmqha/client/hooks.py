@@ -21,7 +21,7 @@ from rmqha.client.results import CommunicationMode, SendResult
 from rmqha.common.message.message import Message, MessageExt, MessageQueue, MessageType
 
 if TYPE_CHECKING:
-    from rmqha.client.impl.default_mq_producer_impl import DefaultMQProducerImpl
+    from rmqha.client.impl.client_routes import MQProducerInner
 
 
 @dataclass
@@ -197,7 +197,7 @@ class SendMessageContext:
     broker_addr: str
     born_host: str
     communication_mode: CommunicationMode
-    producer: "DefaultMQProducerImpl"
+    producer: "MQProducerInner"
     msg_type: MessageType = MessageType.Normal_Msg
     namespace: str | None = None
     send_result: SendResult | None = None

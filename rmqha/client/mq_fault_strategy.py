@@ -5,7 +5,7 @@ Choosing queues on brokers that answer quickly.
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from rmqha.client.impl.producer_parts import TopicPublishInfo
+from rmqha.client.impl.client_routes import TopicPublishInfo
 from rmqha.client.life import ThreadLocalIndex
 from rmqha.common import util_all
 from rmqha.common.message.message import MessageQueue

@@ -152,7 +152,7 @@ def test_message_that_is_to_come_later_comes_again_with_its_topic(servers, produ
     with consuming(servers, servers.unique("g"), topic, seen, "t") as consumer:
         wait_until(lambda: len(seen.messages) >= 8, 60_000, "the first eight")
         factory = consumer.default_mq_push_consumer_impl.mq_client_factory
-        factory.update_topic_route_info_of_all()  # so that the test need not wait for the next poll
+        factory.routes.update_topic_route_info_of_all()  # so that the test need not wait for the next poll
         factory.rebalance_immediately()
         wait_until(lambda: len(seen.messages) >= 10, 60_000, "the two again")
     assert seen.bodies == once(10)
@@ -192,7 +192,7 @@ def test_ack_index_sends_the_rest_of_a_batch_back(servers, producer, make_topic)
         impl = consumer.default_mq_push_consumer_impl
         wait_until(lambda: 4 in impl.offset_store.clone_offset_table(topic).values(), 60_000, "the batch to be done")
         factory = impl.mq_client_factory
-        factory.update_topic_route_info_of_all()
+        factory.routes.update_topic_route_info_of_all()
         factory.rebalance_immediately()
         wait_until(lambda: len(seen.messages) >= 7, 60_000, "the other three again")
     assert sizes[0] == 4
@@ -330,10 +330,10 @@ class BrokerAIsGone(dict):
 def test_send_goes_on_when_a_broker_is_gone(servers, producer, make_topic, monkeypatch):
     topic, done = make_topic("Gone"), []
     producer.send(Message(topic, b"0"))
-    factory, gone = producer.default_mq_producer_impl.mq_client_factory, BrokerAIsGone()
-    for name, addresses in list(factory.broker_addr_table.items()):
+    routes, gone = producer.default_mq_producer_impl.routes, BrokerAIsGone()
+    for name, addresses in list(routes.broker_addr_table.items()):
         gone[name] = addresses
-    monkeypatch.setattr(factory, "broker_addr_table", gone)
+    monkeypatch.setattr(routes, "broker_addr_table", gone)
     results = [producer.send(Message(topic, b"x")) for _ in range(8)]
     for _ in range(8):
         producer.send_async(Message(topic, b"x"), SendCallback(done.append, done.append))

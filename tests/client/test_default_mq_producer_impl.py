@@ -7,7 +7,7 @@ import pytest
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.hooks import TransactionListener
 from rmqha.client.impl import producer_parts
-from rmqha.client.impl.producer_parts import TopicPublishInfo
+from rmqha.client.impl.client_routes import TopicPublishInfo
 from rmqha.client.life import ServiceState
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
@@ -54,9 +54,9 @@ def make_producer():
             setattr(producer, name, value)
         impl, api = producer.default_mq_producer_impl, FakeApi(*answers)
         impl.service_state = ServiceState.RUNNING
-        impl.mq_client_factory = SimpleNamespace(
-            mq_client_api_impl=api, find_broker_address_in_publish={"a": "1:1", "b": "1:2"}.get,
-            update_topic_route_info_from_name_server=lambda *args: False)
+        impl.mq_client_factory = SimpleNamespace(mq_client_api_impl=api)
+        impl.routes = SimpleNamespace(find_broker_address_in_publish={"a": "1:1", "b": "1:2"}.get,
+                                      update_topic_route_info_from_name_server=lambda *args: False)
         impl.topic_publish_info_table["T"] = TopicPublishInfo(message_queue_list=list(QUEUES))
         return producer, api
 
@@ -237,7 +237,7 @@ def test_batch_is_neither_a_request_nor_a_half_message(make_producer):
 
 def test_vip_channel_sends_to_the_fast_port(make_producer):
     producer, api = make_producer(vip_channel_enabled=True)
-    producer.default_mq_producer_impl.mq_client_factory.find_broker_address_in_publish = lambda name: "1:10911"
+    producer.default_mq_producer_impl.routes.find_broker_address_in_publish = lambda name: "1:10911"
     producer.send(Message("T", b"x"))
     assert api.sent[0].addr == "1:10909"
 
@@ -307,8 +307,7 @@ class OneBroker:
         self.broker_addr_table = {"a": {0: "1:1", 1: "1:2"}}
         self.impl.topic_publish_info_table["T"] = TopicPublishInfo(
             message_queue_list=[queue for queue in QUEUES if queue.brokerName == "a"])
-        self.mq_client_api_impl = self.impl.mq_client_factory.mq_client_api_impl
-        self.impl.mq_client_factory = self
+        self.impl.routes = self
 
     def find_broker_address_in_publish(self, broker_name):
         return self.broker_addr_table.get(broker_name, {}).get(0)

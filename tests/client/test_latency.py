@@ -1,7 +1,7 @@
 """Leaving out brokers that answer late."""
 import pytest
 
-from rmqha.client.impl.producer_parts import TopicPublishInfo
+from rmqha.client.impl.client_routes import TopicPublishInfo
 from rmqha.client.mq_fault_strategy import LatencyFaultToleranceImpl, MQFaultStrategy
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common import sys_flags, util_all
@@ -78,13 +78,13 @@ def test_a_producer_passes_a_dead_broker_over_from_the_second_message_on(servers
     topic = servers.unique("Latency")
     with DefaultMQProducer(servers.unique("latency"), servers.namesrv) as producer:
         producer.send_latency_fault_enable = True
-        strategy, factory = (getattr(producer.default_mq_producer_impl, name)
-                             for name in ("mq_fault_strategy", "mq_client_factory"))
+        strategy, routes = (getattr(producer.default_mq_producer_impl, name)
+                            for name in ("mq_fault_strategy", "routes"))
         strategy.latency_max, strategy.not_available_duration = [15_000], [600_000]  # a slow machine leaves nobody out
         producer.admin.create_topic("TBW102", topic, 2)
         producer.fetch_publish_message_queues(topic)
-        find = factory.find_broker_address_in_publish  # the table behind it is filled again by every look at the routes
-        monkeypatch.setattr(factory, "find_broker_address_in_publish",
+        find = routes.find_broker_address_in_publish  # the table behind it is filled again by every look at the routes
+        monkeypatch.setattr(routes, "find_broker_address_in_publish",
                             lambda name: "127.0.0.1:1" if name == "broker-b" else find(name))
         brokers = [producer.send(Message(topic, b"x"), 10_000).message_queue.brokerName for _ in range(20)]
     assert set(brokers) == {"broker-a"}

@@ -1,5 +1,4 @@
 """Offsets of broadcasting consumers."""
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +12,7 @@ STORE = ReadOffsetType.READ_FROM_STORE
 
 @pytest.fixture
 def make_store(tmp_path):
-    return lambda: LocalFileOffsetStore(SimpleNamespace(client_id="1.1.1.1@x"), "g", str(tmp_path))
+    return lambda: LocalFileOffsetStore("1.1.1.1@x", "g", str(tmp_path))
 
 
 def test_offsets_come_back_from_the_file(make_store):

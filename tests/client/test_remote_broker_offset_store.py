@@ -30,9 +30,8 @@ def store_of(error: Exception) -> RemoteBrokerOffsetStore:
         raise error
 
     found = SimpleNamespace(broker_addr="127.0.0.1:1")
-    return RemoteBrokerOffsetStore(SimpleNamespace(
-        find_broker_address_in_subscribe=lambda *_args, **_named: found,
-        mq_client_api_impl=SimpleNamespace(query_consumer_offset=query)), "g")
+    routes = SimpleNamespace(find_broker_address_in_subscribe=lambda *_args, **_named: found)
+    return RemoteBrokerOffsetStore(SimpleNamespace(query_consumer_offset=query), routes, "g")
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -51,9 +50,8 @@ def test_only_not_found_is_no_offset(code):
     (RemotingTimeoutException("a", 5000), -1), (MQClientException("no broker"), -1)], ids=repr)
 def test_rebalance_begins_anew_only_without_an_offset(kind, error, begin):
     settings = SimpleNamespace(consume_from_where=LAST, consume_timestamp="")
-    impl = SimpleNamespace(offset_store=store_of(error), default_mq_push_consumer=settings,
-                           default_lite_pull_consumer=settings)
-    rebalance = kind(impl)
+    rebalance = kind(settings, lambda *_args: None)
+    rebalance.offset_store = store_of(error)
     rebalance.mq_client_factory = SimpleNamespace(mq_admin_impl=SimpleNamespace(max_offset=lambda _mq: 5_000_000))
     assert rebalance.compute_pull_from_where_with_exception(MQ) == begin
 

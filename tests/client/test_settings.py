@@ -5,14 +5,15 @@ from typing import get_type_hints
 import pytest
 
 from rmqha import DefaultLitePullConsumer, DefaultMQProducer, DefaultMQPushConsumer, TransactionMQProducer
-from rmqha.client import client_config
 from rmqha.client.client_config import ClientConfig
+from rmqha.client.consumer.consumer_config import PullConsumerSettings, PushConsumerSettings
+from rmqha.client.producer.producer_config import ProducerSettings, TransactionProducerSettings
 
 KINDS = {
-    DefaultMQProducer: client_config.ProducerSettings,
-    TransactionMQProducer: client_config.TransactionProducerSettings,
-    DefaultMQPushConsumer: client_config.PushConsumerSettings,
-    DefaultLitePullConsumer: client_config.PullConsumerSettings,
+    DefaultMQProducer: ProducerSettings,
+    TransactionMQProducer: TransactionProducerSettings,
+    DefaultMQPushConsumer: PushConsumerSettings,
+    DefaultLitePullConsumer: PullConsumerSettings,
 }
 # What the constructors have as arguments of their own, or is no setting.
 OTHERS = {"namesrv_addr", "namespace", "producer_group", "consumer_group", "default_mq_producer_impl",

@@ -1,5 +1,5 @@
 """From routes to queues."""
-from rmqha.client.impl.producer_parts import (
+from rmqha.client.impl.client_routes import (
     topic_route_data2_topic_publish_info,
     topic_route_data2_topic_subscribe_info,
     topic_route_data_is_change,

@@ -110,7 +110,7 @@ def wrapper(monkeypatch):
     monkeypatch.setattr("rmqha.client.impl.consumer.pulling.BodyBudget",
                         lambda most_each: BodyBudget(3 * MIB, 3 * MIB))
     monkeypatch.setattr(message_decoder, "_alone", lambda: BodyBudget(3 * MIB, 3 * MIB))
-    return PullAPIWrapper(None, "g", False)
+    return PullAPIWrapper(None, None, "g", False)
 
 
 def test_a_pull_goes_on_at_the_first_message_whose_body_had_no_room(wrapper):
@@ -168,11 +168,8 @@ class Api:
         return response
 
 
-class Factory:
+class Routes:
     """Two brokers that know the topic."""
-
-    def __init__(self, body):
-        self.mq_client_api_impl = Api(body)
 
     def get_an_exist_topic_route_data(self, _topic):
         class Data:
@@ -186,7 +183,7 @@ class Factory:
 
 def test_a_look_up_by_key_is_bounded_over_all_brokers(monkeypatch):
     monkeypatch.setattr("rmqha.client.impl.mq_admin_impl.BodyBudget", lambda: BodyBudget(8 * MIB, 2 * MIB))
-    admin = MQAdminImpl(Factory(b"".join(record(number, MIB) for number in range(32))))
+    admin = MQAdminImpl(Api(b"".join(record(number, MIB) for number in range(32))), Routes())
     found, most = peak(lambda: admin.query_message(TOPIC, KEY, 64, 0, 1 << 62).message_list)
     assert len(found) == 64 and most < 14 * MIB
     assert sum(len(message.body) for message in found) == 8 * MIB

@@ -156,7 +156,7 @@ def act(cluster: Cluster, running: ExitStack) -> None:
             producer.send(Message("Orders", b"order %d" % number, tags="TagA", keys=f"key{number}"), queue=queue)
     keeper = running.enter_context(DefaultMQProducer("keepers", cluster.namesrv.address))
     client = keeper.default_mq_producer_impl.mq_client_factory
-    client.update_topic_route_info_from_name_server("Orders")
+    client.routes.update_topic_route_info_from_name_server("Orders")
     client.send_heartbeat_to_all_broker_with_lock(wait=True)
     read_all(cluster, "readers").shutdown()
     running.callback(read_all(cluster, "runners").shutdown)

@@ -23,7 +23,7 @@ DEADLINES = (
     ("rmqha.remoting.http_port", "MAX_CONNECTION_S"),
     ("rmqha.remoting.io_thread", "TLS_HANDSHAKE_TIMEOUT_NS"),
     ("rmqha.remoting.remoting_client", "LOCK_TIMEOUT_MS"),
-    ("rmqha.client.impl.mq_client_instance", "LOCK_TIMEOUT_MILLIS"),
+    ("rmqha.client.impl.client_routes", "LOCK_TIMEOUT_MILLIS"),
     ("rmqha.broker.client.broker2_client", "ALL_ANSWERS_S"),
     ("rmqha.broker.topic_config_manager", "LOCK_TIMEOUT_S"),
     ("rmqha.store.allocate_mapped_file_service", "WAIT_TIME_OUT_MS"),

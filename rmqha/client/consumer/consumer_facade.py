@@ -1,30 +1,21 @@
-"""What every consumer is told.
-
-What consumers share whose messages can be traced: where a group begins, and the traces.
-"""
+"""What the consumers share that users make: their names, and the traces of those whose messages can be traced."""
 from typing import TYPE_CHECKING
 
 from rmqha.client.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
-from rmqha.client.client_config import ClientConfig
-from rmqha.client.consumer.allocate_message_queue_strategy import (
-    AllocateMessageQueueAveragely,
-    AllocateMessageQueueStrategy,
-)
+from rmqha.client.consumer.consumer_config import ConsumerConfig, SubscriberConfig
 from rmqha.client.hooks import ConsumeMessageHook
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.life import Lifecycle
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.trace import TraceDispatcherType
 from rmqha.client.trace_hooks import ConsumeMessageTraceHookImpl
-from rmqha.common import util_all
-from rmqha.common.subscriptions import ConsumeFromWhere, MessageModel
 
 if TYPE_CHECKING:
     from rmqha.remoting.interfaces import RPCHook
 
 
-class ConsumerFacade(Lifecycle, ClientConfig):
-    """Base of the three consumers: their group, and how it shares messages and queues. Set before `start`."""
+class ConsumerFacade(Lifecycle, ConsumerConfig):
+    """Base of the three consumers: their names. Set before `start`."""
 
     def __init__(self, consumer_group: str, namesrv_addr: str | None, namespace: str | None) -> None:
         super().__init__()
@@ -32,21 +23,13 @@ class ConsumerFacade(Lifecycle, ClientConfig):
             self.namesrv_addr = namesrv_addr
         self.namespace = namespace
         self.consumer_group = consumer_group
-        self.message_model = MessageModel.CLUSTERING
-        self.allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
 
 
-HALF_AN_HOUR_MS = 30 * 60 * 1000
-
-
-class TracedConsumer(ConsumerFacade):
+class TracedConsumer(ConsumerFacade, SubscriberConfig):
     """Base of push and lite pull consumers."""
 
     def __init__(self, consumer_group: str, namesrv_addr: str | None, namespace: str | None) -> None:
         super().__init__(consumer_group, namesrv_addr, namespace)
-        self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-        half_an_hour_ago = util_all.current_time_millis() - HALF_AN_HOUR_MS
-        self.consume_timestamp = util_all.time_millis_to_human_string3(half_an_hour_ago)  # yyyyMMddHHmmss, local time
         self.trace_dispatcher: AsyncTraceDispatcher | None = None
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:

@@ -2,12 +2,13 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Unpack
 
-from rmqha.client.client_config import PullConsumerSettings, apply_settings
+from rmqha.client.client_config import apply_settings
+from rmqha.client.consumer.consumer_config import LitePullConsumerConfig, PullConsumerSettings
 from rmqha.client.consumer.consumer_facade import TracedConsumer
 from rmqha.client.consumer.listeners import MessageQueueListener, MessageSelector, TopicMessageQueueChangeListener
 from rmqha.client.hooks import ConsumeMessageHook
 from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLitePullConsumerImpl
-from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.mq_client_manager import MQClientManager, find_instance
 from rmqha.common.message.message import MessageExt, MessageQueue
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rmqha.remoting.interfaces import RPCHook
 
 
-class DefaultLitePullConsumer(TracedConsumer):
+class DefaultLitePullConsumer(TracedConsumer, LitePullConsumerConfig):
     """Gives messages when it is asked, one caller at a time; pulls ahead meanwhile.
 
         with DefaultLitePullConsumer("billing", "127.0.0.1:9876") as consumer:
@@ -44,19 +45,7 @@ class DefaultLitePullConsumer(TracedConsumer):
         **settings: Unpack[PullConsumerSettings],
     ) -> None:
         super().__init__(consumer_group, namesrv_addr, namespace)
-        self.broker_suspend_max_time_millis = 20_000  # how long a broker may hold a pull
-        self.consumer_timeout_millis_when_suspend = 30_000  # how long to wait for its answer
-        self.message_queue_listener: MessageQueueListener | None = None  # told when this consumer's share changed
-        self.auto_commit = True
-        self.auto_commit_interval_millis = 5_000
-        self.pull_batch_size = 10
-        self.pull_threshold_for_all = 10_000  # messages in the cache, about
-        self.consume_max_span = 2_000  # queue offsets between the oldest and the newest of a queue in the cache
-        self.pull_threshold_for_queue = 1_000  # messages of a queue in the cache
-        self.pull_threshold_size_for_queue = 100  # MiB of a queue in the cache
-        self.poll_timeout_millis = 5_000
-        self.topic_metadata_check_interval_millis = 30_000
-        self._impl = DefaultLitePullConsumerImpl(self, rpc_hook, client_manager or MQClientManager())
+        self._impl = DefaultLitePullConsumerImpl(self, find_instance(client_manager, self, rpc_hook))
         apply_settings(self, settings, PullConsumerSettings)
         if enable_msg_trace:
             self._enable_msg_trace(customized_trace_topic, rpc_hook, client_manager)

@@ -1,11 +1,12 @@
 """Fetching messages on request."""
 from typing import TYPE_CHECKING
 
+from rmqha.client.consumer.consumer_config import PullConsumerConfig
 from rmqha.client.consumer.consumer_facade import ConsumerFacade
 from rmqha.client.consumer.listeners import MessageQueueListener
 from rmqha.client.hooks import ConsumeMessageHook, FilterMessageHook
 from rmqha.client.impl.consumer.default_mq_pull_consumer_impl import DefaultMQPullConsumerImpl, Expression
-from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.mq_client_manager import MQClientManager, find_instance
 from rmqha.client.results import PullCallback, PullResult
 from rmqha.common.message.message import MessageExt, MessageQueue
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rmqha.remoting.interfaces import RPCHook
 
 
-class DefaultMQPullConsumer(ConsumerFacade):
+class DefaultMQPullConsumer(ConsumerFacade, PullConsumerConfig):
     """Pulls the queues that it is told to, from the offsets that it is told.
 
         with DefaultMQPullConsumer("audit", "127.0.0.1:9876") as consumer:
@@ -39,14 +40,7 @@ class DefaultMQPullConsumer(ConsumerFacade):
         namespace: str | None = None,
     ) -> None:
         super().__init__(consumer_group, namesrv_addr, namespace)
-        self.broker_suspend_max_time_millis = 20_000  # how long a broker may hold a pull that blocks
-        self.consumer_timeout_millis_when_suspend = 30_000  # how long to wait for its answer
-        self.consumer_pull_timeout_millis = 10_000  # how long to wait for the answer to one that does not
-        self.register_topics: set[str] = set()  # topics whose queues are shared among the group
-        self.message_queue_listener: MessageQueueListener | None = None  # told when this consumer's share changed
-        self.max_reconsume_times = 16
-        self.keep_bad_bodies = False  # a MissingBody for a body that does not decompress, instead of an error
-        self._impl = DefaultMQPullConsumerImpl(self, rpc_hook, client_manager or MQClientManager())
+        self._impl = DefaultMQPullConsumerImpl(self, find_instance(client_manager, self, rpc_hook))
 
     @property
     def default_mq_pull_consumer_impl(self) -> DefaultMQPullConsumerImpl:

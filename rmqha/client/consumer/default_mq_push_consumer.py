@@ -1,7 +1,8 @@
 """Receiving messages as they come."""
 from typing import TYPE_CHECKING, Unpack
 
-from rmqha.client.client_config import PushConsumerSettings, apply_settings
+from rmqha.client.client_config import apply_settings
+from rmqha.client.consumer.consumer_config import PushConsumerConfig, PushConsumerSettings
 from rmqha.client.consumer.consumer_facade import TracedConsumer
 from rmqha.client.consumer.listeners import (
     FunctionListener,
@@ -11,14 +12,14 @@ from rmqha.client.consumer.listeners import (
 )
 from rmqha.client.hooks import ConsumeMessageHook, FilterMessageHook
 from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
-from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.mq_client_manager import MQClientManager, find_instance
 from rmqha.common.message.message import MessageExt, MessageQueue
 
 if TYPE_CHECKING:
     from rmqha.remoting.interfaces import RPCHook
 
 
-class DefaultMQPushConsumer(TracedConsumer):
+class DefaultMQPushConsumer(TracedConsumer, PushConsumerConfig):
     """Calls a listener with each message of its subscriptions, on many threads; the group shares the queues.
 
         def listener(messages):
@@ -49,23 +50,7 @@ class DefaultMQPushConsumer(TracedConsumer):
         **settings: Unpack[PushConsumerSettings],
     ) -> None:
         super().__init__(consumer_group, namesrv_addr, namespace)
-        self.message_listener: MessageListenerConcurrently | MessageListenerOrderly | None = None
-        self.consume_thread_min = 20
-        self.consume_thread_max = 20
-        self.consume_concurrently_max_span = 2000  # queue offsets between the oldest and the newest in the cache
-        self.pull_threshold_for_queue = 1000  # messages in the cache
-        self.pull_threshold_size_for_queue = 100  # MiB in the cache
-        self.pull_threshold_for_topic = -1  # messages over all queues; -1: no such limit
-        self.pull_threshold_size_for_topic = -1  # MiB over all queues; -1: no such limit
-        self.pull_interval = 0
-        self.consume_message_batch_max_size = 1
-        self.pull_batch_size = 32
-        self.post_subscription_when_pull = False
-        self.max_reconsume_times = -1  # -1: 16; for an orderly listener no limit
-        self.suspend_current_queue_time_millis = 1000  # of an orderly listener's queue
-        self.consume_timeout = 15
-        self.await_termination_millis_when_shutdown = 0
-        self._impl = DefaultMQPushConsumerImpl(self, rpc_hook, client_manager or MQClientManager())
+        self._impl = DefaultMQPushConsumerImpl(self, find_instance(client_manager, self, rpc_hook), self.check_process)
         apply_settings(self, settings, PushConsumerSettings)
         if message_listener is not None:
             self.register_message_listener(message_listener)

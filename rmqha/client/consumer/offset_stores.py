@@ -27,7 +27,8 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 
 if TYPE_CHECKING:
-    from rmqha.client.impl.mq_client_instance import MQClientInstance
+    from rmqha.client.impl.client_routes import ClientRoutes
+    from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 
 
 NO_OFFSET = -1
@@ -84,11 +85,11 @@ class LocalFileOffsetStore(OffsetTable):
     Java: org.apache.rocketmq.client.consumer.store.LocalFileOffsetStore (4.9.8)
     """
 
-    def __init__(self, mq_client_factory: "MQClientInstance", group_name: str, folder: str | None = None) -> None:
+    def __init__(self, client_id: str, group_name: str, folder: str | None = None) -> None:
         super().__init__()
         self._group_name = group_name
         root = folder or os.path.join(os.path.expanduser("~"), ".rocketmq_offsets")
-        self.store_path = os.path.join(root, mq_client_factory.client_id, group_name, "offsets.json")
+        self.store_path = os.path.join(root, client_id, group_name, "offsets.json")
 
     def load(self) -> None:
         """Read the file; MQClientException when neither it nor its backup can be understood."""
@@ -144,9 +145,10 @@ class RemoteBrokerOffsetStore(OffsetTable):
     Java: org.apache.rocketmq.client.consumer.store.RemoteBrokerOffsetStore (4.9.8)
     """
 
-    def __init__(self, mq_client_factory: "MQClientInstance", group_name: str) -> None:
+    def __init__(self, api: "MQClientAPIImpl", routes: "ClientRoutes", group_name: str) -> None:
         super().__init__()
-        self._mq_client_factory = mq_client_factory
+        self._api = api
+        self._routes = routes
         self._group_name = group_name
 
     def load(self) -> None:
@@ -213,22 +215,20 @@ class RemoteBrokerOffsetStore(OffsetTable):
         header = UpdateConsumerOffsetRequestHeader(
             consumerGroup=self._group_name, topic=mq.topic, queueId=mq.queueId, commitOffset=offset,
             bname=mq.brokerName)
-        api = self._mq_client_factory.mq_client_api_impl
-        update = api.update_consumer_offset_oneway if is_oneway else api.update_consumer_offset
+        update = self._api.update_consumer_offset_oneway if is_oneway else self._api.update_consumer_offset
         update(broker.broker_addr, header, TIMEOUT_MS)
 
     def _fetch_consume_offset_from_broker(self, mq: MessageQueue) -> int:
         broker = self._find_broker(mq)
         header = QueryConsumerOffsetRequestHeader(
             consumerGroup=self._group_name, topic=mq.topic, queueId=mq.queueId, bname=mq.brokerName)
-        return self._mq_client_factory.mq_client_api_impl.query_consumer_offset(
-            broker.broker_addr, header, TIMEOUT_MS)
+        return self._api.query_consumer_offset(broker.broker_addr, header, TIMEOUT_MS)
 
     def _find_broker(self, mq: MessageQueue) -> FindBrokerResult:
-        find = self._mq_client_factory.find_broker_address_in_subscribe
+        find = self._routes.find_broker_address_in_subscribe
         broker = find(mq.brokerName, mix_all.MASTER_ID, only_this_broker=True)
         if broker is None:
-            self._mq_client_factory.update_topic_route_info_from_name_server(mq.topic)
+            self._routes.update_topic_route_info_from_name_server(mq.topic)
             broker = find(mq.brokerName, mix_all.MASTER_ID, only_this_broker=False)
         if broker is None:
             raise MQClientException(f"The broker[{mq.brokerName}] not exist")

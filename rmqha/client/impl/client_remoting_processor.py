@@ -5,12 +5,14 @@
 The connections of a client: a process that ends does not wait for them, and a forked one does not use them.
 """
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from rmqha.client.client_config import ClientConfig
 from rmqha.client.life import HomeProcess
+from rmqha.client.producer.request_response_future import RequestFutureHolder
 from rmqha.common import compression, sys_flags, util_all
 from rmqha.common.message import message_const, message_decoder
-from rmqha.common.message.message import MessageExt
+from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import (
     ConsumeMessageDirectlyResultRequestHeader,
@@ -19,7 +21,12 @@ from rmqha.common.protocol.admin_headers import (
     NotifyConsumerIdsChangedRequestHeader,
     ResetOffsetRequestHeader,
 )
-from rmqha.common.protocol.client_bodies import GetConsumerStatusBody, ResetOffsetBody
+from rmqha.common.protocol.client_bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    GetConsumerStatusBody,
+    ResetOffsetBody,
+)
 from rmqha.common.protocol.client_headers import CheckTransactionStateRequestHeader, ReplyMessageRequestHeader
 from rmqha.common.threads import NamedThreadPool, thread_stacks
 from rmqha.remoting.addresses import parse_channel_remote_addr
@@ -31,7 +38,6 @@ from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 if TYPE_CHECKING:
-    from rmqha.client.impl.mq_client_instance import MQClientInstance
     from rmqha.remoting.channel import Channel
 
 
@@ -41,14 +47,48 @@ POOL_THREADS = 4
 POOL_QUEUE = 10_000
 
 
+class CheckedProducer(Protocol):
+    """A producer that a broker may ask about its transactions."""
+
+    def check_transaction_state(self, addr: str, msg: MessageExt, header: CheckTransactionStateRequestHeader) -> None:
+        """A broker asks what became of a half message."""
+
+
+class AskedClient(Protocol):
+    """The client that brokers ask, as far as their questions go: a client instance."""
+
+    client_config: ClientConfig
+    request_future_holder: RequestFutureHolder
+
+    def select_producer(self, group: str) -> CheckedProducer | None:
+        """The producer of a group."""
+
+    def rebalance_immediately(self) -> None:
+        """Rebalance soon."""
+
+    def reset_offset(self, topic: str, group: str, offset_table: dict[MessageQueue, int]) -> None:
+        """Let a consumer continue at other offsets."""
+
+    def get_consumer_status(self, topic: str, group: str) -> dict[MessageQueue, int]:
+        """Where a consumer is in each queue, as it thinks."""
+
+    def consume_message_directly(
+        self, msg: MessageExt, consumer_group: str, broker_name: str | None
+    ) -> ConsumeMessageDirectlyResult | None:
+        """Give one message to the group's listener now; None when the group is not here."""
+
+    def consumer_running_info(self, consumer_group: str) -> ConsumerRunningInfo | None:
+        """The state of a consumer, for the admin commands; None when the group is not here."""
+
+
 class ClientRemotingProcessor:
     """Answers the codes that brokers send to clients: rebalance, reset offsets, show or try what a consumer does.
 
     Java: org.apache.rocketmq.client.impl.ClientRemotingProcessor (4.9.8)
     """
 
-    def __init__(self, mq_client_factory: "MQClientInstance") -> None:
-        self._mq_client_factory = mq_client_factory
+    def __init__(self, client: AskedClient) -> None:
+        self._client = client
         self._executor = NamedThreadPool("ClientRemotingProcessor_", POOL_THREADS, POOL_QUEUE)
         self._handlers = {
             request_code.NOTIFY_CONSUMER_IDS_CHANGED: self.notify_consumer_ids_changed,
@@ -83,10 +123,10 @@ class ClientRemotingProcessor:
         """A broker asks what became of a half message."""
         header = request.decode_command_custom_header(CheckTransactionStateRequestHeader)
         msg = message_decoder.decode(bytes(request.body or b""))
-        msg.topic = self._mq_client_factory.client_config.without_namespace(msg.topic)
+        msg.topic = self._client.client_config.without_namespace(msg.topic)
         msg.transaction_id = msg.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         group = msg.get_property(message_const.PROPERTY_PRODUCER_GROUP)
-        producer = self._mq_client_factory.select_producer(group) if group is not None else None
+        producer = self._client.select_producer(group) if group is not None else None
         if producer is None:
             log.warning("checkTransactionState, pick producer by group[%s] failed", group)
             return
@@ -99,7 +139,7 @@ class ClientRemotingProcessor:
         try:
             msg = _reply_message(header, bytes(request.body or b""))
             msg.put_property(message_const.PROPERTY_REPLY_MESSAGE_ARRIVE_TIME, str(receive_time))
-            self._mq_client_factory.request_future_holder.process_reply_message(msg)
+            self._client.request_future_holder.process_reply_message(msg)
         except Exception:  # a callback is the user's code
             log.exception("unknown err when receiveReplyMsg")
             return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, "process reply message fail")
@@ -110,7 +150,7 @@ class ClientRemotingProcessor:
         header = request.decode_command_custom_header(NotifyConsumerIdsChangedRequestHeader)
         log.info("receive broker's notification[%s], the consumer group: %s changed, rebalance immediately",
                  channel.remote_address, header.consumerGroup)
-        self._mq_client_factory.rebalance_immediately()
+        self._client.rebalance_immediately()
 
     def reset_offset(self, channel: "Channel", request: RemotingCommand) -> None:
         """Go on at other offsets."""
@@ -120,18 +160,18 @@ class ClientRemotingProcessor:
         offset_table = {}
         if request.body is not None:
             offset_table = remoting_serializable.from_json(ResetOffsetBody, bytes(request.body)).offsetTable or {}
-        self._mq_client_factory.reset_offset(header.topic, header.group, offset_table)
+        self._client.reset_offset(header.topic, header.group, offset_table)
 
     def get_consume_status(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """The offsets as this client sees them."""
         header = request.decode_command_custom_header(GetConsumerStatusRequestHeader)
-        table = self._mq_client_factory.get_consumer_status(header.topic, header.group)
+        table = self._client.get_consumer_status(header.topic, header.group)
         return _answer(remoting_serializable.encode(GetConsumerStatusBody(messageQueueTable=table)))
 
     def get_consumer_running_info(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """What a consumer does now, with the stacks of all threads if asked for."""
         header = request.decode_command_custom_header(GetConsumerRunningInfoRequestHeader)
-        info = self._mq_client_factory.consumer_running_info(header.consumerGroup)
+        info = self._client.consumer_running_info(header.consumerGroup)
         if info is None:
             return _no_group(header.consumerGroup)
         if header.jstackEnable:
@@ -142,7 +182,7 @@ class ClientRemotingProcessor:
         """Give one message to the listener now."""
         header = request.decode_command_custom_header(ConsumeMessageDirectlyResultRequestHeader)
         msg = message_decoder.client_decode(request.body or b"")
-        result = self._mq_client_factory.consume_message_directly(msg, header.consumerGroup, header.brokerName)
+        result = self._client.consume_message_directly(msg, header.consumerGroup, header.brokerName)
         if result is None:
             return _no_group(header.consumerGroup)
         return _answer(remoting_serializable.encode(result))

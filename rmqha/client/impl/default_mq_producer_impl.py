@@ -8,17 +8,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 from rmqha.client import exception, life
 from rmqha.client.exception import MQBrokerException, MQClientException, RequestTimeoutException
 from rmqha.client.hooks import SendMessageContext
-from rmqha.client.impl.mq_client_instance import MQClientInstance
-from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.client_routes import ClientRoutes, TopicPublishInfo
+from rmqha.client.impl.mq_client_instance import FindInstance, MQClientInstance
 from rmqha.client.impl.producer_parts import (
     MasterSearch,
     ProducerHooks,
-    TopicPublishInfo,
     has_slaves_only,
     is_refusal,
     is_soon_over,
@@ -26,6 +25,7 @@ from rmqha.client.impl.producer_parts import (
 )
 from rmqha.client.life import ServiceState
 from rmqha.client.mq_fault_strategy import MQFaultStrategy
+from rmqha.client.producer.producer_config import ProducerConfig
 from rmqha.client.producer.request_response_future import RequestCallback, RequestResponseFuture
 from rmqha.client.results import CommunicationMode, SendCallback, SendResult, SendStatus
 from rmqha.common import compression, mix_all, sys_flags, util_all
@@ -42,11 +42,6 @@ from rmqha.remoting.exception import (
     RemotingTooMuchRequestException,
 )
 
-if TYPE_CHECKING:
-    from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-    from rmqha.remoting.interfaces import RPCHook
-
-
 log = logging.getLogger("RocketmqClient")
 
 _NO_CALLBACK = SendCallback()  # of sends that are not asynchronous
@@ -61,16 +56,12 @@ class DefaultMQProducerImpl:
     Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl (4.9.8)
     """
 
-    def __init__(
-        self,
-        default_mq_producer: "DefaultMQProducer",
-        rpc_hook: "RPCHook | None",
-        client_manager: MQClientManager | None,
-    ) -> None:
-        self.default_mq_producer = default_mq_producer
-        self._rpc_hook = rpc_hook
-        self._client_manager = client_manager
-        self.hooks = ProducerHooks(self, default_mq_producer)
+    routes: ClientRoutes  # the instance's, from start on
+
+    def __init__(self, config: ProducerConfig, find_client: FindInstance) -> None:
+        self.config = config
+        self._find_client = find_client
+        self.hooks = ProducerHooks(self, config)
         self.mq_fault_strategy = MQFaultStrategy()
         self.topic_publish_info_table: dict[str, TopicPublishInfo] = {}  # by topic; infos are replaced, not changed
         self._state_lock = threading.Lock()
@@ -83,47 +74,44 @@ class DefaultMQProducerImpl:
         """Begin to send; see the facade."""
         with interrupted_later(), self._state_lock:
             self._begin_start()
-            if self.default_mq_producer.producer_group == mix_all.DEFAULT_PRODUCER_GROUP:
+            if self.config.producer_group == mix_all.DEFAULT_PRODUCER_GROUP:
                 raise MQClientException(
                     f"producerGroup can not equal {mix_all.DEFAULT_PRODUCER_GROUP}, please specify another one.")
-            self.default_mq_producer.change_instance_name_to_pid()
-            manager = self._client_manager or MQClientManager()
-            self.mq_client_factory = manager.get_or_create_mq_client_instance(
-                self.default_mq_producer, self._rpc_hook)
-            self._register()
+            self.config.change_instance_name_to_pid()
+            self._register(self._find_client())
             self.mq_client_factory.start()
             self.service_state = ServiceState.RUNNING
-        log.info("the producer [%s] start OK.", self.default_mq_producer.producer_group)
+        log.info("the producer [%s] start OK.", self.config.producer_group)
         self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
 
     def start_on(self, mq_client_factory: MQClientInstance) -> None:
         """Begin to send through an instance that is being started: for the instance's own producer."""
         with self._state_lock:
             self._begin_start()
-            self.mq_client_factory = mq_client_factory
-            self._register()
+            self._register(mq_client_factory)
             self.service_state = ServiceState.RUNNING
 
     def _begin_start(self) -> None:
         if self.service_state is not ServiceState.CREATE_JUST:
             raise MQClientException(
                 f"The producer service state not OK, maybe started once, {self.service_state.name}")
-        exception.check_group(self.default_mq_producer.producer_group)
+        exception.check_group(self.config.producer_group)
         self.service_state = ServiceState.START_FAILED
 
-    def _register(self) -> None:
-        group = self.default_mq_producer.producer_group
+    def _register(self, mq_client_factory: MQClientInstance) -> None:
+        self.mq_client_factory, self.routes = mq_client_factory, mq_client_factory.routes
+        group = self.config.producer_group
         if not self.mq_client_factory.register_producer(group, self):
             self.service_state = ServiceState.CREATE_JUST
             raise MQClientException(
                 f"The producer group[{group}] has been created before, specify another name please.")
-        self.topic_publish_info_table[self.default_mq_producer.create_topic_key] = TopicPublishInfo()
+        self.topic_publish_info_table[self.config.create_topic_key] = TopicPublishInfo()
 
     def shutdown(self) -> None:
         """Tell the brokers, and close the connections. Idempotent."""
         if self.shutdown_on():
             self.mq_client_factory.shutdown()
-            log.info("the producer [%s] shutdown OK", self.default_mq_producer.producer_group)
+            log.info("the producer [%s] shutdown OK", self.config.producer_group)
 
     def shutdown_on(self) -> bool:
         """The same, but for the instance below; False when the producer does not run."""
@@ -131,7 +119,7 @@ class DefaultMQProducerImpl:
             if self.service_state is not ServiceState.RUNNING:
                 return False
             self.service_state = ServiceState.SHUTDOWN_ALREADY
-        self.mq_client_factory.unregister_producer(self.default_mq_producer.producer_group)
+        self.mq_client_factory.unregister_producer(self.config.producer_group)
         return True
 
     def _make_sure_state_ok(self) -> MQClientInstance:
@@ -156,7 +144,7 @@ class DefaultMQProducerImpl:
     ) -> None:
         """A broker asks what became of a half message; only a TransactionMQProducer knows."""
         log.warning("CheckTransactionState from %s, but the producer of group[%s] has no transactions", addr,
-                    self.default_mq_producer.producer_group)
+                    self.config.producer_group)
 
     def update_topic_publish_info(self, topic: str, info: TopicPublishInfo) -> None:
         """Take over a new route."""
@@ -167,20 +155,24 @@ class DefaultMQProducerImpl:
     def send(self, msg: Message, timeout_ms: float) -> SendResult:
         """Send, trying other brokers, until one has the message or the time is over."""
         self._make_sure_state_ok()
-        exception.check_message(msg, self.default_mq_producer.max_message_size)
+        exception.check_message(msg, self.config.max_message_size)
         deadline_ns = time.monotonic_ns() + int(timeout_ms * 1e6)
         publish_info = self._publish_info_of(msg.topic, deadline_ns)
         return _Tries(self, msg, publish_info, timeout_ms, deadline_ns).run()
 
+    def send_own(self, msg: Message) -> SendResult:
+        """Send a message of the library's own, within the time of the settings."""
+        return self.send(self.with_namespace(msg), self.config.send_msg_timeout)
+
     def send_oneway(self, msg: Message, queue: MessageQueue | None = None) -> None:
         """Send and want no answer."""
         self._make_sure_state_ok()
-        exception.check_message(msg, self.default_mq_producer.max_message_size)
+        exception.check_message(msg, self.config.max_message_size)
         if queue is None:
             queue = self.mq_fault_strategy.select_one_message_queue(self._publish_info_of(msg.topic))
         self._check_queue(msg, queue)
         self.send_kernel_impl(
-            msg, queue, CommunicationMode.ONEWAY, _NO_CALLBACK, self.default_mq_producer.send_msg_timeout)
+            msg, queue, CommunicationMode.ONEWAY, _NO_CALLBACK, self.config.send_msg_timeout)
 
     def send_async(
         self, msg: Message, send_callback: SendCallback, timeout_ms: float, queue: MessageQueue | None = None
@@ -189,7 +181,7 @@ class DefaultMQProducerImpl:
         # Differs: in the caller's thread, not in a pool: only a new route or connection takes time
         try:
             self._make_sure_state_ok()
-            exception.check_message(msg, self.default_mq_producer.max_message_size)
+            exception.check_message(msg, self.config.max_message_size)
             info = None
             if queue is None:
                 info = self._publish_info_of(msg.topic)
@@ -208,7 +200,7 @@ class DefaultMQProducerImpl:
     def send_to_queue(self, msg: Message, queue: MessageQueue, timeout_ms: float) -> SendResult:
         """Send to one queue, once."""
         self._make_sure_state_ok()
-        exception.check_message(msg, self.default_mq_producer.max_message_size)
+        exception.check_message(msg, self.config.max_message_size)
         self._check_queue(msg, queue)
         return self.send_kernel_impl(msg, queue, CommunicationMode.SYNC, _NO_CALLBACK, timeout_ms)
 
@@ -255,7 +247,7 @@ class DefaultMQProducerImpl:
         msg.put_property(message_const.PROPERTY_CORRELATION_ID, correlation_id)
         msg.put_property(message_const.PROPERTY_MESSAGE_REPLY_TO_CLIENT, self.mq_client_factory.client_id)
         msg.put_property(message_const.PROPERTY_MESSAGE_TTL, str(int(timeout_ms)))
-        if msg.topic not in self.mq_client_factory.topic_route_table:
+        if msg.topic not in self.routes.topic_route_table:
             self.try_to_find_topic_publish_info(msg.topic)
             self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()  # the reply comes to who is known
         future = RequestResponseFuture(correlation_id, timeout_ms, request_callback, self.hooks.causes)
@@ -273,9 +265,8 @@ class DefaultMQProducerImpl:
         """Let the user's selector choose among the topic's writable queues; message and queues without namespace."""
         msg = self.with_namespace(user_msg)
         self._make_sure_state_ok()
-        exception.check_message(msg, self.default_mq_producer.max_message_size)
-        config = self.default_mq_producer
-        queues = config.queues_without_namespace(self._publish_info_of(msg.topic).message_queue_list)
+        exception.check_message(msg, self.config.max_message_size)
+        queues = self.config.queues_without_namespace(self._publish_info_of(msg.topic).message_queue_list)
         try:
             queue = selector(queues, user_msg, arg)
         except Exception as error:  # the user's code
@@ -289,11 +280,11 @@ class DefaultMQProducerImpl:
 
     def with_namespace(self, msg: Message) -> Message:
         """The message as brokers know it: itself, or a copy with another topic and the same properties."""
-        namespace = self.default_mq_producer.get_namespace()
+        namespace = self.config.get_namespace()
         if not namespace:
             return msg
         wrapped = copy.copy(msg)
-        wrapped.topic = self.default_mq_producer.with_namespace(msg.topic)
+        wrapped.topic = self.config.with_namespace(msg.topic)
         wrapped.instance_id = namespace
         return wrapped
 
@@ -306,7 +297,7 @@ class DefaultMQProducerImpl:
         """Where a topic can be sent. `wait_until_ns`: a new master is waited for while there are slaves alone."""
         info = self.try_to_find_topic_publish_info(topic)
         if info is not None and not info.ok() and wait_until_ns and has_slaves_only(info.topic_route_data):
-            MasterSearch(self.mq_client_factory, topic, wait_until_ns).wait_for_any(
+            MasterSearch(self.routes, topic, wait_until_ns).wait_for_any(
                 lambda: self._known_publish_info(topic) is not None)
             info = self._known_publish_info(topic)
         if info is not None and info.ok():
@@ -327,10 +318,10 @@ class DefaultMQProducerImpl:
         if info is not None and info.ok():
             return info
         self.topic_publish_info_table.setdefault(topic, TopicPublishInfo())
-        self.mq_client_factory.update_topic_route_info_from_name_server(topic)
+        self.routes.update_topic_route_info_from_name_server(topic)
         info = self.topic_publish_info_table.get(topic)
         if info is None or not (info.have_topic_router_info or info.ok()):
-            self.mq_client_factory.update_topic_route_info_from_name_server(topic, True, self.default_mq_producer)
+            self.routes.update_topic_route_info_from_name_server(topic, True, self.config)
             info = self.topic_publish_info_table.get(topic)
         return info
 
@@ -371,12 +362,12 @@ class DefaultMQProducerImpl:
             else:
                 api.send_message_async(
                     addr, mq.brokerName, msg, header, body, timeout_ms, self._guarded(send_callback, context, msg),
-                    self.default_mq_producer.retry_times_when_send_async_failed,
+                    self.config.retry_times_when_send_async_failed,
                     lambda failed: self._another(publish_info, failed, mq))
         except (RemotingException, MQBrokerException) as error:
             self.hooks.after_send(context, None, error)
             if publish_info is None and makes_route_doubtful(error):  # it is not tried again
-                MasterSearch(self.mq_client_factory, mq.topic, 0).ask()
+                MasterSearch(self.routes, mq.topic, 0).ask()
             raise
         if mode is not CommunicationMode.ASYNC:
             self.hooks.after_send(context, result)
@@ -392,39 +383,38 @@ class DefaultMQProducerImpl:
         self, publish_info: TopicPublishInfo | None, failed_broker: str, mq: MessageQueue
     ) -> tuple[str, MessageQueue] | None:
         queue = mq
-        MasterSearch(self.mq_client_factory, mq.topic, 0).ask()
+        MasterSearch(self.routes, mq.topic, 0).ask()
         if publish_info is not None:
             queue = self.mq_fault_strategy.select_one_message_queue(publish_info, failed_broker)
-        addr = self.mq_client_factory.find_broker_address_in_publish(queue.brokerName)
+        addr = self.routes.find_broker_address_in_publish(queue.brokerName)
         return (self._vip(addr), queue) if addr is not None else None
 
     def _address_of(self, mq: MessageQueue) -> str:
-        addr = self.mq_client_factory.find_broker_address_in_publish(mq.brokerName)
+        addr = self.routes.find_broker_address_in_publish(mq.brokerName)
         if addr is None:
             self.try_to_find_topic_publish_info(mq.topic)
-            addr = self.mq_client_factory.find_broker_address_in_publish(mq.brokerName)
+            addr = self.routes.find_broker_address_in_publish(mq.brokerName)
         if addr is None:
             raise MQClientException(f"The broker[{mq.brokerName}] not exist")
         return self._vip(addr)
 
     def _vip(self, addr: str) -> str:
-        return mix_all.broker_vip_channel(self.default_mq_producer.vip_channel_enabled, addr)
+        return mix_all.broker_vip_channel(self.config.vip_channel_enabled, addr)
 
     def _body_and_sys_flag(self, msg: Message) -> tuple[Any, int]:
         body, sys_flag = msg.body, 0
         if not isinstance(msg, MessageBatch):
             message_client_id_setter.set_uniq_id(msg)
-            producer = self.default_mq_producer
-            if len(body) >= producer.compress_msg_body_over_howmuch:
-                body = compression.get_compressor(producer.compress_type).compress(
-                    bytes(body), producer.compress_level)
-                sys_flag = sys_flags.COMPRESSED_FLAG | producer.compress_type.compression_flag
+            config = self.config
+            if len(body) >= config.compress_msg_body_over_howmuch:
+                body = compression.get_compressor(config.compress_type).compress(bytes(body), config.compress_level)
+                sys_flag = sys_flags.COMPRESSED_FLAG | config.compress_type.compression_flag
         if msg.properties.get(message_const.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
             sys_flag |= sys_flags.TRANSACTION_PREPARED_TYPE
         return body, sys_flag
 
     def _header(self, msg: Message, mq: MessageQueue, sys_flag: int) -> SendMessageRequestHeaderV2:
-        producer, properties = self.default_mq_producer, msg.properties
+        config, properties = self.config, msg.properties
         reconsume_times, max_reconsume_times = 0, None
         if msg.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
             properties = dict(properties)
@@ -432,17 +422,17 @@ class DefaultMQProducerImpl:
             limit = properties.pop(message_const.PROPERTY_MAX_RECONSUME_TIMES, None)
             max_reconsume_times = int(limit) if limit is not None else None
         return SendMessageRequestHeaderV2(
-            a=producer.producer_group,
+            a=config.producer_group,
             b=msg.topic,
-            c=producer.create_topic_key,
-            d=producer.default_topic_queue_nums,
+            c=config.create_topic_key,
+            d=config.default_topic_queue_nums,
             e=mq.queueId,
             f=sys_flag,
             g=util_all.current_time_millis(),
             h=msg.flag,
             i=message_decoder.message_properties2string(properties),
             j=reconsume_times,
-            k=producer.unit_mode,
+            k=config.unit_mode,
             l=max_reconsume_times,
             m=isinstance(msg, MessageBatch),
             n=mq.brokerName,
@@ -474,7 +464,7 @@ class _Tries:
 
     def run(self) -> SendResult:
         """Try until it is stored or hopeless; the best result, or the last error."""
-        self._tries_left = 1 + self._impl.default_mq_producer.retry_times_when_send_failed
+        self._tries_left = 1 + self._impl.config.retry_times_when_send_failed
         while self._tries_left > 0:
             self._tries_left -= 1
             last = self._brokers_sent[-1] if self._brokers_sent else None
@@ -494,20 +484,20 @@ class _Tries:
 
     def _try(self, queue: MessageQueue, left_ms: float) -> SendResult | None:
         """The result to give back; None to try again."""
-        producer, fault_strategy = self._impl.default_mq_producer, self._impl.mq_fault_strategy
+        config, fault_strategy = self._impl.config, self._impl.mq_fault_strategy
         begin_ns = time.monotonic_ns()
-        address = self._impl.mq_client_factory.find_broker_address_in_publish(queue.brokerName)
+        address = self._impl.routes.find_broker_address_in_publish(queue.brokerName)
         try:
             result = self._impl.send_kernel_impl(self._msg, queue, CommunicationMode.SYNC, _NO_CALLBACK, left_ms,
                                                  self._publish_info)
             self._result = result
             fault_strategy.update_fault_item(queue.brokerName, (time.monotonic_ns() - begin_ns) // 1_000_000, False)
-            if result.send_status is SendStatus.SEND_OK or not producer.retry_another_broker_when_not_store_ok:
+            if result.send_status is SendStatus.SEND_OK or not config.retry_another_broker_when_not_store_ok:
                 return result
             return None
         except MQBrokerException as error:
             self._note(queue, error, begin_ns)
-            if error.response_code in producer.retry_response_codes:
+            if error.response_code in config.retry_response_codes:
                 self._look_for_master(queue, address, error)
                 return None
             if self._result is not None:
@@ -522,8 +512,8 @@ class _Tries:
         """Another broker may be the master by now: go by a new route, waiting for it a little if there is no other."""
         if not makes_route_doubtful(error):
             return
-        factory = self._impl.mq_client_factory
-        search = self._search = self._search or MasterSearch(factory, self._msg.topic, self._deadline_ns)
+        routes = self._impl.routes
+        search = self._search = self._search or MasterSearch(routes, self._msg.topic, self._deadline_ns)
         others = any(other.brokerName != queue.brokerName for other in self._publish_info.message_queue_list)
         if others or not is_refusal(error):
             search.ask()

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from rmqha.client import exception
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.producer_parts import (
+from rmqha.client.impl.client_routes import (
+    ClientRoutes,
     topic_route_data2_topic_publish_info,
     topic_route_data2_topic_subscribe_info,
 )
@@ -21,7 +22,7 @@ from rmqha.common.topics import TopicConfig
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
-    from rmqha.client.impl.mq_client_instance import MQClientInstance
+    from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 
 log = logging.getLogger("RocketmqClient")
 
@@ -36,8 +37,9 @@ class MQAdminImpl:
     Java: org.apache.rocketmq.client.impl.MQAdminImpl (4.9.8)
     """
 
-    def __init__(self, mq_client_factory: "MQClientInstance") -> None:
-        self._mq_client_factory = mq_client_factory
+    def __init__(self, api: "MQClientAPIImpl", routes: ClientRoutes) -> None:
+        self._api = api
+        self._routes = routes
         self.timeout_millis = 6_000
 
     def create_topic(self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0) -> None:
@@ -47,9 +49,8 @@ class MQAdminImpl:
         """
         exception.check_topic(new_topic)
         exception.is_system_topic(new_topic)
-        api = self._mq_client_factory.mq_client_api_impl
         try:
-            route = api.get_topic_route_info_from_name_server(key, self.timeout_millis)
+            route = self._api.get_topic_route_info_from_name_server(key, self.timeout_millis)
         except (MQClientException, RemotingException) as error:
             raise MQClientException("create new topic failed") from error
         if not route.brokerDatas:
@@ -66,7 +67,7 @@ class MQAdminImpl:
         failure: Exception | None = None
         for _ in range(CREATE_TOPIC_TRIES):
             try:
-                self._mq_client_factory.mq_client_api_impl.create_topic(addr, key, config, self.timeout_millis)
+                self._api.create_topic(addr, key, config, self.timeout_millis)
                 return None
             except (MQClientException, RemotingException) as error:
                 log.info("create topic %s on %s: %s", config.topicName, addr, error)
@@ -76,8 +77,7 @@ class MQAdminImpl:
     def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
         """The queues that can be sent to; MQClientException when there are none."""
         try:
-            route = self._mq_client_factory.mq_client_api_impl.get_topic_route_info_from_name_server(
-                topic, self.timeout_millis)
+            route = self._api.get_topic_route_info_from_name_server(topic, self.timeout_millis)
         except (MQClientException, RemotingException) as error:
             raise MQClientException(f"Can not find Message Queue for this topic, {topic}") from error
         queues = topic_route_data2_topic_publish_info(topic, route).message_queue_list
@@ -88,8 +88,7 @@ class MQAdminImpl:
     def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
         """The queues that can be pulled; MQClientException when there are none."""
         try:
-            route = self._mq_client_factory.mq_client_api_impl.get_topic_route_info_from_name_server(
-                topic, self.timeout_millis)
+            route = self._api.get_topic_route_info_from_name_server(topic, self.timeout_millis)
             queues = topic_route_data2_topic_subscribe_info(topic, route)
             if not queues:
                 raise MQClientException(
@@ -101,29 +100,25 @@ class MQAdminImpl:
 
     def search_offset(self, mq: MessageQueue, timestamp: int) -> int:
         """The first queue offset stored at or after `timestamp` (ms), as the master finds it."""
-        api = self._mq_client_factory.mq_client_api_impl
-        return self._ask_master(mq, lambda addr: api.search_offset(addr, mq, timestamp, self.timeout_millis))
+        return self._ask_master(mq, lambda addr: self._api.search_offset(addr, mq, timestamp, self.timeout_millis))
 
     def max_offset(self, mq: MessageQueue) -> int:
         """The queue offset that the next message will get."""
-        api = self._mq_client_factory.mq_client_api_impl
-        return self._ask_master(mq, lambda addr: api.get_max_offset(addr, mq, self.timeout_millis))
+        return self._ask_master(mq, lambda addr: self._api.get_max_offset(addr, mq, self.timeout_millis))
 
     def min_offset(self, mq: MessageQueue) -> int:
         """The lowest queue offset that is still there."""
-        api = self._mq_client_factory.mq_client_api_impl
-        return self._ask_master(mq, lambda addr: api.get_min_offset(addr, mq, self.timeout_millis))
+        return self._ask_master(mq, lambda addr: self._api.get_min_offset(addr, mq, self.timeout_millis))
 
     def earliest_msg_store_time(self, mq: MessageQueue) -> int:
         """When the queue's first message was stored (ms); -1 when there is none."""
-        api = self._mq_client_factory.mq_client_api_impl
-        return self._ask_master(mq, lambda addr: api.get_earliest_msg_storetime(addr, mq, self.timeout_millis))
+        return self._ask_master(mq, lambda addr: self._api.get_earliest_msg_storetime(addr, mq, self.timeout_millis))
 
     def _ask_master(self, mq: MessageQueue, ask: Callable[[str], int]) -> int:
-        addr = self._mq_client_factory.find_broker_address_in_publish(mq.brokerName)
+        addr = self._routes.find_broker_address_in_publish(mq.brokerName)
         if addr is None:
-            self._mq_client_factory.update_topic_route_info_from_name_server(mq.topic)
-            addr = self._mq_client_factory.find_broker_address_in_publish(mq.brokerName)
+            self._routes.update_topic_route_info_from_name_server(mq.topic)
+            addr = self._routes.find_broker_address_in_publish(mq.brokerName)
         if addr is None:
             raise MQClientException(f"The broker[{mq.brokerName}] not exist")
         try:
@@ -139,8 +134,7 @@ class MQAdminImpl:
             raise MQClientException(
                 "query message by id finished, but no message.", response_code.NO_MESSAGE) from None
         host, port = message_id.address
-        return self._mq_client_factory.mq_client_api_impl.view_message(
-            f"{host}:{port}", message_id.offset, self.timeout_millis)
+        return self._api.view_message(f"{host}:{port}", message_id.offset, self.timeout_millis)
 
     def query_message(self, topic: str, key: str, max_num: int, begin: int, end: int,
                       budget: BodyBudget | None = None) -> QueryResult:
@@ -162,11 +156,10 @@ class MQAdminImpl:
 
     def _query(self, topic: str, key: str, max_num: int, begin: int, end: int, is_uniq_key: bool,
                budget: BodyBudget) -> QueryResult:
-        factory = self._mq_client_factory
-        route = factory.get_an_exist_topic_route_data(topic)
+        route = self._routes.get_an_exist_topic_route_data(topic)
         if route is None:
-            factory.update_topic_route_info_from_name_server(topic)
-            route = factory.get_an_exist_topic_route_data(topic)
+            self._routes.update_topic_route_info_from_name_server(topic)
+            route = self._routes.get_an_exist_topic_route_data(topic)
         addrs = [broker.select_broker_addr() for broker in route.brokerDatas] if route is not None else []
         if not any(addrs):
             raise MQClientException(
@@ -187,8 +180,7 @@ class MQAdminImpl:
     ) -> None:
         # Differs: one broker after the other, where Java asks them all at once
         try:
-            response = self._mq_client_factory.mq_client_api_impl.query_message(
-                addr, header, self.timeout_millis * 3, is_uniq_key)
+            response = self._api.query_message(addr, header, self.timeout_millis * 3, is_uniq_key)
         except RemotingException as error:
             log.warning("queryMessage exception, %s: %s", addr, error)
             return

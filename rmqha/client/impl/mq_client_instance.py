@@ -11,43 +11,33 @@ What the producers and consumers of one client id share: routes, broker addresse
 """
 import logging
 import os
-import random
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.consumer_stats_manager import ConsumerStatsManager
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.client_remoting_processor import ClientRemotingProcessor
+from rmqha.client.impl.client_routes import ClientRoutes, MQConsumerInner, MQProducerInner
 from rmqha.client.impl.consumer.pulling import PullMessageService
 from rmqha.client.impl.consumer.rebalance import RebalanceService
 from rmqha.client.impl.mq_admin_impl import MQAdminImpl
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
-from rmqha.client.impl.producer_parts import (
-    topic_route_data2_topic_publish_info,
-    topic_route_data2_topic_subscribe_info,
-    topic_route_data_is_change,
-)
 from rmqha.client.life import ServiceState
 from rmqha.client.producer.request_response_future import RequestFutureHolder
-from rmqha.client.results import FindBrokerResult
+from rmqha.client.results import SendResult
 from rmqha.common import java, mix_all, subscriptions, util_all
-from rmqha.common import topics as topic_validator
-from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.protocol import client_bodies
 from rmqha.common.protocol.client_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.common.subscriptions import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from rmqha.common.threads import ScheduledService
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.remoting_config import RemotingClientConfig
 
 if TYPE_CHECKING:
-    from rmqha.client.impl.consumer.pulling import MQConsumerInner
-    from rmqha.client.impl.producer_parts import MQProducerInner
-    from rmqha.client.producer.default_mq_producer import DefaultMQProducer
     from rmqha.remoting.interfaces import RPCHook
     from rmqha.remoting.remoting_client import RemotingClient
 
@@ -56,8 +46,8 @@ log = logging.getLogger("RocketmqClient")
 
 
 def log_what_is_left(
-    client_id: str, pid: int, remoting_client: "RemotingClient", requests: "RequestFutureHolder",
-    producers: "dict[str, MQProducerInner]", consumers: "dict[str, MQConsumerInner]",
+    client_id: str, pid: int, remoting_client: "RemotingClient", requests: RequestFutureHolder,
+    producers: dict[str, MQProducerInner], consumers: dict[str, MQConsumerInner],
 ) -> None:
     """Log at DEBUG what was pending, at the exit of the process that started the client; nothing in a forked one."""
     if os.getpid() != pid or not log.isEnabledFor(logging.DEBUG):
@@ -106,14 +96,24 @@ def _store_and_remove(consumer: Any, queue: MessageQueue, offset: int, group: st
         log.warning("reset offset failed. group=%s, %s: %s", group, queue, error)
 
 
-LOCK_TIMEOUT_MILLIS = 3000
+class InnerProducer(Protocol):
+    """The instance's own producer, which sends messages back for the consumers."""
+
+    def start_on(self, mq_client_factory: "MQClientInstance") -> None:
+        """Begin to send through an instance that is being started."""
+
+    def send_own(self, msg: Message) -> SendResult:
+        """Send and wait."""
+
+    def shutdown_on(self) -> bool:
+        """End, but not the instance; False when the producer does not run."""
 
 
 class MQClientInstance:
     """One client id towards the brokers. Shut down when its last producer and consumer are gone.
 
     The tables are dicts that several threads read; each change is one item's assignment or removal, and who iterates
-    takes a list first.
+    takes a list first. Made by `make_client_instance`.
 
     Java: org.apache.rocketmq.client.impl.factory.MQClientInstance (4.9.8)
     """
@@ -123,6 +123,7 @@ class MQClientInstance:
         client_config: ClientConfig,
         instance_index: int,
         client_id: str,
+        inner_producer: InnerProducer,
         rpc_hook: "RPCHook | None" = None,
         on_shutdown: Callable[[str], None] | None = None,
     ) -> None:
@@ -132,20 +133,18 @@ class MQClientInstance:
         self.boot_timestamp = util_all.current_time_millis()
         self.producer_table: dict[str, MQProducerInner] = {}  # by group
         self.consumer_table: dict[str, MQConsumerInner] = {}  # by group
-        self.topic_route_table: dict[str, TopicRouteData] = {}  # by topic; written under _lock_namesrv
-        self.broker_addr_table: dict[str, dict[int, str]] = {}  # broker name -> id -> address; inner dicts are constant
-        self.broker_version_table: dict[str, dict[str, int]] = {}  # broker name -> address -> version
-        self._lock_namesrv = threading.Lock()
         self._lock_heartbeat = threading.Lock()
         self._state_lock = threading.RLock()  # guards service_state and the registrations
         self.service_state = ServiceState.CREATE_JUST
         self._on_shutdown = on_shutdown
         self.mq_client_api_impl = self._make_api(rpc_hook)
-        self.mq_admin_impl = MQAdminImpl(self)
+        self.routes = ClientRoutes(
+            client_config, client_id, self.mq_client_api_impl, self.producer_table, self.consumer_table)
+        self.mq_admin_impl = MQAdminImpl(self.mq_client_api_impl, self.routes)
         self.scheduled_executor_service = ScheduledService("MQClientFactoryScheduledThread")
-        self.pull_message_service = PullMessageService(self)
-        self.rebalance_service = RebalanceService(self)
-        self.default_mq_producer = self._make_inner_producer()
+        self.pull_message_service = PullMessageService(self.select_consumer)
+        self.rebalance_service = RebalanceService(self.do_rebalance)
+        self.default_mq_producer = inner_producer
         self.consumer_stats_manager = ConsumerStatsManager()
         self.request_future_holder = RequestFutureHolder()
         self._left_at_exit: weakref.finalize[..., MQClientInstance] | None = None  # guarded by _state_lock
@@ -166,14 +165,6 @@ class MQClientInstance:
             log.info("user specified name server address: %s", namesrv_addr)
         return api
 
-    def _make_inner_producer(self) -> "DefaultMQProducer":
-        # imported here: every producer stands on an instance, and every instance has this one producer
-        from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-
-        producer = DefaultMQProducer(mix_all.CLIENT_INNER_PRODUCER_GROUP)
-        producer.reset_client_config(self.client_config)
-        return producer
-
     def start(self) -> None:
         """Start connections and services; a second call does nothing.
 
@@ -191,7 +182,7 @@ class MQClientInstance:
             self._start_scheduled_task()
             self.pull_message_service.start()
             self.rebalance_service.start()
-            self.default_mq_producer.default_mq_producer_impl.start_on(self)
+            self.default_mq_producer.start_on(self)
             log.info("the client factory [%s] start OK", self.client_id)
             self._left_at_exit = weakref.finalize(
                 self, log_what_is_left, self.client_id, os.getpid(), self.mq_client_api_impl.remoting_client,
@@ -200,105 +191,14 @@ class MQClientInstance:
 
     def _start_scheduled_task(self) -> None:
         config, every = self.client_config, self.scheduled_executor_service.schedule_at_fixed_rate
-        every(self.update_topic_route_info_of_all, 10, config.poll_name_server_interval)
+        every(self.routes.update_topic_route_info_of_all, 10, config.poll_name_server_interval)
         every(self._heartbeat_task, 1_000, config.heartbeat_broker_interval)
         every(self.persist_all_consumer_offset, 10_000, config.persist_consumer_offset_interval)
         self.consumer_stats_manager.start(self.scheduled_executor_service)
 
     def _heartbeat_task(self) -> None:
-        self.clean_offline_broker()
+        self.routes.clean_offline_broker()
         self.send_heartbeat_to_all_broker_with_lock()
-
-    # ---- routes
-
-    def update_topic_route_info_of_all(self) -> None:
-        """Ask for the routes of all topics that somebody here sends to or consumes."""
-        topics: set[str] = set()
-        for consumer in list(self.consumer_table.values()):
-            topics.update(subscription.topic for subscription in consumer.subscriptions())
-        for producer in list(self.producer_table.values()):
-            topics.update(producer.get_publish_topic_list())
-        for topic in sorted(topics):
-            try:
-                self.update_topic_route_info_from_name_server(topic)
-            except RemotingException as error:  # logged where it was raised; the next topic may fare better
-                log.debug("route of %s not updated: %s", topic, error)
-            except Exception:
-                log.exception("route of %s not updated", topic)
-
-    def clean_offline_broker(self) -> None:
-        """Forget the addresses that no route names any more."""
-        with self._lock_namesrv:
-            known = {addr for route in self.topic_route_table.values()
-                     for broker in route.brokerDatas for addr in (broker.brokerAddrs or {}).values()}
-            for broker_name, addrs in list(self.broker_addr_table.items()):
-                left = {broker_id: addr for broker_id, addr in addrs.items() if addr in known}
-                if len(left) == len(addrs):
-                    continue
-                log.info("the broker[%s] addresses %s are offline, remove them", broker_name,
-                         sorted(set(addrs.values()) - known))
-                if left:
-                    self.broker_addr_table[broker_name] = left
-                else:
-                    del self.broker_addr_table[broker_name]
-
-    def update_topic_route_info_from_name_server(
-        self, topic: str, is_default: bool = False, producer: "DefaultMQProducer | None" = None
-    ) -> bool:
-        """Ask for a topic's route and hand it to all; True when it changed. RemotingException without an answer.
-
-        `is_default`: `topic` does not exist yet; the route is that of the topic it will be created after.
-        """
-        if not self._lock_namesrv.acquire(timeout=LOCK_TIMEOUT_MILLIS / 1000):
-            log.warning("updateTopicRouteInfoFromNameServer tryLock timeout %dms. [%s]",
-                        LOCK_TIMEOUT_MILLIS, self.client_id)
-            return False
-        try:
-            route = self._ask_for_route(topic, producer if is_default else None)
-            return self._take_over_route(topic, route)
-        except MQClientException as error:
-            if not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX) \
-                    and topic != topic_validator.AUTO_CREATE_TOPIC_KEY_TOPIC:
-                log.warning("updateTopicRouteInfoFromNameServer Exception: %s", error)
-        except RemotingException as error:
-            log.error("updateTopicRouteInfoFromNameServer Exception: %s", error)
-            raise
-        finally:
-            self._lock_namesrv.release()
-        return False
-
-    def _ask_for_route(self, topic: str, default_producer: "DefaultMQProducer | None") -> TopicRouteData:
-        timeout_ms = self.client_config.mq_client_api_timeout
-        if default_producer is None:
-            return self.mq_client_api_impl.get_topic_route_info_from_name_server(topic, timeout_ms)
-        route = self.mq_client_api_impl.get_default_topic_route_info_from_name_server(
-            default_producer.create_topic_key, timeout_ms)
-        for data in route.queueDatas:
-            data.readQueueNums = data.writeQueueNums = min(
-                default_producer.default_topic_queue_nums, data.readQueueNums)
-        return route
-
-    def _take_over_route(self, topic: str, route: TopicRouteData) -> bool:
-        old = self.topic_route_table.get(topic)
-        if topic_route_data_is_change(old, route):
-            log.info("the topic[%s] route info changed, old[%s] ,new[%s]", topic, old, route)
-        elif not self._is_need_update_topic_route_info(topic):
-            return False
-        for broker in route.brokerDatas:
-            self.broker_addr_table[broker.brokerName] = dict(broker.brokerAddrs)
-        publish_info = topic_route_data2_topic_publish_info(topic, route)
-        publish_info.have_topic_router_info = True
-        for producer in list(self.producer_table.values()):
-            producer.update_topic_publish_info(topic, publish_info)
-        subscribe_info = topic_route_data2_topic_subscribe_info(topic, route)
-        for consumer in list(self.consumer_table.values()):
-            consumer.update_topic_subscribe_info(topic, subscribe_info)
-        self.topic_route_table[topic] = route
-        return True
-
-    def _is_need_update_topic_route_info(self, topic: str) -> bool:
-        return any(producer.is_publish_topic_need_update(topic) for producer in list(self.producer_table.values())) \
-            or any(consumer.is_subscribe_topic_need_update(topic) for consumer in list(self.consumer_table.values()))
 
     # ---- heartbeats
 
@@ -310,7 +210,7 @@ class MQClientInstance:
                     self._check_expression(group, subscription)
 
     def _check_expression(self, group: str, subscription: SubscriptionData) -> None:
-        addr = self.find_broker_addr_by_topic(subscription.topic)
+        addr = self.routes.find_broker_addr_by_topic(subscription.topic)
         if addr is None:
             return
         try:
@@ -337,7 +237,7 @@ class MQClientInstance:
             log.warning("sending heartbeat, but no consumer and no producer. [%s]", self.client_id)
             return
         self._heartbeat_times += 1
-        for broker_name, addrs in list(self.broker_addr_table.items()):
+        for broker_name, addrs in list(self.routes.broker_addr_table.items()):
             for broker_id, addr in addrs.items():
                 if broker_id == mix_all.MASTER_ID or heartbeat_data.consumerDataSet:
                     self._send_heartbeat(broker_name, broker_id, addr, heartbeat_data)
@@ -352,7 +252,7 @@ class MQClientInstance:
         except Exception:  # the other brokers are told all the same
             log.exception("send heart beat to broker[%s %s %s] failed", broker_name, broker_id, addr)
             return
-        self.broker_version_table.setdefault(broker_name, {})[addr] = version
+        self.routes.broker_version_table.setdefault(broker_name, {})[addr] = version
         if self._heartbeat_times % 20 == 1:
             log.info("send heart beat to broker[%s %s %s] success", broker_name, broker_id, addr)
 
@@ -390,7 +290,7 @@ class MQClientInstance:
             # the one producer that may be left is the inner one
             if self.consumer_table or len(self.producer_table) > 1 or self.service_state is not ServiceState.RUNNING:
                 return
-            self.default_mq_producer.default_mq_producer_impl.shutdown_on()
+            self.default_mq_producer.shutdown_on()
             self.service_state = ServiceState.SHUTDOWN_ALREADY
             if self._left_at_exit is not None:
                 self._left_at_exit.detach()
@@ -404,7 +304,7 @@ class MQClientInstance:
             self._on_shutdown(self.client_id)
         log.info("the client factory [%s] shutdown OK", self.client_id)
 
-    def register_consumer(self, group: str, consumer: "MQConsumerInner") -> bool:
+    def register_consumer(self, group: str, consumer: MQConsumerInner) -> bool:
         """False when the group already consumes on this instance."""
         with self._state_lock:
             if group in self.consumer_table:
@@ -419,7 +319,7 @@ class MQClientInstance:
             self.consumer_table.pop(group, None)
         self._unregister_client(None, group)
 
-    def register_producer(self, group: str, producer: "MQProducerInner") -> bool:
+    def register_producer(self, group: str, producer: MQProducerInner) -> bool:
         """False when the group already produces on this instance."""
         with self._state_lock:
             if group in self.producer_table:
@@ -435,7 +335,7 @@ class MQClientInstance:
         self._unregister_client(group, None)
 
     def _unregister_client(self, producer_group: str | None, consumer_group: str | None) -> None:
-        for broker_name, addrs in list(self.broker_addr_table.items()):
+        for broker_name, addrs in list(self.routes.broker_addr_table.items()):
             for broker_id, addr in addrs.items():
                 try:
                     self.mq_client_api_impl.unregister_client(
@@ -457,68 +357,13 @@ class MQClientInstance:
             except BaseException as error:  # a strategy or a listener is the user's code
                 log.error("doRebalance exception", exc_info=error)
 
-    def select_producer(self, group: str) -> "MQProducerInner | None":
+    def select_producer(self, group: str) -> MQProducerInner | None:
         """The producer of a group."""
         return self.producer_table.get(group)
 
-    def select_consumer(self, group: str) -> "MQConsumerInner | None":
+    def select_consumer(self, group: str) -> MQConsumerInner | None:
         """The consumer of a group."""
         return self.consumer_table.get(group)
-
-    # ---- addresses
-
-    def find_broker_address_in_publish(self, broker_name: str) -> str | None:
-        """The master's address."""
-        return self.broker_addr_table.get(broker_name, {}).get(mix_all.MASTER_ID)
-
-    def find_broker_address_in_subscribe(
-        self, broker_name: str, broker_id: int, only_this_broker: bool
-    ) -> FindBrokerResult | None:
-        """Where to pull: the broker of this id, the next slave's when that slave is gone, or (unless
-        `only_this_broker`) any other of the name: so a slave stands in for its master.
-        """
-        addrs = self.broker_addr_table.get(broker_name)
-        if not addrs:
-            return None
-        chosen = broker_id
-        if chosen not in addrs and broker_id != mix_all.MASTER_ID:
-            chosen = broker_id + 1
-        if chosen not in addrs:
-            if only_this_broker:
-                return None
-            chosen = min(addrs)
-        addr = addrs[chosen]
-        return FindBrokerResult(addr, chosen != mix_all.MASTER_ID, self.find_broker_version(broker_name, addr))
-
-    def find_broker_version(self, broker_name: str, broker_addr: str) -> int:
-        """The version of the broker's last heartbeat answer; 0 when there was none."""
-        return self.broker_version_table.get(broker_name, {}).get(broker_addr, 0)
-
-    def find_consumer_id_list(self, topic: str, group: str) -> list[str] | None:
-        """The client ids of a group, from any broker of the topic; None when none answers."""
-        addr = self.find_broker_addr_by_topic(topic)
-        if addr is None:
-            self.update_topic_route_info_from_name_server(topic)
-            addr = self.find_broker_addr_by_topic(topic)
-        if addr is None:
-            return None
-        try:
-            return self.mq_client_api_impl.get_consumer_id_list_by_group(
-                addr, group, self.client_config.mq_client_api_timeout)
-        except (RemotingException, MQBrokerException) as error:
-            log.warning("getConsumerIdListByGroup exception, %s %s: %s", addr, group, error)
-            return None
-
-    def find_broker_addr_by_topic(self, topic: str) -> str | None:
-        """The address of some broker that has the topic, its master if it can be."""
-        route = self.topic_route_table.get(topic)
-        if route is None or not route.brokerDatas:
-            return None
-        return random.choice(route.brokerDatas).select_broker_addr()
-
-    def get_an_exist_topic_route_data(self, topic: str) -> TopicRouteData | None:
-        """The route as last heard."""
-        return self.topic_route_table.get(topic)
 
     # ---- what brokers ask for
 
@@ -552,3 +397,7 @@ class MQClientInstance:
         info.properties[client_bodies.PROP_CLIENT_VERSION] = \
             java.get_version_desc(java.CURRENT_VERSION)
         return info
+
+
+FindInstance = Callable[[], MQClientInstance]
+"""The instance of a producer's or a consumer's client id, made when there is none; asked at the start."""

@@ -1,12 +1,33 @@
-"""Who shares a client instance."""
+"""Who shares a client instance, and how one is made."""
+import functools
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.impl.mq_client_instance import MQClientInstance
+from rmqha.client.impl.default_mq_producer_impl import DefaultMQProducerImpl
+from rmqha.client.impl.mq_client_instance import FindInstance, MQClientInstance
+from rmqha.client.producer.producer_config import ProducerConfig
+from rmqha.common import mix_all
 
 if TYPE_CHECKING:
     from rmqha.remoting.interfaces import RPCHook
+
+
+def make_client_instance(
+    client_config: ClientConfig,
+    instance_index: int,
+    client_id: str,
+    rpc_hook: "RPCHook | None" = None,
+    on_shutdown: Callable[[str], None] | None = None,
+) -> MQClientInstance:
+    """An instance, with the producer that sends for its consumers."""
+    config = ProducerConfig()
+    config.reset_client_config(client_config)
+    config.producer_group = mix_all.CLIENT_INNER_PRODUCER_GROUP
+    inner_producer = DefaultMQProducerImpl(config, lambda: instance)
+    instance = MQClientInstance(client_config, instance_index, client_id, inner_producer, rpc_hook, on_shutdown)
+    return instance
 
 
 class MQClientManager:
@@ -33,7 +54,7 @@ class MQClientManager:
         with self._lock:
             instance = self._factory_table.get(client_id)
             if instance is None:
-                instance = MQClientInstance(
+                instance = make_client_instance(
                     client_config.clone_client_config(), self._factory_index, client_id, rpc_hook,
                     self.remove_client_factory)
                 self._factory_index += 1
@@ -44,3 +65,11 @@ class MQClientManager:
         """Forget an instance that was shut down."""
         with self._lock:
             self._factory_table.pop(client_id, None)
+
+
+def find_instance(
+    client_manager: MQClientManager | None, client_config: ClientConfig, rpc_hook: "RPCHook | None"
+) -> FindInstance:
+    """The function that finds a client's instance: of `client_manager`, or of a manager for this client alone."""
+    manager = client_manager or MQClientManager()
+    return functools.partial(manager.get_or_create_mq_client_instance, client_config, rpc_hook)

@@ -5,13 +5,14 @@
         END_TRANSACTION
 """
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rmqha.client import exception
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.hooks import LocalTransactionState, TransactionListener, TransactionSendResult
 from rmqha.client.impl.default_mq_producer_impl import DefaultMQProducerImpl
-from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.mq_client_instance import FindInstance
+from rmqha.client.producer.producer_config import TransactionProducerConfig
 from rmqha.client.results import SendResult, SendStatus
 from rmqha.common import sys_flags
 from rmqha.common.message import message_const, message_decoder
@@ -19,11 +20,6 @@ from rmqha.common.message.message import Message, MessageExt
 from rmqha.common.protocol.client_headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.exception import RemotingException
-
-if TYPE_CHECKING:
-    from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
-    from rmqha.remoting.interfaces import RPCHook
-
 
 log = logging.getLogger("RocketmqClient")
 
@@ -41,22 +37,17 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
     Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl#sendMessageInTransaction (4.9.8)
     """
 
-    def __init__(
-        self,
-        default_mq_producer: "TransactionMQProducer",
-        rpc_hook: "RPCHook | None",
-        client_manager: MQClientManager | None,
-    ) -> None:
-        super().__init__(default_mq_producer, rpc_hook, client_manager)
-        self.default_mq_producer: TransactionMQProducer = default_mq_producer
+    def __init__(self, config: TransactionProducerConfig, find_client: FindInstance) -> None:
+        super().__init__(config, find_client)
+        self.config: TransactionProducerConfig = config
         self._check_executor: NamedThreadPool | None = None  # from init_transaction_env on
 
     def init_transaction_env(self) -> None:
         """Be ready for brokers that ask."""
-        producer = self.default_mq_producer
+        config = self.config
         self._check_executor = NamedThreadPool(
-            f"TransactionCheckThread_{producer.producer_group[:100]}_", producer.check_thread_pool_max_size,
-            producer.check_request_hold_max)
+            f"TransactionCheckThread_{config.producer_group[:100]}_", config.check_thread_pool_max_size,
+            config.check_request_hold_max)
 
     def destroy_transaction_env(self) -> None:
         """End the checks that run. Idempotent."""
@@ -74,7 +65,7 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
             log.warning("CheckTransactionState, too many checks wait, the broker will ask again: %s", header)
 
     def _check(self, addr: str, msg: MessageExt, header: CheckTransactionStateRequestHeader) -> None:
-        listener, group = self.default_mq_producer.transaction_listener, self.default_mq_producer.producer_group
+        listener, group = self.config.transaction_listener, self.config.producer_group
         if listener is None:
             log.warning("CheckTransactionState, pick transactionListener by group[%s] failed", group)
             return
@@ -103,11 +94,11 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
         exception.check_is_no_batch(user_msg, "sent in a transaction")
         msg = self.with_namespace(user_msg)
         msg.clear_property(message_const.PROPERTY_DELAY_TIME_LEVEL)
-        exception.check_message(msg, self.default_mq_producer.max_message_size)
+        exception.check_message(msg, self.config.max_message_size)
         msg.put_property(message_const.PROPERTY_TRANSACTION_PREPARED, "true")
-        msg.put_property(message_const.PROPERTY_PRODUCER_GROUP, self.default_mq_producer.producer_group)
+        msg.put_property(message_const.PROPERTY_PRODUCER_GROUP, self.config.producer_group)
         try:
-            result = self.send(msg, self.default_mq_producer.send_msg_timeout)
+            result = self.send(msg, self.config.send_msg_timeout)
         except (MQClientException, MQBrokerException, RemotingException) as error:
             raise MQClientException("send message Exception") from error
         state, remark = LocalTransactionState.ROLLBACK_MESSAGE, None
@@ -148,16 +139,16 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
         msg_id, broker_name = result.msg_id, result.message_queue.brokerName
         assert msg_id is not None  # `send` gives each message one
         header = EndTransactionRequestHeader(
-            bname=broker_name, producerGroup=self.default_mq_producer.producer_group,
+            bname=broker_name, producerGroup=self.config.producer_group,
             tranStateTableOffset=result.queue_offset,
             commitLogOffset=message_decoder.decode_message_id(result.offset_msg_id or msg_id).offset,
             commitOrRollback=_OUTCOMES[state], msgId=msg_id, transactionId=result.transaction_id)
-        addr = self.mq_client_factory.find_broker_address_in_publish(broker_name)
+        addr = self.routes.find_broker_address_in_publish(broker_name)
         if addr is None:
             log.warning("local transaction execute %s, but broker %s is not known any more", state, broker_name)
             return
         self.hooks.end_transaction(msg, msg_id, addr, state, False)
-        self._end_transaction_oneway(addr, header, remark, self.default_mq_producer.send_msg_timeout)
+        self._end_transaction_oneway(addr, header, remark, self.config.send_msg_timeout)
 
     def _end_transaction_oneway(
         self, addr: str, header: EndTransactionRequestHeader, remark: str | None, timeout_ms: float

@@ -5,39 +5,29 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from rmqha.client import exception
 from rmqha.client.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
-from rmqha.client.client_config import ClientConfig, ProducerSettings, apply_settings
+from rmqha.client.client_config import apply_settings
 from rmqha.client.exception import MQClientException
 from rmqha.client.hooks import CheckForbiddenHook, EndTransactionHook, SendMessageHook
 from rmqha.client.impl.default_mq_producer_impl import DefaultMQProducerImpl, MessageQueueSelector
-from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.mq_client_instance import FindInstance
+from rmqha.client.impl.mq_client_manager import MQClientManager, find_instance
 from rmqha.client.life import Lifecycle
+from rmqha.client.producer.producer_config import ProducerConfig, ProducerSettings
 from rmqha.client.producer.request_response_future import RequestCallback
 from rmqha.client.results import SendCallback, SendResult
 from rmqha.client.trace import TraceDispatcherType
 from rmqha.client.trace_hooks import EndTransactionTraceHookImpl, SendMessageTraceHookImpl
-from rmqha.common import topics
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.message.message_decoder import MessageBatch
-from rmqha.common.protocol import response_code
-from rmqha.common.sys_flags import CompressionType
 
 if TYPE_CHECKING:
     from rmqha.client.impl.mq_admin_impl import MQAdminImpl
     from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
     from rmqha.remoting.interfaces import RPCHook
 
-RETRY_RESPONSE_CODES = frozenset((
-    response_code.TOPIC_NOT_EXIST,
-    response_code.SERVICE_NOT_AVAILABLE,
-    response_code.SYSTEM_ERROR,
-    response_code.NO_PERMISSION,
-    response_code.NO_BUYER_ID,
-    response_code.NOT_IN_CURRENT_UNIT,
-))
 
-
-class DefaultMQProducer(Lifecycle, ClientConfig):
+class DefaultMQProducer(Lifecycle, ProducerConfig):
     """Sends messages to the masters of a cluster. One producer serves many threads.
 
         with DefaultMQProducer("orders", "127.0.0.1:9876") as producer:
@@ -68,27 +58,14 @@ class DefaultMQProducer(Lifecycle, ClientConfig):
             self.namesrv_addr = namesrv_addr
         self.namespace = namespace
         self.producer_group = producer_group
-        self.retry_response_codes = set(RETRY_RESPONSE_CODES)
-        self.create_topic_key = topics.AUTO_CREATE_TOPIC_KEY_TOPIC
-        self.default_topic_queue_nums = 4
-        self.send_msg_timeout = 3_000
-        self.compress_msg_body_over_howmuch = 4 * 1024
-        self.compress_type = CompressionType.ZLIB
-        self.compress_level = 5  # of ZLIB 0 to 9, of ZSTD 1 to 22
-        self.retry_times_when_send_failed = 2
-        self.retry_times_when_send_async_failed = 2
-        self.retry_another_broker_when_not_store_ok = False
-        self.max_message_size = 4 * 1024 * 1024
-        self._impl = self._make_impl(rpc_hook, client_manager)
+        self._impl = self._make_impl(find_instance(client_manager, self, rpc_hook))
         self.trace_dispatcher: AsyncTraceDispatcher | None = None
         apply_settings(self, settings, ProducerSettings)
         if enable_msg_trace:
             self._enable_msg_trace(customized_trace_topic, rpc_hook, client_manager)
 
-    def _make_impl(
-        self, rpc_hook: "RPCHook | None", client_manager: MQClientManager | None
-    ) -> DefaultMQProducerImpl:
-        return DefaultMQProducerImpl(self, rpc_hook, client_manager)
+    def _make_impl(self, find_client: FindInstance) -> DefaultMQProducerImpl:
+        return DefaultMQProducerImpl(self, find_client)
 
     @property
     def default_mq_producer_impl(self) -> DefaultMQProducerImpl:

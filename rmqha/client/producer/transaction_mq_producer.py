@@ -1,19 +1,21 @@
 """Sending messages that count only when a local transaction succeeds."""
 from typing import TYPE_CHECKING, Any, Unpack
 
-from rmqha.client.client_config import TransactionProducerSettings, apply_settings
+from rmqha.client.client_config import apply_settings
 from rmqha.client.exception import MQClientException
 from rmqha.client.hooks import TransactionListener, TransactionSendResult
+from rmqha.client.impl.mq_client_instance import FindInstance
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.impl.transaction_mq_producer_impl import TransactionMQProducerImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.producer.producer_config import TransactionProducerConfig, TransactionProducerSettings
 from rmqha.common.message.message import Message
 
 if TYPE_CHECKING:
     from rmqha.remoting.interfaces import RPCHook
 
 
-class TransactionMQProducer(DefaultMQProducer):
+class TransactionMQProducer(DefaultMQProducer, TransactionProducerConfig):
     """A producer whose half messages are delivered when its listener says commit, now or when a broker asks.
 
         with TransactionMQProducer("orders", "127.0.0.1:9876", listener) as producer:
@@ -39,14 +41,10 @@ class TransactionMQProducer(DefaultMQProducer):
         super().__init__(producer_group, namesrv_addr, rpc_hook, client_manager, namespace, enable_msg_trace,
                          customized_trace_topic)
         self.transaction_listener = transaction_listener
-        self.check_thread_pool_max_size = 1
-        self.check_request_hold_max = 2000
         apply_settings(self, settings, TransactionProducerSettings)
 
-    def _make_impl(
-        self, rpc_hook: "RPCHook | None", client_manager: MQClientManager | None
-    ) -> TransactionMQProducerImpl:
-        return TransactionMQProducerImpl(self, rpc_hook, client_manager)
+    def _make_impl(self, find_client: FindInstance) -> TransactionMQProducerImpl:
+        return TransactionMQProducerImpl(self, find_client)
 
     @property
     def default_mq_producer_impl(self) -> TransactionMQProducerImpl:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar, cast, overload
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.producer_parts import topic_route_data2_topic_subscribe_info
+from rmqha.client.impl.client_routes import topic_route_data2_topic_subscribe_info
 from rmqha.client.results import PullResult, PullStatus
 from rmqha.common import mix_all, subscriptions, sys_flags, util_all
 from rmqha.common.message import message_decoder
@@ -638,7 +638,7 @@ class QueuePuller:
         wrapped = self._consumer.queue_with_namespace(queue)
         first = self._stand_in.get(queue.brokerName, impl.pull_api_wrapper.recalculate_pull_from_which_node(wrapped))
         yield first
-        yield from sorted(set(impl.mq_client_factory.broker_addr_table.get(queue.brokerName, ())) - {first})
+        yield from sorted(set(impl.mq_client_factory.routes.broker_addr_table.get(queue.brokerName, ())) - {first})
 
     def _choose(self, queue: MessageQueue, broker_id: int) -> None:
         impl = self._consumer.default_mq_pull_consumer_impl

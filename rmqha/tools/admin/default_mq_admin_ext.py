@@ -19,6 +19,7 @@ from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.mq_admin_impl import MQAdminImpl
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.client.impl.mq_client_instance import MQClientInstance
+from rmqha.client.impl.mq_client_manager import make_client_instance
 from rmqha.common import mix_all, topics
 from rmqha.common.java import hash_map_order
 from rmqha.common.message.message import MessageClientExt, MessageExt, MessageQueue
@@ -156,7 +157,7 @@ class DefaultMQAdminExt:
         """The client under it, started."""
         if self._instance is None:
             self.client_config.change_instance_name_to_pid()
-            self._instance = MQClientInstance(
+            self._instance = make_client_instance(
                 self.client_config, 0, self.client_config.build_mq_client_id(), self.rpc_hook)
             self._instance.start()
         return self._instance

@@ -17,33 +17,48 @@ Messages whose consumer says later what became of them; no thread waits meanwhil
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from rmqha.client.consumer.consumer_config import PushConsumerConfig
 from rmqha.client.consumer.listeners import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     MessageListenerConcurrently,
 )
+from rmqha.client.consumer.offset_stores import LocalFileOffsetStore, RemoteBrokerOffsetStore
+from rmqha.client.consumer_stats_manager import ConsumerStatsManager
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.hooks import ConsumeMessageContext
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
-from rmqha.client.impl.consumer.pulling import return_type
+from rmqha.client.impl.consumer.pulling import ConsumerHooks, return_type
+from rmqha.client.impl.consumer.rebalance import RebalancePushImpl
 from rmqha.client.life import CauseLog
 from rmqha.common import util_all
 from rmqha.common.message import message_const
-from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.protocol.client_bodies import CMResult, ConsumeMessageDirectlyResult
 from rmqha.common.subscriptions import MessageModel
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, ScheduledService
 from rmqha.remoting.exception import RemotingException
 
-if TYPE_CHECKING:
-    from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
-
-
 log = logging.getLogger("RocketmqClient")
 
 MIN_JOIN_MS = 5_000
+
+
+@dataclass(frozen=True)
+class Consuming:
+    """A push consumer as its consume threads use it, from its start on."""
+
+    config: PushConsumerConfig
+    hooks: ConsumerHooks
+    stats: ConsumerStatsManager
+    offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore
+    rebalance: RebalancePushImpl
+    reset_retry_and_namespace: Callable[[list[MessageExt], str], None]
+    send_message_back: Callable[[MessageExt, int, str | None], None]  # message, delay level, broker
+    send: Callable[[Message], object]  # a message of the library's own
 
 
 class ConsumeMessageService:
@@ -52,14 +67,18 @@ class ConsumeMessageService:
     Java: org.apache.rocketmq.client.impl.consumer.ConsumeMessageService (4.9.8)
     """
 
-    def __init__(self, consumer_impl: "DefaultMQPushConsumerImpl") -> None:
-        self._consumer_impl = consumer_impl
-        self._consumer = consumer_impl.default_mq_push_consumer
-        self._consumer_group = self._consumer.consumer_group
+    def __init__(self, consuming: Consuming) -> None:
+        self._config = consuming.config
+        self._hooks = consuming.hooks
+        self._stats = consuming.stats
+        self._offset_store = consuming.offset_store
+        self._rebalance = consuming.rebalance
+        self._reset_retry_and_namespace = consuming.reset_retry_and_namespace
+        self._consumer_group = self._config.consumer_group
         self.causes = CauseLog(log)  # what the listener did wrong
         self._stopping = False  # set by shutdown; requests that wait then return at once
         self._consume_executor = NamedThreadPool(
-            f"ConsumeMessageThread_{self._consumer_group[:100]}_", self._consumer.consume_thread_max)
+            f"ConsumeMessageThread_{self._consumer_group[:100]}_", self._config.consume_thread_max)
         self._scheduled_executor_service = ScheduledService("ConsumeMessageScheduledThread_1")
 
     def start(self) -> None:
@@ -82,7 +101,7 @@ class ConsumeMessageService:
         """Give one message to the listener now, and say what it said; nothing is sent back."""
         result = ConsumeMessageDirectlyResult(order=False, autoCommit=True)
         queue = MessageQueue(msg.topic, broker_name, msg.queue_id)  # type: ignore[arg-type]  # an old broker is silent
-        self._consumer_impl.reset_retry_and_namespace([msg], self._consumer_group)
+        self._reset_retry_and_namespace([msg], self._consumer_group)
         begin_ns = time.monotonic_ns()
         log.info("consumeMessageDirectly receive new message: %s", msg)
         try:
@@ -126,16 +145,15 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
     Java: org.apache.rocketmq.client.impl.consumer.ConsumeMessageConcurrentlyService (4.9.8)
     """
 
-    def __init__(
-        self, consumer_impl: "DefaultMQPushConsumerImpl", message_listener: MessageListenerConcurrently
-    ) -> None:
-        super().__init__(consumer_impl)
+    def __init__(self, consuming: Consuming, message_listener: MessageListenerConcurrently) -> None:
+        super().__init__(consuming)
+        self._send_message_back = consuming.send_message_back
         self._message_listener = message_listener
         self._clean_expire_msg_executors = ScheduledService("CleanExpireMsgScheduledThread_1")
 
     def start(self) -> None:
         """Begin to look for messages that listeners keep too long."""
-        every_ms = self._consumer.consume_timeout * 60_000
+        every_ms = self._config.consume_timeout * 60_000
         self._clean_expire_msg_executors.schedule_at_fixed_rate(self._clean_expire_msg, every_ms, every_ms)
 
     def shutdown(self, await_terminate_millis: int = 0) -> None:
@@ -154,7 +172,7 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
         dispatch_to_consume: bool = True,
     ) -> None:
         """Hand messages to the consume threads, at most consume_message_batch_max_size at a time."""
-        batch = self._consumer.consume_message_batch_max_size
+        batch = self._config.consume_message_batch_max_size
         for start in range(0, len(msgs), batch):
             self._submit(ConsumeRequest(self, msgs[start:start + batch], process_queue, message_queue))
 
@@ -166,13 +184,13 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
                 self._scheduled_executor_service.schedule(lambda: self._submit(request), LATER_MS)
 
     def _clean_expire_msg(self) -> None:
-        timeout_ms = self._consumer.consume_timeout * 60_000
-        for process_queue in list(self._consumer_impl.rebalance_impl.process_queue_table.values()):
+        timeout_ms = self._config.consume_timeout * 60_000
+        for process_queue in list(self._rebalance.process_queue_table.values()):
             for _ in range(EXPIRED_AT_ONCE):
                 msg = process_queue.first_expired_msg(timeout_ms)
                 if msg is None:
                     break
-                self._consumer_impl.send_message_back(msg, EXPIRED_DELAY_LEVEL, msg.broker_name)
+                self._send_message_back(msg, EXPIRED_DELAY_LEVEL, msg.broker_name)
                 log.info("send expire msg back. topic=%s, msgId=%s, storeHost=%s, queueId=%s, queueOffset=%s",
                          msg.topic, msg.msg_id, msg.store_host, msg.queue_id, msg.queue_offset)
                 process_queue.remove_message([msg])
@@ -186,7 +204,7 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
                      self._consumer_group, request.message_queue)
             return
         context = ConsumeConcurrentlyContext(request.message_queue)
-        self._consumer_impl.reset_retry_and_namespace(request.msgs, self._consumer_group)
+        self._reset_retry_and_namespace(request.msgs, self._consumer_group)
         status = self._call_listener(request, context)
         if request.process_queue.dropped:
             log.warning("processQueue is dropped without process consume result. messageQueue=%s, msgs=%s",
@@ -197,9 +215,9 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
     def _call_listener(
         self, request: "ConsumeRequest", context: ConsumeConcurrentlyContext
     ) -> ConsumeConcurrentlyStatus:
-        hooks, hook_context = self._consumer_impl.hooks, None
+        hooks, hook_context = self._hooks, None
         if hooks.consume_message_hook_list:
-            hook_context = hooks.before(self._consumer, self._consumer_group, request.msgs, request.message_queue)
+            hook_context = hooks.before(self._config, self._consumer_group, request.msgs, request.message_queue)
         request.process_queue.consume_begins(request.msgs)
         now = str(util_all.current_time_millis())
         for msg in request.msgs:
@@ -217,13 +235,12 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
             is_exception = True
             self.causes.raised(error, "consumeMessage exception: Group: %s Msgs: %s MQ: %s",
                                self._consumer_group, request.msgs, request.message_queue)
-        stats = self._consumer_impl.consumer_stats_manager
-        stats.inc_consume_rt(self._consumer_group, request.message_queue.topic,
-                             (time.monotonic_ns() - begin_ns) // 1_000_000)
+        self._stats.inc_consume_rt(self._consumer_group, request.message_queue.topic,
+                                   (time.monotonic_ns() - begin_ns) // 1_000_000)
         later = ConsumeConcurrentlyStatus.RECONSUME_LATER
         if hook_context is not None:
-            kind = return_type(status, later, is_exception, begin_ns, self._consumer.consume_timeout)
-            hooks.after(hook_context, self._consumer, (status or later).name,
+            kind = return_type(status, later, is_exception, begin_ns, self._config.consume_timeout)
+            hooks.after(hook_context, self._config, (status or later).name,
                         status is ConsumeConcurrentlyStatus.CONSUME_SUCCESS, kind)
         return status or later
 
@@ -238,15 +255,15 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
             succeeded = min(context.ack_index + 1, len(request.msgs))
         failed = request.msgs[succeeded:]
         topic = request.message_queue.topic
-        self._consumer_impl.consumer_stats_manager.inc_consume_ok_tps(self._consumer_group, topic, succeeded)
-        self._consumer_impl.consumer_stats_manager.inc_consume_failed_tps(self._consumer_group, topic, len(failed))
-        if failed and self._consumer.message_model is MessageModel.BROADCASTING:
+        self._stats.inc_consume_ok_tps(self._consumer_group, topic, succeeded)
+        self._stats.inc_consume_failed_tps(self._consumer_group, topic, len(failed))
+        if failed and self._config.message_model is MessageModel.BROADCASTING:
             log.warning("BROADCASTING, the message consume failed, drop it, %s", failed)
         elif failed:
             self._send_back(failed, context, request)
         offset = request.process_queue.remove_message(request.msgs)
         if offset >= 0 and not request.process_queue.dropped:
-            self._consumer_impl.offset_store.update_offset(request.message_queue, offset, increase_only=True)
+            self._offset_store.update_offset(request.message_queue, offset, increase_only=True)
 
     def _send_back(
         self, failed: list[MessageExt], context: ConsumeConcurrentlyContext, request: "ConsumeRequest"
@@ -264,7 +281,7 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
     def send_message_back(self, msg: MessageExt, context: ConsumeConcurrentlyContext) -> bool:
         """Let the broker deliver the message again; False when it could not be told."""
         try:
-            self._consumer_impl.send_message_back(
+            self._send_message_back(
                 msg, context.delay_level_when_next_consume, context.message_queue.brokerName)
             return True
         except (MQClientException, MQBrokerException, RemotingException):
@@ -317,16 +334,19 @@ class ConsumeMessageDeferredService(ConsumeMessageConcurrentlyService):
     What is not ended when the consumer shuts down stays unconsumed: the group's next consumer gets it at once.
     """
 
-    def __init__(self, consumer_impl: "DefaultMQPushConsumerImpl", listener: MessageListenerDeferred) -> None:
-        super().__init__(consumer_impl, listener)
+    def __init__(
+        self, consuming: Consuming, listener: MessageListenerDeferred, check_process: Callable[[], None]
+    ) -> None:
+        super().__init__(consuming, listener)
         self._deferred_listener = listener
+        self._check_process = check_process
 
     def submit_consume_request(
         self, msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue,
         dispatch_to_consume: bool = True,
     ) -> None:
         """Hand each message on."""
-        self._consumer_impl.reset_retry_and_namespace(msgs, self._consumer_group)
+        self._reset_retry_and_namespace(msgs, self._consumer_group)
         for msg in msgs:
             self._submit(ConsumeRequest(self, [msg], process_queue, message_queue))
 
@@ -335,13 +355,13 @@ class ConsumeMessageDeferredService(ConsumeMessageConcurrentlyService):
 
     def check_process(self) -> None:
         """Raise MQClientException in a process that was forked after the consumer's start."""
-        self._consumer.check_process()
+        self._check_process()
 
     def begin(self, request: ConsumeRequest) -> ConsumeMessageContext | None:
         """Somebody has the message now; for `end`."""
-        impl, context = self._consumer_impl, None
-        if impl.hooks.consume_message_hook_list:
-            context = impl.hooks.before(self._consumer, self._consumer_group, request.msgs, request.message_queue)
+        context = None
+        if self._hooks.consume_message_hook_list:
+            context = self._hooks.before(self._config, self._consumer_group, request.msgs, request.message_queue)
         request.process_queue.consume_begins(request.msgs)
         now = str(util_all.current_time_millis())
         for msg in request.msgs:
@@ -355,13 +375,13 @@ class ConsumeMessageDeferredService(ConsumeMessageConcurrentlyService):
         """See to the result; sending back, which asks a broker, is a thread's work."""
         if self._stopping or request.process_queue.dropped:
             return  # another consumer gets it, or has it already
-        self._consumer_impl.consumer_stats_manager.inc_consume_rt(
+        self._stats.inc_consume_rt(
             self._consumer_group, request.message_queue.topic, (time.monotonic_ns() - begin_ns) // 1_000_000)
         is_success = status is ConsumeConcurrentlyStatus.CONSUME_SUCCESS
         if context is not None:
             kind = return_type(status, ConsumeConcurrentlyStatus.RECONSUME_LATER, False, begin_ns,
-                               self._consumer.consume_timeout)
-            self._consumer_impl.hooks.after(context, self._consumer, status.name, is_success, kind)
+                               self._config.consume_timeout)
+            self._hooks.after(context, self._config, status.name, is_success, kind)
         result = ConsumeConcurrentlyContext(request.message_queue, delay_level)
         if is_success:
             self.process_consume_result(status, result, request)

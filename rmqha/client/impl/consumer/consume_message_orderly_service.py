@@ -7,11 +7,10 @@
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
 
 from rmqha.client.consumer.listeners import ConsumeOrderlyContext, ConsumeOrderlyStatus, MessageListenerOrderly
 from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.client.impl.consumer.consume_message_concurrently_service import ConsumeMessageService
+from rmqha.client.impl.consumer.consume_message_concurrently_service import ConsumeMessageService, Consuming
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.client.impl.consumer.pulling import return_type
 from rmqha.common import mix_all
@@ -21,9 +20,6 @@ from rmqha.common.protocol.client_bodies import CMResult, ConsumeMessageDirectly
 from rmqha.common.subscriptions import MessageModel
 from rmqha.common.threads import RejectedExecutionError
 from rmqha.remoting.exception import RemotingException
-
-if TYPE_CHECKING:
-    from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
 
 log = logging.getLogger("RocketmqClient")
 
@@ -51,8 +47,9 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
     Java: org.apache.rocketmq.client.impl.consumer.ConsumeMessageOrderlyService (4.9.8)
     """
 
-    def __init__(self, consumer_impl: "DefaultMQPushConsumerImpl", message_listener: MessageListenerOrderly) -> None:
-        super().__init__(consumer_impl)
+    def __init__(self, consuming: Consuming, message_listener: MessageListenerOrderly) -> None:
+        super().__init__(consuming)
+        self._send = consuming.send
         self._message_listener = message_listener
         self._message_queue_lock: dict[MessageQueue, threading.Lock] = {}  # one thread at a time; only added to
 
@@ -66,7 +63,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         """The same, and give the locks back."""
         super().shutdown(await_terminate_millis)
         if self._is_clustering():
-            self._consumer_impl.rebalance_impl.unlock_all()
+            self._rebalance.unlock_all()
 
     def _consume_directly(
         self, msg: MessageExt, queue: MessageQueue, result: ConsumeMessageDirectlyResult
@@ -92,11 +89,11 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
                 self._submit_later(process_queue, message_queue, LOCK_FAILED_MS)
 
     def _is_clustering(self) -> bool:
-        return self._consumer_impl.message_model() is MessageModel.CLUSTERING
+        return self._config.message_model is MessageModel.CLUSTERING
 
     def _lock_mq_periodically(self) -> None:
         if not self._stopping:
-            self._consumer_impl.rebalance_impl.lock_all()
+            self._rebalance.lock_all()
 
     def _try_lock_later_and_reconsume(
         self, process_queue: ProcessQueue, message_queue: MessageQueue, delay_ms: int
@@ -104,7 +101,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         def lock() -> None:
             is_locked = False
             try:
-                is_locked = not self._stopping and self._consumer_impl.rebalance_impl.lock(message_queue)
+                is_locked = not self._stopping and self._rebalance.lock(message_queue)
             finally:  # whatever happened: the queue would rest for ever
                 self._submit_later(process_queue, message_queue, NEXT_TURN_MS if is_locked else LOCK_FAILED_MS)
 
@@ -112,7 +109,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
 
     def _submit_later(self, process_queue: ProcessQueue, message_queue: MessageQueue, suspend_ms: int) -> None:
         if suspend_ms == -1:
-            suspend_ms = self._consumer.suspend_current_queue_time_millis
+            suspend_ms = self._config.suspend_current_queue_time_millis
         self._scheduled_executor_service.schedule(
             lambda: self.submit_consume_request([], process_queue, message_queue),
             max(_MIN_SUSPEND_MS, min(suspend_ms, _MAX_SUSPEND_MS)))
@@ -128,7 +125,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
                 if time.monotonic_ns() - begin_ns > MAX_TIME_CONSUME_CONTINUOUSLY_MS * 1_000_000:
                     self._submit_later(process_queue, message_queue, NEXT_TURN_MS)
                     return
-                msgs = process_queue.take_messages(self._consumer.consume_message_batch_max_size)
+                msgs = process_queue.take_messages(self._config.consume_message_batch_max_size)
                 if not msgs or not self._consume_some(msgs, process_queue, message_queue):
                     return
 
@@ -146,10 +143,9 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         self, msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue
     ) -> bool:
         """Call the listener and see to the result; whether to go on at once."""
-        self._consumer_impl.reset_retry_and_namespace(msgs, self._consumer_group)
+        self._reset_retry_and_namespace(msgs, self._consumer_group)
         context = ConsumeOrderlyContext(message_queue)
-        hooks = self._consumer_impl.hooks
-        hook_context = hooks.before(self._consumer, self._consumer_group, msgs, message_queue)
+        hook_context = self._hooks.before(self._config, self._consumer_group, msgs, message_queue)
         begin_ns, status, is_exception = time.monotonic_ns(), None, False
         with process_queue.consume_lock:
             if process_queue.dropped:
@@ -171,10 +167,10 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
             self.causes.happened(status.name, "consumeMessage Orderly return not OK, %s, Group: %s Msgs: %s MQ: %s",
                                  status.name, self._consumer_group, msgs, message_queue)
         if hook_context is not None:
-            kind = return_type(status, _SUSPEND, is_exception, begin_ns, self._consumer.consume_timeout)
-            hooks.after(hook_context, self._consumer, (status or _SUSPEND).name,
-                        status in (ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.COMMIT), kind)
-        self._consumer_impl.consumer_stats_manager.inc_consume_rt(
+            kind = return_type(status, _SUSPEND, is_exception, begin_ns, self._config.consume_timeout)
+            self._hooks.after(hook_context, self._config, (status or _SUSPEND).name,
+                              status in (ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.COMMIT), kind)
+        self._stats.inc_consume_rt(
             self._consumer_group, message_queue.topic, (time.monotonic_ns() - begin_ns) // 1_000_000)
         return self.process_consume_result(msgs, status or _SUSPEND, context, process_queue)
 
@@ -183,7 +179,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         process_queue: ProcessQueue,
     ) -> bool:
         """Commit or put back; whether to go on at once."""
-        stats, topic = self._consumer_impl.consumer_stats_manager, context.message_queue.topic
+        stats, topic = self._stats, context.message_queue.topic
         commit_offset, go_on = -1, True
         if status is _SUSPEND:
             stats.inc_consume_failed_tps(self._consumer_group, topic, len(msgs))
@@ -208,11 +204,11 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         if not go_on:
             self._submit_later(process_queue, context.message_queue, context.suspend_current_queue_time_millis)
         if commit_offset >= 0 and not process_queue.dropped:
-            self._consumer_impl.offset_store.update_offset(context.message_queue, commit_offset, increase_only=False)
+            self._offset_store.update_offset(context.message_queue, commit_offset, increase_only=False)
         return go_on
 
     def _get_max_reconsume_times(self) -> int:
-        times = self._consumer.max_reconsume_times
+        times = self._config.max_reconsume_times
         return _MAX_INT if times == -1 else times
 
     def _check_reconsume_times(self, msgs: list[MessageExt]) -> bool:
@@ -239,7 +235,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         back.clear_property(message_const.PROPERTY_TRANSACTION_PREPARED)
         back.delay_time_level = 3 + msg.reconsume_times
         try:
-            self._consumer_impl.mq_client_factory.default_mq_producer.send(back)
+            self._send(back)
             return True
         except (MQClientException, MQBrokerException, RemotingException):
             log.exception("sendMessageBack exception, group: %s msg: %s", self._consumer_group, msg)

@@ -1,15 +1,14 @@
 """What the three consumers do alike behind their facades: begin, send back, and answer the client instance."""
 import logging
 import threading
-from typing import TYPE_CHECKING
 
+from rmqha.client.consumer.consumer_config import ConsumerConfig
 from rmqha.client.consumer.offset_stores import LocalFileOffsetStore, RemoteBrokerOffsetStore
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.hooks import FilterMessageHook
 from rmqha.client.impl.consumer.pulling import ConsumerHooks, PullAPIWrapper
 from rmqha.client.impl.consumer.rebalance import RebalanceImpl
-from rmqha.client.impl.mq_client_instance import MQClientInstance
-from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.mq_client_instance import FindInstance, MQClientInstance
 from rmqha.client.life import ServiceState
 from rmqha.common import mix_all, util_all
 from rmqha.common.message import message_const
@@ -18,10 +17,6 @@ from rmqha.common.program import interrupted_later
 from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
 from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from rmqha.remoting.exception import RemotingException
-
-if TYPE_CHECKING:
-    from rmqha.client.consumer.consumer_facade import ConsumerFacade
-    from rmqha.remoting.interfaces import RPCHook
 
 log = logging.getLogger("RocketmqClient")
 
@@ -49,12 +44,9 @@ class ConsumerImpl:
     kind = "PullConsumer"  # in errors
     rebalance_impl: RebalanceImpl
 
-    def __init__(
-        self, consumer: "ConsumerFacade", rpc_hook: "RPCHook | None", client_manager: MQClientManager
-    ) -> None:
-        self._facade = consumer
-        self._rpc_hook = rpc_hook
-        self._client_manager = client_manager
+    def __init__(self, config: ConsumerConfig, find_client: FindInstance) -> None:
+        self.config = config
+        self._find_client = find_client
         self.hooks = ConsumerHooks()
         self.filter_message_hook_list: list[FilterMessageHook] = []  # registered before start
         self.consumer_start_timestamp = util_all.current_time_millis()
@@ -79,25 +71,28 @@ class ConsumerImpl:
 
     def _prepare_client(self) -> None:
         """Find the client instance, and make what works with it; the group is not registered yet."""
-        consumer, rebalance = self._facade, self.rebalance_impl
-        group = consumer.consumer_group
-        if consumer.message_model is MessageModel.CLUSTERING:
-            consumer.change_instance_name_to_pid()
-        factory = self._client_manager.get_or_create_mq_client_instance(consumer, self._rpc_hook)
+        config, rebalance = self.config, self.rebalance_impl
+        group = config.consumer_group
+        if config.message_model is MessageModel.CLUSTERING:
+            config.change_instance_name_to_pid()
+        factory = self._find_client()
         self.mq_client_factory = rebalance.mq_client_factory = factory
         rebalance.consumer_group = group
-        rebalance.message_model = consumer.message_model
-        rebalance.allocate_message_queue_strategy = consumer.allocate_message_queue_strategy
-        self.pull_api_wrapper = PullAPIWrapper(factory, group, consumer.unit_mode)
+        rebalance.message_model = config.message_model
+        rebalance.allocate_message_queue_strategy = config.allocate_message_queue_strategy
+        self.pull_api_wrapper = PullAPIWrapper(factory.mq_client_api_impl, factory.routes, group, config.unit_mode)
         self.pull_api_wrapper.filter_message_hook_list = self.filter_message_hook_list
-        self.pull_api_wrapper.keep_bad_bodies = getattr(consumer, "keep_bad_bodies", False)
-        is_broadcasting = consumer.message_model is MessageModel.BROADCASTING
-        self.offset_store = (LocalFileOffsetStore if is_broadcasting else RemoteBrokerOffsetStore)(factory, group)
+        self.pull_api_wrapper.keep_bad_bodies = getattr(config, "keep_bad_bodies", False)
+        if config.message_model is MessageModel.BROADCASTING:
+            self.offset_store = LocalFileOffsetStore(factory.client_id, group)
+        else:
+            self.offset_store = RemoteBrokerOffsetStore(factory.mq_client_api_impl, factory.routes, group)
+        rebalance.offset_store = self.offset_store
         self.offset_store.load()
 
     def _register(self) -> None:
         """Let the instance serve the group; MQClientException when it does so already."""
-        group = self._facade.consumer_group
+        group = self.config.consumer_group
         if not self.mq_client_factory.register_consumer(group, self):
             self.service_state = ServiceState.CREATE_JUST
             raise MQClientException(f"The consumer group[{group}] has been created before, specify another name "
@@ -106,7 +101,7 @@ class ConsumerImpl:
     def _tell_brokers(self, topic: str) -> None:
         """The topic was subscribed to: while the consumer runs, the brokers hear of it at once."""
         if self.service_state is ServiceState.RUNNING:
-            self.mq_client_factory.update_topic_route_info_from_name_server(topic)
+            self.mq_client_factory.routes.update_topic_route_info_from_name_server(topic)
             self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
             self.mq_client_factory.rebalance_immediately()
 
@@ -115,10 +110,10 @@ class ConsumerImpl:
     ) -> None:
         """Let the broker deliver `msg` again; when it can't, send it to the retry topic as a new message."""
         factory, group = self.mq_client_factory, self.group_name()
-        topic = self._facade.with_namespace(msg.topic)
+        topic = self.config.with_namespace(msg.topic)
         try:
             if broker_name is not None:
-                addr = factory.find_broker_address_in_publish(broker_name)
+                addr = factory.routes.find_broker_address_in_publish(broker_name)
             else:
                 addr = "%s:%d" % msg.store_host  # type: ignore[str-format]  # it was received
             if addr is None:
@@ -127,17 +122,17 @@ class ConsumerImpl:
                 addr, broker_name, msg, topic, group, delay_level, timeout_ms, max_reconsume_times)
         except (MQClientException, MQBrokerException, RemotingException):
             log.exception("sendMessageBack Exception, %s", group)
-            factory.default_mq_producer.send(retry_message(msg, topic, group, max_reconsume_times))
+            factory.default_mq_producer.send_own(retry_message(msg, topic, group, max_reconsume_times))
 
     # ---- MQConsumerInner
 
     def group_name(self) -> str:
         """The consumer group."""
-        return self._facade.consumer_group
+        return self.config.consumer_group
 
     def message_model(self) -> MessageModel:
         """Each message to one of the group, or to all."""
-        return self._facade.message_model
+        return self.config.message_model
 
     def consume_type(self) -> ConsumeType:
         """The user decides when to pull."""
@@ -171,7 +166,7 @@ class ConsumerImpl:
 
     def is_unit_mode(self) -> bool:
         """True for a unit's consumer."""
-        return self._facade.unit_mode
+        return self.config.unit_mode
 
     def consumer_running_info(self) -> ConsumerRunningInfo:
         """What this consumer does now, for the admin commands."""

@@ -14,18 +14,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
 
 from rmqha.client import exception
 from rmqha.client.client_config import ClientConfig
+from rmqha.client.consumer.consumer_config import LitePullConsumerConfig
 from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus, MessageSelector, TopicMessageQueueChangeListener
 from rmqha.client.consumer.offset_stores import NO_ANSWER, ReadOffsetType
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
 from rmqha.client.impl.consumer.process_queue import ProcessQueue
 from rmqha.client.impl.consumer.rebalance import RebalanceLitePullImpl
-from rmqha.client.impl.mq_client_instance import MQClientInstance
-from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.mq_client_instance import FindInstance, MQClientInstance
 from rmqha.client.life import ServiceState
 from rmqha.client.results import PullCallback, PullResult, PullStatus
 from rmqha.common import mix_all, subscriptions, sys_flags
@@ -35,10 +34,6 @@ from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
 from rmqha.common.subscriptions import MessageModel, SubscriptionData
 from rmqha.common.threads import ScheduledService
 from rmqha.remoting.exception import RemotingException
-
-if TYPE_CHECKING:
-    from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
-    from rmqha.remoting.interfaces import RPCHook
 
 
 @dataclass
@@ -128,20 +123,17 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
     """
 
     # Differs: pulls are asynchronous and take no threads, where Java keeps 20 that wait for answers
-    def __init__(
-        self, default_lite_pull_consumer: "DefaultLitePullConsumer", rpc_hook: "RPCHook | None",
-        client_manager: MQClientManager,
-    ) -> None:
-        super().__init__(default_lite_pull_consumer, rpc_hook, client_manager)
-        self.default_lite_pull_consumer = default_lite_pull_consumer
-        self.rebalance_impl = RebalanceLitePullImpl(self)
+    def __init__(self, config: LitePullConsumerConfig, find_client: FindInstance) -> None:
+        super().__init__(config, find_client)
+        self.config: LitePullConsumerConfig = config
+        self.rebalance_impl = RebalanceLitePullImpl(config, self.update_assign_queue_and_start_pull_task)
         self.assigned_message_queue = AssignedMessageQueue()
         self._subscription_type = _NONE  # guarded by _state_lock
         self._topic_to_sub_expression: dict[str, str] = {}  # of assigned topics; written before start
         self._changed = threading.Condition()  # announces: messages are cached, or the consumer ends
         self._consume_request_cache: deque[ConsumeRequest] = deque()  # guarded by _changed
         self._task_table: dict[MessageQueue, PullTaskImpl] = {}  # guarded by _changed
-        self._scheduler = ScheduledService(f"PullMsgThread-{default_lite_pull_consumer.consumer_group}")
+        self._scheduler = ScheduledService(f"PullMsgThread-{config.consumer_group}")
         self._monitor = ScheduledService("MonitorMessageQueueChangeThread")
         self._topic_listeners: dict[str, TopicMessageQueueChangeListener] = {}  # guarded by _state_lock
         self._message_queues_for_topic: dict[str, set[MessageQueue]] = {}  # owned by the monitor once it runs
@@ -162,9 +154,9 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         self._operate_after_running()
 
     def _check_config(self) -> None:
-        consumer = self.default_lite_pull_consumer
-        exception.check_consumer_group(consumer.consumer_group)
-        if consumer.consumer_timeout_millis_when_suspend < consumer.broker_suspend_max_time_millis:
+        config = self.config
+        exception.check_consumer_group(config.consumer_group)
+        if config.consumer_timeout_millis_when_suspend < config.broker_suspend_max_time_millis:
             raise MQClientException("Long polling mode, the consumer consumerTimeoutMillisWhenSuspend must greater "
                                     "than brokerSuspendMaxTimeMillis")
 
@@ -179,14 +171,14 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         factory = self.mq_client_factory
         if self._subscription_type == _SUBSCRIBE:
             for topic in list(self.rebalance_impl.subscription_inner):
-                factory.update_topic_route_info_from_name_server(topic)
+                factory.routes.update_topic_route_info_from_name_server(topic)
         elif self._subscription_type == _ASSIGN:
             self._start_pull_tasks(self.assigned_message_queue.message_queues())
         for topic in list(self._topic_listeners):
             self._message_queues_for_topic[topic] = self.fetch_message_queues(topic)
         self._monitor.schedule_at_fixed_rate(
             self._fetch_topic_message_queues_and_compare, FIRST_COMPARISON_MS,
-            self.default_lite_pull_consumer.topic_metadata_check_interval_millis)
+            self.config.topic_metadata_check_interval_millis)
         factory.check_client_in_broker()
         factory.send_heartbeat_to_all_broker_with_lock()
         factory.rebalance_immediately()
@@ -283,7 +275,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         self.check_service_state()
         if timeout_ms < 0:
             raise ValueError("Timeout must not be negative")
-        if self.default_lite_pull_consumer.auto_commit:
+        if self.config.auto_commit:
             self._maybe_auto_commit()
         deadline_ns = time.monotonic_ns() + int(timeout_ms * 1e6)
         with self._changed:
@@ -303,14 +295,14 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         if state is not None:
             state.consume_offset = offset
         for msg in request.message_exts:
-            msg.topic = self.default_lite_pull_consumer.without_namespace(msg.topic)
+            msg.topic = self.config.without_namespace(msg.topic)
         return request.message_exts
 
     def _maybe_auto_commit(self) -> None:
         now_ns = time.monotonic_ns()
         if now_ns >= self._next_auto_commit_ns:
             self.commit_all()
-            self._next_auto_commit_ns = now_ns + self.default_lite_pull_consumer.auto_commit_interval_millis * 1_000_000
+            self._next_auto_commit_ns = now_ns + self.config.auto_commit_interval_millis * 1_000_000
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
         """Pull nothing of these for now; what is cached is still handed out."""
@@ -374,11 +366,11 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
 
     def is_flow_controlled(self, process_queue: ProcessQueue) -> bool:
         """Whether enough is cached, of the queue or of all."""
-        consumer = self.default_lite_pull_consumer
-        return len(self._consume_request_cache) * consumer.pull_batch_size > consumer.pull_threshold_for_all \
-            or process_queue.msg_count > consumer.pull_threshold_for_queue \
-            or process_queue.msg_size // MIB > consumer.pull_threshold_size_for_queue \
-            or process_queue.get_max_span() > consumer.consume_max_span
+        config = self.config
+        return len(self._consume_request_cache) * config.pull_batch_size > config.pull_threshold_for_all \
+            or process_queue.msg_count > config.pull_threshold_for_queue \
+            or process_queue.msg_size // MIB > config.pull_threshold_size_for_queue \
+            or process_queue.get_max_span() > config.consume_max_span
 
     def run_later(self, task: "PullTaskImpl", delay_ms: float) -> None:
         """Go on with a queue after a while."""
@@ -392,9 +384,9 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
 
     def found(self, task: "PullTaskImpl", state: MessageQueueState, result: PullResult) -> None:
         """Cache what was pulled, unless the user went elsewhere meanwhile."""
-        consumer = self.default_lite_pull_consumer
-        context = self.hooks.before(consumer, self.group_name(), result.msg_found_list, task.message_queue)
-        self.hooks.after(context, consumer, ConsumeConcurrentlyStatus.CONSUME_SUCCESS.name, True)
+        config = self.config
+        context = self.hooks.before(config, self.group_name(), result.msg_found_list, task.message_queue)
+        self.hooks.after(context, config, ConsumeConcurrentlyStatus.CONSUME_SUCCESS.name, True)
         with self._changed:
             if task.cancelled or state.process_queue.dropped or state.seek_offset != -1:
                 return
@@ -410,7 +402,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
     def fetch_message_queues(self, topic: str) -> set[MessageQueue]:
         """All queues of a topic, as the user knows it."""
         queues = self.check_service_state().mq_admin_impl.fetch_subscribe_message_queues(topic)
-        return set(self.default_lite_pull_consumer.queues_without_namespace(queues))
+        return set(self.config.queues_without_namespace(queues))
 
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
@@ -442,8 +434,8 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
     def consumer_running_info(self) -> ConsumerRunningInfo:
         """Settings, subscriptions and start time, for the admin commands."""
         info = ConsumerRunningInfo()
-        consumer = self.default_lite_pull_consumer
-        info.properties.update({item.name: mix_all.property_text(getattr(consumer, item.name))
+        config = self.config
+        info.properties.update({item.name: mix_all.property_text(getattr(config, item.name))
                                 for item in fields(ClientConfig)})
         info.properties[client_bodies.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)
         info.subscriptionSet.extend(sorted(self.subscriptions()))
@@ -500,7 +492,7 @@ class PullTaskImpl:
         return state.pull_offset
 
     def _pull(self, state: MessageQueueState, offset: int) -> None:
-        impl, consumer = self._impl, self._impl.default_lite_pull_consumer
+        impl, config = self._impl, self._impl.config
         subscription = impl.subscription_of(self.message_queue.topic)
         is_tag_type = subscriptions.is_tag_type(subscription.expressionType)
 
@@ -516,9 +508,9 @@ class PullTaskImpl:
 
         impl.pull_api_wrapper.pull_kernel_impl(
             self.message_queue, subscription.subString, subscription.expressionType,
-            0 if is_tag_type else subscription.subVersion, offset, consumer.pull_batch_size,
-            sys_flags.build_pull_sys_flag(False, True, True, False, True), 0, consumer.broker_suspend_max_time_millis,
-            consumer.consumer_timeout_millis_when_suspend, PullCallback(on_success, self._failed))
+            0 if is_tag_type else subscription.subVersion, offset, config.pull_batch_size,
+            sys_flags.build_pull_sys_flag(False, True, True, False, True), 0, config.broker_suspend_max_time_millis,
+            config.consumer_timeout_millis_when_suspend, PullCallback(on_success, self._failed))
 
     def _failed(self, error: Exception) -> None:
         if self.cancelled:
@@ -526,4 +518,4 @@ class PullTaskImpl:
         log.error("An error occurred in pull message process. %s: %s", self.message_queue, error)
         is_flow_control = isinstance(error, MQBrokerException) and error.response_code == response_code.FLOW_CONTROL
         self._impl.run_later(self, PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL if is_flow_control
-                             else self._impl.default_lite_pull_consumer.pull_time_delay_mills_when_exception)
+                             else self._impl.config.pull_time_delay_mills_when_exception)

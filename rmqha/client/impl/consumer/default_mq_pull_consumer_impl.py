@@ -1,16 +1,16 @@
 """A pull consumer: all in the caller's thread."""
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from rmqha.client import exception
+from rmqha.client.consumer.consumer_config import PullConsumerConfig
 from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus, MessageSelector
 from rmqha.client.consumer.offset_stores import NO_ANSWER, ReadOffsetType
 from rmqha.client.exception import MQClientException
 from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
 from rmqha.client.impl.consumer.rebalance import RebalancePullImpl
-from rmqha.client.impl.mq_client_instance import MQClientInstance
-from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.mq_client_instance import FindInstance, MQClientInstance
 from rmqha.client.life import ServiceState
 from rmqha.client.results import PullCallback, PullResult
 from rmqha.common import subscriptions as expression_type
@@ -20,10 +20,6 @@ from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.protocol import client_bodies
 from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
 from rmqha.common.subscriptions import SubscriptionData
-
-if TYPE_CHECKING:
-    from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
-    from rmqha.remoting.interfaces import RPCHook
 
 log = logging.getLogger("RocketmqClient")
 
@@ -38,27 +34,22 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
     Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPullConsumerImpl (4.9.8)
     """
 
-    def __init__(
-        self,
-        default_mq_pull_consumer: "DefaultMQPullConsumer",
-        rpc_hook: "RPCHook | None",
-        client_manager: MQClientManager,
-    ) -> None:
-        super().__init__(default_mq_pull_consumer, rpc_hook, client_manager)
-        self.default_mq_pull_consumer = default_mq_pull_consumer
-        self.rebalance_impl = RebalancePullImpl(self, default_mq_pull_consumer)
+    def __init__(self, config: PullConsumerConfig, find_client: FindInstance) -> None:
+        super().__init__(config, find_client)
+        self.config: PullConsumerConfig = config
+        self.rebalance_impl = RebalancePullImpl(config)
 
     # ---- life
 
     def _start(self) -> None:
-        consumer = self.default_mq_pull_consumer
-        exception.check_consumer_group(consumer.consumer_group)
-        for topic in consumer.register_topics:
+        config = self.config
+        exception.check_consumer_group(config.consumer_group)
+        for topic in config.register_topics:
             self.rebalance_impl.subscription_inner[topic] = filter_api.build_subscription_data(topic, "*")
         self._prepare_client()
         self._register()
         self.mq_client_factory.start()
-        log.info("the consumer [%s] start OK", consumer.consumer_group)
+        log.info("the consumer [%s] start OK", config.consumer_group)
 
     def shutdown(self) -> None:
         """Store offsets, leave the brokers. Idempotent."""
@@ -118,11 +109,11 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
     def _processed(self, mq: MessageQueue, raw: PullResult, subscription: SubscriptionData) -> PullResult:
         """The messages decoded, with the topic as the user knows it; hooks see them as consumed."""
         result = self.pull_api_wrapper.process_pull_result(mq, raw, subscription)
-        consumer = self.default_mq_pull_consumer
+        config = self.config
         for msg in result.msg_found_list:
-            msg.topic = consumer.without_namespace(msg.topic)
-        context = self.hooks.before(consumer, self.group_name(), result.msg_found_list, mq)
-        self.hooks.after(context, consumer, ConsumeConcurrentlyStatus.CONSUME_SUCCESS.name, True)
+            msg.topic = config.without_namespace(msg.topic)
+        context = self.hooks.before(config, self.group_name(), result.msg_found_list, mq)
+        self.hooks.after(context, config, ConsumeConcurrentlyStatus.CONSUME_SUCCESS.name, True)
         return result
 
     def pull_async(
@@ -189,20 +180,20 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
         sub_version = 0 if expression_type.is_tag_type(subscription.expressionType) else subscription.subVersion
         return self.pull_api_wrapper.pull_kernel_impl(
             mq, subscription.subString, subscription.expressionType, sub_version, offset, max_nums, sys_flag, 0,
-            self.default_mq_pull_consumer.broker_suspend_max_time_millis, timeout_ms, callback)
+            self.config.broker_suspend_max_time_millis, timeout_ms, callback)
 
     def send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None) -> None:
         """Let the broker deliver `msg` to the group again; when it can't, send it to the retry topic anew."""
         self._is_running()
         self._send_message_back(msg, delay_level, broker_name or None, SEND_BACK_TIMEOUT_MS,
-                                self.default_mq_pull_consumer.max_reconsume_times)
+                                self.config.max_reconsume_times)
 
     # ---- MQConsumerInner
 
     def subscriptions(self) -> list[SubscriptionData]:
         """The registered topics."""
         result = []
-        for topic in sorted(self.default_mq_pull_consumer.register_topics):
+        for topic in sorted(self.config.register_topics):
             subscription = filter_api.build_subscription_data(topic, "*")
             subscription.subVersion = 0
             result.append(subscription)

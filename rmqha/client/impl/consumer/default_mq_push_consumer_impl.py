@@ -14,9 +14,9 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from rmqha.client import exception
+from rmqha.client.consumer.consumer_config import PushConsumerConfig
 from rmqha.client.consumer.listeners import MessageListenerConcurrently, MessageListenerOrderly
 from rmqha.client.consumer.offset_stores import ReadOffsetType
 from rmqha.client.consumer_stats_manager import ConsumerStatsManager
@@ -25,13 +25,14 @@ from rmqha.client.impl.consumer.consume_message_concurrently_service import (
     ConsumeMessageConcurrentlyService,
     ConsumeMessageDeferredService,
     ConsumeMessageService,
+    Consuming,
     MessageListenerDeferred,
 )
 from rmqha.client.impl.consumer.consume_message_orderly_service import ConsumeMessageOrderlyService
 from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
 from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
 from rmqha.client.impl.consumer.rebalance import RebalancePushImpl
-from rmqha.client.impl.mq_client_manager import MQClientManager
+from rmqha.client.impl.mq_client_instance import FindInstance
 from rmqha.client.life import ServiceState
 from rmqha.client.results import PullCallback, PullResult, PullStatus
 from rmqha.common import mix_all, subscriptions, sys_flags, util_all
@@ -41,11 +42,6 @@ from rmqha.common.protocol import client_bodies, namespace_util, response_code
 from rmqha.common.protocol.client_bodies import ConsumerRunningInfo, ProcessQueueInfo
 from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from rmqha.remoting.exception import RemotingException
-
-if TYPE_CHECKING:
-    from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-    from rmqha.remoting.interfaces import RPCHook
-
 
 # name for people, attribute, least, most; -1 switches a limit off where marked
 _RANGES = (
@@ -62,23 +58,23 @@ _RANGES = (
 )
 
 
-def check_push_config(consumer: "DefaultMQPushConsumer") -> None:
+def check_push_config(config: PushConsumerConfig) -> None:
     """Raise MQClientException for the first setting that is wrong.
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl#checkConfig (4.9.8)
     """
-    exception.check_consumer_group(consumer.consumer_group)
+    exception.check_consumer_group(config.consumer_group)
     for name in ("message_model", "consume_from_where", "allocate_message_queue_strategy", "message_listener"):
-        if getattr(consumer, name) is None:
+        if getattr(config, name) is None:
             raise MQClientException(f"{_camel_case(name)} is null")
-    _check_timestamp(consumer.consume_timestamp)
+    _check_timestamp(config.consume_timestamp)
     for name, attribute, least, most, may_be_off in _RANGES:
-        value = getattr(consumer, attribute)
+        value = getattr(config, attribute)
         if not least <= value <= most and not (may_be_off and value == -1):
             raise MQClientException(f"{name} Out of range [{least}, {most}]")
-    if consumer.consume_thread_min > consumer.consume_thread_max:
-        raise MQClientException(f"consumeThreadMin ({consumer.consume_thread_min}) is larger than consumeThreadMax "
-                                f"({consumer.consume_thread_max})")
+    if config.consume_thread_min > config.consume_thread_max:
+        raise MQClientException(f"consumeThreadMin ({config.consume_thread_min}) is larger than consumeThreadMax "
+                                f"({config.consume_thread_max})")
 
 
 def _check_timestamp(text: str) -> None:
@@ -122,16 +118,15 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
     """
 
     kind = "PushConsumer"
+    rebalance_impl: RebalancePushImpl
 
     def __init__(
-        self,
-        default_mq_push_consumer: "DefaultMQPushConsumer",
-        rpc_hook: "RPCHook | None",
-        client_manager: MQClientManager,
+        self, config: PushConsumerConfig, find_client: FindInstance, check_process: Callable[[], None]
     ) -> None:
-        super().__init__(default_mq_push_consumer, rpc_hook, client_manager)
-        self.default_mq_push_consumer = default_mq_push_consumer
-        self.rebalance_impl = RebalancePushImpl(self)
+        super().__init__(config, find_client)
+        self.config: PushConsumerConfig = config
+        self._check_process = check_process
+        self.rebalance_impl = RebalancePushImpl(config, self.execute_pull_request_immediately)
         self.consume_message_service: ConsumeMessageService = None  # type: ignore[assignment]  # set by start
         self.consume_orderly = False  # set by start
         self.pause = False  # set by suspend and resume; the pull thread looks at it
@@ -146,7 +141,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         """All queues of a topic that can be pulled."""
         queues = self.rebalance_impl.topic_subscribe_info_table.get(topic)
         if queues is None:
-            self.mq_client_factory.update_topic_route_info_from_name_server(topic)
+            self.mq_client_factory.routes.update_topic_route_info_from_name_server(topic)
             queues = self.rebalance_impl.topic_subscribe_info_table.get(topic)
         if queues is None:
             raise MQClientException(f"The topic[{topic}] not exist")
@@ -168,7 +163,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
             self._execute_pull_request_later_after_exception(pull_request)
         elif self.pause:
             log.warning("consumer was paused, execute pull request later. instanceName=%s, group=%s",
-                        self.default_mq_push_consumer.instance_name, self.group_name())
+                        self.config.instance_name, self.group_name())
             self.execute_pull_request_later(pull_request, PULL_TIME_DELAY_MILLS_WHEN_SUSPEND)
         elif self._is_full(process_queue, pull_request):
             self.execute_pull_request_later(pull_request, PULL_TIME_DELAY_MILLS_WHEN_CACHE_FLOW_CONTROL)
@@ -176,12 +171,12 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
             self._pull(pull_request)
 
     def _is_full(self, process_queue: ProcessQueue, pull_request: PullRequest) -> bool:
-        consumer = self.default_mq_push_consumer
-        if process_queue.msg_count > consumer.pull_threshold_for_queue:
-            why = f"the cached message count exceeds the threshold {consumer.pull_threshold_for_queue}"
-        elif process_queue.msg_size // MIB > consumer.pull_threshold_size_for_queue:
-            why = f"the cached message size exceeds the threshold {consumer.pull_threshold_size_for_queue} MiB"
-        elif not self.consume_orderly and process_queue.get_max_span() > consumer.consume_concurrently_max_span:
+        config = self.config
+        if process_queue.msg_count > config.pull_threshold_for_queue:
+            why = f"the cached message count exceeds the threshold {config.pull_threshold_for_queue}"
+        elif process_queue.msg_size // MIB > config.pull_threshold_size_for_queue:
+            why = f"the cached message size exceeds the threshold {config.pull_threshold_size_for_queue} MiB"
+        elif not self.consume_orderly and process_queue.get_max_span() > config.consume_concurrently_max_span:
             why = "the queue's messages, span too long"
         else:
             return False
@@ -226,16 +221,16 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         commit_offset = 0
         if self.message_model() is MessageModel.CLUSTERING:
             commit_offset = max(0, self.offset_store.read_offset(mq, ReadOffsetType.READ_FROM_MEMORY))
-        consumer = self.default_mq_push_consumer
+        config = self.config
         sub_expression = None
-        if consumer.post_subscription_when_pull and not subscription.classFilterMode:
+        if config.post_subscription_when_pull and not subscription.classFilterMode:
             sub_expression = subscription.subString
         sys_flag = sys_flags.build_pull_sys_flag(
             commit_offset > 0, True, sub_expression is not None, subscription.classFilterMode)
         try:
             self.pull_api_wrapper.pull_kernel_impl(
                 mq, sub_expression, subscription.expressionType, subscription.subVersion, pull_request.next_offset,
-                consumer.pull_batch_size, sys_flag, commit_offset, BROKER_SUSPEND_MAX_TIME_MILLIS,
+                config.pull_batch_size, sys_flag, commit_offset, BROKER_SUSPEND_MAX_TIME_MILLIS,
                 CONSUMER_TIMEOUT_MILLIS_WHEN_SUSPEND, _PushPullCallback(self, pull_request, subscription))
         except (MQClientException, MQBrokerException, RemotingException) as error:
             log.error("pullKernelImpl exception: %s", error)
@@ -268,8 +263,8 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
             dispatch_to_consume = pull_request.process_queue.put_message(msgs)
             self.consume_message_service.submit_consume_request(
                 msgs, pull_request.process_queue, pull_request.message_queue, dispatch_to_consume)
-        if msgs and self.default_mq_push_consumer.pull_interval > 0:
-            self.execute_pull_request_later(pull_request, self.default_mq_push_consumer.pull_interval)
+        if msgs and self.config.pull_interval > 0:
+            self.execute_pull_request_later(pull_request, self.config.pull_interval)
         else:
             self.execute_pull_request_immediately(pull_request)
         if result.next_begin_offset < previous_offset or first_offset < previous_offset:
@@ -313,7 +308,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         self.mq_client_factory.pull_message_service.execute_pull_request_later(pull_request, delay_ms)
 
     def _execute_pull_request_later_after_exception(self, pull_request: PullRequest) -> None:
-        delay_ms = self.default_mq_push_consumer.pull_time_delay_mills_when_exception
+        delay_ms = self.config.pull_time_delay_mills_when_exception
         self.execute_pull_request_later(pull_request, delay_ms)
 
     def execute_pull_request_immediately(self, pull_request: PullRequest) -> None:
@@ -332,7 +327,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
             msg, delay_level, broker_name, SEND_BACK_TIMEOUT_MS, self._get_max_reconsume_times())
 
     def _get_max_reconsume_times(self) -> int:
-        times = self.default_mq_push_consumer.max_reconsume_times
+        times = self.config.max_reconsume_times
         return DEFAULT_MAX_RECONSUME_TIMES if times == -1 else times
 
     # ---- life
@@ -355,31 +350,35 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         """Begin to consume; see the facade."""
         super().start()
         for topic in list(self.rebalance_impl.subscription_inner):
-            self.mq_client_factory.update_topic_route_info_from_name_server(topic)
+            self.mq_client_factory.routes.update_topic_route_info_from_name_server(topic)
         self.mq_client_factory.check_client_in_broker()
         self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
         self.mq_client_factory.rebalance_immediately()
 
     def _start(self) -> None:
-        consumer = self.default_mq_push_consumer
-        check_push_config(consumer)
+        config = self.config
+        check_push_config(config)
         self._subscribe_to_retry_topic()
         self._prepare_client()
-        listener = consumer.message_listener
+        listener = config.message_listener
         assert listener is not None  # check_push_config
         self.consume_orderly = isinstance(listener, MessageListenerOrderly)
+        self.rebalance_impl.consume_orderly = self.consume_orderly
         self.consume_message_service = self._service_of(listener)
         self._register()
         self.consume_message_service.start()
         self.mq_client_factory.start()
-        log.info("the consumer [%s] start OK.", consumer.consumer_group)
+        log.info("the consumer [%s] start OK.", config.consumer_group)
 
     def _service_of(self, listener: MessageListenerConcurrently | MessageListenerOrderly) -> ConsumeMessageService:
+        consuming = Consuming(
+            self.config, self.hooks, self.consumer_stats_manager, self.offset_store, self.rebalance_impl,
+            self.reset_retry_and_namespace, self.send_message_back, self.mq_client_factory.default_mq_producer.send_own)
         if isinstance(listener, MessageListenerOrderly):
-            return ConsumeMessageOrderlyService(self, listener)
+            return ConsumeMessageOrderlyService(consuming, listener)
         if isinstance(listener, MessageListenerDeferred):
-            return ConsumeMessageDeferredService(self, listener)
-        return ConsumeMessageConcurrentlyService(self, listener)
+            return ConsumeMessageDeferredService(consuming, listener, self._check_process)
+        return ConsumeMessageConcurrentlyService(consuming, listener)
 
     def _subscribe_to_retry_topic(self) -> None:
         if self.message_model() is MessageModel.CLUSTERING:
@@ -420,7 +419,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
 
     def consume_from_where(self) -> ConsumeFromWhere:
         """Where a new group begins."""
-        return self.default_mq_push_consumer.consume_from_where
+        return self.config.consume_from_where
 
     def do_rebalance(self) -> None:
         """Take the queues that are this consumer's share."""
@@ -443,8 +442,8 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         return info
 
     def _properties(self) -> dict[str, str]:
-        consumer = self.default_mq_push_consumer
-        properties = {_camel_case(name): mix_all.property_text(getattr(consumer, name)) for name in _TOLD}
+        config = self.config
+        properties = {_camel_case(name): mix_all.property_text(getattr(config, name)) for name in _TOLD}
         properties[client_bodies.PROP_CONSUME_ORDERLY] = mix_all.property_text(self.consume_orderly)
         properties[client_bodies.PROP_THREADPOOL_CORE_SIZE] = str(
             self.consume_message_service.get_core_pool_size())
@@ -454,7 +453,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
     def reset_retry_and_namespace(self, msgs: list[MessageExt], consumer_group: str) -> None:
         """Show the listener the topic that a retried message came from first, without the namespace."""
         group_topic = mix_all.get_retry_topic(consumer_group)
-        namespace = self.default_mq_push_consumer.get_namespace()
+        namespace = self.config.get_namespace()
         for msg in msgs:
             if msg.topic == group_topic:
                 msg.topic = msg.properties.get(message_const.PROPERTY_RETRY_TOPIC, group_topic)

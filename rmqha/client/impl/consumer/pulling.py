@@ -8,19 +8,18 @@ The thread that pulls.
     failures, flow control    --execute_pull_request_later--> PullMessageServiceScheduledThread --> queue
 
 The hooks of a consumer.
-
-What a client instance needs of a consumer.
 """
 import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.consumer.listeners import ConsumeReturnType
 from rmqha.client.exception import MQClientException
 from rmqha.client.hooks import ConsumeMessageContext, ConsumeMessageHook, FilterMessageContext, FilterMessageHook
+from rmqha.client.impl.client_routes import ClientRoutes, MQConsumerInner
 from rmqha.client.impl.consumer.process_queue import PullRequest
 from rmqha.client.life import CauseLog
 from rmqha.client.results import FindBrokerResult, PullCallback, PullResult, PullResultExt, PullStatus
@@ -29,14 +28,13 @@ from rmqha.common.compression import MOST_IN_ALL, BodyBudget
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message import message_decoder as message_client_id_setter
 from rmqha.common.message.message import MessageExt, MessageQueue
-from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
 from rmqha.common.protocol.client_headers import PullMessageRequestHeader
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from rmqha.common.subscriptions import SubscriptionData
 from rmqha.common.threads import ScheduledService
 
 if TYPE_CHECKING:
-    from rmqha.client.impl.mq_client_instance import MQClientInstance
+    from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 
 
 log = logging.getLogger("RocketmqClient")
@@ -50,8 +48,9 @@ class PullAPIWrapper:
     Java: org.apache.rocketmq.client.impl.consumer.PullAPIWrapper (4.9.8)
     """
 
-    def __init__(self, mq_client_factory: "MQClientInstance", consumer_group: str, unit_mode: bool) -> None:
-        self._mq_client_factory = mq_client_factory
+    def __init__(self, api: "MQClientAPIImpl", routes: ClientRoutes, consumer_group: str, unit_mode: bool) -> None:
+        self._api = api
+        self._routes = routes
         self._consumer_group = consumer_group
         self.unit_mode = unit_mode
         self._pull_from_which_node_table: dict[MessageQueue, int] = {}  # queue -> broker id; single assignments
@@ -170,17 +169,16 @@ class PullAPIWrapper:
             expressionType=expression,
             bname=mq.brokerName,
         )
-        api = self._mq_client_factory.mq_client_api_impl
         if pull_callback is None:
-            return api.pull_message(broker.broker_addr, header, timeout_millis)
-        api.pull_message_async(broker.broker_addr, header, timeout_millis, pull_callback)
+            return self._api.pull_message(broker.broker_addr, header, timeout_millis)
+        self._api.pull_message_async(broker.broker_addr, header, timeout_millis, pull_callback)
         return None
 
     def _find_broker(self, mq: MessageQueue) -> FindBrokerResult:
-        find = self._mq_client_factory.find_broker_address_in_subscribe
+        find = self._routes.find_broker_address_in_subscribe
         broker = find(mq.brokerName, self.recalculate_pull_from_which_node(mq), only_this_broker=False)
         if broker is None:
-            self._mq_client_factory.update_topic_route_info_from_name_server(mq.topic)
+            self._routes.update_topic_route_info_from_name_server(mq.topic)
             broker = find(mq.brokerName, self.recalculate_pull_from_which_node(mq), only_this_broker=False)
         if broker is None:
             raise MQClientException(f"The broker[{mq.brokerName}] not exist")
@@ -203,10 +201,10 @@ class PullMessageService(ServiceThread):
     Java: org.apache.rocketmq.client.impl.consumer.PullMessageService (4.9.8)
     """
 
-    def __init__(self, mq_client_factory: "MQClientInstance") -> None:
+    def __init__(self, select_consumer: Callable[[str], MQConsumerInner | None]) -> None:
         super().__init__()
         self.daemon = True
-        self._mq_client_factory = mq_client_factory
+        self._select_consumer = select_consumer  # by group
         self._pull_request_queue: deque[PullRequest] = deque()  # any thread appends, this service takes
         self.scheduled_executor_service = ScheduledService("PullMessageServiceScheduledThread")
 
@@ -239,7 +237,7 @@ class PullMessageService(ServiceThread):
         self.scheduled_executor_service.shutdown()
 
     def _pull_message(self, pull_request: PullRequest) -> None:
-        consumer = self._mq_client_factory.select_consumer(pull_request.consumer_group)
+        consumer = self._select_consumer(pull_request.consumer_group)
         pull_message = getattr(consumer, "pull_message", None)
         if pull_message is None:
             log.warning("No matched consumer for the PullRequest %s, drop it", pull_request)
@@ -302,43 +300,3 @@ def return_type(
     if time.monotonic_ns() - begin_ns >= consume_timeout_min * 60 * 1_000_000_000:
         return ConsumeReturnType.TIME_OUT
     return ConsumeReturnType.FAILED if status is failed_status else ConsumeReturnType.SUCCESS
-
-
-class MQConsumerInner(Protocol):
-    """A push or pull consumer as the instance sees it: for heartbeats, routes, rebalance and offsets.
-
-    Java: org.apache.rocketmq.client.impl.consumer.MQConsumerInner (4.9.8)
-    """
-
-    def group_name(self) -> str:
-        """The consumer group."""
-
-    def message_model(self) -> MessageModel:
-        """Each message to one of the group, or to all."""
-
-    def consume_type(self) -> ConsumeType:
-        """Who decides when to pull: the library (passively) or the user (actively)."""
-
-    def consume_from_where(self) -> ConsumeFromWhere:
-        """Where a new group begins."""
-
-    def subscriptions(self) -> list[SubscriptionData]:
-        """What the group is interested in."""
-
-    def do_rebalance(self) -> None:
-        """Take the queues that are this consumer's share."""
-
-    def persist_consumer_offset(self) -> None:
-        """Store how far the group has come."""
-
-    def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
-        """The queues of a topic changed."""
-
-    def is_subscribe_topic_need_update(self, topic: str) -> bool:
-        """True when the topic is subscribed to and its queues are not known yet."""
-
-    def is_unit_mode(self) -> bool:
-        """True for a unit's consumer."""
-
-    def consumer_running_info(self) -> ConsumerRunningInfo:
-        """What this consumer does now, for the admin commands."""

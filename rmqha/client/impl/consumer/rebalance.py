@@ -15,12 +15,15 @@ The thread that shares out queues.
 """
 import logging
 import threading
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueStrategy
-from rmqha.client.consumer.offset_stores import ReadOffsetType
+from rmqha.client.consumer.consumer_config import LitePullConsumerConfig, PullConsumerConfig, PushConsumerConfig
+from rmqha.client.consumer.offset_stores import LocalFileOffsetStore, ReadOffsetType, RemoteBrokerOffsetStore
 from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.client_routes import ClientRoutes
 from rmqha.client.impl.consumer.process_queue import ProcessQueue, PullRequest
 from rmqha.client.life import CauseLog
 from rmqha.common import mix_all, util_all
@@ -28,21 +31,30 @@ from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol.client_bodies import LockBatchRequestBody, UnlockBatchRequestBody
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from rmqha.common.threads import ScheduledService
 from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
-    from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
-    from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
-    from rmqha.client.impl.consumer.consumer_impl import ConsumerImpl
-    from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLitePullConsumerImpl
-    from rmqha.client.impl.consumer.default_mq_push_consumer_impl import DefaultMQPushConsumerImpl
     from rmqha.client.impl.mq_admin_impl import MQAdminImpl
-    from rmqha.client.impl.mq_client_instance import MQClientInstance
+    from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 
 
 log = logging.getLogger("RocketmqClient")
 
 LOCK_TIMEOUT_MS = 1000
+
+
+class RebalancingClient(Protocol):
+    """The client instance, as far as rebalance asks it."""
+
+    client_id: str
+    mq_client_api_impl: "MQClientAPIImpl"
+    mq_admin_impl: "MQAdminImpl"
+    routes: ClientRoutes
+    scheduled_executor_service: ScheduledService
+
+    def send_heartbeat_to_all_broker_with_lock(self, wait: bool = False) -> None:
+        """Send heartbeats, unless another thread is at it: then after it with `wait`, else not at all."""
 
 
 class RebalanceImpl:
@@ -57,7 +69,8 @@ class RebalanceImpl:
     consumer_group: str
     message_model: MessageModel
     allocate_message_queue_strategy: AllocateMessageQueueStrategy
-    mq_client_factory: "MQClientInstance"
+    mq_client_factory: RebalancingClient
+    offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore
 
     def __init__(self) -> None:
         self.process_queue_table: dict[MessageQueue, ProcessQueue] = {}
@@ -105,7 +118,7 @@ class RebalanceImpl:
 
     def _lock(self, broker_name: str, queues: set[MessageQueue]) -> set[MessageQueue] | None:
         """The queues that are locked for this client now; None when the broker could not be asked."""
-        addr = self.mq_client_factory.find_broker_address_in_publish(broker_name)
+        addr = self.mq_client_factory.routes.find_broker_address_in_publish(broker_name)
         if addr is None:
             return None
         body = LockBatchRequestBody(self.consumer_group, self.mq_client_factory.client_id, queues)
@@ -122,7 +135,7 @@ class RebalanceImpl:
         return locked
 
     def _unlock(self, broker_name: str, queues: set[MessageQueue]) -> None:
-        addr = self.mq_client_factory.find_broker_address_in_publish(broker_name)
+        addr = self.mq_client_factory.routes.find_broker_address_in_publish(broker_name)
         if addr is None:
             return
         body = UnlockBatchRequestBody(self.consumer_group, self.mq_client_factory.client_id, queues)
@@ -175,7 +188,7 @@ class RebalanceImpl:
             else:
                 self._bring_in_line(topic, mq_all, mq_all)
             return
-        cid_all = self.mq_client_factory.find_consumer_id_list(topic, self.consumer_group)
+        cid_all = self.mq_client_factory.routes.find_consumer_id_list(topic, self.consumer_group)
         if mq_all is None and not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
             log.warning("doRebalance, %s, but the topic[%s] not exist.", self.consumer_group, topic)
         if cid_all is None:
@@ -311,18 +324,15 @@ class RebalancePullImpl(RebalanceImpl):
     Java: org.apache.rocketmq.client.impl.consumer.RebalancePullImpl (4.9.8)
     """
 
-    def __init__(
-        self, consumer_impl: "ConsumerImpl", consumer: "DefaultMQPullConsumer | DefaultLitePullConsumer"
-    ) -> None:
+    def __init__(self, config: PullConsumerConfig | LitePullConsumerConfig) -> None:
         super().__init__()
-        self._consumer_impl = consumer_impl
-        self._consumer = consumer
+        self._listening = config
 
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
         """Tell who wants to know."""
-        listener = self._consumer.message_queue_listener
+        listener = self._listening.message_queue_listener
         if listener is None:
             return
         try:
@@ -331,15 +341,15 @@ class RebalancePullImpl(RebalanceImpl):
             self.causes.raised(error, "messageQueueChanged exception")
 
     def remove_unnecessary_message_queue(self, mq: MessageQueue, pq: ProcessQueue) -> bool:
-        self._consumer_impl.offset_store.persist(mq)
-        self._consumer_impl.offset_store.remove_offset(mq)
+        self.offset_store.persist(mq)
+        self.offset_store.remove_offset(mq)
         return True
 
     def consume_type(self) -> ConsumeType:
         return ConsumeType.CONSUME_ACTIVELY
 
     def remove_dirty_offset(self, mq: MessageQueue) -> None:
-        self._consumer_impl.offset_store.remove_offset(mq)
+        self.offset_store.remove_offset(mq)
 
     def compute_pull_from_where_with_exception(self, mq: MessageQueue) -> int:
         return 0
@@ -358,9 +368,12 @@ class RebalancePushImpl(RebalanceImpl):
     Java: org.apache.rocketmq.client.impl.consumer.RebalancePushImpl (4.9.8)
     """
 
-    def __init__(self, default_mq_push_consumer_impl: "DefaultMQPushConsumerImpl") -> None:
+    consume_orderly = False  # from the consumer's start on: whether its listener is an orderly one
+
+    def __init__(self, config: PushConsumerConfig, pull: Callable[[PullRequest], None]) -> None:
         super().__init__()
-        self._consumer_impl = default_mq_push_consumer_impl
+        self._config = config
+        self._pull = pull
 
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
@@ -370,20 +383,20 @@ class RebalancePushImpl(RebalanceImpl):
         new_version = max(util_all.current_time_millis(), subscription.subVersion + 1)  # the clock may have gone back
         log.info("%s Rebalance changed, also update version: %d, %d", topic, subscription.subVersion, new_version)
         subscription.subVersion = new_version
-        consumer, queues = self._consumer_impl.default_mq_push_consumer, len(self.process_queue_table)
-        if queues and consumer.pull_threshold_for_topic != -1:
-            consumer.pull_threshold_for_queue = max(1, consumer.pull_threshold_for_topic // queues)
-        if queues and consumer.pull_threshold_size_for_topic != -1:
-            consumer.pull_threshold_size_for_queue = max(1, consumer.pull_threshold_size_for_topic // queues)
+        config, queues = self._config, len(self.process_queue_table)
+        if queues and config.pull_threshold_for_topic != -1:
+            config.pull_threshold_for_queue = max(1, config.pull_threshold_for_topic // queues)
+        if queues and config.pull_threshold_size_for_topic != -1:
+            config.pull_threshold_size_for_queue = max(1, config.pull_threshold_size_for_topic // queues)
         # Differs: 4.9.8 gives up when a heartbeat is under way; brokers then refuse the pulls that follow
         self.mq_client_factory.send_heartbeat_to_all_broker_with_lock(wait=True)
 
     def is_order(self) -> bool:
-        return self._consumer_impl.consume_orderly and self.message_model is MessageModel.CLUSTERING
+        return self.consume_orderly and self.message_model is MessageModel.CLUSTERING
 
     def remove_unnecessary_message_queue(self, mq: MessageQueue, pq: ProcessQueue) -> bool:
-        self._consumer_impl.offset_store.persist(mq)
-        self._consumer_impl.offset_store.remove_offset(mq)
+        self.offset_store.persist(mq)
+        self.offset_store.remove_offset(mq)
         if not self.is_order():
             return True
         if not pq.consume_lock.acquire(timeout=_CONSUME_LOCK_S):
@@ -409,21 +422,20 @@ class RebalancePushImpl(RebalanceImpl):
         return ConsumeType.CONSUME_PASSIVELY
 
     def remove_dirty_offset(self, mq: MessageQueue) -> None:
-        self._consumer_impl.offset_store.remove_offset(mq)
+        self.offset_store.remove_offset(mq)
 
     def compute_pull_from_where_with_exception(self, mq: MessageQueue) -> int:
-        last_offset = self._consumer_impl.offset_store.read_offset(mq, ReadOffsetType.READ_FROM_STORE)
+        last_offset = self.offset_store.read_offset(mq, ReadOffsetType.READ_FROM_STORE)
         if last_offset >= 0:
             return last_offset
         if last_offset != -1:  # no answer: try again at the next rebalance
             return -1
-        consumer = self._consumer_impl.default_mq_push_consumer
-        return first_offset(mq, consumer.consume_from_where, consumer.consume_timestamp,
+        return first_offset(mq, self._config.consume_from_where, self._config.consume_timestamp,
                             self.mq_client_factory.mq_admin_impl)
 
     def dispatch_pull_request(self, pull_request_list: list[PullRequest]) -> None:
         for pull_request in pull_request_list:
-            self._consumer_impl.execute_pull_request_immediately(pull_request)
+            self._pull(pull_request)
             log.info("doRebalance, %s, add a new pull request %s", self.consumer_group, pull_request)
 
 
@@ -455,31 +467,34 @@ def _beginning(mq: MessageQueue, admin: "MQAdminImpl") -> int:
         return 0
 
 
+ShareTaker = Callable[[str, set[MessageQueue], set[MessageQueue]], None]  # topic, its queues, those to pull
+
+
 class RebalanceLitePullImpl(RebalancePullImpl):
     """Hands the share of each topic to the consumer, which pulls on its own: each queue has a task.
 
     Java: org.apache.rocketmq.client.impl.consumer.RebalanceLitePullImpl (4.9.8)
     """
 
-    def __init__(self, default_lite_pull_consumer_impl: "DefaultLitePullConsumerImpl") -> None:
-        super().__init__(default_lite_pull_consumer_impl, default_lite_pull_consumer_impl.default_lite_pull_consumer)
-        self._lite_consumer_impl = default_lite_pull_consumer_impl
+    def __init__(self, config: LitePullConsumerConfig, take_share: ShareTaker) -> None:
+        super().__init__(config)
+        self._config = config
+        self._take_share = take_share
 
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
         """Pull the new share, and tell the listener."""
-        self._lite_consumer_impl.update_assign_queue_and_start_pull_task(topic, mq_all, mq_divided)
+        self._take_share(topic, mq_all, mq_divided)
         super().message_queue_changed(topic, mq_all, mq_divided)
 
     def compute_pull_from_where_with_exception(self, mq: MessageQueue) -> int:
-        last_offset = self._consumer_impl.offset_store.read_offset(mq, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
+        last_offset = self.offset_store.read_offset(mq, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
         if last_offset >= 0:
             return last_offset
         if last_offset != -1:  # no answer
             return -1
-        consumer = self._lite_consumer_impl.default_lite_pull_consumer
-        return first_offset(mq, consumer.consume_from_where, consumer.consume_timestamp,
+        return first_offset(mq, self._config.consume_from_where, self._config.consume_timestamp,
                             self.mq_client_factory.mq_admin_impl)
 
 
@@ -492,15 +507,15 @@ class RebalanceService(ServiceThread):
     Java: org.apache.rocketmq.client.impl.consumer.RebalanceService (4.9.8)
     """
 
-    def __init__(self, mq_client_factory: "MQClientInstance") -> None:
+    def __init__(self, do_rebalance: Callable[[], None]) -> None:
         super().__init__()
         self.daemon = True
-        self._mq_client_factory = mq_client_factory
+        self._do_rebalance = do_rebalance
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
         while not self.stopped:
             self.wait_for_running(WAIT_INTERVAL_MS)
             if not self.stopped:
-                self._mq_client_factory.do_rebalance()
+                self._do_rebalance()
         log.info("%s service end", self.get_service_name())
