@@ -12,7 +12,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from rmqha.common.filesystem import Segment, pread
-from rmqha.pipeline.log.log_ends import log_end, log_ends
+from rmqha.pipeline.log.log_ends import log_end
 from rmqha.pipeline.log.log_scan import (
     Block,
     ByteRange,
@@ -203,7 +203,7 @@ def _all_sides(spark: SparkSession, audits: list[Audit]) -> list[_Sides]:
     there on and in the order that counts.
     """
     paths = [(found.master, found.slave) for found in audits]
-    ends = log_ends(spark, [_one_log(path) for pair in paths for path in pair])
+    ends = run_tasks(spark, log_end, [_one_log(path) for pair in paths for path in pair])
     looks = [_Look(*pair, *ends[2 * number:2 * number + 2]) for number, pair in enumerate(paths)]
     return [_look(each) for each in looks] if len(looks) < 2 else run_tasks(spark, _look, looks)
 

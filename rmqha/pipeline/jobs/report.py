@@ -26,9 +26,10 @@ from pyspark.storagelevel import StorageLevel
 from rmqha import __version__
 from rmqha.common import filesystem
 from rmqha.pipeline.log.commit_log_source import FORMAT
-from rmqha.pipeline.log.log_ends import log_ends
+from rmqha.pipeline.log.log_ends import log_end
 from rmqha.pipeline.log.log_scan import find_logs
 from rmqha.pipeline.options import PipelineError, is_long, queue_id_of
+from rmqha.pipeline.progress import run_tasks
 from rmqha.pipeline.session import register
 
 _ALLOWED = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -346,7 +347,7 @@ def _replicas(spark: SparkSession, found: Report, slaves: Sequence[str]) -> None
     """How far other stores have got with the same log."""
     if not slaves:
         return
-    master_end, *ends = log_ends(spark, [find_logs([path])[0] for path in (found.store, *slaves)])
+    master_end, *ends = run_tasks(spark, log_end, [find_logs([path])[0] for path in (found.store, *slaves)])
     for path, end in zip(slaves, ends):
         lacks = spark.read.format(FORMAT).options(columns="storeTimestamp", startingOffsets=str(end),
                                                   failOnDataLoss="false").load(found.store)

@@ -2,8 +2,8 @@
 
 The chain tells nothing but by walking it: what a crash left behind the end of a log looks like records, too, so neither
 halving a file nor looking at its end would do. All but the last blocks are walked without checking CRCs, which takes
-0.25 s for a GiB in the cache; the logs of many stores are looked at in tasks (`log_ends`). Where the store's index lies
-beside the log, its newest file tells a record near the end (40 bytes are read of it), and the walk begins there.
+0.25 s for a GiB in the cache; the logs of many stores are looked at in tasks. Where the store's index lies beside the
+log, its newest file tells a record near the end (40 bytes are read of it), and the walk begins there.
 
 Which log is which, and how far a stream has come in each: pure but for the few bytes that it reads of the logs.
 
@@ -26,8 +26,8 @@ batch of a query began: it asks again when the batch has to be repeated, and the
 import hashlib
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,39 +58,13 @@ from rmqha.pipeline.log.log_scan import (
     whole_file,
 )
 from rmqha.pipeline.options import PipelineError, is_long
-from rmqha.pipeline.streams import at_once
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Stop
 from rmqha.store.index.index_layout import HEADER as INDEX_HEADER
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
 _INDEX = "index"
 _INDEX_NAME_LENGTH = 17  # digits: a time
 _FIRST_BLOCK = 64 << 10  # of a walk: mostly little is new
-
-
-class _Wanted(NamedTuple):
-    log: LogFiles
-    begin: int | None
-
-
-def log_ends(spark: "SparkSession | None", logs: Sequence[LogFiles],
-             begins: Sequence[int | None] | None = None) -> list[int]:
-    """`log_end` of each log, from its begin on if there are any: all at once, in tasks where there is a session, else
-    in threads.
-    """
-    wanted = [_Wanted(*each) for each in zip(logs, begins or [None] * len(logs), strict=True)]
-    if spark is None or len(wanted) < 2:
-        return at_once(_end_of, wanted)
-    from rmqha.pipeline.progress import run_tasks
-    return run_tasks(spark, _end_of, wanted)
-
-
-def _end_of(wanted: _Wanted) -> int:
-    return log_end(*wanted)
 
 
 def log_end(log: LogFiles, begin: int | None = None, behind_unwritten: bool = True) -> int:

@@ -10,8 +10,9 @@ from rmqha.common.filesystem import Segment
 from rmqha.common.message import message_layout as layout
 from rmqha.pipeline.log import log_ends as ends
 from rmqha.pipeline.log import log_scan
-from rmqha.pipeline.log.log_ends import file_end, log_end, log_ends
+from rmqha.pipeline.log.log_ends import file_end, log_end
 from rmqha.pipeline.log.log_scan import Block, ByteRange, Hole, LogFiles, find_logs, scan_range
+from rmqha.pipeline.progress import run_tasks
 from tests.store import support
 
 _HOST = layout.host_to_bytes(("127.0.0.1", 10911))
@@ -97,7 +98,8 @@ def test_ends_of_many_logs_come_from_tasks_too(spark, tmp_path):
     logs = find_logs([str(tmp_path / "store-*")])
     wanted = [log_end(log) for log in logs]
     assert wanted[0] < wanted[1] < wanted[2]
-    assert log_ends(spark, logs) == log_ends(None, logs) == log_ends(spark, logs, [0, None, wanted[1]]) == wanted
+    assert run_tasks(spark, log_end, logs) == wanted
+    assert [log_end(log, begin) for log, begin in zip(logs, [0, None, wanted[1]], strict=True)] == wanted
 
 
 @pytest.fixture
