@@ -22,7 +22,6 @@ import math
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -30,6 +29,7 @@ from rmqha.acl import common
 from rmqha.acl.common import AclClientRPCHook, AclException, SessionCredentials
 from rmqha.common.data_version import DataVersion
 from rmqha.common.filesystem import how_to_install, replace_and_force
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.topics import PlainAccessConfig
 from rmqha.remoting.protocol.fastjson import java_double

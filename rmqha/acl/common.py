@@ -32,13 +32,13 @@ import base64
 import hmac
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeVar, overload
 
 from rmqha.common import mix_all, stats, topics, util_all
 from rmqha.common.data_version import DataVersion
 from rmqha.common.java import string_of
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message import message_const, message_layout
 from rmqha.common.message.message_decoder import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG

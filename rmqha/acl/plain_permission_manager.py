@@ -8,7 +8,6 @@ import hmac
 import logging
 import os
 import threading
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rmqha.acl import acl_files as acl_yaml
@@ -26,6 +25,7 @@ from rmqha.acl.remote_address_strategy_factory import RemoteAddressStrategyFacto
 from rmqha.common import mix_all
 from rmqha.common.data_version import DataVersion
 from rmqha.common.java import get_property, hash_map_order
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.texts import HIDDEN
 from rmqha.common.topics import AclConfig, PlainAccessConfig
 from rmqha.remoting.protocol import remoting_serializable

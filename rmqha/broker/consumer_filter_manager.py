@@ -5,13 +5,13 @@ The expressions of consumer groups and their file, consumerFilter.json.
 import logging
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import subscriptions as expression_type
 from rmqha.common import util_all
 from rmqha.common.config_manager import ConfigManager
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.subscriptions import SubscriptionData
 from rmqha.filter import selector_parser
 from rmqha.filter.bloom_filter import BloomFilter, BloomFilterData

@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
@@ -14,6 +13,7 @@ from rmqha.broker.subscription_group_manager import MAX_GROUP_LENGTH
 from rmqha.common import mix_all, util_all
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.data_version import entries_of
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.table_bodies import ConsumerOffsetSerializeWrapper
 from rmqha.remoting.protocol import remoting_serializable

@@ -1,13 +1,13 @@
 """The consumer groups of a broker and their file, subscriptionGroup.json."""
 import logging
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import mix_all
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.data_version import DataVersion, entries_of
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.table_bodies import SubscriptionGroupWrapper
 from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.protocol import remoting_serializable

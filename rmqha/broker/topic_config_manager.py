@@ -14,13 +14,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import mix_all, sys_flags, topics
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.data_version import DataVersion, entries_of
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.table_bodies import KVTable, TopicConfigSerializeWrapper
 from rmqha.common.topics import TopicConfig, TopicValidator
 from rmqha.remoting.protocol import remoting_serializable

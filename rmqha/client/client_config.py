@@ -8,11 +8,12 @@ import enum
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from typing import TypedDict
 
 from rmqha.common import mix_all, namesrv_config, util_all
 from rmqha.common.configuration import nearest_key
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import namespace_util
 from rmqha.remoting.tls_system_config import TlsSystemConfig, use_tls

@@ -12,12 +12,12 @@ The interface of hooks that filter what was pulled.
 
 The interface of send hooks, and what they get to see.
 """
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from rmqha.client.client_config import AccessChannel
 from rmqha.client.results import CommunicationMode, SendResult
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message.message import Message, MessageExt, MessageQueue, MessageType
 
 if TYPE_CHECKING:

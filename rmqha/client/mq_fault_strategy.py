@@ -3,11 +3,11 @@
 Choosing queues on brokers that answer quickly.
 """
 from bisect import bisect_right
-from dataclasses import dataclass
 
 from rmqha.client.impl.client_routes import TopicPublishInfo
 from rmqha.client.life import ThreadLocalIndex
 from rmqha.common import util_all
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message.message import MessageQueue
 
 

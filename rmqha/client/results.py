@@ -15,12 +15,12 @@ Replies to requests.
 Java: org.apache.rocketmq.client.utils.MessageUtil (4.9.8)
 """
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
 
 from rmqha.client import life
 from rmqha.client.exception import MQClientException
 from rmqha.common import mix_all
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message import message_const
 from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.subscriptions import PullStatus as PullStatus

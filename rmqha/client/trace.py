@@ -25,11 +25,11 @@ import functools
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from rmqha.client.client_config import AccessChannel
 from rmqha.client.hooks import LocalTransactionState
 from rmqha.common import mix_all, topics, util_all
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import MessageExt, MessageType, parse_int
 

@@ -1,6 +1,5 @@
 """Settings of a broker: identity, thread pools, queues, switches."""
 import os
-from dataclasses import dataclass, field
 from typing import Annotated
 
 from rmqha.common.config_keys import (
@@ -24,6 +23,7 @@ from rmqha.common.config_keys import (
     important,
     whole_number,
 )
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.logs import LogFormat, LogLevel, LogTime
 from rmqha.common.metrics import MetricsNames
 from rmqha.common.mix_all import (

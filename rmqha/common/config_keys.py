@@ -14,10 +14,11 @@ or its form. Its words stand in the error that a bad value gets, and in docs/con
 import ipaddress
 import re
 from collections.abc import Callable
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, fields
 from enum import Enum
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.texts import Secret
 from rmqha.common.topics import check_topic
 
@@ -59,16 +60,19 @@ _HOURS = re.compile(r"0*(?:\d|1\d|2[0-3])(?:;0*(?:\d|1\d|2[0-3]))*;*")
 _DELAY_LEVELS = re.compile(r"\+?\d{1,15}[smhd](?: \+?\d{1,15}[smhd])* *")
 
 
-@dataclass(frozen=True)
 class Allowed:
     """A rule for values of a type: `words` end the sentence "expected ...", `check` tells who keeps to it.
 
     `hint`: what to do about a value that does not, an empty text where that is clear.
     """
 
-    words: str
-    check: Callable[[Any], bool]
-    hint: Callable[[str], str] = lambda text: ""
+    __slots__ = ("check", "hint", "words")
+
+    def __init__(self, words: str, check: Callable[[Any], bool],
+                 hint: Callable[[str], str] = lambda text: "") -> None:
+        self.words = words
+        self.check = check
+        self.hint = hint
 
 
 def whole_number(low: int, high: int, unit: str = "") -> Allowed:

@@ -5,10 +5,10 @@ What keys of a controller's config must be there, and which fit together: for it
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
 
 from rmqha.common.config_keys import Bytes, Host, LongPeriod, Path, PlainText, Port, Positive, SecretText
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.logs import LogFormat, LogLevel, LogTime
 from rmqha.common.mix_all import ROCKETMQ_HOME_ENV
 from rmqha.common.texts import Secret

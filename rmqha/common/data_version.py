@@ -8,9 +8,9 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.texts import text_hash
 
 

@@ -12,12 +12,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from logging.handlers import RotatingFileHandler
 from typing import Any, BinaryIO
 
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.program import ConsoleHandler
 
 MAX_LINE = 32 * 1024  # characters; the middle of a longer one is left out

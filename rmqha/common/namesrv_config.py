@@ -12,9 +12,9 @@ Java: org.apache.rocketmq.common.utils.NameServerAddressUtils (4.9.8)
 """
 import os
 import re
-from dataclasses import dataclass, field
 
 from rmqha.common.config_keys import Host, Path, PlainText, Port
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.logs import LogFormat, LogLevel, LogTime
 from rmqha.common.mix_all import ROCKETMQ_HOME_ENV
 

@@ -19,10 +19,10 @@ What became of a pull, for consumers and for those who read half messages.
 """
 import enum
 import time
-from dataclasses import dataclass, field
 from enum import Enum
 
 from rmqha.common.java import string_hash_code
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.texts import LATER, text_hash
 
 SQL92 = "SQL92"

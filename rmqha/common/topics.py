@@ -9,10 +9,10 @@ A consumer group's settings on a broker.
 Accounts of access control, as tools describe them.
 """
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 from rmqha.common import sys_flags
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message.message import parse_int
 from rmqha.common.protocol import response_code
 from rmqha.common.sys_flags import TopicFilterType

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.texts import too_long
 from rmqha.remoting.exception import RemotingCommandException
 

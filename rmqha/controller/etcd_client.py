@@ -14,10 +14,10 @@ import re
 import ssl
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqha.common.filesystem import how_to_install
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.texts import Secret, parse_json
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.texts import parse_json
 from rmqha.common.util_all import LONG_AGO

@@ -17,10 +17,10 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from rmqha.common.filesystem import NotAskedError, replace_and_force
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.mix_all import file2string, keep_as, string2file_not_safe
 from rmqha.common.texts import parse_json
 from rmqha.common.util_all import LONG_AGO

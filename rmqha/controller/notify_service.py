@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import HandoverMasterRequestHeader, NotifyBrokerRoleChangedRequestHeader
 from rmqha.common.protocol.cluster_bodies import SyncStateSet

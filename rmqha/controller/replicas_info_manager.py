@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from rmqha.common.java import string_of
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import (
     BrokerMemberGroup,

@@ -6,9 +6,9 @@ A bloom filter: says for certain that a name was not put in, and nearly for cert
 """
 import math
 import struct
-from dataclasses import dataclass
 
 from rmqha.common.java import int32
+from rmqha.common.lazy_dataclasses import dataclass
 
 
 class BitsArray:

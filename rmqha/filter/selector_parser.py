@@ -38,12 +38,12 @@ Java: org.apache.rocketmq.filter.FilterFactory (4.9.8)
 """
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
 from rmqha.common import subscriptions
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.filter import expressions
 from rmqha.filter.expressions import (
     BooleanExpression,

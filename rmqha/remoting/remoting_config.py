@@ -5,9 +5,9 @@ Settings of the remoting client.
 Settings of the remoting server.
 """
 import os
-from dataclasses import dataclass, field
 
 from rmqha.common.config_keys import AnyInt, ByteCount, LongMillis, Millis, Natural, Port, Positive, Seconds
+from rmqha.common.lazy_dataclasses import dataclass, field
 
 
 @dataclass

@@ -2,12 +2,13 @@
 import logging
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, fields, replace
 from enum import Enum
 from typing import Any
 
 from rmqha.common.configuration import ConfigError, nearest_key, read_config_file
 from rmqha.common.java import JavaProperties, get_property, parse_boolean
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.texts import Secret
 
 log = logging.getLogger("RocketmqRemoting")

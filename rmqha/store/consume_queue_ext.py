@@ -8,8 +8,8 @@ Written by the dispatching thread, read by pulling threads; weakly reliable: a m
 import logging
 import os
 import struct
-from dataclasses import dataclass
 
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.store.consume_queue_layout import MAX_EXT_ADDR, is_ext_addr
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue

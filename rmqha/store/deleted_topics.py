@@ -13,11 +13,11 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from rmqha.common import mix_all
 from rmqha.common.config_manager import ConfigManager
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt
 from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC

@@ -6,7 +6,6 @@ What keys of a broker's config must not be together: for its start, and for tool
 """
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, ClassVar
 
@@ -40,6 +39,7 @@ from rmqha.common.config_keys import (
     renamed,
     whole_number,
 )
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.store.ha.peers import AllowedPeers
 from rmqha.store.index.index_layout import file_size

@@ -12,13 +12,13 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
 from rmqha.common import mix_all, topics
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.futures import Completable
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt, parse_int
 from rmqha.common.message.message_decoder import message_properties2string

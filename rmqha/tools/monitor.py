@@ -9,7 +9,6 @@ import logging
 import random
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
@@ -18,6 +17,7 @@ from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
 from rmqha.client.results import PullStatus
 from rmqha.common import mix_all, topics, util_all
 from rmqha.common.java import Version, string_hash_code
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.program import interrupted_later
 from rmqha.common.protocol.client_bodies import ConsumerRunningInfo, OffsetMovedEvent

@@ -4,12 +4,12 @@ import logging
 import os
 import stat
 import threading
-from dataclasses import dataclass
 
 import pytest
 
 from rmqha.common import mix_all
 from rmqha.common.config_keys import Long, important
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.store.message_store_config import BrokerRole
 
 

@@ -9,8 +9,8 @@ import random
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from rmqha.common.lazy_dataclasses import dataclass
 from tests.fuzz import dialect
 from tests.fuzz.frames import FIRST_OPAQUE, GROWN, MAX_FRAME, Call, Fuzzer, framed
 

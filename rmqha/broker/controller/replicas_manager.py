@@ -15,7 +15,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.broker.broker_outer_api import BrokerAnswerException, ControllerApi
@@ -23,6 +22,7 @@ from rmqha.broker.controller.broker_id_registration import BrokerIdRegistration
 from rmqha.broker.controller.controller_heartbeat import CALL_ERRORS, ControllerHeartbeat, MasterHaAddress, MasterLease
 from rmqha.broker.topic_config_manager import adopt_topics
 from rmqha.common import mix_all
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import SyncStateSet
 from rmqha.common.protocol.controller_headers import (

@@ -4,13 +4,13 @@
     what may create a topic: SendMessageThread_<n>
 """
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.send_admission import AbstractSendMessageProcessor, random_queue_id
 from rmqha.broker.processor.send_codec import first_fields
 from rmqha.common import sys_flags, util_all
 from rmqha.common.futures import Completable
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.client_headers import ReplyMessageRequestHeader, SendMessageRequestHeader

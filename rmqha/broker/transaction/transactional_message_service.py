@@ -7,11 +7,11 @@ The thread that asks about half messages which nobody ended.
     TransactionalMessageCheckService: each transactionCheckInterval ms -> TransactionalMessageService.check
 """
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.common import util_all
 from rmqha.common.futures import Completable
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt, parse_int
 from rmqha.common.protocol.client_headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader

@@ -16,7 +16,6 @@ How half messages are kept, ended and checked.
 Half messages that were asked about too often get a topic of their own.
 """
 import logging
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqha.broker.transaction.transactional_message_service import (
@@ -27,6 +26,7 @@ from rmqha.broker.transaction.transactional_message_service import (
 )
 from rmqha.common import mix_all, sys_flags, topics, util_all
 from rmqha.common.futures import Completable
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message import message_decoder as message_client_id_setter
 from rmqha.common.message.message import Message, MessageExt, MessageQueue

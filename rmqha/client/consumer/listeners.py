@@ -8,10 +8,10 @@ What a consumer wants of a topic.
 """
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
 from rmqha.common import subscriptions
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message.message import MessageExt, MessageQueue
 
 

@@ -6,12 +6,12 @@
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.listeners import MessageQueueListener
 from rmqha.client.life import CauseLog
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.subscriptions import MessageModel
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, ScheduledService

@@ -12,13 +12,13 @@ import logging
 import os
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.results import FindBrokerResult
 from rmqha.common import mix_all
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.admin_headers import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader

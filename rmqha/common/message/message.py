@@ -11,9 +11,9 @@ One queue of a topic on one broker.
 import enum
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from rmqha.common import sys_flags
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message import message_const
 from rmqha.common.message.message_layout import Host, host_to_bytes
 from rmqha.common.sys_flags import TopicFilterType

@@ -10,8 +10,8 @@ Headers of consumer groups: members and offsets.
 
 Headers of role changes.
 """
-from dataclasses import dataclass
 
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.command_custom_header import (
     INTEGER,
     LONG,

@@ -14,10 +14,10 @@ A stretch of a consume queue, for people.
 """
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 
 from rmqha.common import util_all
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message.message import MessageQueue, MessageQueueForC
 from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from rmqha.common.texts import LATER, text_hash

@@ -24,10 +24,11 @@ Bodies about replication: how it stands, and the epochs of a replica's log.
 import json
 import struct
 import zlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from rmqha.common.data_version import DataVersion
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.protocol.table_bodies import KVTable, TopicConfigSerializeWrapper
 from rmqha.common.protocol.topic_route_data import BrokerData
 from rmqha.common.texts import JsonTextError, parse_json, text_hash

@@ -1,7 +1,7 @@
 """Where a topic lives: its queues and their brokers."""
 import random
-from dataclasses import dataclass, field
 
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.common.texts import LATER
 

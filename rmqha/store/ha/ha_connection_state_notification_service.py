@@ -10,9 +10,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from rmqha.common.futures import Completable
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import LONG_AGO
 from rmqha.store.ha.ha_connection import HAConnection

@@ -16,11 +16,11 @@ import socket
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.futures import REPLICATE, AtomicInteger, AtomicLong, at_round_end
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.cluster_bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import Waker

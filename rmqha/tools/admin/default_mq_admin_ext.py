@@ -11,7 +11,6 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 
 from rmqha.client.client_config import ClientConfig
@@ -22,6 +21,7 @@ from rmqha.client.impl.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import make_client_instance
 from rmqha.common import mix_all, topics
 from rmqha.common.java import hash_map_order
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message.message import MessageClientExt, MessageExt, MessageQueue
 from rmqha.common.namesrv_config import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol import response_code

@@ -5,8 +5,9 @@ neither option nor value is ignored; a value may begin with a hyphen unless it i
 """
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import overload
+
+from rmqha.common.lazy_dataclasses import dataclass
 
 WIDTH = 110  # columns of the help
 _LEFT_PAD, _DESC_PAD = " ", "   "

@@ -18,7 +18,6 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +27,7 @@ from rmqha.client.results import PullStatus
 from rmqha.common import mix_all, util_all
 from rmqha.common.compression import MissingBody
 from rmqha.common.java import hash_map_order, int32, string_hash_code
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message.message import MessageClientExt, MessageExt, MessageQueue
 from rmqha.common.message.message_layout import Host
 from rmqha.common.protocol.client_bodies import QueryConsumeQueueResponseBody

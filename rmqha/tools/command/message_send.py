@@ -12,7 +12,6 @@ mqadmin clusterRT.
 """
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Decimal
 
@@ -20,6 +19,7 @@ from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common import mix_all, util_all
 from rmqha.common.java import hash_map_order
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message.message import Message, MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import ASK_ERRORS, DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option

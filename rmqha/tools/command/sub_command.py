@@ -15,11 +15,11 @@ import re
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, TextIO
 
 from rmqha.common import mix_all
 from rmqha.common.java import hash_map_order
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.protocol import fastjson
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt

@@ -20,13 +20,13 @@ mqadmin updateTopic.
 """
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueAveragely
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.impl.client_routes import topic_route_data2_topic_subscribe_info
 from rmqha.common import mix_all, sys_flags, util_all
 from rmqha.common.java import hash_map_order
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.namesrv_config import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol.cluster_bodies import ClusterInfo

@@ -1,10 +1,10 @@
 """The local cache of one queue, and the request whose turns fill it."""
 import logging
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqha.common import util_all
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt, MessageQueue
 

@@ -12,11 +12,11 @@ import bisect
 import os
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from rmqha.common import mix_all
 from rmqha.common.config_manager import CheckpointFile
+from rmqha.common.lazy_dataclasses import dataclass
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
