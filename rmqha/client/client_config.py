@@ -8,12 +8,11 @@ import enum
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import TypedDict
 
-from rmqha.common import mix_all, namesrv_config, util_all
+from rmqha.common import mix_all, util_all
 from rmqha.common.configuration import nearest_key
-from rmqha.common.lazy_dataclasses import dataclass, field
+from rmqha.common.lazy_dataclasses import dataclass, field, fields
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import namespace_util
 from rmqha.remoting.tls_system_config import TlsSystemConfig, use_tls
@@ -108,8 +107,8 @@ class ClientConfig:
     def get_namesrv_addr(self) -> str | None:
         """`namesrv_addr` without "http://"."""
         addr = self.namesrv_addr
-        if addr and namesrv_config.NAMESRV_ENDPOINT_PATTERN.fullmatch(addr.strip()):
-            return namesrv_config.get_name_srv_addr_from_namesrv_endpoint(addr)
+        if addr and namespace_util.NAMESRV_ENDPOINT_PATTERN.fullmatch(addr.strip()):
+            return namespace_util.get_name_srv_addr_from_namesrv_endpoint(addr)
         return addr
 
     def get_namespace(self) -> str | None:
@@ -117,9 +116,9 @@ class ClientConfig:
         if self.namespace:
             return self.namespace
         addr = self.namesrv_addr
-        if addr and namesrv_config.INSTANCE_PREFIX in addr \
-                and namesrv_config.validate_instance_endpoint(addr):
-            return namesrv_config.parse_instance_id_from_endpoint(addr)
+        if addr and namespace_util.INSTANCE_PREFIX in addr \
+                and namespace_util.validate_instance_endpoint(addr):
+            return namespace_util.parse_instance_id_from_endpoint(addr)
         return None
 
 

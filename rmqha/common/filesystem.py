@@ -266,6 +266,7 @@ def _exists(path: str) -> FileExistsError:
 
 
 ROCKETMQ_HOME_ENV = "ROCKETMQ_HOME"
+NAMESRV_ADDR_ENV = "NAMESRV_ADDR"  # here, so that commands have it without what the messages of mix_all need
 CONFIG_HOME_ENV = "XDG_CONFIG_HOME"
 _PACKAGE = Path(__file__).resolve().parents[1]
 

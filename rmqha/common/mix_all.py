@@ -12,12 +12,12 @@ from typing import Any
 
 from rmqha.common import java
 from rmqha.common.config_keys import config_keys, key_types, parse_property
+from rmqha.common.filesystem import NAMESRV_ADDR_ENV as NAMESRV_ADDR_ENV
 from rmqha.common.filesystem import ROCKETMQ_HOME_ENV as ROCKETMQ_HOME_ENV
 from rmqha.common.filesystem import open_regular, replace_and_force
 
 log = logging.getLogger("RocketmqCommon")
 
-NAMESRV_ADDR_ENV = "NAMESRV_ADDR"
 DEFAULT_NAMESRV_ADDR_LOOKUP = "jmenv.tbsite.net"
 DEFAULT_NAMESRV_SUBGROUP = "nsaddr"
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"

@@ -5,6 +5,8 @@ JSON that others have written: files, answers, options. Whatever it holds, one k
 `json.loads` alone raises RecursionError for many brackets, takes NaN, and makes an infinity of 1e999.
 tests/common/test_json_text.py lists the few places that read JSON in another way.
 
+Numbers that others send, as text or in JSON: each has a range, and what is outside is as if it were not there.
+
 Hashes for what strangers send.
 
 How long a name may be that somebody who was not asked who he is tells a name server or a controller.
@@ -21,7 +23,6 @@ Functions that remember their results.
 The default of a field that is there whenever somebody reads it.
 """
 import functools
-import hmac
 import json
 import math
 import os
@@ -75,6 +76,37 @@ def _float(text: str) -> float:
     if math.isinf(value):
         raise ValueError(f"{text:.40} is beyond the range of numbers")
     return value
+
+
+LONG = (-(1 << 63), (1 << 63) - 1)  # what Java's long takes
+_LONGEST = 64  # characters
+
+
+def whole(text: str | int | None, default: int, least: int = LONG[0], most: int = LONG[1]) -> int:
+    """An integer from `least` to `most`; `default` for anything else."""
+    if text is None or isinstance(text, str) and len(text) > _LONGEST:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        return default
+    return value if least <= value <= most else default
+
+
+def real(text: str | float | None, least: float = -1e18, most: float = 1e18) -> float | None:
+    """A finite number from `least` to `most`; None for anything else: NaN, too, compares with nothing."""
+    if text is None or isinstance(text, str) and len(text) > _LONGEST:
+        return None
+    try:
+        value = float(text)
+    except (ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) and least <= value <= most else None
+
+
+def first_real(text: str | None) -> float:
+    """The first of several that are separated by blanks, as brokers report rates; 0 for none."""
+    return real((text or "").split(maxsplit=1)[0] if (text or "").strip() else None) or 0.0
 
 
 def text_hash(*fields: object) -> int:
@@ -155,6 +187,8 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
+        import hmac  # it loads OpenSSL, and most programs compare no secrets
+
         return hmac.compare_digest(self._text.encode("utf-8", "surrogatepass"),
                                    other._text.encode("utf-8", "surrogatepass"))
 

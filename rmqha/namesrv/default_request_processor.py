@@ -13,11 +13,11 @@ from rmqha.common import logs, mix_all, util_all
 from rmqha.common.configuration import FIXED_KEYS, ConfigError, refused_keys
 from rmqha.common.data_version import DataVersion
 from rmqha.common.java import Version, string_of, value2version
-from rmqha.common.namesrv_config import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol import cluster_bodies, namespace_util, request_code, response_code, table_version
 from rmqha.common.protocol.admin_headers import GetTopicsByClusterRequestHeader
 from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
+from rmqha.common.protocol.namespace_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol.namesrv_headers import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,

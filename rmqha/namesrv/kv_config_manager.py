@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rmqha.common import mix_all
 from rmqha.common.configuration import ConfigError
 from rmqha.common.lazy_dataclasses import dataclass
-from rmqha.common.namesrv_config import NAMESPACE_ORDER_TOPIC_CONFIG
+from rmqha.common.protocol.namespace_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol.table_bodies import KVTable
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable

@@ -19,7 +19,7 @@ from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
 from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
-from rmqha.tools.command import commons_cli, mq_admin_startup
+from rmqha.tools.command import commons_cli, mq_admin_startup, sub_commands
 from rmqha.tools.monitor import DefaultMonitorListener, MonitorConfig, MonitorService, UndoneMsgs
 from tests.interop import mqadmin_cases_cluster, mqadmin_cases_messages
 from tests.support import mqadmin, real_rocketmq
@@ -36,7 +36,7 @@ KINDS = ("java", "rmqha")
 CASES = [each for file in sorted(Path(__file__).parent.glob("mqadmin_cases_*.py"))
          for each in importlib.import_module(f"tests.interop.{file.stem}").CASES]
 OF_MANY_BROKERS = [*mqadmin_cases_cluster.OF_MANY_BROKERS, *mqadmin_cases_messages.OF_MANY_BROKERS]
-OF_4_9 = [each for each in mq_admin_startup.SUB_COMMANDS if each not in mq_admin_startup.SUB_COMMANDS_OF_5]
+OF_4_9 = [each for each in sub_commands.SUB_COMMANDS if each not in sub_commands.SUB_COMMANDS_OF_5]
 COUNTING = {"brokerStatus", "clusterList", "statsAll", "exports"}  # after other cases they'd count what these did, too
 MESSAGES, QUEUES = 12, 4
 
@@ -339,7 +339,7 @@ def check(case: Case, clusters: dict[str, Cluster], java_driver: JavaDriver, hom
 
 def test_all_commands_of_the_original_are_listed_and_explained_in_its_words(java_driver):
     listed = java_driver.admin().splitlines()
-    of_5 = {command.command_name for command in mq_admin_startup.SUB_COMMANDS_OF_5}
+    of_5 = {command.command_name for command in sub_commands.SUB_COMMANDS_OF_5}
     ours = [line for line in rmqha_tool([]).splitlines() if not of_5 & set(line.split()[:1])]
     assert ours == [line for line in listed if line.split()[:1] != ["getAclConfig"]]
     names = [command.command_name for command in OF_4_9]

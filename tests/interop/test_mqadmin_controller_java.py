@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rmqha.tools.command.mq_admin_startup import SUB_COMMANDS_OF_5
+from rmqha.tools.command.sub_commands import SUB_COMMANDS_OF_5
 from rmqha.tools.rmqha_command import rmqha
 from tests.support import real_rocketmq, real_rocketmq_5
 from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rmqha.common import util_all
 from rmqha.common.message.message import MessageClientExt, MessageQueue
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, OffsetWrapper
+from rmqha.common.texts import first_real, real, whole
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.pipeline.worker import FIRST_MS, LAST_MS, micros
 from rmqha.tools.command.consumer import _group
@@ -24,7 +25,7 @@ from rmqha.tools.ha.judgement import master_port
 from rmqha.tools.ha.views import _damaged
 from rmqha.tools.messages.consume import FIELDS
 from rmqha.tools.messages.produce import as_object
-from rmqha.tools.terminal import first_real, iso_time, real, time_text, whole
+from rmqha.tools.terminal import iso_time, time_text
 from rmqha.tools.top import rows
 from rmqha.tools.view import texts
 from rmqha.tools.view import texts as as_json

@@ -7,7 +7,16 @@ Java: org.apache.rocketmq.common.protocol.NamespaceUtil (4.9.8)
 Where to read more about an error; kept in the error texts because people search for them.
 
 Java: org.apache.rocketmq.common.help.FAQUrl (4.9.8)
+
+Namespaces of the name server's key-value store.
+
+Java: org.apache.rocketmq.common.namesrv.NamesrvUtil (4.9.8)
+
+Name server addresses that are endpoints of an instance: `http://MQ_INST_1_x.example.org:80` carries a namespace.
+
+Java: org.apache.rocketmq.common.utils.NameServerAddressUtils (4.9.8)
 """
+import re
 from typing import TypeVar
 
 from rmqha.common import mix_all, topics
@@ -82,3 +91,30 @@ def attach_default_url(error_message: str | None) -> str | None:
     if error_message is None or TIP_STRING_BEGIN in error_message:
         return error_message
     return f"{error_message}\nFor more information, please visit the url, {UNEXPECTED_EXCEPTION_URL}"
+
+
+NAMESPACE_ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+
+
+INSTANCE_PREFIX = "MQ_INST_"
+NAMESRV_ENDPOINT_PATTERN = re.compile(r"http://.*")
+INST_ENDPOINT_PATTERN = re.compile(r"(\w+://|)" + INSTANCE_PREFIX + r"\w+_\w+\..*", re.ASCII)
+
+
+def validate_instance_endpoint(endpoint: str) -> bool:
+    """Whether the address names an instance."""
+    return INST_ENDPOINT_PATTERN.fullmatch(endpoint) is not None
+
+
+def parse_instance_id_from_endpoint(endpoint: str | None) -> str | None:
+    """The instance's name, which is the namespace; None for no address."""
+    if not endpoint:
+        return None
+    return endpoint[endpoint.rindex("/") + 1 if "/" in endpoint else 0:endpoint.index(".")]
+
+
+def get_name_srv_addr_from_namesrv_endpoint(endpoint: str | None) -> str | None:
+    """The address without what stands before its last slash; None for no address."""
+    if not endpoint:
+        return None
+    return endpoint.rpartition("/")[2]

@@ -23,7 +23,6 @@ from rmqha.common import mix_all, topics
 from rmqha.common.java import hash_map_order
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message.message import MessageClientExt, MessageExt, MessageQueue
-from rmqha.common.namesrv_config import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.admin_headers import UpdateConsumerOffsetRequestHeader
 from rmqha.common.protocol.client_bodies import (
@@ -35,6 +34,7 @@ from rmqha.common.protocol.client_bodies import (
 )
 from rmqha.common.protocol.cluster_bodies import BrokerMemberGroup, BrokerReplicasInfo, ClusterInfo, EpochEntryCache
 from rmqha.common.protocol.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
+from rmqha.common.protocol.namespace_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol.table_bodies import (
     BrokerStatsData,
     ConsumeStats,

@@ -31,6 +31,7 @@ from rmqha.common.message.message import MessageQueue
 from rmqha.common.program import StopSignal
 from rmqha.common.protocol.client_bodies import Connection, ConsumerRunningInfo
 from rmqha.common.subscriptions import ConsumeType
+from rmqha.common.texts import real
 from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.tools.admin.default_mq_admin_ext import (
     ASK_ERRORS,
@@ -44,7 +45,6 @@ from rmqha.tools.command.commons_cli import CommandLine, flag, option
 from rmqha.tools.command.sub_command import Document, Part, Row, SubCommand, Table
 from rmqha.tools.command.topic import delete_topic
 from rmqha.tools.monitor import DefaultMonitorListener, MonitorConfig, MonitorService
-from rmqha.tools.terminal import real
 
 log = logging.getLogger("RocketmqClient")
 

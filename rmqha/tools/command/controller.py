@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from rmqha.client.exception import MQBrokerException
 from rmqha.common import util_all
 from rmqha.common.protocol.cluster_bodies import ReplicaIdentity, ReplicasInfo
+from rmqha.common.texts import first_real, real, whole
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt, print_stack_trace
 from rmqha.tools.command import commons_cli, sub_command
 from rmqha.tools.command.commons_cli import CommandLine, NumberFormatException, flag, option
 from rmqha.tools.command.namesrv import settings_of
 from rmqha.tools.command.sub_command import JavaException, Part, Row, SubCommand, Table, java_text
-from rmqha.tools.terminal import first_real, real, whole
 
 
 class CleanControllerBrokerMetaSubCommand(SubCommand):

@@ -13,6 +13,7 @@ from typing import Any
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common import java, mix_all, stats, topics, util_all
 from rmqha.common.protocol.table_bodies import BrokerStatsData, SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from rmqha.common.texts import first_real, whole
 from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import fastjson
@@ -21,7 +22,6 @@ from rmqha.tools.command import sub_command
 from rmqha.tools.command.commons_cli import CommandLine, flag, option
 from rmqha.tools.command.offset import compute_24_hour_sum
 from rmqha.tools.command.sub_command import Document, JavaException, Part, SubCommand
-from rmqha.tools.terminal import first_real, whole
 
 DEFAULT_FILE_PATH = "/tmp/rocketmq/export"
 KEYS = (

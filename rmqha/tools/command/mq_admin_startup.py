@@ -1,163 +1,20 @@
 """mqadmin: finds the sub-command, reads its options, runs it."""
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from rmqha import __version__
-from rmqha.common import filesystem, logs, mix_all
+from rmqha.common import filesystem, logs
+from rmqha.common.filesystem import NAMESRV_ADDR_ENV
 from rmqha.common.program import Interruptible, exit_code, run_while_read
-from rmqha.remoting.interfaces import RPCHook
-from rmqha.tools.admin.default_mq_admin_ext import stack_trace
 from rmqha.tools.command import commons_cli
-from rmqha.tools.command.acl import (
-    ClusterAclConfigVersionListSubCommand,
-    DeleteAccessConfigSubCommand,
-    UpdateAccessConfigSubCommand,
-    UpdateGlobalWhiteAddrSubCommand,
-)
-from rmqha.tools.command.broker import (
-    BrokerConsumeStatsSubCommad,
-    BrokerStatusSubCommand,
-    CleanExpiredCQSubCommand,
-    CleanUnusedTopicCommand,
-    DeleteExpiredCommitLogSubCommand,
-    GetBrokerConfigCommand,
-    GetBrokerEpochSubCommand,
-    SendMsgStatusCommand,
-    UpdateBrokerConfigSubCommand,
-)
 from rmqha.tools.command.commons_cli import CommandLine, ParseException
-from rmqha.tools.command.consumer import (
-    ConsumerConnectionSubCommand,
-    ConsumerProgressSubCommand,
-    ConsumerStatusSubCommand,
-    DeleteSubscriptionGroupCommand,
-    GetConsumerConfigSubCommand,
-    ProducerConnectionSubCommand,
-    ProducerSubCommand,
-    StartMonitoringSubCommand,
-    UpdateSubGroupSubCommand,
-)
-from rmqha.tools.command.controller import (
-    CleanControllerBrokerMetaSubCommand,
-    ClusterListSubCommand,
-    GetControllerConfigSubCommand,
-    GetControllerMetaDataSubCommand,
-    GetSyncStateSetSubCommand,
-    ReElectMasterSubCommand,
-    UpdateControllerConfigSubCommand,
-)
-from rmqha.tools.command.export import ExportConfigsCommand, ExportMetadataCommand, ExportMetricsCommand
-from rmqha.tools.command.message_print import (
-    ConsumeMessageCommand,
-    PrintMessageByQueueCommand,
-    PrintMessageSubCommand,
-    QueryConsumeQueueCommand,
-)
-from rmqha.tools.command.message_query import (
-    QueryMsgByIdSubCommand,
-    QueryMsgByKeySubCommand,
-    QueryMsgByOffsetSubCommand,
-    QueryMsgByUniqueKeySubCommand,
-    QueryMsgTraceByIdSubCommand,
-)
-from rmqha.tools.command.message_send import CheckMsgSendRTCommand, CLusterSendMsgRTCommand, SendMessageCommand
-from rmqha.tools.command.namesrv import (
-    AddWritePermSubCommand,
-    DeleteKvConfigCommand,
-    GetNamesrvConfigCommand,
-    UpdateKvConfigCommand,
-    UpdateNamesrvConfigCommand,
-    WipeWritePermSubCommand,
-)
-from rmqha.tools.command.offset import (
-    CloneGroupOffsetCommand,
-    ResetOffsetByTimeCommand,
-    SkipAccumulationSubCommand,
-    StatsAllSubCommand,
-)
-from rmqha.tools.command.sub_command import JsonRenderer, Renderer, SubCommand, SubCommandException, TextRenderer
-from rmqha.tools.command.topic import (
-    AllocateMQSubCommand,
-    DeleteTopicSubCommand,
-    TopicClusterSubCommand,
-    TopicListSubCommand,
-    TopicRouteSubCommand,
-    TopicStatusSubCommand,
-    UpdateOrderConfCommand,
-    UpdateTopicPermSubCommand,
-    UpdateTopicSubCommand,
-)
+from rmqha.tools.command.sub_commands import SUB_COMMANDS
 
-# Those of automatic failover, which 4.9 has not.
-SUB_COMMANDS_OF_5: tuple[type[SubCommand], ...] = (
-    GetControllerMetaDataSubCommand,
-    GetControllerConfigSubCommand,
-    UpdateControllerConfigSubCommand,
-    ReElectMasterSubCommand,
-    CleanControllerBrokerMetaSubCommand,
-    GetSyncStateSetSubCommand,
-    GetBrokerEpochSubCommand,
-)
-# In the order in which `mqadmin` lists them.
-SUB_COMMANDS: tuple[type[SubCommand], ...] = (
-    UpdateTopicSubCommand,
-    DeleteTopicSubCommand,
-    UpdateSubGroupSubCommand,
-    DeleteSubscriptionGroupCommand,
-    UpdateBrokerConfigSubCommand,
-    UpdateTopicPermSubCommand,
-    TopicRouteSubCommand,
-    TopicStatusSubCommand,
-    TopicClusterSubCommand,
-    BrokerStatusSubCommand,
-    QueryMsgByIdSubCommand,
-    QueryMsgByKeySubCommand,
-    QueryMsgByUniqueKeySubCommand,
-    QueryMsgByOffsetSubCommand,
-    QueryMsgTraceByIdSubCommand,
-    PrintMessageSubCommand,
-    PrintMessageByQueueCommand,
-    SendMsgStatusCommand,
-    BrokerConsumeStatsSubCommad,
-    ProducerConnectionSubCommand,
-    ConsumerConnectionSubCommand,
-    ConsumerProgressSubCommand,
-    ConsumerStatusSubCommand,
-    CloneGroupOffsetCommand,
-    ProducerSubCommand,
-    ClusterListSubCommand,
-    TopicListSubCommand,
-    UpdateKvConfigCommand,
-    DeleteKvConfigCommand,
-    WipeWritePermSubCommand,
-    AddWritePermSubCommand,
-    ResetOffsetByTimeCommand,
-    SkipAccumulationSubCommand,
-    UpdateOrderConfCommand,
-    CleanExpiredCQSubCommand,
-    DeleteExpiredCommitLogSubCommand,
-    CleanUnusedTopicCommand,
-    StartMonitoringSubCommand,
-    StatsAllSubCommand,
-    AllocateMQSubCommand,
-    CheckMsgSendRTCommand,
-    CLusterSendMsgRTCommand,
-    GetNamesrvConfigCommand,
-    UpdateNamesrvConfigCommand,
-    GetBrokerConfigCommand,
-    GetConsumerConfigSubCommand,
-    QueryConsumeQueueCommand,
-    SendMessageCommand,
-    ConsumeMessageCommand,
-    UpdateAccessConfigSubCommand,
-    DeleteAccessConfigSubCommand,
-    ClusterAclConfigVersionListSubCommand,
-    UpdateGlobalWhiteAddrSubCommand,
-    ExportMetadataCommand,
-    ExportConfigsCommand,
-    ExportMetricsCommand,
-    *SUB_COMMANDS_OF_5,
-)
+if TYPE_CHECKING:
+    from rmqha.remoting.interfaces import RPCHook
+    from rmqha.tools.command.sub_command import Renderer, SubCommand
+
 TEXT, JSON = "text", "json"
 _HELP = ("help", "-h", "--help")
 
@@ -209,30 +66,35 @@ def main0(args: list[str]) -> int:
     return _run(command(), command_line, renderer)
 
 
-def _run(command: SubCommand, command_line: CommandLine, renderer: Renderer) -> int:
+def _run(command: "SubCommand", command_line: CommandLine, renderer: "Renderer") -> int:
+    from rmqha.tools.admin.default_mq_admin_ext import stack_trace  # with the client, which no help needs
+    from rmqha.tools.command.sub_command import SubCommandException
+
     try:
         command.run(command_line, renderer, get_acl_rpc_hook())
     except SubCommandException as error:
         sys.stdout.flush()
         sys.stderr.write(stack_trace(error))
-        if command.asks_name_server and command_line.text("n") is None and not os.environ.get(mix_all.NAMESRV_ADDR_ENV):
+        if command.asks_name_server and command_line.text("n") is None and not os.environ.get(NAMESRV_ADDR_ENV):
             sys.stderr.write("No name server: give it with -n host:port, or in NAMESRV_ADDR.\n")
         return renderer.exit_code_of_failure
     return 0
 
 
-def _renderer(command_line: CommandLine) -> Renderer:
+def _renderer(command_line: CommandLine) -> "Renderer":
     form = JSON if command_line.has_option("json") else command_line.text("output", TEXT)
     if form not in (TEXT, JSON):
         raise ParseException(f"--output {form}: text or json")
+    from rmqha.tools.command.sub_command import JsonRenderer, TextRenderer  # as above
+
     return JsonRenderer() if form == JSON else TextRenderer()
 
 
-def find_sub_command(name: str) -> type[SubCommand] | None:
+def find_sub_command(name: str) -> "type[SubCommand] | None":
     """The command of a name or an alias, in whatever case."""
     for command in SUB_COMMANDS:
         if name.lower() in (command.command_name.lower(), (command.command_alias or command.command_name).lower()):
-            return command
+            return command.load()
     return None
 
 
@@ -243,12 +105,12 @@ def list_text() -> str:
             + "\nSee 'mqadmin help <command>' for more information on a specific command.\n")
 
 
-def _output_help(command: type[SubCommand]) -> str:
+def _output_help(command: "type[SubCommand]") -> str:
     short = "-o json, " if command.build_commandline_options().find("o") is None else ""
     return f"{short}--output json or --json prints rows and documents as JSON, an object a line.\n"
 
 
-def get_acl_rpc_hook() -> RPCHook | None:
+def get_acl_rpc_hook() -> "RPCHook | None":
     """What signs the requests with the account in conf/tools.yml below the home; None without such a file."""
     file = filesystem.rocketmq_home() / "conf" / "tools.yml"
     if not file.exists():

@@ -28,8 +28,8 @@ from rmqha.common import mix_all, sys_flags, util_all
 from rmqha.common.java import hash_map_order
 from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message.message import MessageQueue
-from rmqha.common.namesrv_config import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol.cluster_bodies import ClusterInfo
+from rmqha.common.protocol.namespace_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.common.topics import TopicConfig
 from rmqha.remoting.exception import RemotingException

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rmqha.common.texts import real, whole
 from rmqha.remoting.addresses import Probe, probe
 from rmqha.tools.check_base import Status
 from rmqha.tools.doctor.host_checks import Report, is_loopback, judge_used
@@ -16,7 +17,7 @@ from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of
 from rmqha.tools.ha.judgement import Rules, judge, log_problems, name_of
 from rmqha.tools.ha.replication import Group, NameServers, Reader, differing, roles_change
 from rmqha.tools.ha.views import MasterView, SlaveView
-from rmqha.tools.terminal import counted, real, whole
+from rmqha.tools.terminal import counted
 
 _SET_UP_ANEW = ("stop both; compare them with rmqha store diff, keep the one that is right, and set the other up anew "
                 "with an empty store")

@@ -35,6 +35,7 @@ from rmqha.common.protocol.cluster_bodies import (
 from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.common.protocol.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
 from rmqha.common.protocol.table_bodies import ConsumeStatsList
+from rmqha.common.texts import LONG, whole
 from rmqha.common.threads import NamedThreadPool
 from rmqha.common.topics import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_BENCHMARK_TOPIC
 from rmqha.remoting.addresses import string2_socket_address
@@ -42,6 +43,7 @@ from rmqha.remoting.exception import RemotingConnectException, RemotingException
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
 from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.tools.terminal import LONG, whole
 

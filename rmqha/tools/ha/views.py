@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rmqha.common.texts import whole
 from rmqha.tools.check_base import Status
 from rmqha.tools.ha.ask import Told
-from rmqha.tools.terminal import cell, counted, seconds_text, size_text, whole
+from rmqha.tools.terminal import cell, counted, seconds_text, size_text
 
 SLAVES_COPY, MASTERS_COPY = "slave", "master"  # whose copy of a record is damaged, in haScrubDamaged
 _OFF, _CANT = "OFF", "CANT"

@@ -22,6 +22,7 @@ from typing import Self
 
 from rmqha.common.mix_all import is_sys_consumer_group
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList
+from rmqha.common.texts import real, whole
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import SYSTEM_GROUPS
 from rmqha.tools.check_base import Status
@@ -29,7 +30,6 @@ from rmqha.tools.ha.ask import Broker, BrokerAdmin, Look, ReplicationToolError, 
 from rmqha.tools.ha.judgement import Case, log_problems, name_of
 from rmqha.tools.ha.replication import PATIENCE_S, Group, NameServers, ask_name_servers, told_slave, view_of
 from rmqha.tools.ha.views import Fault, MasterView, SlaveView
-from rmqha.tools.terminal import real, whole
 
 _FILE_SIZE = 1 << 30
 

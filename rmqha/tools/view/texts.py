@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import click
 
 from rmqha.common import mix_all
+from rmqha.common.texts import real
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.ha.ask import ReplicationToolError
-from rmqha.tools.terminal import duration_type, real, size_text
+from rmqha.tools.terminal import duration_type, size_text
 from rmqha.tools.view.snapshot import BrokerState, GroupState, Picture, QueuePlace, Replication, seconds_to_go
 
 Json = dict[str, Any]

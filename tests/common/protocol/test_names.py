@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.common import namesrv_config, subscriptions, topics
+from rmqha.common import subscriptions, topics
 from rmqha.common.data_version import DataVersion
 from rmqha.common.protocol import namespace_util, response_code
 from rmqha.common.protocol import namespace_util as faq_url
@@ -131,4 +131,4 @@ def test_errors_point_to_the_documentation():
 
 def test_registration_results_start_empty():
     assert RegisterBrokerResult() == RegisterBrokerResult(None, None, None)
-    assert namesrv_config.NAMESPACE_ORDER_TOPIC_CONFIG == "ORDER_TOPIC_CONFIG"
+    assert namespace_util.NAMESPACE_ORDER_TOPIC_CONFIG == "ORDER_TOPIC_CONFIG"

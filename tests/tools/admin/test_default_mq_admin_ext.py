@@ -4,8 +4,8 @@ import pytest
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common.java import hash_map_order
 from rmqha.common.message.message import MessageQueue
-from rmqha.common.namesrv_config import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol import response_code
+from rmqha.common.protocol.namespace_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from tests.support.wait import wait_until

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from rmqha import __version__
 from rmqha.tools.command import commons_cli, mq_admin_startup
 from rmqha.tools.command.commons_cli import CommandLine, NumberFormatException, ParseException
-from rmqha.tools.command.mq_admin_startup import SUB_COMMANDS, find_sub_command, main0
+from rmqha.tools.command.mq_admin_startup import find_sub_command, main0
 from rmqha.tools.command.sub_command import Document, Heading, SubCommand, Table
+from rmqha.tools.command.sub_commands import SUB_COMMANDS
 from tests.tools.command.capture_command_lines import GOLDEN
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,6 +29,10 @@ class Printing(SubCommand):
     command_name = "printing"
     command_desc = "prints"
     options = (commons_cli.flag("f", "fail", "fails"),)
+
+    @classmethod
+    def load(cls):
+        return cls
 
     def execute(self, command_line, admin):
         yield "before\n"
@@ -144,9 +149,16 @@ def test_names_are_found_in_whatever_case_and_by_alias():
     assert find_sub_command("topic") is None
 
 
+@pytest.mark.parametrize("listed", SUB_COMMANDS, ids=lambda listed: listed.command_name)
+def test_the_list_says_what_the_commands_say(listed):
+    command = listed.load()
+    assert (listed.command_name, listed.command_alias, listed.command_desc) == (
+        command.command_name, command.command_alias, command.command_desc)
+
+
 def test_no_two_options_of_a_command_share_a_name():
     for command in SUB_COMMANDS:
-        options = command.options_to_parse()
+        options = command.load().options_to_parse()
         longs = [each.long_opt for each in options.by_key.values()]
         assert len(set(longs)) == len(longs), command
 
@@ -172,7 +184,7 @@ TOKENS = st.lists(st.one_of(st.text(max_size=6), st.sampled_from(
 
 @given(st.sampled_from(SUB_COMMANDS), TOKENS)
 def test_any_command_line_is_read_or_refused(command, tokens):
-    options = command.options_to_parse()
+    options = command.load().options_to_parse()
     try:
         command_line = commons_cli.parse(options, tokens)
     except ParseException as error:
