@@ -5,8 +5,6 @@ import logging
 import sys
 import time
 
-import click
-
 from rmqha.acl import acl_files
 from rmqha.broker.broker_controller import BrokerController
 from rmqha.common import logs, metrics, mix_all, process, server_util
@@ -61,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     except ConfigError as failure:
         # Differs: a bad configuration ends with exit code 2; the original exits with -3 or -1, or goes on without the
         # bad value
-        click.echo(str(failure), err=True)
+        server_util.say(str(failure), err=True)
         return server_util.EXIT_BAD_CONFIG
     if controller is None:
         return 0
@@ -111,7 +109,7 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
         warnings.append(f"warning: another process writes to {shared} too, and each moves it away from the other when "
                         "it is full: isolateLogEnable=true gives this broker a folder of its own")
     for warning in warnings:
-        click.echo(warning, err=True)
+        server_util.say(warning, err=True)
         log.warning(warning)
     for config in configs:
         mix_all.print_object_properties(log, config)
@@ -139,18 +137,18 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
     """Initialize, start, say so, and wait for `stop`; the exit code. After a failure nothing is left running."""
     try:
         if not controller.initialize():
-            click.echo(f"The broker cannot be initialized; {_where_it_says_why()}", err=True)
+            server_util.say(f"The broker cannot be initialized; {_where_it_says_why()}", err=True)
             controller.shutdown()
             return EXIT_INITIALIZE_FAILED
         controller.start()
     except PortError as failure:
         log.error("The broker cannot start: %s", failure)
-        click.echo(f"The broker cannot start: {failure}", err=True)
+        server_util.say(f"The broker cannot start: {failure}", err=True)
         controller.shutdown()
         return EXIT_START_FAILED
     except Exception as failure:
         log.exception("The broker cannot start")
-        click.echo(f"The broker cannot start: {failure}", err=True)
+        server_util.say(f"The broker cannot start: {failure}", err=True)
         controller.shutdown()
         return EXIT_START_FAILED
     config = controller.broker_config
@@ -164,15 +162,15 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
         role.append(f"warning: {controller.lacking_master_text()}")
     for warning in [*role, *unsafe_settings(controller)]:
         log.warning(warning)
-        click.echo(warning, err=True)
+        server_util.say(warning, err=True)
     log.info(tip)
-    click.echo(tip)
+    server_util.say(tip)
     controller.on_failed = stop.set
     process.ready(f"{config.brokerName} {config.brokerId} serves at {controller.broker_addr}")
     if controller.failure is None:
         process.wait(stop, controller.lives)
     if controller.failure is not None:
-        click.echo(f"The broker can't go on, and ends: {controller.failure}", err=True)
+        server_util.say(f"The broker can't go on, and ends: {controller.failure}", err=True)
         shutdown(controller)
         return server_util.EXIT_SERVICE_FAILED
     return 0

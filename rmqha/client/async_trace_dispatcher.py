@@ -6,9 +6,9 @@
 The first event wakes the dispatcher; those that follow wait for its next look, 100 ms later, or for 256 of them.
 """
 import logging
+import os
 import threading
 import time
-import uuid
 from collections import deque
 from typing import Protocol
 
@@ -76,7 +76,7 @@ class AsyncTraceDispatcher(TraceDispatcher, ServiceThread):
     ) -> None:
         ServiceThread.__init__(self)
         self.daemon = True
-        self.dispatcher_id = uuid.uuid4().hex[:12]
+        self.dispatcher_id = os.urandom(6).hex()
         self.trace_topic_name = trace_topic_name if trace_topic_name and trace_topic_name.strip() \
             else topics.RMQ_SYS_TRACE_TOPIC
         self.access_channel = AccessChannel.LOCAL

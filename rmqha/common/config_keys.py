@@ -14,13 +14,15 @@ or its form. Its words stand in the error that a bad value gets, and in docs/con
 import ipaddress
 import re
 from collections.abc import Callable
-from dataclasses import Field, fields
 from enum import Enum
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from rmqha.common.lazy_dataclasses import dataclass, field
+from rmqha.common.lazy_dataclasses import field, fields
 from rmqha.common.texts import Secret
 from rmqha.common.topics import check_topic
+
+if TYPE_CHECKING:
+    from dataclasses import Field
 
 
 def important(default: Any = None, *, factory: Any = None) -> Any:
@@ -38,7 +40,7 @@ def renamed(default: Any, key: str) -> Any:
     return field(default=default, metadata={"key": key})
 
 
-def config_keys(config_class: type) -> dict[str, Field[Any]]:
+def config_keys(config_class: type) -> "dict[str, Field[Any]]":
     """Key in a file -> dataclass field, in declaration order."""
     return {item.metadata.get("key", item.name): item for item in fields(config_class)}
 

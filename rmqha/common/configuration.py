@@ -12,7 +12,6 @@ Reading a `-c` file into config objects, with errors that say file, key and line
 All config objects of a server as one set of keys that can be read, updated and saved while it runs.
 """
 import copy
-import difflib
 import logging
 import os
 import re
@@ -161,7 +160,9 @@ def read_config_file(file: str) -> JavaProperties:
 def nearest_key(key: str, known: Iterable[str]) -> str | None:
     """The known key that looks most like `key`, None when none comes near."""
     by_lower = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(key.lower(), by_lower, n=1, cutoff=0.6)
+    from difflib import get_close_matches  # for an error alone
+
+    near = get_close_matches(key.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[near[0]] if near else None
 
 

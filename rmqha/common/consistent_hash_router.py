@@ -1,5 +1,4 @@
 """A ring of hash values on which each node has several places; a key belongs to the next place from its value on."""
-import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
@@ -11,6 +10,8 @@ def md5_hash(key: str) -> int:
 
     Java: org.apache.rocketmq.common.consistenthash.ConsistentHashRouter$MD5Hash (4.9.8)
     """
+    import hashlib  # it loads OpenSSL, for one strategy of rebalancing
+
     return int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
 
 

@@ -4,9 +4,9 @@ Which entries of a table have changed since somebody was told: a part of the tab
 """
 from __future__ import annotations
 
+import os
 import threading
 import time
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -65,7 +65,7 @@ class ChangeLog:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._life = uuid.uuid4().hex  # marks of another life mean nothing here
+        self._life = os.urandom(16).hex()  # marks of another life mean nothing here
         self._number = 0  # of the last change
         self._known_from = 0  # the first number whose later changes are all in `_last`
         self._last: dict[str, int] = {}  # name -> number of its last change, the latest one at the end

@@ -14,7 +14,10 @@ others take such classes, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform, overload
+
+if TYPE_CHECKING:
+    from dataclasses import Field
 
 T = TypeVar("T")
 
@@ -53,6 +56,26 @@ def dataclass(cls: Any = None, /, **options: bool) -> Any:
     return _Maker(options).postpone(cls)
 
 
+def fields(of: Any) -> tuple[Field[Any], ...]:
+    """dataclasses.fields, of either kind of class or an instance."""
+    import dataclasses  # with inspect it takes as long as all classes of a program together
+
+    return dataclasses.fields(of)
+
+
+def replace(instance: T, **changes: Any) -> T:
+    """dataclasses.replace, of an instance of either kind."""
+    import dataclasses  # as above
+
+    changed: T = dataclasses.replace(instance, **changes)  # type: ignore[type-var]
+    return changed
+
+
+def is_dataclass(cls: type) -> bool:
+    """Whether it is a class of either kind."""
+    return hasattr(cls, "__dataclass_fields__")
+
+
 class _Maker:
     """Makes the methods of one class."""
 
@@ -89,7 +112,7 @@ class _Maker:
         """Put the methods into the class. Two threads may do this at once: both make the same."""
         if self.made:
             return
-        import dataclasses  # it takes as long as all classes here together
+        import dataclasses  # as above
 
         cls = self.cls
         namespace = {name: dataclasses.field(**value) if type(value) is _Options else value

@@ -130,18 +130,21 @@ _NO_THREAD = "%(asctime)s %(levelname)s - %(message)s"
 _BARE = "%(asctime)s - %(message)s"
 
 
-@dataclass(frozen=True)
 class LogFile:
     """One file: base name without `.log`, the loggers that write to it, when it rolls, what a line looks like.
 
     `loggers` may hold "" for all loggers that have no file of their own.
     """
 
-    name: str
-    loggers: tuple[str, ...]
-    max_bytes: int = 100 * _MEGABYTE
-    max_index: int = 10
-    line_format: str = FULL
+    __slots__ = ("line_format", "loggers", "max_bytes", "max_index", "name")
+
+    def __init__(self, name: str, loggers: tuple[str, ...], max_bytes: int = 100 * _MEGABYTE, max_index: int = 10,
+                 line_format: str = FULL) -> None:
+        self.name = name
+        self.loggers = loggers
+        self.max_bytes = max_bytes
+        self.max_index = max_index
+        self.line_format = line_format
 
 
 NAMESRV_FILES = (

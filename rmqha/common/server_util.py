@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from typing import NoReturn, Protocol, TypeVar
 
-import click
-
 from rmqha import __version__
 from rmqha.common import filesystem, process
 from rmqha.common.configuration import ConfigError
@@ -28,6 +26,18 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_help(sys.stdout)
         self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+
+
+def say(text: str, err: bool = False) -> None:
+    """One line to standard output, or to standard error, at once."""
+    stream = sys.stderr if err else sys.stdout
+    if stream is not None and text.isascii() and text.isprintable():
+        stream.write(text + "\n")
+        stream.flush()
+        return
+    import click  # it takes as long as half of a broker, and knows how each terminal wants other letters
+
+    click.echo(text, err=err)
 
 
 def limit_digits() -> None:
@@ -135,15 +145,15 @@ def run(name: str, log: logging.Logger, stop: StopSignal, create: Callable[[], S
         server.on_failed = stop.set
         start(server)
     except ConfigError as failure:
-        click.echo(str(failure), err=True)
+        say(str(failure), err=True)
         return EXIT_BAD_CONFIG
     except OSError as failure:
         log.exception("%s cannot start", name)
-        click.echo(f"{name} cannot start: {failure}", err=True)
+        say(f"{name} cannot start: {failure}", err=True)
         return -1
     process.wait(stop, server.lives)
     if server.failure is not None:
-        click.echo(f"{name} can't go on, and ends: {server.failure}", err=True)
+        say(f"{name} can't go on, and ends: {server.failure}", err=True)
     shutdown(server, log)
     return EXIT_SERVICE_FAILED if server.failure is not None else 0
 

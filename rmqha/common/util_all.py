@@ -4,7 +4,6 @@ Java: org.apache.rocketmq.common.UtilAll (4.9.8)
 """
 import logging
 import os
-import shutil
 import time
 import zlib
 from datetime import UTC, datetime, timedelta
@@ -182,6 +181,8 @@ def ensure_dir_ok(path: str | None) -> None:
 def delete_file(path: str) -> None:
     """Remove a file, or a folder with all that is in it; nothing when there is none."""
     if os.path.isdir(path) and not os.path.islink(path):
+        import shutil  # it loads bz2 and lzma, and a folder is deleted when a topic is
+
         shutil.rmtree(path)
     elif os.path.lexists(path):
         os.remove(path)
@@ -208,3 +209,12 @@ def split(text: str | None, splitter: str) -> list[str] | None:
     while len(parts) > 1 and not parts[-1]:
         parts.pop()
     return parts
+
+
+def random_uuid() -> str:
+    """A random UUID (version 4) as text; the standard library's module also loads what finds out about the host."""
+    number = bytearray(os.urandom(16))
+    number[6] = number[6] & 0x0F | 0x40
+    number[8] = number[8] & 0x3F | 0x80
+    text = number.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

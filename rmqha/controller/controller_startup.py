@@ -5,8 +5,6 @@ import logging
 import sys
 import threading
 
-import click
-
 from rmqha.common import logs, metrics, mix_all, process, server_util
 from rmqha.common import server_util as foreground
 from rmqha.common.configuration import ConfigError, load_config_file, refuse, take_words
@@ -61,7 +59,7 @@ def create_controller_manager(command_line: argparse.Namespace) -> ControllerMan
     if file is not None:
         properties = load_config_file(file, (controller_config, server_config, client_config), warn=warnings.append)
         controller_config.configStorePath = file
-        click.echo(f"load config properties file OK, {file}")
+        server_util.say(f"load config properties file OK, {file}")
     take_words(command_line.words, (controller_config, server_config, client_config), warnings.append)
     metrics.check_available(controller_config.metricsPort, functools.partial(refuse, file, properties))
     if command_line.printConfigItem:
@@ -77,7 +75,7 @@ def create_controller_manager(command_line: argparse.Namespace) -> ControllerMan
     style = LogStyle(controller_config.logLevel, controller_config.logFormat, controller_config.logTimeZone)
     logs.setup_controller_logging(command_line.logDir, style)
     for warning in warnings:
-        click.echo(warning, err=True)
+        server_util.say(warning, err=True)
         log.warning(warning)
     for config in (controller_config, server_config):
         mix_all.print_object_properties(log, config)
@@ -99,9 +97,9 @@ def start(manager: ControllerManager) -> None:
     warning = (f"warning: port {manager.local_listen_port} is open on all addresses and a controller asks nobody who "
                "they are: whoever reaches it may make another replica the master")
     log.warning(warning)
-    click.echo(warning, err=True)
+    server_util.say(warning, err=True)
     log.info(tip)
-    click.echo(tip)
+    server_util.say(tip)
     process.ready(f"serves at port {manager.local_listen_port}")
 
 

@@ -7,8 +7,6 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-import click
-
 from rmqha.common import logs, metrics, mix_all, process, server_util
 from rmqha.common import server_util as foreground
 from rmqha.common.configuration import (
@@ -80,7 +78,7 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
     if file is not None:
         properties = load_config_file(file, configs, warn=warnings.append)
         namesrv_config.configStorePath = file
-        click.echo(f"load config properties file OK, {file}")
+        server_util.say(f"load config properties file OK, {file}")
     take_words(command_line.words, configs, warnings.append)
     metrics.check_available(namesrv_config.metricsPort, functools.partial(refuse, file, properties))
     if command_line.printConfigItem:
@@ -93,7 +91,7 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
     style = LogStyle(namesrv_config.logLevel, namesrv_config.logFormat, namesrv_config.logTimeZone)
     logs.setup_namesrv_logging(command_line.logDir, style, controller_config is not None)
     for warning in warnings:
-        click.echo(warning, err=True)
+        server_util.say(warning, err=True)
         log.warning(warning)
     for config in (namesrv_config, server_config):
         mix_all.print_object_properties(log, config)
@@ -137,13 +135,13 @@ def start(controller: NamesrvController) -> None:
     warning = (f"warning: port {controller.local_listen_port} is open on all addresses and a name server asks nobody "
                "who they are: whoever reaches it may register brokers and change routes")
     log.warning(warning)
-    click.echo(warning, err=True)
+    server_util.say(warning, err=True)
     log.info(tip)
-    click.echo(tip)
+    server_util.say(tip)
     if controller.controller_manager is not None:
         tip = f"The ControllerManager boot success. serializeType={SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER.name}"
         log.info(tip)
-        click.echo(tip)
+        server_util.say(tip)
     process.ready(f"serves at port {controller.local_listen_port}")
 
 

@@ -7,8 +7,6 @@
 
 The port of a server's metrics, if it is to have one.
 """
-import http.server
-import io
 import logging
 import re
 import selectors
@@ -67,6 +65,9 @@ class HttpPort(ServiceThread):
 
     def start(self) -> None:
         """Listen and serve. PortError when that can't be."""
+        from rmqha.remoting.http_handler import Handler  # http brings mail, HTML and TLS, and few servers have the port
+
+        self._handler: type[Handler] = Handler
         self._listener = listen_at(self._host, self._port, self._config_key, _BACKLOG)
         self.local_port = self._listener.getsockname()[1]
         self._waker = Waker()
@@ -176,7 +177,7 @@ class HttpPort(ServiceThread):
         address = _peer(sock)
         try:
             sock.setblocking(True)
-            _Handler(sock, address, self._page, head)
+            self._handler(sock, address, self._page, head)
         except OSError as error:  # gone, or ended for being slow
             log.info("%s: connection of %s: %s", self.get_service_name(), address, error)
         finally:
@@ -204,49 +205,6 @@ def _peer(sock: socket.socket) -> tuple[str, int]:
     except OSError as error:
         log.debug("a connection was over: %s", error)
         return "", 0
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    """One request."""
-
-    server_version, sys_version = "rmqha", ""
-    timeout = 5  # seconds, for each read and write
-
-    def __init__(self, sock: socket.socket, address: tuple[str, int], page: Callable[[str], Page],
-                 head: bytes) -> None:
-        self._page, self._head = page, head
-        super().__init__(sock, address, None)  # type: ignore[arg-type]  # the handler has no use for a server
-
-    def setup(self) -> None:
-        """Read from what has come already."""
-        super().setup()
-        self.rfile.close()
-        self.rfile = io.BytesIO(self._head)
-
-    def do_GET(self) -> None:
-        """Answer with the page."""
-        self._answer(with_body=True)
-
-    def do_HEAD(self) -> None:
-        """Answer with its length."""
-        self._answer(with_body=False)
-
-    def _answer(self, with_body: bool) -> None:
-        try:
-            status, content_type, body = self._page(self.path)
-        except Exception as error:
-            log.exception("the page %r can't be made", self.path[:100])
-            status, content_type, body = 500, "text/plain; charset=utf-8", [f"{error!r}; the log has more\n".encode()]
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(sum(map(len, body))))
-        self.end_headers()
-        if with_body:
-            self.wfile.writelines(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Requests are not worth a line."""
-        log.debug(format, *args)
 
 
 class MetricsPort:

@@ -12,7 +12,6 @@ Whether somebody listens at an address.
 """
 from __future__ import annotations
 
-import dataclasses
 import logging
 import random
 import select
@@ -22,6 +21,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmqha.common.lazy_dataclasses import replace
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import NamedThreadPool
 from rmqha.remoting.addresses import parse_channel_remote_addr, string2_socket_address
@@ -411,7 +411,7 @@ class WatchedClient(RemotingClient):
 
     def __init__(self, config: RemotingClientConfig, before_close: Callable[[], None],
                  after_close: Callable[[], None]) -> None:
-        super().__init__(dataclasses.replace(config, clientCloseSocketIfTimeout=False))
+        super().__init__(replace(config, clientCloseSocketIfTimeout=False))
         self._before_close = before_close
         self._after_close = after_close
 

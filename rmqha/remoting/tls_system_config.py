@@ -2,14 +2,16 @@
 import logging
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import Field, fields, replace
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqha.common.configuration import ConfigError, nearest_key, read_config_file
 from rmqha.common.java import JavaProperties, get_property, parse_boolean
-from rmqha.common.lazy_dataclasses import dataclass, field
+from rmqha.common.lazy_dataclasses import dataclass, field, fields, replace
 from rmqha.common.texts import Secret
+
+if TYPE_CHECKING:
+    from dataclasses import Field
 
 log = logging.getLogger("RocketmqRemoting")
 
@@ -137,7 +139,7 @@ def _warn_unknown(file: str, properties: JavaProperties, known: Iterable[str]) -
             log.warning("%s:%d: unknown key %s%s", file, line, key, f", did you mean {near}?" if near else "")
 
 
-def _properties_in_file() -> dict[str, Field[Any]]:
+def _properties_in_file() -> "dict[str, Field[Any]]":
     """Property -> field of all that the file may hold."""
     return {item.metadata["property"]: item for item in fields(TlsSystemConfig) if item.metadata["in_file"]}
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from rmqha.common.metrics import Page, Subject
-from rmqha.remoting import http_port
+from rmqha.remoting import http_handler, http_port
 from rmqha.remoting.addresses import PortError
 from rmqha.remoting.http_port import HttpPort, MetricsPort
 from tests.remoting.support import has_ipv6_loopback
@@ -62,7 +62,7 @@ def test_a_page_that_fails_is_a_500_with_the_reason(port, caplog):
 
 
 def test_connections_that_say_nothing_hold_nobody_up(port, monkeypatch):
-    monkeypatch.setattr(http_port._Handler, "timeout", 60)  # for each read
+    monkeypatch.setattr(http_handler.Handler, "timeout", 60)  # for each read
     silent = [socket.create_connection(("127.0.0.1", port.local_port)) for _ in range(http_port._THREADS)]
     wait_until(lambda: len(port._open) == len(silent))
     for sock in list(port._open):
@@ -73,7 +73,7 @@ def test_connections_that_say_nothing_hold_nobody_up(port, monkeypatch):
 
 
 def test_more_connections_than_it_has_room_for_are_closed(port, monkeypatch, caplog):
-    monkeypatch.setattr(http_port._Handler, "timeout", 20)
+    monkeypatch.setattr(http_handler.Handler, "timeout", 20)
     room = http_port._ASKING
     held = [socket.create_connection(("127.0.0.1", port.local_port), timeout=600) for _ in range(room + 5)]
     wait_until(lambda: caplog.text.count("too many connections at a time") >= 5)
@@ -133,7 +133,7 @@ def test_a_request_may_come_in_pieces(port, pieces):
 
 
 def test_shutdown_ends_open_connections_at_once_and_frees_the_port(port, monkeypatch):
-    monkeypatch.setattr(http_port._Handler, "timeout", 600)
+    monkeypatch.setattr(http_handler.Handler, "timeout", 600)
     monkeypatch.setattr(http_port, "MAX_CONNECTION_S", 600)
     with socket.create_connection(("127.0.0.1", port.local_port), timeout=600) as sock:
         wait_until(lambda: port._open)

@@ -6,7 +6,6 @@ import copy
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from typing import Any, Literal, overload
 
@@ -243,7 +242,7 @@ class DefaultMQProducerImpl:
         self._make_sure_state_ok()
         exception.check_is_no_batch(msg, "a request")
         begin_ns = time.monotonic_ns()
-        correlation_id = str(uuid.uuid4())
+        correlation_id = util_all.random_uuid()
         msg.put_property(message_const.PROPERTY_CORRELATION_ID, correlation_id)
         msg.put_property(message_const.PROPERTY_MESSAGE_REPLY_TO_CLIENT, self.mq_client_factory.client_id)
         msg.put_property(message_const.PROPERTY_MESSAGE_TTL, str(int(timeout_ms)))

@@ -14,7 +14,6 @@ A stretch of a consume queue, for people.
 """
 import enum
 from collections.abc import Mapping
-from decimal import ROUND_HALF_UP, Decimal
 
 from rmqha.common import util_all
 from rmqha.common.lazy_dataclasses import dataclass, field
@@ -285,6 +284,8 @@ class ConsumerRunningInfo:
 
 def _two(value: float) -> str:
     """Two decimals, halves up, as Java's %.2f of the shortest decimal form."""
+    from decimal import ROUND_HALF_UP, Decimal  # a millisecond, for a text that people ask for
+
     return str(Decimal(repr(value)).quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 

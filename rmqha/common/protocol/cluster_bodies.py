@@ -24,11 +24,10 @@ Bodies about replication: how it stands, and the epochs of a replica's log.
 import json
 import struct
 import zlib
-from dataclasses import asdict
 from typing import Any
 
 from rmqha.common.data_version import DataVersion
-from rmqha.common.lazy_dataclasses import dataclass, field
+from rmqha.common.lazy_dataclasses import dataclass, field, fields
 from rmqha.common.protocol.table_bodies import KVTable, TopicConfigSerializeWrapper
 from rmqha.common.protocol.topic_route_data import BrokerData
 from rmqha.common.texts import JsonTextError, parse_json, text_hash
@@ -165,7 +164,7 @@ class DepartedBroker:
 
 def encode_departed(brokers: list[DepartedBroker]) -> str:
     """The field's text."""
-    return json.dumps([asdict(each) for each in brokers])
+    return json.dumps([{item.name: getattr(each, item.name) for item in fields(each)} for each in brokers])
 
 
 def decode_departed(text: str | None) -> list[DepartedBroker]:

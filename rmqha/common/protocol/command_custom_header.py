@@ -4,10 +4,9 @@ A header is a dataclass whose field names are the wire's extFields keys. `not_nu
 give (`metadata["not_null"]`); a receiver goes on without those that are `lax` (`metadata["lax"]`), as the original's
 does. `bits` is the width of a Java int (32) or long (64) (`metadata["bits"]`).
 """
-from dataclasses import fields
 from typing import Any
 
-from rmqha.common.lazy_dataclasses import dataclass, field
+from rmqha.common.lazy_dataclasses import dataclass, field, fields
 
 INTEGER = 32
 LONG = 64

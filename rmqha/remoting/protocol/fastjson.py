@@ -14,19 +14,18 @@ Standard JSON, and what fastjson does beyond it: integer keys without quotes (`{
 (`{{"topic":"T"}:1}`), names without quotes, single quotes, trailing commas, raw control characters in strings, and
 references to earlier values (`{"$ref":"$.a[0]"}`).
 """
-import base64
-import dataclasses
+import binascii
 import itertools
 import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
-from decimal import Decimal
 from enum import Enum
 from typing import Any
 
 from rmqha.common.futures import AtomicBoolean, AtomicLong
 from rmqha.common.garbage_pause import no_garbage_collection
+from rmqha.common.lazy_dataclasses import fields, is_dataclass
 from rmqha.common.texts import cached
 
 MAX_DEPTH = 512
@@ -336,6 +335,8 @@ def java_double(number: float) -> str:
     """A float as Java's Double.toString; `null` for NaN and infinities, as fastjson writes them."""
     if not math.isfinite(number):
         return "null"
+    from decimal import Decimal  # a millisecond, and few bodies have such numbers
+
     exact = Decimal(repr(number))
     exponent = exact.adjusted() if number else 0
     if -3 <= exponent < 7:
@@ -364,7 +365,7 @@ def json_fields(cls: type) -> tuple[tuple[str, str], ...]:
     All fields but those with `metadata={"json": False}` and those that begin with an underscore, and the names in the
     class's JSON_GETTERS: properties that Java writes because they look like getters.
     """
-    names = [f.name for f in dataclasses.fields(cls) if f.metadata.get("json", True) and not f.name.startswith("_")]
+    names = [f.name for f in fields(cls) if f.metadata.get("json", True) and not f.name.startswith("_")]
     return tuple((name, f'"{name}":') for name in sorted([*names, *getattr(cls, "JSON_GETTERS", ())]))
 
 
@@ -410,8 +411,8 @@ class _Writer:
         elif isinstance(value, WrittenEntries):
             self.write_written(value)
         elif isinstance(value, (bytes, bytearray)):
-            self.parts.append(f'"{base64.b64encode(value).decode()}"')
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            self.parts.append(f'"{binascii.b2a_base64(value, newline=False).decode()}"')
+        elif is_dataclass(type(value)):
             self.write_bean(value)
         else:
             raise TypeError(f"{type(value).__name__} has no JSON")

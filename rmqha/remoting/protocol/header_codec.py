@@ -34,11 +34,11 @@ import struct
 import threading
 import typing
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from enum import Enum, IntEnum
 
 from rmqha.common.data_version import ChangeLog
 from rmqha.common.java import hash_map_order, uncached_hash_code
+from rmqha.common.lazy_dataclasses import fields
 from rmqha.common.protocol.client_headers import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,

@@ -1,7 +1,5 @@
 """Bodies and config files: dataclasses to JSON and back, typed by their annotations."""
-import base64
 import binascii
-import dataclasses
 import functools
 import types
 import typing
@@ -11,6 +9,7 @@ from typing import Any, TypeVar
 
 from rmqha.common.futures import AtomicLong
 from rmqha.common.java import int64
+from rmqha.common.lazy_dataclasses import fields, is_dataclass
 from rmqha.common.texts import cached
 from rmqha.remoting.protocol import fastjson
 from rmqha.remoting.protocol.fastjson import MAX_WIDE_KEYS, FastjsonError, brief, is_wide
@@ -83,7 +82,7 @@ def _converter(annotation: Any) -> Converter:
 def _class_converter(cls: type) -> Converter:
     if issubclass(cls, Enum):
         return functools.partial(_enum, cls)
-    if dataclasses.is_dataclass(cls):
+    if is_dataclass(cls):
         return functools.partial(_bean, cls)
     if issubclass(cls, AtomicLong):
         return lambda value: cls(_integer(value))
@@ -142,7 +141,7 @@ def _bean_plan(cls: type) -> dict[str, tuple[Converter, bool]]:
     """For each field that JSON may set: its converter, and whether null is a value of it."""
     hints = typing.get_type_hints(cls)
     plan = {}
-    for item in dataclasses.fields(cls):
+    for item in fields(cls):
         if item.init and item.metadata.get("json", True) and not item.name.startswith("_"):
             hint = hints[item.name]
             nullable = hint is Any or type(None) in typing.get_args(hint)
@@ -224,7 +223,7 @@ def _string(value: object) -> str:
 def _bytes(value: object) -> bytes:
     if isinstance(value, str):
         try:
-            return base64.b64decode(value)
+            return binascii.a2b_base64(value)
         except (binascii.Error, ValueError):
             raise FastjsonError("no base64") from None
     raise FastjsonError(f"expect base64, actual {type(value).__name__}")

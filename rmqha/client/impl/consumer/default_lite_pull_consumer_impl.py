@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import fields
 
 from rmqha.client import exception
 from rmqha.client.client_config import ClientConfig
@@ -28,7 +27,7 @@ from rmqha.client.impl.mq_client_instance import FindInstance, MQClientInstance
 from rmqha.client.life import ServiceState
 from rmqha.client.results import PullCallback, PullResult, PullStatus
 from rmqha.common import mix_all, subscriptions, sys_flags
-from rmqha.common.lazy_dataclasses import dataclass, field
+from rmqha.common.lazy_dataclasses import dataclass, field, fields
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.protocol import client_bodies, response_code
 from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
