@@ -8,9 +8,7 @@ A request that may not be served, or a file that can't be used.
 
 Who a client is.
 
-What of a request is signed, and how.
-
-Java: org.apache.rocketmq.acl.common.AclSigner (4.9.8)
+What of a request is signed.
 
 Signs what a client sends.
 
@@ -28,11 +26,8 @@ Topics and groups that a request names, and what it needs of each.
 
 What a request names by a commit log offset is checked by its processor, on the record that is there: RecordAccess.
 """
-import base64
-import hmac
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import Enum
 from typing import Any, Protocol, TypeVar, overload
 
 from rmqha.common import mix_all, stats, topics, util_all
@@ -132,28 +127,6 @@ class SessionCredentials:
             self.security_token = prop[SECURITY_TOKEN].strip()
 
 
-class SigningAlgorithm(Enum):
-    """A MAC; the value is its digest's name in hashlib.
-
-    Java: org.apache.rocketmq.acl.common.SigningAlgorithm (4.9.8)
-    """
-
-    HmacSHA1 = "sha1"
-    HmacSHA256 = "sha256"
-    HmacMD5 = "md5"
-
-
-DEFAULT_CHARSET = "utf-8"
-DEFAULT_ALGORITHM = SigningAlgorithm.HmacSHA1
-
-
-def cal_signature(data: bytes | str, key: str, algorithm: SigningAlgorithm = DEFAULT_ALGORITHM,
-                  charset: str = DEFAULT_CHARSET) -> str:
-    """The MAC of `data` under `key` in Base64; texts count as their bytes in `charset`."""
-    content = data.encode(charset, "replace") if isinstance(data, str) else data
-    return base64.b64encode(hmac.digest(key.encode(charset, "replace"), content, algorithm.value)).decode("ascii")
-
-
 def combine_request_content(request: RemotingCommand, fields: Mapping[str, str]) -> bytes:
     """The values of `fields`, but the signature, in the order of their names as in a Java TreeMap, then the body.
 
@@ -175,7 +148,10 @@ class AclClientRPCHook:
     """
 
     def __init__(self, session_credentials: SessionCredentials) -> None:
+        from rmqha.acl.signing import cal_signature  # it loads OpenSSL, and most programs sign nothing
+
         self.session_credentials = session_credentials
+        self._sign = cal_signature
 
     def do_before_request(self, _remote_addr: str, request: RemotingCommand) -> None:
         """Add key, token and signature to the request."""
@@ -184,7 +160,7 @@ class AclClientRPCHook:
         if credentials.security_token is not None:
             request.add_ext_field(SECURITY_TOKEN, credentials.security_token)
         content = combine_request_content(request, self.parse_request_content(request))
-        request.add_ext_field(SIGNATURE, cal_signature(content, credentials.secret_key))
+        request.add_ext_field(SIGNATURE, self._sign(content, credentials.secret_key))
 
     def do_after_response(self, _remote_addr: str, _request: RemotingCommand,
                           _response: RemotingCommand | None) -> None:

@@ -17,11 +17,11 @@ from rmqha.acl.common import (
     AclException,
     PlainAccessResource,
     RemoteAddressStrategy,
-    cal_signature,
     is_retry_topic,
     print_str,
 )
 from rmqha.acl.remote_address_strategy_factory import RemoteAddressStrategyFactory
+from rmqha.acl.signing import cal_signature
 from rmqha.common import mix_all
 from rmqha.common.data_version import DataVersion
 from rmqha.common.java import get_property, hash_map_order

@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqha.acl.common import AccessRPCHook
-from rmqha.acl.plain_access_validator import PlainAccessValidator
 from rmqha.broker import broker_path_config_helper
 from rmqha.broker.broker_fast_failure import BrokerFastFailure
 from rmqha.broker.broker_outer_api import BrokerOuterAPI, Registration
@@ -72,6 +71,7 @@ from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 
 if TYPE_CHECKING:
+    from rmqha.acl.plain_access_validator import PlainAccessValidator
     from rmqha.broker.controller.replicas_manager import ReplicasManager
     from rmqha.broker.metrics.broker_metrics import BrokerMetrics
 
@@ -236,6 +236,8 @@ class BrokerController:
         if not self.broker_config.aclEnable:
             log.info("The broker dose not enable acl")
             return
+        from rmqha.acl.plain_access_validator import PlainAccessValidator  # with OpenSSL
+
         # Differs: the validator is fixed; the original looks for others in META-INF/service
         home = self.broker_config.rocketmqHome
         assert home is not None  # the start has asked for it

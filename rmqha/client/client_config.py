@@ -6,6 +6,7 @@ them with the attributes.
 """
 import enum
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
@@ -107,7 +108,7 @@ class ClientConfig:
     def get_namesrv_addr(self) -> str | None:
         """`namesrv_addr` without "http://"."""
         addr = self.namesrv_addr
-        if addr and namespace_util.NAMESRV_ENDPOINT_PATTERN.fullmatch(addr.strip()):
+        if addr and re.fullmatch(namespace_util.NAMESRV_ENDPOINT_PATTERN, addr.strip()):
             return namespace_util.get_name_srv_addr_from_namesrv_endpoint(addr)
         return addr
 

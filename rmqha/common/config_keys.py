@@ -53,13 +53,13 @@ def key_types(config_class: type) -> dict[str, Any]:
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
-_INTEGER = re.compile(r"[+-]?\d+")
-_FLOAT = re.compile(r"[+-]?(\d++(\.\d*+)?|\.\d++)([eE][+-]?\d++)?[fFdD]?|[+-]?(NaN|Infinity)")
+_INTEGER = r"[+-]?\d+"
+_FLOAT = r"[+-]?(\d++(\.\d*+)?|\.\d++)([eE][+-]?\d++)?[fFdD]?|[+-]?(NaN|Infinity)"
 _FALSE = frozenset({"false", "no", "off", "0", "n", "f"})  # what 4.9 takes for false, and who writes it means it
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_HOST_NAME = re.compile(r"[\w.-]+")
-_HOURS = re.compile(r"0*(?:\d|1\d|2[0-3])(?:;0*(?:\d|1\d|2[0-3]))*;*")
-_DELAY_LEVELS = re.compile(r"\+?\d{1,15}[smhd](?: \+?\d{1,15}[smhd])* *")
+_CONTROL = r"[\x00-\x1f\x7f]"
+_HOST_NAME = r"[\w.-]+"
+_HOURS = r"0*(?:\d|1\d|2[0-3])(?:;0*(?:\d|1\d|2[0-3]))*;*"
+_DELAY_LEVELS = r"\+?\d{1,15}[smhd](?: \+?\d{1,15}[smhd])* *"
 
 
 class Allowed:
@@ -84,12 +84,12 @@ def whole_number(low: int, high: int, unit: str = "") -> Allowed:
 
 
 def _is_filled(text: str) -> bool:
-    return bool(text.strip()) and not _CONTROL.search(text)
+    return bool(text.strip()) and not re.search(_CONTROL, text)
 
 
 def _is_host(text: str) -> bool:
     if ":" not in text:
-        return bool(_HOST_NAME.fullmatch(text))
+        return bool(re.fullmatch(_HOST_NAME, text))
     try:
         return ipaddress.ip_address(text.strip("[]")).version == 6
     except ValueError:  # a port behind it, mostly
@@ -143,9 +143,9 @@ Percent = Annotated[int, whole_number(0, 100, "of percent")]
 Port = Annotated[int, whole_number(0, 0xFFFF)]
 
 AnyText = Annotated[str, Allowed("any text", lambda text: True)]
-PlainText = Annotated[str, Allowed("a text without control characters", lambda text: not _CONTROL.search(text))]
+PlainText = Annotated[str, Allowed("a text without control characters", lambda text: not re.search(_CONTROL, text))]
 SecretText = Annotated[Secret, Allowed("a text without control characters",
-                                       lambda secret: not _CONTROL.search(secret.reveal()))]
+                                       lambda secret: not re.search(_CONTROL, secret.reveal()))]
 Name = Annotated[str, Allowed("a name: at least one character that is no white space, and no control characters",
                               _is_filled)]
 Path = Annotated[str, Allowed("a path", _is_filled)]
@@ -162,9 +162,9 @@ AutoSwitch = Annotated[str, Allowed("auto, true or false",
 MasterAddress = Annotated[str, Allowed("host:port, or nothing", lambda text: not text or is_host_and_port(text),
                                        lambda text: address_hint(text) if "/" in text else "")]
 Hours = Annotated[str, Allowed('an hour of the day from 0 to 23, or several separated by ";"',
-                               lambda text: _HOURS.fullmatch(text) is not None)]
+                               lambda text: re.fullmatch(_HOURS, text) is not None)]
 DelayLevels = Annotated[str, Allowed("whole numbers with s, m, h or d behind them, separated by one space each",
-                                     lambda text: _DELAY_LEVELS.fullmatch(text) is not None)]
+                                     lambda text: re.fullmatch(_DELAY_LEVELS, text) is not None)]
 
 
 def parse_property(text: str, kind: Any) -> Any:
@@ -240,7 +240,7 @@ def _parse_boolean(text: str) -> bool:
 
 def _parse_integer(text: str, kind: Any) -> int:
     stripped, bits = text.strip(), 64 if "long" in get_args(kind) else 32
-    if not _INTEGER.fullmatch(stripped) or len(stripped) > 64:
+    if not re.fullmatch(_INTEGER, stripped) or len(stripped) > 64:
         raise ValueError(f"expected {allowed_words(kind)}, not {text[:80]!r}")
     value = int(stripped)
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -250,7 +250,7 @@ def _parse_integer(text: str, kind: Any) -> int:
 
 def _parse_float(text: str) -> float:
     stripped = text.strip()
-    if not _FLOAT.fullmatch(stripped):
+    if not re.fullmatch(_FLOAT, stripped):
         raise ValueError(f"expected a number, not {text[:80]!r}")
     return float(stripped.rstrip("fFdD"))
 

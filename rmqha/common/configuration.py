@@ -62,12 +62,12 @@ _READ_AT_THE_START = frozenset({
 FIXED_KEYS = SECRET_KEYS | _PATHS | _NAMES_AND_ADDRESSES | _PORTS | _ROLES_AND_TRUST | _READ_AT_THE_START
 """Not to be changed by a request: identity, paths, ports, roles, whom to trust, and what is read at the start only."""
 
-_SECRET_NAME = re.compile("passw(or)?d|secret|token|credential|private.?key$", re.IGNORECASE)
+_SECRET_NAME = "passw(or)?d|secret|token|credential|private.?key$"
 
 
 def is_secret(key: str) -> bool:
     """Whether a key must not be shown: it is in the list, or its name says so (a key that no config class knows)."""
-    return key in SECRET_KEYS or _SECRET_NAME.search(key) is not None
+    return key in SECRET_KEYS or re.search(_SECRET_NAME, key, flags=re.IGNORECASE) is not None
 
 
 def is_fixed(key: str) -> bool:

@@ -1,5 +1,4 @@
 """Tells when files have other contents."""
-import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -58,5 +57,7 @@ class FileWatchService(ServiceThread):
 
 
 def _hash(path: str) -> bytes:
+    import hashlib  # it loads OpenSSL, and most servers watch no file
+
     with open(path, "rb") as file:
         return hashlib.sha256(file.read()).digest()

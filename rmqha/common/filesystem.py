@@ -25,9 +25,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 from urllib.parse import unquote, urlsplit
 
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.texts import parse_json
 
 
@@ -178,7 +179,7 @@ def pread(fd: int, size: int, position: int) -> bytes:
 
 
 _MOST_LINKS = 40  # as the kernel follows
-_DESCRIPTOR = re.compile(r"/proc/(\d+)/(?:task/\d+/)?fd/(\d+)\Z")
+_DESCRIPTOR = r"/proc/(\d+)/(?:task/\d+/)?fd/(\d+)\Z"
 
 
 @contextmanager
@@ -190,7 +191,7 @@ def writing(path: str, replace: bool) -> Iterator[IO[bytes]]:
     (/dev/stdout, /dev/fd/3), where it stands.
     """
     target = _followed(path)
-    descriptor = _DESCRIPTOR.match(target)
+    descriptor = re.match(_DESCRIPTOR, target)
     if descriptor and int(descriptor[1]) == os.getpid():
         with open(os.dup(int(descriptor[2])), "wb") as file:
             yield file
@@ -225,7 +226,7 @@ def _followed(path: str) -> str:
     for _ in range(_MOST_LINKS):
         folder, name = os.path.split(path)
         path = os.path.join(os.path.realpath(folder or "."), name)
-        if not os.path.islink(path) or _DESCRIPTOR.match(path):
+        if not os.path.islink(path) or re.match(_DESCRIPTOR, path):
             return path
         path = os.path.join(os.path.dirname(path), os.readlink(path))
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
@@ -307,7 +308,7 @@ def templates() -> Path:
     return source / "conf" if source is not None else _PACKAGE / "conf"
 
 
-_REQUIREMENT = re.compile(r"Requires-Dist: (?P<requirement>[^;\n]+); extra == ['\"](?P<extra>[\w-]+)['\"]")
+_REQUIREMENT = r"Requires-Dist: (?P<requirement>[^;\n]+); extra == ['\"](?P<extra>[\w-]+)['\"]"
 
 
 def how_to_install(extra: str) -> str:
@@ -335,7 +336,7 @@ def _wanted(extra: str) -> list[str]:
     path = unquote(urlsplit(url).path)
     if Path(path).exists():
         return [f"{path}[{extra}]"]
-    found = _REQUIREMENT.finditer((info / "METADATA").read_text("utf-8"))
+    found = re.finditer(_REQUIREMENT, (info / "METADATA").read_text("utf-8"))
     return [match["requirement"].strip() for match in found if match["extra"] == extra] or [f"rmqha[{extra}]"]
 
 

@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rmqha.common.filesystem import how_to_install
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.stats import Distribution
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from rmqha.common import util_all
 from rmqha.common.lazy_dataclasses import dataclass
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.threads import ScheduledService
 
 QUEUE_PUT_NUMS = "QUEUE_PUT_NUMS"

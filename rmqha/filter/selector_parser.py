@@ -40,10 +40,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple
 
 from rmqha.common import subscriptions
 from rmqha.common.lazy_dataclasses import dataclass
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.filter import expressions
 from rmqha.filter.expressions import (
     BooleanExpression,

@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqha.common import sys_flags
 from rmqha.common.data_version import DataVersion, follows
 from rmqha.common.java import hash_map_order, int32
 from rmqha.common.lazy_dataclasses import dataclass
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.common.protocol.cluster_bodies import ClusterInfo, DepartedBroker, RegisterBrokerResult
 from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper, TopicList

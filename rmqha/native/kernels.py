@@ -8,7 +8,9 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+from rmqha.common.lazy_tuples import NamedTuple
 
 VERSION = 8  # as in native.h
 FOLDER = Path(__file__).parent

@@ -11,9 +11,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqha.common.futures import Completable
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.protocol.table_bodies import BodyLimit
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError

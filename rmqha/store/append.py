@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from rmqha.common.futures import Completable
 from rmqha.common.java import string_hash_code
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.message import message_decoder
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import MessageExt, MessageExtBatch

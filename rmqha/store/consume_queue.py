@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rmqha.common import mix_all
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.common.process import how_to_raise, is_shortage
 from rmqha.store.commit_log import CommitLog

@@ -27,8 +27,8 @@ import os
 import struct
 import threading
 import zlib
-from typing import NamedTuple
 
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.util_all import time_millis_to_human_string
 
 log = logging.getLogger("RocketmqStore")

@@ -30,6 +30,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.texts import parse_json
 from rmqha.store import store_path_config_helper as paths
 from rmqha.store.mapped_file import fsync_folder

@@ -9,9 +9,8 @@ from rmqha.acl.common import (
     AclException,
     PlainAccessResource,
     SessionCredentials,
-    SigningAlgorithm,
-    cal_signature,
 )
+from rmqha.acl.signing import SigningAlgorithm, cal_signature
 from rmqha.common.protocol.client_headers import GetMaxOffsetRequestHeader
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.support.sources import ROOT

@@ -6,8 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqha.acl import common
-from rmqha.acl.common import AclException, cal_signature
+from rmqha.acl.common import AclException
 from rmqha.acl.plain_access_validator import PlainAccessValidator
+from rmqha.acl.signing import cal_signature
 from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
 from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG
 from rmqha.common.protocol import request_code

@@ -1,6 +1,7 @@
 """Classes whose methods are made later are those that the standard library's decorator makes at once."""
 import copy
 import dataclasses
+import gc
 import inspect
 import pickle
 import subprocess
@@ -139,6 +140,16 @@ def test_a_class_that_only_inherits():
 def test_pickles_come_back(one):
     assert pickle.loads(pickle.dumps(one)) == one == copy.copy(one)
     assert getattr(type(one), "__hash__", None) is None or hash(pickle.loads(pickle.dumps(one))) == hash(one)
+
+
+def test_garbage_is_collected_while_it_is_made():
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for _ in range(20):
+            assert made(lazy_dataclasses, {"slots": True})[1]("x", 1).number == 1
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_threads_that_use_a_class_first_at_once():

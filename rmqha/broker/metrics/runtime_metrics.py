@@ -6,10 +6,11 @@ How far each consumer group is in each of its topics, on this broker.
 """
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqha.broker.consumer_offset_manager import TOPIC_GROUP_SEPARATOR
 from rmqha.common import java, sys_flags
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.metrics import GAUGE, Family, Metric, Pace, Sample
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX
 from rmqha.common.service_thread import ServiceThread

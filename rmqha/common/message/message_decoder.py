@@ -22,11 +22,11 @@ import struct
 import time
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 from rmqha.common import compression, sys_flags
 from rmqha.common.compression import MOST_IN_ALL, BodyBudget, CompressionError, MissingBody, TooLargeError
 from rmqha.common.java import hash_map_order
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.message import message_const
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import Message, MessageClientExt, MessageExt

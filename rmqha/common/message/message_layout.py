@@ -39,8 +39,8 @@ import struct
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.sys_flags import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 
 Buffer = bytes | bytearray | memoryview

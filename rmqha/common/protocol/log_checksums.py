@@ -5,7 +5,8 @@ blocks follow.
 """
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from rmqha.common.lazy_tuples import NamedTuple
 
 _CRC_SIZE = 4
 

@@ -97,13 +97,13 @@ NAMESPACE_ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 
 INSTANCE_PREFIX = "MQ_INST_"
-NAMESRV_ENDPOINT_PATTERN = re.compile(r"http://.*")
-INST_ENDPOINT_PATTERN = re.compile(r"(\w+://|)" + INSTANCE_PREFIX + r"\w+_\w+\..*", re.ASCII)
+NAMESRV_ENDPOINT_PATTERN = r"http://.*"
+INST_ENDPOINT_PATTERN = r"(?a)(\w+://|)" + INSTANCE_PREFIX + r"\w+_\w+\..*"
 
 
 def validate_instance_endpoint(endpoint: str) -> bool:
     """Whether the address names an instance."""
-    return INST_ENDPOINT_PATTERN.fullmatch(endpoint) is not None
+    return re.fullmatch(INST_ENDPOINT_PATTERN, endpoint) is not None
 
 
 def parse_instance_id_from_endpoint(endpoint: str | None) -> str | None:

@@ -14,10 +14,10 @@ The limits leave room for what real clients and brokers send, many times over: a
 to be locked 8, a topic that is registered 17. Codes that are not named here either have no body, or one that is stored
 or passed on as it is, up to `maxMessageSize` or the length of a frame.
 """
-from typing import NamedTuple
 
 from rmqha.common.data_version import DataVersion
 from rmqha.common.lazy_dataclasses import dataclass, field
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import request_code
 from rmqha.common.texts import LATER

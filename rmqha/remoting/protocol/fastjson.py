@@ -35,8 +35,9 @@ MAX_WIDE_KEYS = 1024  # numbers that are keys of one object, and not within 0 to
 
 # Possessive wherever a run may be long: nothing is remembered for each character, and nothing tried again. (Groups that
 # can fail in their midst are not: Python 3.11.0 to 3.11.4 forget to go back to where such a group began.)
-_TOKEN = re.compile(
-    r"""[ \t\r\n\f\b]*+(?:
+# Patterns of what is rare are compiled at their first use.
+_TOKEN = (
+    r"""(?xs)[ \t\r\n\f\b]*+(?:
         ([{}\[\],:])                                           # 1 structure
       | "([^"\\]*+(?:\\.[^"\\]*+)*+)"                          # 2 text
       | '([^'\\]*+(?:\\.[^'\\]*+)*+)'                          # 3 text in single quotes
@@ -44,9 +45,9 @@ _TOKEN = re.compile(
       | ([+-]?\d++(?:\.\d*+)?(?:[eE][+-]?\d++)?)(?![\w.])      # 5 number
       | ([A-Za-z_$][\w$]*+)                                    # 6 name
       | (\Z)                                                   # 7 end
-    )""", re.VERBOSE | re.DOTALL)
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
-_SURROGATE = re.compile("[\ud800-\udfff]")
+    )""")
+_ESCAPE = r"(?s)\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))"
+_SURROGATE = "[\ud800-\udfff]"
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "'": "'", "\\": "\\", "/": "/", "v": "\v",
             **{str(digit): chr(digit) for digit in range(8)}}
 _CONSTANTS = {"true": True, "false": False, "null": None}
@@ -131,6 +132,7 @@ class _Parser:
 
     def __init__(self, text: str, most_wide: int | None) -> None:
         self.text = text
+        self.match = re.compile(_TOKEN).match
         self.most_wide = most_wide
         self.position = 0
         self.containers: list[dict[Any, Any] | list[Any]] = []
@@ -144,7 +146,7 @@ class _Parser:
     def run(self) -> object:
         """Consume all tokens."""
         while True:
-            match = _TOKEN.match(self.text, self.position)
+            match = self.match(self.text, self.position)
             if match is None:
                 raise FastjsonError("syntax error", self.position)
             kind = match.lastindex
@@ -248,8 +250,8 @@ class _Parser:
 
     def text_of(self, token: str) -> str:
         """The text of a token with escapes."""
-        text = _ESCAPE.sub(self.unescape, token)
-        if _SURROGATE.search(text) is None:
+        text = re.sub(_ESCAPE, self.unescape, token)
+        if re.search(_SURROGATE, text) is None:
             return text
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # joins the pairs
 
@@ -285,7 +287,7 @@ def _frozen(container: dict[Any, Any] | list[Any]) -> FrozenObject | FrozenList:
 MAX_WRITTEN_DEPTH = 128  # levels; what is deeper came from a stranger, and each Python would stop elsewhere
 
 SPECIAL = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
-_SPECIAL_OR_FOREIGN = re.compile('["\\\\/\x00-\x1f]|[^\x00-\x7e]')
+_SPECIAL_OR_FOREIGN = '["\\\\/\x00-\x1f]|[^\x00-\x7e]'
 _EXACT_IN_DOUBLE = (1 << 53) - 1
 _SCALARS = (bool, Enum, int, float, str, AtomicLong, AtomicBoolean)
 _SHORT = {"/": "\\/", '"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -328,7 +330,7 @@ def quote(text: str) -> str:
 
 def quote_ascii(text: str) -> str:
     """A string in quotes for browsers: ASCII only, others as the \\uXXXX of their UTF-16 units; `/` as `\\/`."""
-    return f'"{_SPECIAL_OR_FOREIGN.sub(_escape, text)}"'
+    return f'"{re.sub(_SPECIAL_OR_FOREIGN, _escape, text)}"'
 
 
 def java_double(number: float) -> str:
@@ -521,9 +523,9 @@ class _Writer:
 __all__ = ["MAX_DEPTH", "FastjsonError", "FrozenList", "FrozenObject", "dumps", "loads"]
 
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-_KEPT_ESCAPE = re.compile(r"\\(?:u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}"  # a pair
-                     r"|(?P<half>u[dD][89a-fA-F][\da-fA-F]{2})|.)", re.DOTALL | re.ASCII)
-_REF_STEP = re.compile(r"\.([^.\[]++)|\[([0-9]{1,9})\]")
+_KEPT_ESCAPE = (r"(?as)\\(?:u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}"  # a pair
+                r"|(?P<half>u[dD][89a-fA-F][\da-fA-F]{2})|.)")
+_REF_STEP = r"\.([^.\[]++)|\[([0-9]{1,9})\]"
 MAX_DEPTH_OF_REFERENCES = MAX_WRITTEN_DEPTH  # of a text with them, the values that they lead through counted
 _FREE_COPIES = 256  # values that references may copy, however short the text is
 _CONTAINERS = (dict, list, FrozenList)
@@ -578,7 +580,7 @@ def _decode(text: str) -> object:
 
 def encodable(text: str) -> str:
     """`text` with `?` for half a surrogate pair: what Java writes for it where bytes are needed."""
-    return _KEPT_ESCAPE.sub(_whole_escape, text) if _SURROGATE_ESCAPE.search(text) else text
+    return re.sub(_KEPT_ESCAPE, _whole_escape, text) if _SURROGATE_ESCAPE.search(text) else text
 
 
 def _whole_escape(match: re.Match[str]) -> str:
@@ -674,7 +676,7 @@ def _length(value: object) -> int:
 def _lookup(root: object, path: str) -> object:
     """The value at a path such as `$.a.b[0]`; FastjsonError when there is none, or it is a reference itself."""
     try:
-        for name, index in _REF_STEP.findall(path):
+        for name, index in re.findall(_REF_STEP, path):
             root = root[name] if name else root[int(index)]  # type: ignore[index]  # TypeError: no container
     except (KeyError, IndexError, TypeError) as error:
         raise FastjsonError(f"nothing at {path:.100}", 0) from error

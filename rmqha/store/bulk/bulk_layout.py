@@ -32,8 +32,8 @@ One record of the commit log, looked at whole: for whom takes it alone, and for 
 import struct
 import zlib
 from enum import IntEnum
-from typing import NamedTuple
 
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.message.message_layout import (
     BLANK,
     BLANK_MAGIC_CODE,

@@ -10,10 +10,10 @@ was: both give the same, whatever the bytes are. Numbers are in the machine's ow
 import struct
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from rmqha.common import sys_flags
 from rmqha.common.java import string_hash_code
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.message import message_const
 from rmqha.common.message.message import parse_int
 from rmqha.common.message.message_decoder import string2message_properties

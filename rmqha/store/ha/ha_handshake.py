@@ -90,8 +90,9 @@ import struct
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.store.ha import ha_transfer
 
 if TYPE_CHECKING:

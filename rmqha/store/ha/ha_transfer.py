@@ -21,8 +21,9 @@ exactly to the file's end. Frames are not aligned to records, so a piece may beg
 """
 import struct
 from collections.abc import Iterator
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.message.message_layout import HEAD, MESSAGE_MAGIC_CODE, fits
 from rmqha.store.bulk import bulk
 

@@ -27,6 +27,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from rmqha.common.filesystem import fsync_path
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.message import message_layout
 from rmqha.common.message.message_layout import HEAD
 from rmqha.common.texts import parse_json

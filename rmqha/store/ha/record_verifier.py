@@ -10,8 +10,8 @@ properties, times, hosts and flags, or a queue offset that is merely another one
 compares a queue offset with its queue.
 """
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.message.message_layout import (
     BLANK_MAGIC_CODE,
     HEAD,

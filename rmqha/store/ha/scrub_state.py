@@ -9,8 +9,9 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.mix_all import string2file
 from rmqha.common.texts import parse_json
 from rmqha.common.util_all import current_time_millis

@@ -12,9 +12,10 @@ import os
 import sys
 import time
 from array import array
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from rmqha.common.filesystem import open_regular, pread
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.store import store_path_config_helper as paths
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import KEY, IndexCounters

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rmqha.common import sys_flags
 from rmqha.common.filesystem import NotAskedError
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.message import message_const
 from rmqha.common.process import how_to_raise, is_shortage
 from rmqha.common.threads import NamedThreadPool

@@ -25,8 +25,8 @@ What a master whose role can change and its slaves say to each other before the 
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import NamedTuple
 
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
 from rmqha.store.ha.ha_transfer import READ_MAX_BUFFER_SIZE, RunDecoder, TransferError
 

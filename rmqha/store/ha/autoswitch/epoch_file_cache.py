@@ -17,6 +17,7 @@ from typing import NamedTuple
 from rmqha.common import mix_all
 from rmqha.common.config_manager import CheckpointFile
 from rmqha.common.lazy_dataclasses import dataclass
+from rmqha.common.lazy_tuples import NamedTuple
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1

@@ -13,7 +13,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+
+from rmqha.common.lazy_tuples import NamedTuple
 
 _NO_CONNECTION = -1
 
