@@ -37,13 +37,13 @@ from rmqha.remoting.protocol.fastjson import java_double
 MAX_ALIASES_FOR_COLLECTIONS = 50
 HOW_TO_INSTALL = f"it needs PyYAML: {how_to_install('acl')}"
 
-_FLOAT = re.compile(
-    r"""^(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+_FLOAT = (
+    r"""(?x)^(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
     |[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+
     |\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?
     |[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*
     |[-+]?\.(?:inf|Inf|INF)
-    |\.(?:nan|NaN|NAN))$""", re.VERBOSE)
+    |\.(?:nan|NaN|NAN))$""")
 _NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 _STANDARD = "tag:yaml.org,2002:"
 _ACCOUNT_TAG = _STANDARD + "org.apache.rocketmq.common.PlainAccessConfig"
@@ -198,14 +198,14 @@ def _use_javas_scalars(cls: Any, *without: str) -> None:
     cls.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag not in removed]
         for first, resolvers in cls.yaml_implicit_resolvers.items()}
-    cls.add_implicit_resolver(_STANDARD + "float", _FLOAT, list("-+0123456789."))
+    cls.add_implicit_resolver(_STANDARD + "float", re.compile(_FLOAT), list("-+0123456789."))
 
 
 log = logging.getLogger("RocketmqCommon")
 
 MAX_IPV4_PART = 255
 MAX_IPV6_PART = 0xFFFF
-_INTEGERS = {10: re.compile(r"[+-]?[0-9]{1,9}"), 16: re.compile(r"[+-]?[0-9a-fA-F]{1,7}")}
+_INTEGERS = {10: r"[+-]?[0-9]{1,9}", 16: r"[+-]?[0-9a-fA-F]{1,7}"}
 
 
 def ipv6_address_check(netaddress: str) -> None:
@@ -300,7 +300,7 @@ def split(text: str, separator: str) -> list[str]:
 def parse_int(text: str, base: int) -> int:
     """A number in an address. AclException when it is not a number."""
     # Differs: what is no number is an AclException that shows it, in place of a NumberFormatException
-    if not _INTEGERS[base].fullmatch(text):
+    if not re.fullmatch(_INTEGERS[base], text):
         raise AclException(f"Netaddress examine scope Exception: {text!r} is no number")
     return int(text, base)
 

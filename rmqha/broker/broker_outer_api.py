@@ -12,10 +12,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqha.common import mix_all, util_all
 from rmqha.common.data_version import ChangeLog, DataVersion
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.protocol import log_checksums, request_code, response_code, table_version
 from rmqha.common.protocol.client_headers import ViewMessageRequestHeader
 from rmqha.common.protocol.cluster_bodies import (

@@ -2,9 +2,9 @@
 
 The standard library's decorator writes the text of `__init__`, `__repr__` and `__eq__` and compiles it: a quarter of a
 millisecond for each class. A program imports two hundred of them and uses a few. A class of this decorator holds a
-`_Later` in the place of each method. The first call of one has the standard library make them all, and puts them into
-the class: from then on it is the class that `dataclasses.dataclass` gives. `dataclasses.fields`, `replace` and the
-others take such classes, too.
+`_Later` in the place of each method. The first look at one has the standard library make them all, and puts them into
+the class: from then on it is the class that `dataclasses.dataclass` gives, and as fast. `dataclasses.fields`, `replace`
+and the others take such classes, too. mypy knows them by `dataclass_transform`.
 
 | at the decorator | at the first use                                                                             |
 |------------------|----------------------------------------------------------------------------------------------|
@@ -13,6 +13,7 @@ others take such classes, too.
 """
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform, overload
 
@@ -67,7 +68,8 @@ def replace(instance: T, **changes: Any) -> T:
     """dataclasses.replace, of an instance of either kind."""
     import dataclasses  # as above
 
-    changed: T = dataclasses.replace(instance, **changes)  # type: ignore[type-var]
+    given: Any = instance
+    changed: T = dataclasses.replace(given, **changes)
     return changed
 
 
@@ -79,7 +81,7 @@ def is_dataclass(cls: type) -> bool:
 class _Maker:
     """Makes the methods of one class."""
 
-    __slots__ = ("cls", "made", "namespace", "options", "template")
+    __slots__ = ("cls", "made", "namespace", "options")
 
     cls: Any
 
@@ -120,21 +122,27 @@ class _Maker:
         options = {name: value for name, value in self.options.items() if name != "slots"}
         template = type(cls)(cls.__name__, cls.__bases__, {**namespace, "__qualname__": cls.__qualname__})
         made = vars(dataclasses.dataclass(**options)(template))
-        slots = self.options.get("slots")
-        for name, value in self.namespace.items():
-            if type(value) is _Options and not slots:
-                if name in made:
-                    setattr(cls, name, made[name])
-                elif name in vars(cls):
-                    delattr(cls, name)
+        if not self.options.get("slots"):
+            self._set_defaults(made)
         for name, value in made.items():
             if name not in namespace and name not in ("__dict__", "__weakref__", "__setattr__", "__delattr__"):
                 setattr(cls, name, value)
         self.made = True
 
 
+    def _set_defaults(self, made: Mapping[str, object]) -> None:
+        """Put the defaults of fields into the class, in the place of the arguments of `field`."""
+        for name, value in self.namespace.items():
+            if type(value) is _Options:
+                if name in made:
+                    setattr(self.cls, name, made[name])
+                else:
+                    with contextlib.suppress(AttributeError):  # another thread was here
+                        delattr(self.cls, name)
+
+
 class _Later:
-    """What is there in the place of a method: whoever looks for it has it made."""
+    """The place of a method: looking for it has all of them made."""
 
     __slots__ = ("_maker", "_name")
 

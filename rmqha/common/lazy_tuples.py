@@ -16,7 +16,7 @@ _METHODS = ("__new__", "_make", "_replace", "_asdict", "__repr__", "__getnewargs
 
 
 class _Later:
-    """What is there in the place of a method: whoever looks for it has all of them made."""
+    """The place of a method: looking for it has all of them made."""
 
     __slots__ = ("_name",)
 
@@ -47,8 +47,9 @@ class _Kind(type):
         fields = tuple(namespace.get("__annotations__", {}))
         defaults = {field: namespace[field] for field in fields if field in namespace}
         items = {field: _item(index, f"Alias for field number {index}") for index, field in enumerate(fields)}
-        return type(name, (tuple,), {**_LATER, **namespace, **items, "__slots__": (), "_fields": fields,
-                                     "_field_defaults": defaults, "__match_args__": fields})
+        others = [base for base in bases if base is not _NamedTuple]  # Generic
+        return type(name, (tuple, *others), {**_LATER, **namespace, **items, "__slots__": (), "_fields": fields,
+                                             "_field_defaults": defaults, "__match_args__": fields})
 
 
 class _NamedTuple(metaclass=_Kind):

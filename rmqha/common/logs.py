@@ -18,7 +18,7 @@ from logging.handlers import RotatingFileHandler
 from typing import Any, BinaryIO
 
 from rmqha.common.lazy_dataclasses import dataclass
-from rmqha.common.program import ConsoleHandler
+from rmqha.common.program import discard_output, nobody_reads
 
 MAX_LINE = 32 * 1024  # characters; the middle of a longer one is left out
 DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
@@ -121,6 +121,17 @@ def shortened(line: str) -> str:
         half = MAX_LINE // 2
         return f"{line[:half]} ... {len(line) - MAX_LINE} characters ... {line[-half:]}"
     return line
+
+
+class ConsoleHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic for type checkers only
+    """Writes to the standard output, and no more once nobody reads it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A record that can't be printed."""
+        if isinstance(sys.exc_info()[1], BrokenPipeError) and nobody_reads():
+            discard_output()
+        else:
+            super().handleError(record)
 
 
 LOG_DIR_ENV = "ROCKETMQ_LOG_DIR"

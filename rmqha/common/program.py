@@ -11,7 +11,6 @@ Programs whose output nobody reads any more, as in `mqbroker -p | head -1`.
 """
 from __future__ import annotations
 
-import logging
 import math
 import os
 import queue
@@ -217,14 +216,3 @@ def run_while_read(main: Callable[[], int | None]) -> int:
 def _flush() -> None:
     if sys.stdout is not None:
         sys.stdout.flush()
-
-
-class ConsoleHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic for type checkers only
-    """Writes to the standard output, and no more once nobody reads it."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        """A record that can't be printed."""
-        if isinstance(sys.exc_info()[1], BrokenPipeError) and nobody_reads():
-            discard_output()
-        else:
-            super().handleError(record)

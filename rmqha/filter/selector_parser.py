@@ -165,8 +165,8 @@ _BLANKS = re.compile(r"[ \t\n\r\f]*+")
 _LINE_END = re.compile(r"[\n\r]")
 _COMMENT_END = re.compile(r"\*/")
 _FLOAT = r"[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+"
-_TOKEN = re.compile(rf"(?P<float>{_FLOAT})|(?P<decimal>0|[1-9][0-9]*[lL]?)|(?P<string>'[^']*+'(?:'[^']*+')*)"
-                    r"|(?P<word>[a-zA-Z_$][a-zA-Z0-9_$]*)|(?P<sign><>|>=|<=|[=><(),+-])")
+_TOKEN = (rf"(?P<float>{_FLOAT})|(?P<decimal>0|[1-9][0-9]*[lL]?)|(?P<string>'[^']*+'(?:'[^']*+')*)"
+          r"|(?P<word>[a-zA-Z_$][a-zA-Z0-9_$]*)|(?P<sign><>|>=|<=|[=><(),+-])")
 _WORDS = {"NOT": NOT, "AND": AND, "OR": OR, "BETWEEN": BETWEEN, "IN": IN,
           "TRUE": TRUE, "FALSE": FALSE, "NULL": NULL, "IS": IS}
 _SIGNS = {"=": EQUAL, "<>": NOT_EQUAL, ">": GREATER, ">=": GREATER_EQUAL, "<": LESS,
@@ -185,6 +185,7 @@ class SelectorParserTokenManager:
     def __init__(self, text: str) -> None:
         self._is_wide = not text.isascii() and any(char > "\uffff" for char in text)
         self._text = to_utf16(text) if self._is_wide else text
+        self._match = re.compile(_TOKEN).match  # here: most brokers are asked no such question
         self._at = 0
         self._no_line_end = self._no_comment_end = False  # behind where one was looked for
 
@@ -194,7 +195,7 @@ class SelectorParserTokenManager:
         begin = self._at = self._skip(self._at)
         if begin == len(text):
             return Token(EOF, "", len(text) - 1)
-        match = _TOKEN.match(text, begin)
+        match = self._match(text, begin)
         if match is None:
             raise self._error(begin)
         self._at = match.end()

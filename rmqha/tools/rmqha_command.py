@@ -3,7 +3,6 @@
 `rmqha completion`: what a shell evaluates so that Tab completes commands and options.
 """
 import errno
-import logging
 import os
 from typing import Any
 
@@ -14,8 +13,6 @@ from rmqha import __version__
 from rmqha.common.program import Interruptible, exit_code
 from rmqha.tools import terminal
 from rmqha.tools.terminal import HELP_OPTIONS, CannotAnswerError, LazyCommand, LazyGroup, put, with_root_options
-
-log = logging.getLogger("RocketmqTools")
 
 PIPELINE = LazyGroup("pipeline", "rmqha.pipeline.pipeline_command:pipeline_group",
                      "Jobs on Spark: audit, rebuild, archive, verify, restore, report, replay.", "spark")
@@ -69,6 +66,8 @@ class RootGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. What the client logs is told by the commands themselves."""
+        import logging  # `rmqha --help` says what there is without it
+
         if not logging.getLogger().handlers:
             logging.getLogger().addHandler(logging.NullHandler())
         if os.environ.get("NO_COLOR"):
@@ -85,7 +84,7 @@ class RootGroup(click.Group):
             try:
                 click.echo(str(interrupt) or "interrupted", err=True)
             except OSError as error:
-                log.debug("the terminal is gone: %s", error)
+                logging.getLogger("RocketmqTools").debug("the terminal is gone: %s", error)
             ctx.exit(exit_code(interrupt))
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise

@@ -44,6 +44,14 @@ class Named(lazy_tuples.NamedTuple):
         return self.topic
 
 
+T = typing.TypeVar("T")
+
+
+class Answer(lazy_tuples.NamedTuple, typing.Generic[T]):
+    where: str
+    told: T | None = None
+
+
 class Checked(Place):
     __slots__ = ()
 
@@ -93,10 +101,11 @@ def test_whatever_is_asked_first_makes_it(first):
 
 def test_own_methods_stay_and_classes_below_work():
     assert str(Named("a")) == "a" and repr(Named("a")) == "Named(topic='a')"
+    assert Answer("a") == ("a", None) and Answer.__mro__[1:] == (tuple, typing.Generic, object)
     assert Checked("a") == ("a", 4) and repr(Checked("b", 1)) == "Checked(topic='b', queue=1)"
 
 
-@pytest.mark.parametrize("one", [Place("a", 1), Named("b"), Checked("c")], ids=repr)
+@pytest.mark.parametrize("one", [Place("a", 1), Named("b"), Checked("c"), Answer[int]("d", 1)], ids=repr)
 def test_pickles_come_back(one):
     again = pickle.loads(pickle.dumps(one))
     assert again == one and type(again) is type(one)

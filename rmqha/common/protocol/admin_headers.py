@@ -10,7 +10,6 @@ Headers of consumer groups: members and offsets.
 
 Headers of role changes.
 """
-
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.command_custom_header import (
     INTEGER,

@@ -10,7 +10,6 @@ Headers of looking messages up.
 
 Headers of transactions.
 """
-
 from rmqha.common import subscriptions, sys_flags
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.command_custom_header import (

@@ -4,7 +4,6 @@ Headers of what brokers, tools and the controller of automatic failover ask each
 
 Headers of comparing the logs of replicas.
 """
-
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.command_custom_header import (
     INTEGER,

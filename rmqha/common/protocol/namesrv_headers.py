@@ -6,7 +6,6 @@ Headers of broker registration.
 
 Headers of routes and topics at the name server.
 """
-
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.command_custom_header import INTEGER, LONG, CommandCustomHeader, not_null, nullable
 

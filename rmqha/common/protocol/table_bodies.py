@@ -14,7 +14,6 @@ The limits leave room for what real clients and brokers send, many times over: a
 to be locked 8, a topic that is registered 17. Codes that are not named here either have no body, or one that is stored
 or passed on as it is, up to `maxMessageSize` or the length of a frame.
 """
-
 from rmqha.common.data_version import DataVersion
 from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.lazy_tuples import NamedTuple
