@@ -15,7 +15,6 @@ import itertools
 import logging
 import operator
 import struct
-from typing import NamedTuple
 
 from rmqha.common.futures import Completable
 from rmqha.common.java import string_hash_code

@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from rmqha.common import mix_all
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.message.message_layout import HEAD_LENGTH
 from rmqha.common.process import how_to_raise, is_shortage

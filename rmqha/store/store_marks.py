@@ -28,7 +28,6 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
 
 from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.texts import parse_json

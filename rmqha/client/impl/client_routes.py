@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from rmqha.client.client_config import ClientConfig
@@ -22,6 +21,7 @@ from rmqha.client.life import ThreadLocalIndex
 from rmqha.client.results import FindBrokerResult
 from rmqha.common import mix_all, sys_flags
 from rmqha.common import topics as topic_validator
+from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.protocol.client_bodies import ConsumerRunningInfo
 from rmqha.common.protocol.client_headers import CheckTransactionStateRequestHeader

@@ -24,7 +24,6 @@ import os
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
-from typing import NamedTuple
 
 from rmqha.common.filesystem import fsync_path
 from rmqha.common.lazy_tuples import NamedTuple

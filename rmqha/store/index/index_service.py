@@ -9,7 +9,6 @@ import logging
 import os
 import threading
 from bisect import bisect_right
-from typing import NamedTuple
 
 from rmqha.common import sys_flags
 from rmqha.common.filesystem import NotAskedError

@@ -43,9 +43,7 @@ from rmqha.remoting.exception import RemotingConnectException, RemotingException
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.remoting.remoting_config import ClientConfig as RemotingClientConfig
 from rmqha.remoting.remoting_config import RemotingClientConfig
-from rmqha.tools.terminal import LONG, whole
 
 DEFAULT_TIMEOUT_MS = 3000
 _PROBE_GROUP, _PROBE_BODY = "CLIENT_INNER_PRODUCER", b"rmqha check ha --probe"

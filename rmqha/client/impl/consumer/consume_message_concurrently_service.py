@@ -18,7 +18,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rmqha.client.consumer.consumer_config import PushConsumerConfig
 from rmqha.client.consumer.listeners import (
@@ -35,6 +34,7 @@ from rmqha.client.impl.consumer.pulling import ConsumerHooks, return_type
 from rmqha.client.impl.consumer.rebalance import RebalancePushImpl
 from rmqha.client.life import CauseLog
 from rmqha.common import util_all
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message import message_const
 from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.protocol.client_bodies import CMResult, ConsumeMessageDirectlyResult

@@ -12,7 +12,6 @@ import bisect
 import os
 import threading
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from rmqha.common import mix_all
 from rmqha.common.config_manager import CheckpointFile
