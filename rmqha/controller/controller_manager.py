@@ -54,12 +54,12 @@ class BrokerHousekeepingService(ChannelEventListener):
     Java: org.apache.rocketmq.controller.BrokerHousekeepingService (5.1.4)
     """
 
-    def __init__(self, controller_manager: ControllerManager) -> None:
-        self._controller_manager = controller_manager
+    def __init__(self, on_channel_close: Callable[[Channel], None]) -> None:
+        self._on_channel_close = on_channel_close
 
     def on_channel_close(self, remote_addr: str, channel: Channel) -> None:
         """The connection ended, for whatever reason: each end is told here."""
-        self._controller_manager.on_broker_channel_close(channel)
+        self._on_channel_close(channel)
 
 
 log = logging.getLogger("RocketmqController")
@@ -123,7 +123,7 @@ class ControllerManager:
         self.configuration = Configuration(log, controller_config, server_config)
         self.configuration.set_store_path_from_config(controller_config, "configStorePath")
         self.liveness = BrokerLiveness(controller_config.maxLeaseMillis)
-        self.remoting_server = RemotingServer(server_config, BrokerHousekeepingService(self))
+        self.remoting_server = RemotingServer(server_config, BrokerHousekeepingService(self.on_broker_channel_close))
         self._client = RemotingClient(client_config or RemotingClientConfig(useTLS=use_tls()))
         self._scheduled_service = ScheduledService("ControllerScheduledThread")
         self._notify_service = NotifyService(self._client, self._scheduled_service)
@@ -133,12 +133,12 @@ class ControllerManager:
         self._executor = NamedThreadPool("ControllerRequestExecutorThread_", controller_config.controllerThreadPoolNums,
                                          controller_config.controllerRequestThreadPoolQueueCapacity)
         self._elections = NamedThreadPool("ControllerElectionThread_", _ELECTION_THREADS)
-        self._heartbeats = HeartbeatProcessor(self)
+        self._heartbeats = HeartbeatProcessor(self.controller, self.note_heartbeat)
         self.watch = BrokerLivenessWatch(self.liveness, lambda: controller_config.scanNotActiveBrokerInterval,
                                          self._on_silent)
         self._certificate_watch = CertificateWatch((self.remoting_server,))
         self.metrics_port = MetricsPort(controller_config.metricsHost, controller_config.metricsPort or None,
-                                        self._metrics)
+                                        self.metrics)
         self.is_started = False  # from start to shutdown
         self.failure: str | None = None  # why it can't go on; written by the service that has given up
         self.on_failed: Callable[[], None] | None = None  # told of it; set before the start
@@ -160,10 +160,11 @@ class ControllerManager:
         except ValueError as failure:
             raise ConfigError(str(failure)) from failure
 
-    def _metrics(self) -> ControllerMetrics:
+    def metrics(self) -> ControllerMetrics:
+        """What it tells on a metrics port."""
         from rmqha.controller.controller_metrics import ControllerMetrics  # many have no metrics port
 
-        return ControllerMetrics(self)
+        return ControllerMetrics(self, self.controller, (self.address, self.self_id), self.requests_waiting)
 
     def _service_failed(self, service: ServiceThread) -> None:
         """The port is closed for good."""
@@ -174,7 +175,7 @@ class ControllerManager:
 
     def initialize(self) -> bool:
         """Register the processors."""
-        processor = ControllerRequestProcessor(self)
+        processor = ControllerRequestProcessor(self.controller, self.configuration, self.peers, self.is_to_wait)
         for code in processor.handlers:
             self.remoting_server.register_processor(code, processor, self._executor)
         self.remoting_server.register_processor(request_code.BROKER_HEARTBEAT, self._heartbeats)

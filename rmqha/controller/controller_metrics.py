@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 import rmqha
 from rmqha.common import java
@@ -18,7 +18,8 @@ from rmqha.controller.local_store import NotLeaderError
 from rmqha.controller.replicas_info_manager import Decision, ReplicaSet
 
 if TYPE_CHECKING:
-    from rmqha.controller.controller_manager import ControllerManager
+    from rmqha.controller.controller import Controller
+    from rmqha.remoting.remoting_server import RemotingServer
 
 
 # 5.1.4's, in us: 1, 3, 5, 10, 30 ... up to 10 s
@@ -124,25 +125,36 @@ CONTROLLER_METRICS = (ROLE, ACTIVE_BROKERS, REQUESTS, ELECTIONS, REQUEST_LATENCY
                       MASTER_EPOCH, MASTER, IN_SYNC, REPLICAS, WAITING)
 
 
+class _Life(Protocol):
+    """How a controller is."""
+
+    is_started: bool
+    failure: str | None
+    remoting_server: RemotingServer
+
+
 class ControllerMetrics(Subject):
     """What a controller tells on its metrics port.
 
     Java: org.apache.rocketmq.controller.metrics.ControllerMetricsManager (5.1.4)
     """
 
-    def __init__(self, manager: ControllerManager) -> None:
-        self._manager = manager
+    def __init__(self, life: _Life, controller: Controller, owner: tuple[str, str],
+                 requests_waiting: Callable[[], int]) -> None:
+        self._life = life
+        self._controller = controller
+        self._address, self._self_id = owner
+        self._requests_waiting = requests_waiting
 
     def families(self, pace: Pace) -> Iterator[Family]:
         """Each metric once."""
-        manager, counts = self._manager, self._manager.controller.counts
-        config, store = manager.controller_config, manager.controller.store
-        owner = (manager.address, config.controllerDLegerGroup or "", manager.self_id)
+        counts, config, store = self._controller.counts, self._controller.config, self._controller.store
+        owner = (self._address, config.controllerDLegerGroup or "", self._self_id)
         yield Family(ROLE, [(owner, LEADER if store.leads else FOLLOWER)])
         yield Family(READY, [((), float(not self.why_not_ready()))])
         yield Family(INFO, [((rmqha.__version__, java.get_version_desc(java.CURRENT_VERSION),
                               config.controllerStore.name), 1)])
-        alive = Counter(info.identity[:2] for info in manager.liveness.all())
+        alive = Counter(info.identity[:2] for info in self._controller.liveness.all())
         yield Family(ACTIVE_BROKERS, [((*owner, *of), number) for of, number in alive.items()])
         sets = self._replica_sets()
         yield Family(MASTER, _by_set(sets, [each.master_id or 0 for each in sets]))
@@ -154,10 +166,10 @@ class ControllerMetrics(Subject):
         yield Family(REQUEST_LATENCY, [((*owner, kind), times) for kind, times in counts.latencies().items()])
         yield Family(STORES, [((result,), number) for result, number in counts.stores().items()])
         yield Family(STORE_SECONDS, [((), counts.store_latency())])
-        yield Family(WAITING, [((), manager.requests_waiting())])
+        yield Family(WAITING, [((), self._requests_waiting())])
 
     def _replica_sets(self) -> list[ReplicaSet]:
-        store = self._manager.controller.store
+        store = self._controller.store
         try:
             return [each for name in store.names() if (each := store.get(name).replica_set) is not None]
         except NotLeaderError:
@@ -165,19 +177,19 @@ class ControllerMetrics(Subject):
 
     def why_not_healthy(self) -> list[str]:
         """Its port's thread has ended."""
-        manager = self._manager
-        if manager.failure is not None:
-            return [manager.failure]
-        if manager.is_started and not manager.remoting_server.io.is_alive():
+        life = self._life
+        if life.failure is not None:
+            return [life.failure]
+        if life.is_started and not life.remoting_server.io.is_alive():
             return ["the thread of its port has ended"]
         return []
 
     def why_not_ready(self) -> list[str]:
         """It is not up yet, or not healthy, or does not know who leads."""
-        if not self._manager.is_started:
+        if not self._life.is_started:
             return ["it is starting, or going down"]
         reasons = self.why_not_healthy()
-        if self._manager.controller.store.leader_id is None:
+        if self._controller.store.leader_id is None:
             reasons.append("no controller is known to lead")
         return reasons
 

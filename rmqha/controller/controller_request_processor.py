@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqha.common import logs, mix_all
-from rmqha.common.configuration import ConfigError, refused_keys
+from rmqha.common.configuration import ConfigError, Configuration, refused_keys
 from rmqha.common.futures import Completable
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.cluster_bodies import SyncStateSet
@@ -37,7 +37,7 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
-    from rmqha.controller.controller_manager import ControllerManager
+    from rmqha.controller.controller import Controller
     from rmqha.remoting.channel import Channel
 
 
@@ -53,9 +53,12 @@ class ControllerRequestProcessor:
     Java: org.apache.rocketmq.controller.processor.ControllerRequestProcessor (5.1.4)
     """
 
-    def __init__(self, controller_manager: ControllerManager) -> None:
-        self._manager = controller_manager
-        self._controller = controller_manager.controller
+    def __init__(self, controller: Controller, configuration: Configuration, peers: dict[str, str],
+                 is_to_wait: Callable[[Channel, str | None], bool]) -> None:
+        self._controller = controller
+        self._configuration = configuration
+        self._peers = peers  # addresses of all controllers by their ids
+        self._is_to_wait = is_to_wait  # who polls, and is notified of a new master in a moment
         self.handlers: dict[int, Handler] = {
             request_code.CONTROLLER_ALTER_SYNC_STATE_SET: self.handle_alter_sync_state_set,
             request_code.CONTROLLER_ELECT_MASTER: self.handle_controller_elect_master,
@@ -110,7 +113,7 @@ class ControllerRequestProcessor:
     def handle_controller_get_replica_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """CONTROLLER_GET_REPLICA_INFO."""
         header = request.decode_command_custom_header(GetReplicaInfoRequestHeader)
-        if self._manager.is_to_wait(channel, header.brokerName):
+        if self._is_to_wait(channel, header.brokerName):
             return RemotingCommand.create_response_command(
                 response_code.CONTROLLER_MASTER_NOT_AVAILABLE,
                 f"the brokers of {header.brokerName} are being notified of a new master")
@@ -119,7 +122,7 @@ class ControllerRequestProcessor:
     def handle_controller_get_metadata_info(self, _channel: Channel, _request: RemotingCommand) -> RemotingCommand:
         """CONTROLLER_GET_METADATA_INFO, which each controller answers."""
         return RemotingCommand.create_response_command(
-            response_code.SUCCESS, None, self._controller.get_controller_metadata(self._manager.peers))
+            response_code.SUCCESS, None, self._controller.get_controller_metadata(self._peers))
 
     def handle_controller_get_sync_state_data(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """CONTROLLER_GET_SYNC_STATE_DATA: the body is a list of broker names."""
@@ -149,16 +152,16 @@ class ControllerRequestProcessor:
             return RemotingCommand.create_response_command(
                 response_code.NO_PERMISSION, f"{', '.join(fixed)} can't be changed while the controller runs")
         try:
-            self._manager.configuration.update(properties)
+            self._configuration.update(properties)
         except ConfigError as failure:
             return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, str(failure))
         if "logLevel" in properties:
-            logs.set_level(self._manager.controller_config.logLevel)
+            logs.set_level(self._controller.config.logLevel)
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 
     def handle_get_controller_config(self, _channel: Channel, _request: RemotingCommand) -> RemotingCommand:
         """GET_CONTROLLER_CONFIG: all keys but secrets."""
-        text = self._manager.configuration.get_all_configs_format_string()
+        text = self._configuration.get_all_configs_format_string()
         response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
         response.body = text.encode() or None
         return response
@@ -211,8 +214,9 @@ class HeartbeatProcessor:
     Java: org.apache.rocketmq.controller.processor.ControllerRequestProcessor#handleBrokerHeartbeat (5.1.4)
     """
 
-    def __init__(self, controller_manager: ControllerManager) -> None:
-        self._manager = controller_manager
+    def __init__(self, controller: Controller, note_heartbeat: Callable[[BrokerLiveInfo], None]) -> None:
+        self._controller = controller
+        self._note_heartbeat = note_heartbeat
         self._pool = NamedThreadPool("ControllerHeartbeatThread_", _THREADS, _QUEUE)
 
     def shutdown(self) -> None:
@@ -236,7 +240,7 @@ class HeartbeatProcessor:
             header.haServerAddr, _or(header.epoch, NOT_TOLD_EPOCH), _or(header.maxOffset, NOT_TOLD_OFFSET),
             _or(header.confirmOffset, NOT_TOLD_OFFSET), _or(header.electionPriority, LAST_PRIORITY),
             _or(header.leaderTerm, 0))
-        self._manager.note_heartbeat(info)
+        self._note_heartbeat(info)
         answer: Completable[RemotingCommand | None] = Completable()
         self._pool.submit(self._answer, info, answer)
         return answer
@@ -244,7 +248,7 @@ class HeartbeatProcessor:
     def _answer(self, info: BrokerLiveInfo, answer: Completable[RemotingCommand | None]) -> None:
         succeeded = False
         try:
-            header = self._manager.controller.on_broker_heartbeat(info)
+            header = self._controller.on_broker_heartbeat(info)
             response = RemotingCommand.create_response_command(response_code.SUCCESS, "Heart beat success", header)
             answer.complete(response)
             succeeded = True
@@ -252,8 +256,8 @@ class HeartbeatProcessor:
             if not succeeded:
                 answer.complete(RemotingCommand.create_response_command(
                     response_code.SYSTEM_ERROR, "the store of the controller can't be read, see its log"))
-            self._manager.controller.counts.requested(request_code.BROKER_HEARTBEAT, succeeded,
-                                                      time.monotonic_ns() - info.heard_ns)
+            self._controller.counts.requested(request_code.BROKER_HEARTBEAT, succeeded,
+                                              time.monotonic_ns() - info.heard_ns)
 
 
 def _or(value: int | None, default: int) -> int:

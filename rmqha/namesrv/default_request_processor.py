@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.common import logs, mix_all, util_all
-from rmqha.common.configuration import FIXED_KEYS, ConfigError, refused_keys
+from rmqha.common.configuration import FIXED_KEYS, ConfigError, Configuration, refused_keys
 from rmqha.common.data_version import DataVersion
 from rmqha.common.java import Version, string_of, value2version
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import cluster_bodies, namespace_util, request_code, response_code, table_version
 from rmqha.common.protocol.admin_headers import GetTopicsByClusterRequestHeader
 from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
@@ -51,7 +52,6 @@ from rmqha.remoting.tls_system_config import use_tls
 
 if TYPE_CHECKING:
     from rmqha.namesrv.kv_config_manager import KVConfigManager
-    from rmqha.namesrv.namesrv_controller import NamesrvController
     from rmqha.namesrv.route_info_manager import RouteInfoManager
     from rmqha.remoting.channel import Channel
 
@@ -71,9 +71,12 @@ class DefaultRequestProcessor:
     Java: org.apache.rocketmq.namesrv.processor.DefaultRequestProcessor (4.9.8)
     """
 
-    def __init__(self, namesrv_controller: "NamesrvController") -> None:
-        self._namesrv_controller = namesrv_controller
-        configured = namesrv_controller.namesrv_config.configBlackList.split(";")
+    def __init__(self, namesrv_config: NamesrvConfig, configuration: Configuration,
+                 kv_config_manager: "KVConfigManager", route_info_manager: "RouteInfoManager") -> None:
+        self._config, self._configuration = namesrv_config, configuration
+        self._kv = kv_config_manager
+        self._routes = route_info_manager
+        configured = namesrv_config.configBlackList.split(";")
         self.config_black_list = FIXED_KEYS.union(configured)
         self._handlers: dict[int, _Handler] = {
             request_code.PUT_KV_CONFIG: self.put_kv_config,
@@ -194,7 +197,7 @@ class DefaultRequestProcessor:
         route = self._routes.pickup_topic_route_data(header.topic)
         if route is None:
             return topic_not_exist(header.topic)
-        if self._namesrv_controller.namesrv_config.orderMessageEnable:
+        if self._config.orderMessageEnable:
             route.orderTopicConf = self._kv.get_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, header.topic)
         if request.version >= _V4_9_4 or header.acceptStandardJsonOnly:
             return _success(body=_standard_json(route))
@@ -279,25 +282,17 @@ class DefaultRequestProcessor:
             log.warning("updateConfig, refused keys: %s client: %s", refused, parse_channel_remote_addr(channel))
             return _failure(response_code.NO_PERMISSION, "Can not update config in black list.")
         try:
-            self._namesrv_controller.configuration.update(properties)
+            self._configuration.update(properties)
         except ConfigError as failure:
             return _failure(response_code.SYSTEM_ERROR, str(failure))
         if "logLevel" in properties:
-            logs.set_level(self._namesrv_controller.namesrv_config.logLevel)
+            logs.set_level(self._config.logLevel)
         return _success()
 
     def get_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """GET_NAMESRV_CONFIG: all keys but secrets, the controller's in the same file too."""
-        content = self._namesrv_controller.configuration.get_all_configs_format_string()
+        content = self._configuration.get_all_configs_format_string()
         return _success(body=content.encode("utf-8") or None)
-
-    @property
-    def _kv(self) -> "KVConfigManager":
-        return self._namesrv_controller.kv_config_manager
-
-    @property
-    def _routes(self) -> "RouteInfoManager":
-        return self._namesrv_controller.route_info_manager
 
 
 def topic_not_exist(topic: str | None) -> RemotingCommand:
@@ -353,8 +348,10 @@ class ClusterTestRequestProcessor(DefaultRequestProcessor):
     Java: org.apache.rocketmq.namesrv.processor.ClusterTestRequestProcessor (4.9.8)
     """
 
-    def __init__(self, namesrv_controller: "NamesrvController", product_env_name: str) -> None:
-        super().__init__(namesrv_controller)
+    def __init__(self, namesrv_config: NamesrvConfig, configuration: Configuration,
+                 kv_config_manager: "KVConfigManager", route_info_manager: "RouteInfoManager",
+                 product_env_name: str) -> None:
+        super().__init__(namesrv_config, configuration, kv_config_manager, route_info_manager)
         self._product_env_name = product_env_name
         self._client = RemotingClient(RemotingClientConfig(useTLS=use_tls()))
 

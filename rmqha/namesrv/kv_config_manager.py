@@ -1,19 +1,15 @@
 """A small persistent key-value store, one file."""
 import logging
 import threading
-from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
 from rmqha.common.configuration import ConfigError
 from rmqha.common.lazy_dataclasses import dataclass
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol.namespace_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol.table_bodies import KVTable
 from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable
-
-if TYPE_CHECKING:
-    from rmqha.namesrv.namesrv_controller import NamesrvController
-
 
 log = logging.getLogger("RocketmqNamesrv")
 
@@ -38,8 +34,8 @@ class KVConfigManager:
     Java: org.apache.rocketmq.namesrv.kvconfig.KVConfigManager (4.9.8)
     """
 
-    def __init__(self, namesrv_controller: "NamesrvController") -> None:
-        self._namesrv_controller = namesrv_controller
+    def __init__(self, namesrv_config: NamesrvConfig) -> None:
+        self._config = namesrv_config
         self._lock = threading.Lock()
         self._persist_lock = threading.Lock()  # one writer of the file; taken before _lock
         self._config_table: dict[str, dict[str, str]] = {}  # guarded by _lock
@@ -49,7 +45,7 @@ class KVConfigManager:
         """Read the file, or its backup when it is missing or malformed. Raises ConfigError when there is something
         and none of it is readable.
         """
-        path = self._namesrv_controller.namesrv_config.kvConfigPath
+        path = self._config.kvConfigPath
         problems = []
         # Differs: Java knows no backup here, and ends with an exception when the file is malformed
         for file_name in (path, path + ".bak"):
@@ -93,7 +89,7 @@ class KVConfigManager:
 
     def persist(self) -> None:
         """Write the file durably; a failure is logged."""
-        path = self._namesrv_controller.namesrv_config.kvConfigPath
+        path = self._config.kvConfigPath
         with self._persist_lock:
             with self._lock:
                 content = remoting_serializable.to_json(KVConfigSerializeWrapper(self._config_table))

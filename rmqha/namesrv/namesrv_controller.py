@@ -13,7 +13,7 @@ A name server's metrics and health. RocketMQ's exporter and 5.x tell nothing of 
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import rmqha
 from rmqha.common import java
@@ -41,23 +41,23 @@ class BrokerHousekeepingService(ChannelEventListener):
     Java: org.apache.rocketmq.namesrv.routeinfo.BrokerHousekeepingService (4.9.8)
     """
 
-    def __init__(self, namesrv_controller: "NamesrvController") -> None:
-        self._namesrv_controller = namesrv_controller
+    def __init__(self, route_info_manager: RouteInfoManager) -> None:
+        self._routes = route_info_manager
 
     def on_channel_connect(self, remote_addr: str, channel: "Channel") -> None:
         """Nothing: a broker counts from its registration."""
 
     def on_channel_close(self, remote_addr: str, channel: "Channel") -> None:
         """The connection ended."""
-        self._namesrv_controller.route_info_manager.on_channel_destroy(remote_addr, channel)
+        self._routes.on_channel_destroy(remote_addr, channel)
 
     def on_channel_exception(self, remote_addr: str, channel: "Channel") -> None:
         """The connection failed."""
-        self._namesrv_controller.route_info_manager.on_channel_destroy(remote_addr, channel)
+        self._routes.on_channel_destroy(remote_addr, channel)
 
     def on_channel_idle(self, remote_addr: str, channel: "Channel") -> None:
         """Nothing came for too long."""
-        self._namesrv_controller.route_info_manager.on_channel_destroy(remote_addr, channel)
+        self._routes.on_channel_destroy(remote_addr, channel)
 
 
 log = logging.getLogger("RocketmqNamesrv")
@@ -82,9 +82,9 @@ class NamesrvController:
         self.controller_manager = controller_manager  # with enableControllerInNamesrv; goes with this one
         self.namesrv_config = namesrv_config
         self.server_config = server_config
-        self.kv_config_manager = KVConfigManager(self)
+        self.kv_config_manager = KVConfigManager(namesrv_config)
         self.route_info_manager = RouteInfoManager()
-        self.broker_housekeeping_service = BrokerHousekeepingService(self)
+        self.broker_housekeeping_service = BrokerHousekeepingService(self.route_info_manager)
         self.configuration = Configuration(log, namesrv_config, server_config)
         self.configuration.set_store_path_from_config(namesrv_config, "configStorePath")
         if controller_manager is not None:
@@ -95,7 +95,7 @@ class NamesrvController:
                                                   _QUEUE_CAPACITY)
         self._scheduled_service = ScheduledService("NSScheduledThread1")
         self._processor: DefaultRequestProcessor | None = None
-        self.metrics_port = MetricsPort(namesrv_config.metricsHost, namesrv_config.metricsPort or None, self._metrics)
+        self.metrics_port = MetricsPort(namesrv_config.metricsHost, namesrv_config.metricsPort or None, self.metrics)
         self.is_started = False  # from start to shutdown
         self.failure: str | None = None  # why it can't go on; written by the service that has given up
         self.on_failed: Callable[[], None] | None = None  # told of it; set before the start
@@ -110,9 +110,9 @@ class NamesrvController:
         if self.on_failed is not None:
             self.on_failed()
 
-    def _metrics(self) -> "NamesrvMetrics":
-
-        return NamesrvMetrics(self)
+    def metrics(self) -> "NamesrvMetrics":
+        """What it tells on a metrics port."""
+        return NamesrvMetrics(self, self.route_info_manager, self.requests_waiting, self.controller_manager)
 
     def initialize(self) -> bool:
         """Load the KV config and register the processor. Raises ConfigError when the KV config is not readable."""
@@ -123,10 +123,9 @@ class NamesrvController:
         return True
 
     def _register_processor(self) -> None:
-        if self.namesrv_config.clusterTest:
-            self._processor = ClusterTestRequestProcessor(self, self.namesrv_config.productEnvName)
-        else:
-            self._processor = DefaultRequestProcessor(self)
+        config, kv, routes = self.namesrv_config, self.kv_config_manager, self.route_info_manager
+        self._processor = ClusterTestRequestProcessor(config, self.configuration, kv, routes, config.productEnvName) \
+            if config.clusterTest else DefaultRequestProcessor(config, self.configuration, kv, routes)
         self.remoting_server.register_default_processor(self._processor, self._remoting_executor)
 
     def start(self) -> None:
@@ -192,15 +191,27 @@ NAMESRV_METRICS = (INFO, READY, BROKERS, MASTERS, WITHOUT_MASTER, HEARTBEAT_AGE,
                    DEPARTED)
 
 
+class _Life(Protocol):
+    """How a name server is."""
+
+    is_started: bool
+    failure: str | None
+    remoting_server: RemotingServer
+
+
 class NamesrvMetrics(Subject):
     """What a name server tells on its metrics port."""
 
-    def __init__(self, controller: "NamesrvController") -> None:
-        self._controller = controller
+    def __init__(self, life: _Life, route_info_manager: RouteInfoManager, requests_waiting: Callable[[], int],
+                 controller_manager: "ControllerManager | None") -> None:
+        self._life = life
+        self._routes = route_info_manager
+        self._requests_waiting = requests_waiting
+        self._controller_manager = controller_manager
 
     def families(self, pace: Pace) -> Iterator[Family]:
         """Each metric once."""
-        controller, routes = self._controller, self._controller.route_info_manager
+        routes = self._routes
         yield Family(INFO, [((rmqha.__version__, java.get_version_desc(java.CURRENT_VERSION)), 1)])
         yield Family(READY, [((), float(not self.why_not_ready()))])
         brokers = routes.live_brokers()
@@ -213,27 +224,25 @@ class NamesrvMetrics(Subject):
         yield Family(HEARTBEAT_AGE, (((one.cluster, one.name, str(one.broker_id), one.address), one.age_ms / 1000)
                                      for one in brokers))
         yield Family(TOPICS, [((), routes.topic_count())])
-        yield Family(CONNECTIONS, [((), len(controller.remoting_server.io.channels))])
-        yield Family(WAITING, [((), controller.requests_waiting())])
+        yield Family(CONNECTIONS, [((), len(self._life.remoting_server.io.channels))])
+        yield Family(WAITING, [((), self._requests_waiting())])
         departed = Counter(one.cluster for one in routes.departed_brokers())
         yield Family(DEPARTED, _by_cluster(departed, in_cluster | departed))
-        if controller.controller_manager is not None:
-            from rmqha.controller.controller_metrics import ControllerMetrics  # most have no controller
-
-            yield from ControllerMetrics(controller.controller_manager).families(pace)
+        if self._controller_manager is not None:
+            yield from self._controller_manager.metrics().families(pace)
 
     def why_not_healthy(self) -> list[str]:
         """Its port's thread has ended."""
-        controller = self._controller
-        if controller.failure is not None:
-            return [controller.failure]
-        if controller.is_started and not controller.remoting_server.io.is_alive():
+        life = self._life
+        if life.failure is not None:
+            return [life.failure]
+        if life.is_started and not life.remoting_server.io.is_alive():
             return ["the thread of its port has ended"]
         return []
 
     def why_not_ready(self) -> list[str]:
         """It is not up yet, or not healthy."""
-        return self.why_not_healthy() if self._controller.is_started else ["it is starting, or going down"]
+        return self.why_not_healthy() if self._life.is_started else ["it is starting, or going down"]
 
 
 def _by_cluster(counts: "Counter[str]", clusters: "Counter[str]") -> list[Sample]:

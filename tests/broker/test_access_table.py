@@ -160,7 +160,9 @@ def namesrv_controller(folder: Path) -> NamesrvController:
 def namesrv_codes() -> set[int]:
     """What a name server serves."""
     with tempfile.TemporaryDirectory() as folder:
-        return set(DefaultRequestProcessor(namesrv_controller(Path(folder)))._handlers)
+        server = namesrv_controller(Path(folder))
+        return set(DefaultRequestProcessor(server.namesrv_config, server.configuration, server.kv_config_manager,
+                                           server.route_info_manager)._handlers)
 
 
 @pytest.fixture(scope="module")

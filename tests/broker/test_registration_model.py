@@ -68,10 +68,8 @@ class NameServer:
 
     def restart(self):
         self.routes, self.original = RouteInfoManager(), Original()
-        controller = SimpleNamespace(
-            namesrv_config=NamesrvConfig(), route_info_manager=self.routes,
-            kv_config_manager=SimpleNamespace(get_kv_list_by_namespace=lambda _name: None))
-        self._processor = DefaultRequestProcessor(controller)
+        config, kv = NamesrvConfig(), SimpleNamespace(get_kv_list_by_namespace=lambda _name: None)
+        self._processor = DefaultRequestProcessor(config, None, kv, self.routes)
         self._channel = SimpleNamespace(remote_address=("10.0.0.1", 1))
         self.lacks = True  # the last registration, or all before
         self.is_doubtful = False  # the original has missed a topic: it took the version of another one, alone

@@ -48,7 +48,8 @@ class NameServer:
                                        ServerConfig(listenPort=0))
         controller.initialize()
         self.routes = controller.route_info_manager
-        self._processor = DefaultRequestProcessor(controller)
+        self._processor = DefaultRequestProcessor(controller.namesrv_config, controller.configuration,
+                                                  controller.kv_config_manager, controller.route_info_manager)
         self._channel = SimpleNamespace(remote_address=("10.0.0.1", 1))
 
     def serve(self, request: RemotingCommand) -> RemotingCommand:

@@ -36,13 +36,18 @@ def controller(tmp_path):
                                  route_info_manager=RouteInfoManager())
     controller.configuration = Configuration(default_request_processor.log, config, controller.server_config)
     controller.configuration.set_store_path_from_config(config, "configStorePath")
-    controller.kv_config_manager = KVConfigManager(controller)
+    controller.kv_config_manager = KVConfigManager(controller.namesrv_config)
     return controller
+
+
+def new_processor(controller) -> DefaultRequestProcessor:
+    return DefaultRequestProcessor(controller.namesrv_config, controller.configuration, controller.kv_config_manager,
+                                   controller.route_info_manager)
 
 
 @pytest.fixture
 def ask(controller):
-    processor = DefaultRequestProcessor(controller)
+    processor = new_processor(controller)
 
     def call(code, body=None, version=V4_9_8, **fields):
         request = RemotingCommand(code)
@@ -91,7 +96,7 @@ def test_kv_is_put_read_listed_and_deleted(ask, controller, tmp_path):
 
 def test_kv_survives_a_restart(ask, controller):
     ask(request_code.PUT_KV_CONFIG, namespace="ns", key="k", value="é")
-    again = KVConfigManager(controller)
+    again = KVConfigManager(controller.namesrv_config)
     again.load()
     assert again.get_kv_config("ns", "k") == "é"
 
@@ -108,11 +113,11 @@ def test_null_kv_key_is_an_error(ask, fields):
 
 
 def test_broken_kv_file_falls_back_to_its_backup(controller, tmp_path):
-    manager = KVConfigManager(controller)
+    manager = KVConfigManager(controller.namesrv_config)
     manager.put_kv_config("ns", "k", "1")
     manager.put_kv_config("ns", "k", "2")
     (tmp_path / "kvConfig.json").write_text('{"configTable":{')
-    again = KVConfigManager(controller)
+    again = KVConfigManager(controller.namesrv_config)
     again.load()
     assert again.get_kv_config("ns", "k") == "1"
 
@@ -120,12 +125,12 @@ def test_broken_kv_file_falls_back_to_its_backup(controller, tmp_path):
 def test_broken_kv_file_without_a_backup_is_an_error_with_its_name(controller, tmp_path):
     (tmp_path / "kvConfig.json").write_text("{]")
     with pytest.raises(ConfigError, match="kvConfig.json"):
-        KVConfigManager(controller).load()
+        KVConfigManager(controller.namesrv_config).load()
 
 
 def test_null_kv_table_is_an_empty_one(controller, tmp_path):
     (tmp_path / "kvConfig.json").write_text("{}")
-    manager = KVConfigManager(controller)
+    manager = KVConfigManager(controller.namesrv_config)
     manager.load()
     assert manager.get_kv_list_by_namespace("ns") is None
 
@@ -317,7 +322,7 @@ def test_black_listed_key_is_refused(ask, controller, key):
 
 def test_black_list_can_be_extended(controller):
     controller.namesrv_config.configBlackList = "listenPort;productEnvName"
-    assert {"listenPort", "productEnvName", "kvConfigPath"} < DefaultRequestProcessor(controller).config_black_list
+    assert {"listenPort", "productEnvName", "kvConfigPath"} < new_processor(controller).config_black_list
 
 
 def test_malformed_properties_are_refused(ask):

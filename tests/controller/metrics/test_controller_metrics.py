@@ -1,5 +1,5 @@
 """What a controller tells Prometheus."""
-from rmqha.controller.controller_metrics import CONTROLLER_METRICS, LEADER, ControllerMetrics
+from rmqha.controller.controller_metrics import CONTROLLER_METRICS, LEADER
 from tests.controller.support import CLUSTER, NAME, FakeBroker, controller
 from tests.support.ports import free_port
 from tests.support.scrape import Scrape, http_get
@@ -39,4 +39,4 @@ def test_elections_requests_replicas_and_health(tmp_path):
         for broker in brokers:
             broker.die()
         manager.shutdown()
-    assert ControllerMetrics(manager).why_not_ready() == ["it is starting, or going down"]
+    assert manager.metrics().why_not_ready() == ["it is starting, or going down"]

@@ -1,6 +1,6 @@
 """A name server's metrics against the brokers that are registered."""
 from rmqha.common.namesrv_config import NamesrvConfig
-from rmqha.namesrv.namesrv_controller import NAMESRV_METRICS, NamesrvController, NamesrvMetrics
+from rmqha.namesrv.namesrv_controller import NAMESRV_METRICS, NamesrvController
 from rmqha.remoting.remoting_config import ServerConfig
 from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import running_broker
@@ -14,7 +14,7 @@ def test_brokers_topics_and_health(tmp_path):
                            metricsPort=free_port())
     controller = NamesrvController(config, ServerConfig(listenPort=0))
     assert controller.initialize()
-    assert NamesrvMetrics(controller).why_not_ready() == ["it is starting, or going down"]
+    assert controller.metrics().why_not_ready() == ["it is starting, or going down"]
     controller.start()
     try:
         address, port = f"127.0.0.1:{controller.local_listen_port}", config.metricsPort
