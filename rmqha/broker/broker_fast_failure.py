@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.futures import Completable
 from rmqha.common.protocol import response_code
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
@@ -20,7 +21,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
+# Hands the work of a request over to a pool, and gives its answer.
+HandOver = Callable[["Callable[[], Answer]"], Completable[RemotingCommand | None]]
+
 _PEERS_FAULTS = (RemotingCommandException, RequestDeniedException)  # logged without a stack of ours
+# Differs: the original's queue of admin requests has no end
+_ADMIN_QUEUE_CAPACITY = 10_000
+
+
+class BrokerPools:
+    """The threads of the requests that may block."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.send_message_executor = NamedThreadPool(
+            "SendMessageThread_", config.sendMessageThreadPoolNums, config.sendThreadPoolQueueCapacity)
+        self.pull_message_executor = NamedThreadPool(
+            "PullMessageThread_", config.pullMessageThreadPoolNums, config.pullThreadPoolQueueCapacity)
+        self.query_message_executor = NamedThreadPool(
+            "QueryMessageThread_", config.queryMessageThreadPoolNums, config.queryThreadPoolQueueCapacity)
+        self.admin_broker_executor = NamedThreadPool("AdminBrokerThread_", config.adminBrokerThreadPoolNums,
+                                                     _ADMIN_QUEUE_CAPACITY)
+        # Differs: four threads at most: what they do takes the interpreter, and more of them would only share it
+        self.client_manage_executor = NamedThreadPool(
+            "ClientManageThread_", min(config.clientManageThreadPoolNums, 4),
+            config.clientManagerThreadPoolQueueCapacity)
+        self.heartbeat_executor = NamedThreadPool(
+            "HeartbeatThread_", config.heartbeatThreadPoolNums, config.heartbeatThreadPoolQueueCapacity)
 
 
 class BrokerFastFailure:
@@ -33,6 +59,10 @@ class BrokerFastFailure:
     # age is looked at when their turn comes, where the original cleans its queues every 10 ms.
     def __init__(self, is_enabled: Callable[[], bool]) -> None:
         self._is_enabled = is_enabled
+
+    def hand_over_to(self, pool: NamedThreadPool, max_wait_ms: Callable[[], int]) -> HandOver:
+        """What runs its work in the pool, with the limit that holds at that time."""
+        return lambda work: self.run_in(pool, max_wait_ms(), work)
 
     def run_in(self, pool: NamedThreadPool, max_wait_ms: int,
                work: "Callable[[], Answer]") -> Completable[RemotingCommand | None]:

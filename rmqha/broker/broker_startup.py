@@ -158,8 +158,8 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
         tip += f" and name server is {config.namesrvAddr}"
     waits = controller.waits_for_role()
     role = [f"warning: this broker waits for a role, and takes no messages until then: {waits}"] if waits else []
-    if controller.lacks_master:
-        role.append(f"warning: {controller.lacking_master_text()}")
+    if controller.registration.lacks_master:
+        role.append(f"warning: {controller.registration.lacking_master_text()}")
     for warning in [*role, *unsafe_settings(controller)]:
         log.warning(warning)
         server_util.say(warning, err=True)

@@ -5,11 +5,11 @@ The expressions of consumer groups and their file, consumerFilter.json.
 import logging
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import subscriptions as expression_type
 from rmqha.common import util_all
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.subscriptions import SubscriptionData
@@ -17,9 +17,7 @@ from rmqha.filter import selector_parser
 from rmqha.filter.bloom_filter import BloomFilter, BloomFilterData
 from rmqha.filter.expressions import Expression, MQFilterException
 from rmqha.remoting.protocol import remoting_serializable
-
-if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+from rmqha.store.message_store_config import MessageStoreConfig
 
 
 @dataclass(eq=False)
@@ -134,13 +132,12 @@ class ConsumerFilterManager(ConfigManager):
     Java: org.apache.rocketmq.broker.filter.ConsumerFilterManager (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self._broker_controller = broker_controller
-        config = broker_controller.broker_config
+    def __init__(self, broker_config: BrokerConfig, message_store_config: MessageStoreConfig) -> None:
+        self._config, self._store_config = broker_config, message_store_config
         self.filter_data_by_topic: dict[str, FilterDataMapByTopic] = {}
-        self.bloom_filter = BloomFilter.create_by_fn(config.maxErrorRateOfBloomFilter,
-                                                     config.expectConsumerNumUseFilter)
-        broker_controller.message_store_config.bitMapLengthConsumeQueueExt = self.bloom_filter.m
+        self.bloom_filter = BloomFilter.create_by_fn(broker_config.maxErrorRateOfBloomFilter,
+                                                     broker_config.expectConsumerNumUseFilter)
+        message_store_config.bitMapLengthConsumeQueueExt = self.bloom_filter.m
         self._lock = threading.Lock()
         self._characters = 0  # guarded by _lock
 
@@ -213,8 +210,7 @@ class ConsumerFilterManager(ConfigManager):
 
     def config_file_path(self) -> str:
         """consumerFilter.json."""
-        root = self._broker_controller.message_store_config.storePathRootDir
-        return broker_path_config_helper.get_consumer_filter_path(root)
+        return broker_path_config_helper.get_consumer_filter_path(self._store_config.storePathRootDir)
 
     def decode(self, json_string: str) -> None:
         """Take over a table from JSON, unless its bits are of another bloom filter. FastjsonError."""
@@ -252,7 +248,7 @@ class ConsumerFilterManager(ConfigManager):
             return remoting_serializable.to_json(_File(self.filter_data_by_topic), pretty_format)
 
     def _clean(self) -> None:
-        limit_ms = self._broker_controller.broker_config.filterDataCleanTimeSpan
+        limit_ms = self._config.filterDataCleanTimeSpan
         for topic, by_topic in list(self.filter_data_by_topic.items()):
             for group, data in list(by_topic.groupFilterData.items()):
                 if data.how_long_after_death() >= limit_ms:

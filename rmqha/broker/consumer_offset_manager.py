@@ -5,11 +5,11 @@ How far each group has read, on a broker with light message queues, and the file
 import logging
 import os
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from rmqha.broker import broker_path_config_helper
-from rmqha.broker.subscription_group_manager import MAX_GROUP_LENGTH
+from rmqha.broker.subscription_group_manager import MAX_GROUP_LENGTH, SubscriptionGroupManager
+from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.common import mix_all, util_all
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.data_version import entries_of
@@ -19,10 +19,7 @@ from rmqha.common.protocol.table_bodies import ConsumerOffsetSerializeWrapper
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import WrittenEntries
 from rmqha.remoting.protocol.header_codec import KeptEntries
-
-if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
-
+from rmqha.store.message_store_config import MessageStoreConfig
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -43,8 +40,10 @@ class ConsumerOffsetManager(ConfigManager):
     Java: org.apache.rocketmq.broker.offset.ConsumerOffsetManager (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self._broker_controller = broker_controller
+    def __init__(self, message_store_config: MessageStoreConfig, topics: TopicConfigManager,
+                 groups: SubscriptionGroupManager) -> None:
+        self._store_config = message_store_config
+        self._topics, self._groups = topics, groups
         self.offset_table: dict[str, dict[int, int]] = {}
         self._kept = KeptEntries(self.changes, lambda: list(self.offset_table), self._copy_of_entry)
         self._of_unknown_groups: set[str] = set()  # guarded by _adding
@@ -71,7 +70,7 @@ class ConsumerOffsetManager(ConfigManager):
         # (which somebody may set before the group's first start); the original keeps whatever it is told
         if self.query_offset(group, topic, queue_id) >= 0:
             return None
-        config = self._broker_controller.topic_config_manager.select_topic_config(topic)
+        config = self._topics.select_topic_config(topic)
         if config is None:
             return response_code.TOPIC_NOT_EXIST, f"topic[{topic}] not exist"
         queues = max(config.readQueueNums, config.writeQueueNums)
@@ -84,7 +83,7 @@ class ConsumerOffsetManager(ConfigManager):
 
     def _may_add(self, group: str, topic: str) -> bool:
         """Whether a group may get an entry for a topic."""
-        known = self._broker_controller.subscription_group_manager.subscription_group_table
+        known = self._groups.subscription_group_table
         key = topic + TOPIC_GROUP_SEPARATOR + group
         if group in known or key in self.offset_table:
             return True
@@ -121,8 +120,7 @@ class ConsumerOffsetManager(ConfigManager):
 
     def config_file_path(self) -> str:
         """consumerOffset.json."""
-        root = self._broker_controller.message_store_config.storePathRootDir
-        return broker_path_config_helper.get_consumer_offset_path(root)
+        return broker_path_config_helper.get_consumer_offset_path(self._store_config.storePathRootDir)
 
     def encode(self, pretty_format: bool = False) -> str:
         """The table as JSON."""
@@ -149,21 +147,21 @@ class ConsumerOffsetManager(ConfigManager):
         self.offset_table = dict(wrapper.offsetTable or {})
         self.changes.note_all()
 
-    def query_min_offset_in_all_group(self, topic: str, filter_groups: str | None) -> dict[int, int]:
+    def query_min_offset_in_all_group(self, topic: str, filter_groups: str | None,
+                                      min_offset_in_queue: Callable[[str, int], int]) -> dict[int, int]:
         """The least offset of each queue over the groups that are not in the comma list `filter_groups`.
 
-        Offsets that the store has deleted already do not count.
+        Offsets that the store, which knows `min_offset_in_queue`, has deleted already do not count.
         """
         # Differs: the original removes the offsets of the groups that a QUERY_CORRECTION_OFFSET leaves out from its
         # live table
         ignored = set() if util_all.is_blank(filter_groups) else set((filter_groups or "").split(","))
-        store = self._broker_controller.message_store
         result: dict[int, int] = {}
         for key, name, group in self._entries():
             if name != topic or group in ignored:
                 continue
             for queue_id, offset in list(self.offset_table.get(key, {}).items()):
-                if offset >= store.get_min_offset_in_queue(topic, queue_id):
+                if offset >= min_offset_in_queue(topic, queue_id):
                     result[queue_id] = min(offset, result.get(queue_id, offset))
         return result
 
@@ -229,8 +227,10 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
     Java: org.apache.rocketmq.broker.offset.LmqConsumerOffsetManager (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        super().__init__(broker_controller)
+    def __init__(self, message_store_config: MessageStoreConfig, topics: TopicConfigManager,
+                 groups: SubscriptionGroupManager, has_queue: Callable[[str], bool]) -> None:
+        super().__init__(message_store_config, topics, groups)
+        self._has_queue = has_queue  # whether the store has a light queue of this name
         self.lmq_offset_table: dict[str, int] = {}  # single dict operations
         self._kept_light = KeptEntries(self.changes, lambda: list(self.lmq_offset_table),
                                        lambda key: self.lmq_offset_table.get(key))
@@ -244,7 +244,7 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
         path = self.config_file_path()
         if os.path.exists(path) or os.path.exists(path + ".bak"):
             return super().load()
-        ordinary = ConsumerOffsetManager(self._broker_controller)
+        ordinary = ConsumerOffsetManager(self._store_config, self._topics, self._groups)
         if not ordinary.load():
             return False
         self.offset_table = ordinary.offset_table
@@ -270,12 +270,11 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
         """Whether a group may get an entry for a topic: at most twice as many as there may be light queues."""
         if not mix_all.is_lmq(group):
             return super()._may_add(group, topic)
-        table, store = self.lmq_offset_table, self._broker_controller.message_store
-        limit = 2 * self._broker_controller.message_store_config.maxLmqConsumeQueueNum
+        table, limit = self.lmq_offset_table, 2 * self._store_config.maxLmqConsumeQueueNum
         if len(table) >= limit:
             for key in list(table):
                 name = key.partition(TOPIC_GROUP_SEPARATOR)[0]
-                if mix_all.is_lmq(name) and store.get_consume_queue(name, 0) is None:
+                if mix_all.is_lmq(name) and not self._has_queue(name):
                     table.pop(key, None)
                     self.note_change()
         return len(group) <= MAX_GROUP_LENGTH and len(table) < limit
@@ -302,8 +301,7 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
 
     def config_file_path(self) -> str:
         """lmqConsumerOffset.json."""
-        root = self._broker_controller.message_store_config.storePathRootDir
-        return broker_path_config_helper.get_lmq_consumer_offset_path(root)
+        return broker_path_config_helper.get_lmq_consumer_offset_path(self._store_config.storePathRootDir)
 
     def encode(self, pretty_format: bool = False) -> str:
         """Both tables as JSON."""

@@ -12,20 +12,24 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rmqha.broker.client.client_channels import now_ms
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.futures import ANSWER, Round, at_round_end
 from rmqha.common.service_thread import ServiceThread
+from rmqha.common.texts import LATER
 from rmqha.store.consume_queue_ext import CqExtUnit
 from rmqha.store.dispatch import MessageArrivingListener
 from rmqha.store.message_reader import MessageFilter
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.queue_offsets import QueueOffsets
     from rmqha.common.subscriptions import SubscriptionData
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.protocol.remoting_command import RemotingCommand
+    from rmqha.store.deleted_topics import DeletedTopics
+    from rmqha.store.reput_message_service import ReputMessageService
 
 
 class PullRequest:
@@ -114,6 +118,13 @@ class _Held:
         self.by_queue: dict[tuple[str, int], int] = {}
 
 
+class PullProcessor(Protocol):
+    """Serves the pulls that are held here."""
+
+    def execute_request_when_wakeup(self, channel: "Channel", request: "RemotingCommand") -> None:
+        """Answer a pull that was held, whatever it finds."""
+
+
 class PullRequestHoldService(ServiceThread):
     """Held pulls by (topic, queue id).
 
@@ -123,13 +134,23 @@ class PullRequestHoldService(ServiceThread):
     # Differs: the lists of all queues that nobody waits for are forgotten, not those of light queues only, which in the
     # original is LmqPullRequestHoldService; and a connection has its limit of held pulls
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
+    def __init__(self, broker_config: BrokerConfig, queues: "QueueOffsets", reput: "ReputMessageService",
+                 deleted_topics: "DeletedTopics", queues_of: Callable[[str], int]) -> None:
         super().__init__()
-        self._broker_controller = broker_controller
+        self._config = broker_config
+        self._queues = queues
+        self._reput = reput
+        self._deleted_topics = deleted_topics
+        self._queues_of = queues_of  # how many queues a topic has, 0 when it is gone
+        self.processor: PullProcessor = LATER  # holds pulls here, and serves those that are woken
         self.pull_request_table: dict[tuple[str, int], ManyPullRequest] = {}  # single dict operations only
         self._woken: deque[PullRequest] = deque()  # appended by notifiers, popped by whoever runs them
         self._held: dict[Channel, _Held] = {}  # guarded by _held_lock
         self._held_lock = threading.Lock()
+
+    def polling_ms(self, suspend_ms: int) -> int:
+        """For how long a pull is held that wants to be held this long."""
+        return suspend_ms if self._config.longPollingEnable else self._config.shortPollingTimeMills
 
     def suspend_pull_request(self, topic: str, queue_id: int, pull_request: PullRequest) -> bool:
         """Hold a pull; False when its connection has too many that are held.
@@ -144,7 +165,7 @@ class PullRequestHoldService(ServiceThread):
         # Differs: the queue is looked at again once the pull is held; in the original a message that came between
         # wakes nobody, and the pull waits for the next message or the next scan
         look_again = functools.partial(self._look_again, topic, queue_id, pull_request)
-        if not self._broker_controller.message_store.call_when_dispatched(look_again):
+        if not self._reput.call_when_dispatched(look_again):
             look_again()
         return True
 
@@ -171,11 +192,10 @@ class PullRequestHoldService(ServiceThread):
                     del self._held[request.client_channel]
 
     def _look_again(self, topic: str, queue_id: int, pull_request: PullRequest) -> None:
-        controller = self._broker_controller
-        if topic in controller.message_store.deleted_topics.names and not controller.topic_deletion.queues_of(topic):
+        if topic in self._deleted_topics.names and not self._queues_of(topic):
             self.answer_all(topic)  # it was deleted while the pull looked
             return
-        max_offset = controller.message_store.get_max_offset_in_queue(topic, queue_id)
+        max_offset = self._queues.get_max_offset_in_queue(topic, queue_id)
         if max_offset > pull_request.pull_from_this_offset:
             self.notify_message_arriving(topic, queue_id, max_offset)
 
@@ -185,7 +205,7 @@ class PullRequestHoldService(ServiceThread):
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
-        config = self._broker_controller.broker_config
+        config = self._config
         while not self.stopped:
             self.wait_for_running(_CHECK_INTERVAL_MS if config.longPollingEnable else config.shortPollingTimeMills)
             begin = now_ms()
@@ -214,7 +234,7 @@ class PullRequestHoldService(ServiceThread):
         many = self.pull_request_table.get((topic, queue_id))
         if many is None or many.is_empty:
             return
-        store = self._broker_controller.message_store
+        queues = self._queues
         unit = CqExtUnit(tags_code or 0, msg_store_time, filter_bit_map)
 
         def wants_to_go(request: PullRequest) -> bool:
@@ -222,7 +242,7 @@ class PullRequestHoldService(ServiceThread):
                 return True
             newest = max_offset
             if newest <= request.pull_from_this_offset:
-                newest = store.get_max_offset_in_queue(topic, queue_id)
+                newest = queues.get_max_offset_in_queue(topic, queue_id)
             if newest > request.pull_from_this_offset:
                 matched = request.message_filter.is_matched_by_consume_queue(tags_code, unit)
                 if matched and properties is not None:
@@ -247,7 +267,7 @@ class PullRequestHoldService(ServiceThread):
 
     def run_woken(self) -> None:
         """Run all woken pulls again, in this thread; their answers leave together."""
-        processor = self._broker_controller.pull_message_processor
+        processor = self.processor
         with Round():
             while self._woken:
                 try:
@@ -260,7 +280,7 @@ class PullRequestHoldService(ServiceThread):
 
     def check_hold_request(self) -> None:
         """One scan of all held pulls."""
-        store = self._broker_controller.message_store
+        queues = self._queues
         for (topic, queue_id), many in list(self.pull_request_table.items()):
             # Differs: a list takes nobody any more once it is forgotten; in the original a pull may be added to it
             # meanwhile, and is never answered
@@ -268,7 +288,7 @@ class PullRequestHoldService(ServiceThread):
                 self.pull_request_table.pop((topic, queue_id), None)
                 continue
             try:
-                offset = store.get_max_offset_in_queue(topic, queue_id)
+                offset = queues.get_max_offset_in_queue(topic, queue_id)
                 self.notify_message_arriving(topic, queue_id, offset)
             except Exception:
                 log.exception("check hold request failed. topic=%s, queueId=%d", topic, queue_id)

@@ -18,8 +18,11 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.results import QueryMessageResult
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.acl.plain_access_validator import PlainAccessValidator
     from rmqha.remoting.channel import Channel
+    from rmqha.store.consume_queue_table import ConsumeQueueTable
+    from rmqha.store.message_store_config import MessageStoreConfig
+    from rmqha.store.reput_message_service import ReputMessageService
 
 _DISPATCH_WAIT_NS = 3_000_000_000  # for the queue's unit of a record that was appended just now
 _LOOK_AGAIN_S = 0.01
@@ -33,13 +36,13 @@ class RecordAccess:
     """
 
     # Differs: all of this; the original gives each account the message at any offset
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self._controller = broker_controller
-
-    @property
-    def is_on(self) -> bool:
-        """Whether access control is."""
-        return self._controller.access_validator is not None
+    def __init__(self, validator: "PlainAccessValidator | None", message_store_config: "MessageStoreConfig",
+                 queues: "ConsumeQueueTable", reput: "ReputMessageService") -> None:
+        self._validator = validator
+        self._store_config = message_store_config
+        self._queues = queues
+        self._reput = reput
+        self.is_on = validator is not None  # access control
 
     def check_reading(self, channel: "Channel", request: RemotingCommand, message: MessageExt, offset: int) -> None:
         """AclException unless who asks may read the record at `offset`, whose message is `message`. May wait."""
@@ -78,7 +81,7 @@ class RecordAccess:
     def check_topics(self, channel: "Channel", request: RemotingCommand, topics: Iterable[str],
                      perm: int = common.SUB) -> None:
         """AclException unless who asks may use all of these topics."""
-        validator = self._controller.access_validator
+        validator = self._validator
         if validator is not None:
             validator.validate_needs(request, parse_channel_remote_addr(channel),
                                      [topic_need(topic, perm) for topic in topics])
@@ -89,13 +92,13 @@ class RecordAccess:
 
     def may_end(self, producer: ClientChannelInfo, topic: str) -> bool:
         """Whether a producer may be asked about, and so see, a half message that is meant for a topic."""
-        validator = self._controller.access_validator
+        validator = self._validator
         return validator is None or validator.may(producer.access_key, parse_channel_remote_addr(producer.channel),
                                                   [topic_need(topic, common.PUB)])
 
     def _is_limited(self, channel: "Channel", request: RemotingCommand) -> bool:
         """Whether what the request names makes a difference."""
-        validator = self._controller.access_validator
+        validator = self._validator
         return validator is not None and not validator.may_do_all(request, parse_channel_remote_addr(channel))
 
     def _check_topic(self, channel: "Channel", request: RemotingCommand, message: MessageExt) -> None:
@@ -110,7 +113,7 @@ class RecordAccess:
 
     def _is_readable_elsewhere(self, channel: "Channel", request: RemotingCommand, message: MessageExt) -> bool:
         """Whether the record is in a further queue that may be read, as light queues are."""
-        if not self._controller.message_store_config.enableMultiDispatch:
+        if not self._store_config.enableMultiDispatch:
             return False
         text = message.get_property(message_const.PROPERTY_INNER_MULTI_DISPATCH)
         properties = {message_const.PROPERTY_INNER_MULTI_DISPATCH: text} if text else {}
@@ -132,17 +135,16 @@ class RecordAccess:
                 raise AclException(f"No message begins at the offset {offset}")
 
     def _is_in_its_queue(self, message: MessageExt, offset: int) -> bool:
-        queue = self._controller.message_store.get_consume_queue(message.topic, message.queue_id)
+        queue = self._queues.get_queue(message.topic, message.queue_id)
         unit = queue.get_unit(message.queue_offset) if queue is not None and message.queue_offset >= 0 else None
         return unit is not None and unit[:2] == (offset, message.store_size)
 
     def _wait_for_dispatch(self, offset: int, deadline_ns: int) -> bool:
         """Wait a moment for the dispatch of what lies at `offset`; False when it is done, or takes too long."""
-        store = self._controller.message_store
-        if store.reput_message_service.reput_from_offset > offset or time.monotonic_ns() > deadline_ns:
+        if self._reput.reput_from_offset > offset or time.monotonic_ns() > deadline_ns:
             return False
         dispatched = threading.Event()
-        store.call_when_dispatched(dispatched.set)
+        self._reput.call_when_dispatched(dispatched.set)
         dispatched.wait(_LOOK_AGAIN_S)
         return True
 

@@ -1,8 +1,6 @@
 """Copying the master's tables: topics, consumer offsets, delay offsets, consumer groups.
 
     BrokerControllerScheduledThread1, after 3 s and then each 10 s --sync_all--> the master's remoting port
-
-What a slave asks its master's main port before it follows: whether the HA port compares logs.
 """
 from __future__ import annotations
 
@@ -11,23 +9,21 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqha.broker.broker_outer_api import BrokerAnswerException, Told
+from rmqha.broker.broker_outer_api import Told
 from rmqha.common import mix_all
-from rmqha.common.protocol import response_code
-from rmqha.common.protocol.log_checksums import LogChecksums
 from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.store import store_path_config_helper
-from rmqha.store.ha.ha_client import parse_address
-from rmqha.store.ha.ha_handshake import COMPARING_VERSION, HandshakeMode, handshake_mode
-from rmqha.store.ha.master_connection import CantAsk
-from rmqha.store.ha.peers import MasterKind
 from rmqha.store.schedule_message_service import DelayOffsetSerializeWrapper
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.broker_addresses import BrokerAddresses
+    from rmqha.broker.broker_outer_api import BrokerOuterAPI
+    from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+    from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
+    from rmqha.broker.topic_config_manager import TopicConfigManager, TopicDeletion
+    from rmqha.store.message_store_config import MessageStoreConfig
 
 
 log = logging.getLogger("RocketmqBroker")
@@ -71,8 +67,15 @@ class SlaveSynchronize:
     Java: org.apache.rocketmq.broker.slave.SlaveSynchronize (4.9.8)
     """
 
-    def __init__(self, broker_controller: BrokerController) -> None:
-        self.broker_controller = broker_controller
+    def __init__(self, api: BrokerOuterAPI, addresses: BrokerAddresses, message_store_config: MessageStoreConfig,
+                 topics: TopicConfigManager, groups: SubscriptionGroupManager, offsets: ConsumerOffsetManager,
+                 topic_deletion: TopicDeletion, log_end: Callable[[], int]) -> None:
+        self._api = api
+        self._addresses = addresses
+        self._store_config = message_store_config
+        self._topics, self._groups, self._offsets = topics, groups, offsets
+        self._topic_deletion = topic_deletion
+        self._log_end = log_end  # of this slave, as an offset
         self.master_addr: str | None = None  # ip:port of the master's remoting server; None: nothing to do
         # Whether a consumer offset that is lower at the master replaces the slave's.
         self.take_lower_offsets = False
@@ -82,6 +85,10 @@ class SlaveSynchronize:
         # Tables that wait for the log: where it has to end for each, and the table; of `_waiting_of` only.
         self._delay_offsets: list[tuple[int, str]] = []
         self._waiting_of: str | None = None
+
+    def follow(self, master_addr: str | None) -> None:
+        """The master has this address; None: there is none."""
+        self.master_addr = master_addr
 
     def begin_anew(self) -> None:
         """The role was changed: no master is known, nor what one has."""
@@ -110,7 +117,7 @@ class SlaveSynchronize:
         self._sync_from(self.master_addr, name, copy)
 
     def _sync_from(self, master_addr: str | None, name: str, copy: Callable[[str], None]) -> None:
-        if master_addr is None or master_addr == self.broker_controller.broker_addr:
+        if master_addr is None or master_addr == self._addresses.broker_addr:
             return
         try:
             copy(master_addr)
@@ -124,22 +131,22 @@ class SlaveSynchronize:
             self._take_topics_of(master_addr)
 
     def _take_topics_of(self, master_addr: str) -> None:
-        manager = self.broker_controller.topic_config_manager
+        manager = self._topics
         known, note = self._versions.of("topics", master_addr, manager.changes.mark())
-        told = self.broker_controller.broker_outer_api.get_all_topic_config(master_addr, known)
+        told = self._api.get_all_topic_config(master_addr, known)
         wrapper = told.table
         if wrapper is None:
             return
         if self._take_over(manager, manager.topic_config_table, told, wrapper.topicConfigTable, _check_topic):
             log.info("Update slave topic config from master, %s", master_addr)
         if wrapper.deletedTopics:
-            self.broker_controller.topic_deletion.take_over(wrapper.deletedTopics)
+            self._topic_deletion.take_over(wrapper.deletedTopics)
         note(told.state, manager.changes.mark())
 
     def _sync_subscription_group_config(self, master_addr: str) -> None:
-        manager = self.broker_controller.subscription_group_manager
+        manager = self._groups
         known, note = self._versions.of("groups", master_addr, manager.changes.mark())
-        told = self.broker_controller.broker_outer_api.get_all_subscription_group_config(master_addr, known)
+        told = self._api.get_all_subscription_group_config(master_addr, known)
         if told.table is None:
             return
         if self._take_over(manager, manager.subscription_group_table, told, told.table.subscriptionGroupTable,
@@ -179,12 +186,12 @@ class SlaveSynchronize:
         return True
 
     def _sync_consumer_offset(self, master_addr: str) -> None:
-        manager = self.broker_controller.consumer_offset_manager
+        manager = self._offsets
         # behind a topic that is deleted here, or an offset that was lowered, the master's counts again
         known, note = self._versions.of("offsets", master_addr, manager.changes.mark())
         if self.take_lower_offsets:
             known = ""  # what consumers have told this slave since goes, too
-        told = self.broker_controller.broker_outer_api.get_all_consumer_offset(master_addr, known)
+        told = self._api.get_all_consumer_offset(master_addr, known)
         if told.table is None:
             return
         changed: list[str] = []
@@ -224,7 +231,7 @@ class SlaveSynchronize:
         """
         if master_addr != self._waiting_of:
             self._waiting_of, self._last_delay_offset, self._delay_offsets = master_addr, "", []
-        api = self.broker_controller.broker_outer_api
+        api = self._api
         delay_offset = api.get_all_delay_offset(master_addr)
         if delay_offset and delay_offset != self._last_delay_offset:
             # Differs: Java writes whatever came. FastjsonError when it is no table of offsets.
@@ -237,10 +244,10 @@ class SlaveSynchronize:
 
     def _write_delay_offset(self) -> None:
         """Write the newest table that waits for nothing more of the log."""
-        end, waiting = self.broker_controller.message_store.get_max_phy_offset(), self._delay_offsets
+        end, waiting = self._log_end(), self._delay_offsets
         covered = max((index for index, (needed, _) in enumerate(waiting) if needed <= end), default=-1)
         if covered >= 0:
-            root = self.broker_controller.message_store_config.storePathRootDir
+            root = self._store_config.storePathRootDir
             mix_all.string2file(waiting[covered][1], store_path_config_helper.get_delay_offset_store_path(root))
             del waiting[:covered + 1]
 
@@ -255,100 +262,3 @@ def _check_topic(name: str, config: TopicConfig) -> None:
 def _check_group(name: str, config: SubscriptionGroupConfig) -> None:
     if not name or config.groupName != name:
         raise ValueError(f"its groupName is {config.groupName!r}")
-
-
-# Fields of the answer to GET_BROKER_HA_STATUS. RocketMQ 4.9 does not know the request, 5.x does not have the fields.
-HANDSHAKE_FIELD = "haHandshake"  # the highest version that the HA port speaks; 0: haHandshakeEnable=false
-HA_PORT_FIELD = "haListenPort"
-HA_ADDRESS_FIELD = "haServerAddr"  # host:port
-_START_S = 5.0  # that the broker has, after its HA client has connected
-_HA_PORT_DISTANCE = 1  # from the main port, always
-
-
-def handshake_fields(broker_controller: BrokerController) -> dict[str, str]:
-    """What this broker tells of its HA port."""
-    speaks = handshake_mode(broker_controller.message_store_config) is not HandshakeMode.NEVER \
-        and not broker_controller.message_store_config.enableAutoSwitchHA
-    return {HANDSHAKE_FIELD: str(COMPARING_VERSION if speaks else 0),
-            HA_PORT_FIELD: str(broker_controller.message_store.ha_service.ha_listen_port),
-            HA_ADDRESS_FIELD: broker_controller.ha_server_addr}
-
-
-def ask_main_port(broker_controller: BrokerController, ha_address: str) -> MasterKind | None:
-    """What the broker is whose HA port is at `ha_address`; None when it can't be told now.
-
-    It is asked at the address that the name server gives for the master, and at the one that belongs to the HA port.
-    """
-    place = parse_address(ha_address)
-    if place is None or not broker_controller.wait_outer_api_started(_START_S):
-        return None
-    host, ha_port = place
-    candidates = [_main_address(host, ha_port)]
-    known = broker_controller.slave_synchronize.master_addr
-    if known is not None and known not in (*candidates, broker_controller.broker_addr):
-        candidates.append(known)
-    found = None
-    for address in candidates:
-        kind = _ask(broker_controller, address, ha_port)
-        if kind is MasterKind.OURS:
-            return kind
-        found = found or kind
-    return found
-
-
-def _ask(broker_controller: BrokerController, address: str, ha_port: int) -> MasterKind | None:
-    try:
-        fields = broker_controller.broker_outer_api.get_broker_ha_fields(address)
-    except BrokerAnswerException as error:
-        return MasterKind.OTHER if error.response_code == response_code.REQUEST_CODE_NOT_SUPPORTED else None
-    except RemotingException as error:
-        log.info("the main port %s of the master does not tell what it is: %s", address, error)
-        return None
-    if HANDSHAKE_FIELD not in fields:
-        return MasterKind.OTHER
-    if fields.get(HA_PORT_FIELD) != str(ha_port):
-        log.warning("the broker at %s has the HA port %s, not %d", address, fields.get(HA_PORT_FIELD), ha_port)
-        return None
-    version = fields[HANDSHAKE_FIELD]
-    return MasterKind.OURS if version.isdecimal() and int(version) >= COMPARING_VERSION else MasterKind.OTHER
-
-
-def ask_record(broker_controller: BrokerController, ha_address: str, offset: int) -> bytes | None:
-    """The record at `offset` of the broker whose HA port is at `ha_address`, asked at the port that belongs to it.
-
-    b"" when it has none there, and has not deleted it; None when it can't be told.
-    """
-    place = parse_address(ha_address)
-    if place is None or not broker_controller.is_outer_api_started:
-        return None
-    api, address = broker_controller.broker_outer_api, _main_address(*place)
-    try:
-        try:
-            return api.view_record(address, offset)
-        except BrokerAnswerException as error:
-            if error.response_code != response_code.SYSTEM_ERROR:
-                return None
-        return b"" if 0 <= api.get_commit_log_min_offset(address) <= offset else None
-    except (RemotingException, FastjsonError, ValueError) as error:
-        log.info("the main port of the master %s does not show its record at %d: %s", ha_address, offset, error)
-        return None
-
-
-def ask_checksums(broker_controller: BrokerController, ha_address: str, offset: int, block_size: int, count: int,
-                  ) -> LogChecksums | CantAsk:
-    """CRC32 of blocks of the log of the broker whose HA port is at `ha_address`, asked at the port that belongs to it.
-    """
-    place = parse_address(ha_address)
-    if place is None or not broker_controller.is_outer_api_started:
-        return CantAsk.NO_ANSWER
-    try:
-        found = broker_controller.broker_outer_api.get_commit_log_checksums(_main_address(*place), offset, block_size,
-                                                                            count)
-    except (RemotingException, BrokerAnswerException, ValueError) as error:
-        log.info("the main port of the master %s gives no checksums: %s", ha_address, error)
-        return CantAsk.NO_ANSWER
-    return CantAsk.UNKNOWN_REQUEST if found is None else found
-
-
-def _main_address(host: str, ha_port: int) -> str:
-    return f"[{host}]:{ha_port - _HA_PORT_DISTANCE}" if ":" in host else f"{host}:{ha_port - _HA_PORT_DISTANCE}"

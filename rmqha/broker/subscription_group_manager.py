@@ -1,10 +1,10 @@
 """The consumer groups of a broker and their file, subscriptionGroup.json."""
 import logging
 import threading
-from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import mix_all
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.data_version import DataVersion, entries_of
 from rmqha.common.lazy_dataclasses import dataclass
@@ -13,10 +13,7 @@ from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import WrittenEntries
 from rmqha.remoting.protocol.header_codec import KeptEntries
-
-if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
-
+from rmqha.store.message_store_config import MessageStoreConfig
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -45,8 +42,8 @@ class SubscriptionGroupManager(ConfigManager):
     Java: org.apache.rocketmq.broker.subscription.SubscriptionGroupManager (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self._broker_controller = broker_controller
+    def __init__(self, broker_config: BrokerConfig, message_store_config: MessageStoreConfig) -> None:
+        self._config, self._store_config = broker_config, message_store_config
         self._table_lock = threading.Lock()
         self.subscription_group_table = {name: SubscriptionGroupConfig(groupName=name) for name in _SYSTEM_GROUPS}
         self.data_version = DataVersion()
@@ -94,13 +91,11 @@ class SubscriptionGroupManager(ConfigManager):
         # whoever asks may make any number of any length
         if len(group) > MAX_GROUP_LENGTH or len(self.subscription_group_table) >= MAX_AUTO_CREATED_GROUPS:
             return False
-        return (self._broker_controller.broker_config.autoCreateSubscriptionGroup
-                or mix_all.is_sys_consumer_group(group))
+        return self._config.autoCreateSubscriptionGroup or mix_all.is_sys_consumer_group(group)
 
     def config_file_path(self) -> str:
         """subscriptionGroup.json."""
-        root = self._broker_controller.message_store_config.storePathRootDir
-        return broker_path_config_helper.get_subscription_group_path(root)
+        return broker_path_config_helper.get_subscription_group_path(self._store_config.storePathRootDir)
 
     def _changed(self, *names: str) -> None:
         """These groups are new, or have changed; without a name one is gone."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker import broker_path_config_helper
 from rmqha.common import mix_all, sys_flags, topics
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_manager import ConfigManager
 from rmqha.common.data_version import DataVersion, entries_of
 from rmqha.common.lazy_dataclasses import dataclass
@@ -26,10 +27,10 @@ from rmqha.common.topics import TopicConfig, TopicValidator
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import WrittenEntries
 from rmqha.remoting.protocol.header_codec import KeptEntries
-from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.store.default_message_store import DefaultMessageStore
 
 
 log = logging.getLogger("RocketmqBroker")
@@ -58,8 +59,10 @@ class TopicConfigManager(ConfigManager):
     Java: org.apache.rocketmq.broker.topic.TopicConfigManager (4.9.8)
     """
 
-    def __init__(self, broker_controller: BrokerController) -> None:
-        self._broker_controller = broker_controller
+    def __init__(self, broker_config: BrokerConfig, message_store_config: MessageStoreConfig,
+                 register: Callable[[], None]) -> None:
+        self._config, self._store_config = broker_config, message_store_config
+        self._register = register  # what a send has made: name servers are told one way, at once
         self._table_lock = threading.Lock()
         self.topic_config_table: dict[str, TopicConfig] = {}  # single dict operations; iterated over a copy
         self.data_version = DataVersion()
@@ -68,7 +71,7 @@ class TopicConfigManager(ConfigManager):
         self._add_system_topics()
 
     def _add_system_topics(self) -> None:
-        config = self._broker_controller.broker_config
+        config = self._config
         self._add_system_topic(topics.RMQ_SYS_SELF_TEST_TOPIC, 1)
         if config.autoCreateTopicEnable:
             self._add_system_topic(topics.AUTO_CREATE_TOPIC_KEY_TOPIC, config.defaultTopicQueueNums,
@@ -91,6 +94,11 @@ class TopicConfigManager(ConfigManager):
     def select_topic_config(self, topic: str) -> TopicConfig | None:
         """The topic, or None."""
         return self.topic_config_table.get(topic)
+
+    def queues_of(self, topic: str) -> int:
+        """How many queue ids the topic takes messages for."""
+        config = self.select_topic_config(topic)
+        return max(config.writeQueueNums, config.readQueueNums) if config is not None else 0
 
     def create_topic_in_send_message_method(self, topic: str, default_topic: str, remote_address: str,
                                             client_default_topic_queue_nums: int,
@@ -203,8 +211,7 @@ class TopicConfigManager(ConfigManager):
 
     def config_file_path(self) -> str:
         """topics.json."""
-        root = self._broker_controller.message_store_config.storePathRootDir
-        return broker_path_config_helper.get_topic_config_path(root)
+        return broker_path_config_helper.get_topic_config_path(self._store_config.storePathRootDir)
 
     def encode(self, pretty_format: bool = False) -> str:
         """The table as JSON."""
@@ -242,7 +249,7 @@ class TopicConfigManager(ConfigManager):
             self.persist()
         finally:
             self._table_lock.release()
-        self._broker_controller.register_broker_all(False, True, True)
+        self._register()
         return config
 
     def _inherit(self, topic: str, default_topic: str, remote_address: str, queue_nums: int,
@@ -252,8 +259,7 @@ class TopicConfigManager(ConfigManager):
             log.warning("Create new topic failed, because the default topic[%s] not exist. producer:[%s]",
                         default_topic, remote_address)
             return None
-        if (default_topic == topics.AUTO_CREATE_TOPIC_KEY_TOPIC
-                and not self._broker_controller.broker_config.autoCreateTopicEnable):
+        if default_topic == topics.AUTO_CREATE_TOPIC_KEY_TOPIC and not self._config.autoCreateTopicEnable:
             default.perm = _READ_WRITE
             self.changes.note([default_topic])
         if not sys_flags.is_inherited(default.perm):
@@ -291,85 +297,85 @@ class TopicDeletion:
     made again is not in its queues. It keeps offsets, filters and held pulls.
     """
 
-    def __init__(self, broker_controller: BrokerController) -> None:
-        self._controller = broker_controller
+    def __init__(self, store: DefaultMessageStore, topics: TopicConfigManager,
+                 forget: Iterable[Callable[[str], None]]) -> None:
+        self._store, self._topics = store, topics
+        self._forgets = tuple(forget)  # each drops what it keeps of a topic
 
     def delete(self, topic: str) -> None:
         """Delete a topic, or what is left of one. OSError: the disk takes no mark of it, and nothing is done."""
-        store = self._controller.message_store
-        with self._controller.topic_config_manager.without(topic) as was_there:
+        store = self._store
+        with self._topics.without(topic) as was_there:
             if was_there or topic in store.consume_queue_table:  # else a mark would stay of a name that nobody has
                 store.delete_topic(topic)
             self._forget(topic)
 
     def delete_light_queue(self, topic: str) -> None:
         """Delete a light queue; no table knows it. OSError, as above."""
-        if topic in self._controller.message_store.consume_queue_table:
-            self._controller.message_store.delete_topic(topic)
+        if topic in self._store.consume_queue_table:
+            self._store.delete_topic(topic)
             self._forget(topic)
 
-    def delete_unused(self) -> None:
-        """Delete the queues of all topics that are not in the table. A slave asks its master for the table first.
+    def delete_unused(self, take_topics: Callable[[], None]) -> None:
+        """Delete the queues of all topics that are not in the table. A slave first has its master's: `take_topics`.
 
         RemotingException when the master does not answer: nothing is done.
         """
-        controller = self._controller
-        table = controller.topic_config_manager.topic_config_table
-        if controller.message_store_config.brokerRole is BrokerRole.SLAVE:
-            self._delete_unused_of_slave(table)
+        table = self._topics.topic_config_table
+        if self._store.message_store_config.brokerRole is BrokerRole.SLAVE:
+            self._delete_unused_of_slave(table, take_topics)
             return
-        for topic in controller.message_store.queue_removal.unused_topics(list(table)):
-            with controller.topic_config_manager.unless_known(topic) as is_unknown:
+        for topic in self._store.queue_removal.unused_topics(list(table)):
+            with self._topics.unless_known(topic) as is_unknown:
                 if is_unknown:
-                    controller.message_store.delete_topic(topic)
+                    self._store.delete_topic(topic)
                     self._forget(topic)
 
-    def _delete_unused_of_slave(self, table: Mapping[str, TopicConfig]) -> None:
+    def _delete_unused_of_slave(self, table: Mapping[str, TopicConfig], take_topics: Callable[[], None]) -> None:
         """What the master made before this moment is in its table, or is deleted."""
         # Differs: the original goes by the table of up to 10 s ago, and forgets what came for newer topics
-        store = self._controller.message_store
-        came_to = store.reput_message_service.reput_from_offset
-        unused = store.queue_removal.unused_topics(())
-        self._controller.slave_synchronize.take_topics()
+        came_to = self._store.reput_message_service.reput_from_offset
+        unused = self._store.queue_removal.unused_topics(())
+        take_topics()
         self.take_over({topic: came_to for topic in unused if topic not in table})
+
+    def delete_expired(self) -> None:
+        """Delete queues whose messages are all gone, of topics that are not in the table."""
+        self._store.clean_expired_consumer_queue(
+            lambda topic: mix_all.is_lmq(topic) or self._topics.select_topic_config(topic) is not None)
+
+    def marks(self) -> dict[str, int]:
+        """The marks of all deletions, for slaves."""
+        return dict(self._store.deleted_topics.marks)
 
     def take_over(self, marks: Mapping[str, int]) -> None:
         """A slave: the marks of the master's deletions."""
-        for topic in self._controller.message_store.queue_removal.take_over(marks):
+        for topic in self._store.queue_removal.take_over(marks):
             log.info("topic %s was deleted on the master before offset %s of the log", topic, marks[topic])
             self._forget(topic)
 
-    def queues_of(self, topic: str) -> int:
-        """How many queue ids the topic takes messages for."""
-        config = self._controller.topic_config_manager.select_topic_config(topic)
-        return max(config.writeQueueNums, config.readQueueNums) if config is not None else 0
-
     def is_stale(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether a consumer offset is of a topic that was deleted: it is gone, or made again and not that far."""
-        store = self._controller.message_store
+        store = self._store
         if topic not in store.deleted_topics.names:
             return False
         queue = store.get_consume_queue(topic, queue_id)
         end = max(store.commit_log.topic_queue_table.get(f"{topic}-{queue_id}", 0),
                   queue.get_max_offset_in_queue() if queue is not None else 0)
-        return not self.queues_of(topic) or offset > end
+        return not self._topics.queues_of(topic) or offset > end
 
     def _forget(self, topic: str) -> None:
-        controller = self._controller
-        controller.consumer_offset_manager.remove_topic(topic)
-        controller.consumer_filter_manager.remove_topic(topic)
-        # Differs: whatever autoDeleteUnusedStats says
-        controller.broker_stats_manager.on_topic_deleted(topic)
-        controller.pull_request_hold_service.answer_all(topic)
+        # Differs: statistics, too, whatever autoDeleteUnusedStats says
+        for forget in self._forgets:
+            forget(topic)
 
 
-def adopt_topics(broker_controller: BrokerController) -> list[str]:
+def adopt_topics(store: DefaultMessageStore, topics: TopicConfigManager) -> list[str]:
     """Make the topics whose queues have messages and which are in no table. Their names.
 
     Differs: in 5.1.4 what was acknowledged in such a topic can't be read before somebody makes the topic again. What
     the topic had beyond as many queues as have messages is not known any more.
     """
-    store, topics = broker_controller.message_store, broker_controller.topic_config_manager
     with store.consume_queue_table.lock:
         unknown = {topic: list(queues.values()) for topic, queues in store.consume_queue_table.items()
                    if topic not in topics.topic_config_table and not mix_all.is_lmq(topic)}

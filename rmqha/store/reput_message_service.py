@@ -68,7 +68,7 @@ class ReputMessageService(ServiceThread):
         self._commit_log = commit_log
         self._dispatcher = record_dispatcher
         self._readable_offset = readable_offset
-        self._listener = message_arriving_listener
+        self.message_arriving_listener = message_arriving_listener
         self._scanned: tuple[int, Ahead[Span]] | None = None  # of this region, from that position on
         self.reput_from_offset = 0  # written by the service once it runs
         self._pause = state.dispatch_pause  # it is on while the dispatch can't go on, for want of space
@@ -102,7 +102,7 @@ class ReputMessageService(ServiceThread):
             self.wake_if_needed()
 
     def _is_waited_for(self, topic: str | None, queue_id: int) -> bool:
-        listener = self._listener
+        listener = self.message_arriving_listener
         if listener is None or self._role.is_slave:  # which tells nobody
             return False
         return topic is None or listener.is_waiting(topic, queue_id)
@@ -270,8 +270,8 @@ class ReputMessageService(ServiceThread):
             if self._role.is_slave:
                 for topic in span.topics:
                     self._state.stats.count_put(topic.name, topic.count, topic.size)
-            elif self._listener is not None and self._broker_config.longPollingEnable:
-                self._notify_of_span(self._listener, span, result)
+            elif self.message_arriving_listener is not None and self._broker_config.longPollingEnable:
+                self._notify_of_span(self.message_arriving_listener, span, result)
             self.reput_from_offset = start + span.position
         return span.position
 
@@ -320,8 +320,8 @@ class ReputMessageService(ServiceThread):
         if self._role.is_slave:
             self._state.stats.count_put(request.topic, 1, request.msg_size)
             return
-        if self._listener is not None and self._broker_config.longPollingEnable:
-            self._notify_arrival(self._listener, request)
+        if self.message_arriving_listener is not None and self._broker_config.longPollingEnable:
+            self._notify_arrival(self.message_arriving_listener, request)
 
     def _notify_arrival(self, listener: MessageArrivingListener, request: DispatchRequest) -> None:
         try:

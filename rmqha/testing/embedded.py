@@ -338,7 +338,7 @@ class EmbeddedRocketMQ:
         for broker in masters:
             config = TopicConfig(name, queues, queues)
             broker.controller.topic_config_manager.update_topic_config(config)
-            broker.controller.register_increment_broker_data(config)
+            broker.controller.registration.register_increment_broker_data(config)
         self._copy_tables()
         for slave, _master in self._connected_pairs():
             if name not in slave.controller.topic_config_manager.topic_config_table:

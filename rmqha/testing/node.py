@@ -239,13 +239,13 @@ class EmbeddedBroker:
         """A running slave: let nothing of the master come any more, from the next connect on."""
         self.is_cut_off = True
         self.store.update_ha_master_address(None)
-        self.controller.handle_slave_synchronize(BrokerRole.ASYNC_MASTER)  # as one that copies no tables
+        self.controller.role_services.handle_slave_synchronize(BrokerRole.ASYNC_MASTER)  # as one that copies no tables
 
     def end_cut(self) -> None:
         """A running slave that was cut off: copy the master's tables again; `follow` is another step."""
         self.is_cut_off = False
-        self.controller.handle_slave_synchronize(BrokerRole.SLAVE)
-        self.controller.register_broker_all(True, False, True)  # which tells it where the master is
+        self.controller.role_services.handle_slave_synchronize(BrokerRole.SLAVE)
+        self.controller.registration.register_broker_all(True, False, True)  # which tells it where the master is
 
     def follow(self, master_ha_address: str) -> None:
         """A running slave: connect to this master now, without the rest of a pause behind a failed connect."""

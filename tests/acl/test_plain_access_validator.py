@@ -9,6 +9,7 @@ from rmqha.acl import common
 from rmqha.acl.common import AclException
 from rmqha.acl.plain_access_validator import PlainAccessValidator
 from rmqha.acl.signing import cal_signature
+from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
 from rmqha.common.mix_all import UNIQUE_MSG_QUERY_FLAG
 from rmqha.common.protocol import request_code
@@ -205,7 +206,8 @@ def test_each_code_that_the_broker_serves_is_classified():
         def __getattr__(self, _name):
             return Anything()
 
-    served = set(AdminBrokerProcessor(Anything())._handlers)
+    families = BrokerController._admin_handlers(Anything())
+    served = set(AdminBrokerProcessor(Anything(), Anything(), families)._handlers)
     changing_roles = {request_code.NOTIFY_BROKER_ROLE_CHANGED, request_code.REJOIN_MASTER, request_code.HANDOVER_MASTER}
     assert served - common.COMMON_CODE - common.ADMIN_CODE == changing_roles
     assert not common.COMMON_CODE & common.ADMIN_CODE

@@ -62,7 +62,7 @@ def test_broker_may_be_known_by_a_name(tmp_path):
     with running_broker(tmp_path, brokerIP1="localhost") as broker:
         assert broker.address.startswith("localhost:")
         ids = [broker.send("Topic").ext_fields["msgId"] for _ in range(3)]  # the first makes the topic
-        assert all(message_decoder.decode_message_id(one)[0] == ("127.0.0.1", broker.controller.store_host[1])
+        assert all(message_decoder.decode_message_id(one)[0] == ("127.0.0.1", broker.controller.addresses.store_host[1])
                    for one in ids), ids
         assert broker.next_offset("Topic") == 3
         assert bodies(broker.pull("Topic", 0)) == [b"body"] * 3
@@ -95,16 +95,17 @@ def test_fast_port_is_two_below(tmp_path):
 
 def test_slave_synchronises_only_while_it_is_one(tmp_path):
     controller = new_controller(tmp_path, brokerRole=BrokerRole.SLAVE, brokerId=1)
+    assert controller.initialize()
     calls = []
     controller.slave_synchronize.sync_all = lambda: calls.append(1)
     scheduled = []
     controller._scheduler.schedule = lambda task, delay_ms: scheduled.append((task, delay_ms))
-    controller.handle_slave_synchronize(BrokerRole.SLAVE)
+    controller.role_services.handle_slave_synchronize(BrokerRole.SLAVE)
     (first, delay_ms), = scheduled
     first()
     assert delay_ms == 3000 and calls == [1]
     (_, (second, delay_ms)) = scheduled
-    controller.handle_slave_synchronize(BrokerRole.ASYNC_MASTER)
+    controller.role_services.handle_slave_synchronize(BrokerRole.ASYNC_MASTER)
     second()
     assert delay_ms == 10_000 and calls == [1] and len(scheduled) == 2
     controller.shutdown()
@@ -112,11 +113,12 @@ def test_slave_synchronises_only_while_it_is_one(tmp_path):
 
 def test_slave_synchronises_by_one_task_however_often_its_role_changes(tmp_path):
     controller = new_controller(tmp_path, brokerRole=BrokerRole.SLAVE, brokerId=1)
+    assert controller.initialize()
     calls, scheduled = [], []
     controller.slave_synchronize.sync_all = lambda: calls.append(1)
     controller._scheduler.schedule = lambda task, _delay_ms: scheduled.append(task)
     for role in (BrokerRole.SLAVE, BrokerRole.SYNC_MASTER) * 5 + (BrokerRole.SLAVE, BrokerRole.SLAVE):
-        controller.handle_slave_synchronize(role)
+        controller.role_services.handle_slave_synchronize(role)
     for rounds in range(1, 4):
         waiting, scheduled[:] = scheduled[:], []
         for task in waiting:
@@ -138,10 +140,10 @@ def test_slow_consumers_are_stopped_when_the_configuration_says_so(broker):
 
 def test_request_that_waited_too_long_for_a_thread_is_refused(broker):
     controller = broker.controller
-    answer = controller.broker_fast_failure.run_in(controller.send_message_executor, 0, lambda: None).get(60_000)
+    answer = controller.broker_fast_failure.run_in(controller.pools.send_message_executor, 0, lambda: None).get(60_000)
     assert answer.code == response_code.SYSTEM_BUSY and answer.remark.startswith("[TIMEOUT_CLEAN_QUEUE]broker busy")
     controller.broker_config.brokerFastFailureEnable = False
-    answer = controller.broker_fast_failure.run_in(controller.send_message_executor, 0, lambda: None).get(60_000)
+    answer = controller.broker_fast_failure.run_in(controller.pools.send_message_executor, 0, lambda: None).get(60_000)
     assert answer is None
 
 
@@ -150,10 +152,10 @@ def test_failure_in_a_pool_is_answered(broker):
         raise RuntimeError("no luck")
 
     controller = broker.controller
-    answer = controller.broker_fast_failure.run_in(controller.send_message_executor, 60_000, fail).get(60_000)
+    answer = controller.broker_fast_failure.run_in(controller.pools.send_message_executor, 60_000, fail).get(60_000)
     assert answer.code == response_code.SYSTEM_ERROR and "no luck" in answer.remark
-    controller.send_message_executor.shutdown()
-    answer = controller.broker_fast_failure.run_in(controller.send_message_executor, 60_000, fail).get(60_000)
+    controller.pools.send_message_executor.shutdown()
+    answer = controller.broker_fast_failure.run_in(controller.pools.send_message_executor, 60_000, fail).get(60_000)
     assert answer.code == response_code.SYSTEM_BUSY and answer.remark.startswith("[OVERLOAD]")
 
 
@@ -163,7 +165,7 @@ def test_marks_and_periodic_tasks_run(broker, caplog):
     controller.print_water_mark()
     controller._print_dispatch_behind()
     controller._print_master_and_slave_diff()
-    controller._register_periodically()
+    controller.registration.register_periodically()
     controller.broker_stats.record()
     assert "[WATERMARK] Send Queue Size: 0 SlowTimeMills: 0" in caplog.text
     assert "Slave fall behind master: 0 bytes" in caplog.text

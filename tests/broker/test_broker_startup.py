@@ -79,7 +79,7 @@ def test_config_that_cannot_be_is_named(tmp_path, text, message):
 def test_a_controller_decides_role_and_id_whatever_the_file_says(tmp_path):
     for role in ("brokerRole=SLAVE\nbrokerId=-1\n", "brokerRole=SYNC_MASTER\nbrokerId=0\n", ""):
         controller = controller_of(tmp_path, f"enableControllerMode=true\ncontrollerAddr=127.0.0.1:9878\n{role}")
-        assert controller.message_store_config.brokerRole is BrokerRole.SLAVE and controller.is_isolated
+        assert controller.message_store_config.brokerRole is BrokerRole.SLAVE and controller.registration.is_isolated
 
 
 def test_metrics_without_their_library_end_the_start(tmp_path, monkeypatch, capsys):

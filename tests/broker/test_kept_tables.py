@@ -117,7 +117,7 @@ class Tables(RuleBasedStateMachine):
             assert lines(text) == lines(fastjson.dumps(table, True))
             assert remoting_serializable.from_json(type(table), text) == table
         if isinstance(offsets, LmqConsumerOffsetManager):
-            again = LmqConsumerOffsetManager(self.controller)
+            again = LmqConsumerOffsetManager(self.controller.message_store_config, topics, groups, lambda _topic: True)
             again.decode(offsets.encode(True))
             assert (again.offset_table, again.lmq_offset_table) == (offsets.offset_table, offsets.lmq_offset_table)
 

@@ -3,8 +3,8 @@ import threading
 
 import pytest
 
-from rmqha.broker.broker_controller import BrokerController
 from rmqha.broker.broker_outer_api import Registration
+from rmqha.broker.broker_registration import BrokerRegistration
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import CreateTopicRequestHeader
 from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody
@@ -186,16 +186,16 @@ def test_silent_name_server_delays_the_others_no_longer_than_the_timeout(tmp_pat
 def test_registration_is_spared_when_nothing_changed(tmp_path, name_servers):
     with running_broker(tmp_path, both(name_servers)) as broker:
         controller = broker.controller
-        controller.register_broker_all(True, False, False)
+        controller.registration.register_broker_all(True, False, False)
         counts = [len(server.of_code(request_code.REGISTER_BROKER)) for server in name_servers]
         assert counts == [1, 1]
         name_servers[1].changed = True
-        controller.register_broker_all(True, False, False)
+        controller.registration.register_broker_all(True, False, False)
         assert [len(server.of_code(request_code.REGISTER_BROKER)) for server in name_servers] == [2, 2]
 
 
 def test_name_server_that_starts_after_the_broker_is_registered_with_soon(tmp_path, name_servers, monkeypatch):
-    monkeypatch.setattr(BrokerController, "_register_periodically", lambda _self: None)
+    monkeypatch.setattr(BrokerRegistration, "register_periodically", lambda _self: None)
     port = free_port()
     with running_broker(tmp_path, f"{name_servers[0].address};127.0.0.1:{port}"):
         late = FakeNameServer(port)

@@ -78,16 +78,16 @@ def test_only_changes_are_told_and_routes_have_all(tmp_path, name_server):
         controller, topics = broker.controller, broker.controller.topic_config_manager
         since, names = name_server.registered[0]
         assert since == "" and "TBW102" in names
-        controller.register_broker_all(True, False, True)
+        controller.registration.register_broker_all(True, False, True)
         assert name_server.registered[1][0] and name_server.registered[1][1] == set()
         topics.update_topic_config(TopicConfig("Made", 3, 3))
-        controller.register_increment_broker_data(TopicConfig("Made", 3, 3))
+        controller.registration.register_increment_broker_data(TopicConfig("Made", 3, 3))
         assert name_server.registered[2][1] == {"Made"} and name_server.queues("Made") == [("broker-a", 3, 6)]
         broker.send("Sent")  # makes the topic, one way
         wait_until(lambda: name_server.queues("Sent"), 60_000, "the route of a topic that a send made")
-        controller.register_broker_all(True, False, True)
+        controller.registration.register_broker_all(True, False, True)
         topics.delete_topic_config("Made")
-        controller.register_broker_all(True, False, True)
+        controller.registration.register_broker_all(True, False, True)
         assert name_server.registered[-1][0] == "" and "Sent" in name_server.registered[-1][1]
         assert name_server.queues("Sent") == [("broker-a", 4, 6)]
 
@@ -98,7 +98,7 @@ def test_name_server_that_forgot_is_told_everything(tmp_path, name_server):
         name_server.registered.clear()
 
         def is_known():
-            broker.controller.register_broker_all(True, False, True)
+            broker.controller.registration.register_broker_all(True, False, True)
             return name_server.queues("TBW102")
 
         wait_until(is_known, 60_000, "the broker is registered again")
@@ -115,11 +115,11 @@ def test_permission_of_the_broker_goes_to_all_topics(tmp_path, name_server):
 def test_wiped_write_permission_lasts_when_another_topic_is_made(tmp_path, name_server):
     with running_broker(tmp_path / "b", name_server.address) as broker:
         controller, routes = broker.controller, name_server.routes
-        controller.register_broker_all(True, False, True)
+        controller.registration.register_broker_all(True, False, True)
         assert routes.wipe_write_perm_of_broker_by_lock("broker-a") > 5
         controller.topic_config_manager.update_topic_config(TopicConfig("Other", 1, 1))
-        controller.register_increment_broker_data(TopicConfig("Other", 1, 1))
-        controller.register_broker_all(True, False, True)
+        controller.registration.register_increment_broker_data(TopicConfig("Other", 1, 1))
+        controller.registration.register_broker_all(True, False, True)
         assert name_server.queues("Other") == [("broker-a", 1, 6)]
         assert name_server.queues("BenchmarkTest")[0][2] == 4
 
@@ -128,8 +128,8 @@ def test_wiped_write_permission_lasts_when_another_topic_is_made(tmp_path, name_
 def test_route_of_a_topic_that_a_send_makes_comes_at_once(tmp_path, name_server, monkeypatch, happens):
     """Without a periodic registration; a wiped permission is back then, as in the original."""
     with running_broker(tmp_path / "b", name_server.address) as broker:
-        register_all = broker.controller.register_broker_all
-        monkeypatch.setattr(broker.controller, "register_broker_all",
+        register_all = broker.controller.registration.register_broker_all
+        monkeypatch.setattr(broker.controller.registration, "register_broker_all",
                             lambda check, oneway, force: register_all(check, oneway, force) if oneway else None)
         if happens == "wiped":
             assert name_server.routes.wipe_write_perm_of_broker_by_lock("broker-a") > 5

@@ -139,7 +139,7 @@ NAMES = st.text("abc%@|", max_size=5)
 
 @given(st.dictionaries(NAMES, st.dictionaries(st.integers(0, 2**31 - 1), st.integers(-(2**63), 2**63 - 1))))
 def test_any_offset_table_survives_its_file(table):
-    manager, copy = ConsumerOffsetManager(None), ConsumerOffsetManager(None)
+    manager, copy = ConsumerOffsetManager(None, None, None), ConsumerOffsetManager(None, None, None)
     manager.offset_table = table
     copy.decode(manager.encode(True))
     assert copy.offset_table == table
@@ -147,7 +147,7 @@ def test_any_offset_table_survives_its_file(table):
 
 @given(st.text(max_size=40))
 def test_broken_tables_raise_one_kind_of_error(text):
-    manager = ConsumerOffsetManager(None)
+    manager = ConsumerOffsetManager(None, None, None)
     try:
         manager.decode(text)
     except ValueError:

@@ -115,7 +115,8 @@ class Cluster:
     def _of_all(self, request: RemotingCommand) -> RemotingCommand:
         """The registration that carries all topics, and names no states."""
         whole = RemotingCommand.create_request_command(request.code, request.custom_header)
-        whole.body = remoting_serializable.encode(RegisterBrokerBody(self.controller._registered_topics(None), []))
+        topics = self.controller.registration._registered_topics(None)
+        whole.body = remoting_serializable.encode(RegisterBrokerBody(topics, []))
         whole.custom_header.bodyCrc32 = 0  # type: ignore[union-attr]  # of the other body
         alone = (request.ext_fields or {}).get(table_version.ALONE)
         if alone is not None:
@@ -124,7 +125,7 @@ class Cluster:
 
     def register(self, oneway: bool = False, alone: str | None = None) -> None:
         """Register the broker with all three."""
-        self.controller._do_register_broker_all(False, oneway, alone)
+        self.controller.registration._do_register_broker_all(False, oneway, alone)
 
     def close(self) -> None:
         """End what was opened."""

@@ -122,17 +122,17 @@ class Pair:
         second.controller.remoting_server.io.express_lane = None
         for broker in (first, second):
             broker.store.schedule_message_service.shutdown()  # each would deliver at another moment
-            broker.controller.store_host = STORE_HOST  # answers and records name it
+            broker.controller.addresses.store_host = STORE_HOST  # answers and records name it
         self.sides = Side(first), Side(second)
         self.express = 0  # messages that the lane has put
         lane = first.controller.remoting_server.io.express_lane
-        put_rows = lane.store.put_rows
+        put_rows = lane.put_rows
 
         def counted(sends: list[MessageRow], store_host: bytes) -> PutMessageContext | None:
             result = put_rows(sends, store_host)
             self.express += 0 if result is None else len(result.rows)
             return result
-        lane.store.put_rows = counted
+        lane.put_rows = counted
         self.forget_encoders = lane.answers._encoders.clear
 
     def prepare(self, rng: random.Random) -> tuple[str, int]:

@@ -8,7 +8,6 @@ import random
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
 from rmqha.common import sys_flags
@@ -62,7 +61,7 @@ class Process:
         self.root = folder / "store"
         settings = config(self.root, int((folder / "variant").read_text()))
         self.store = DefaultMessageStore(settings, None, None, BrokerConfig())
-        self.offsets = ConsumerOffsetManager(SimpleNamespace(message_store_config=settings))
+        self.offsets = ConsumerOffsetManager(settings, None, None)
         self._acknowledged = os.open(folder / "acknowledged", os.O_RDWR | os.O_APPEND | os.O_CREAT)
         _cut_torn_line(self._acknowledged)
         self.count = 0  # acknowledged by this process

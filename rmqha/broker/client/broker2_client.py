@@ -22,9 +22,14 @@ from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.broker_addresses import BrokerAddresses
     from rmqha.broker.client.client_channels import ClientChannelInfo, ConsumerGroupInfo
+    from rmqha.broker.client.consumer_manager import ConsumerManager
+    from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+    from rmqha.broker.queue_offsets import QueueOffsets
+    from rmqha.broker.topic_config_manager import TopicConfigManager
     from rmqha.remoting.channel import Channel
+    from rmqha.remoting.remoting_server import RemotingServer
 
 
 _STATUS_LIMIT = BODY_LIMITS[request_code.LOCK_BATCH_MQ]  # queues, too
@@ -42,8 +47,12 @@ class Broker2Client:
     Java: org.apache.rocketmq.broker.client.net.Broker2Client (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self._broker_controller = broker_controller
+    def __init__(self, addresses: "BrokerAddresses", server: "RemotingServer", queues: "QueueOffsets",
+                 topics: "TopicConfigManager", offsets: "ConsumerOffsetManager", consumers: "ConsumerManager") -> None:
+        self._addresses = addresses
+        self._server = server
+        self._queues = queues
+        self._topics, self._offsets, self._consumers = topics, offsets, consumers
 
     def check_producer_transaction_state(self, group: str | None, channel: "Channel",
                                          request_header: CheckTransactionStateRequestHeader,
@@ -52,14 +61,14 @@ class Broker2Client:
         request = RemotingCommand.create_request_command(request_code.CHECK_TRANSACTION_STATE, request_header)
         request.body = message_decoder.encode(message, False)
         try:
-            self._broker_controller.remoting_server.invoke_oneway(channel, request, 10)
+            self._server.invoke_oneway(channel, request, 10)
         except RemotingException as failure:
             log.error("Check transaction failed because invoke producer exception. group=%s, msgId=%s, error=%s", group,
                       message.msg_id, failure)
 
     def call_client(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Ask a client, wait at most 10 s. Raises RemotingException."""
-        return self._broker_controller.remoting_server.invoke_sync(channel, request, 10_000)
+        return self._server.invoke_sync(channel, request, 10_000)
 
     def notify_consumer_ids_changed(self, channel: "Channel", consumer_group: str | None) -> None:
         """Ask a consumer to rebalance; no answer is waited for."""
@@ -69,7 +78,7 @@ class Broker2Client:
         request = RemotingCommand.create_request_command(request_code.NOTIFY_CONSUMER_IDS_CHANGED,
                                                          NotifyConsumerIdsChangedRequestHeader(consumer_group))
         try:
-            self._broker_controller.remoting_server.invoke_oneway(channel, request, 10)
+            self._server.invoke_oneway(channel, request, 10)
         except RemotingException as failure:
             log.error("notifyConsumerIdsChanged exception. group=%s, error=%s", consumer_group, failure)
 
@@ -79,8 +88,7 @@ class Broker2Client:
 
         Without force, only backwards. `is_c`: the body in the form that C++ clients read.
         """
-        controller = self._broker_controller
-        topic_config = controller.topic_config_manager.select_topic_config(topic)
+        topic_config = self._topics.select_topic_config(topic)
         if topic_config is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
             log.error(remark)
@@ -89,7 +97,7 @@ class Broker2Client:
         if offset_table is None:
             return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR,
                                                            f"THe consumer group <{group}> not exist")
-        info = controller.consumer_manager.get_consumer_group_info(group)
+        info = self._consumers.get_consumer_group_info(group)
         if info is None or not info.channel_info_table:
             remark = (f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
                       f"Timestamp: {timestamp}")
@@ -99,7 +107,7 @@ class Broker2Client:
 
     def get_consume_status(self, topic: str, group: str, origin_client_id: str | None) -> RemotingCommand:
         """The group's offsets as its consumers (or one of them) see them. Waits 5 s for each, 10 s for all of them."""
-        info = self._broker_controller.consumer_manager.get_consumer_group_info(group)
+        info = self._consumers.get_consumer_group_info(group)
         # Differs: a group that is not known gets the remark of one without consumers; the original ends in a
         # NullPointerException, the same code
         if info is None or not info.channel_info_table:
@@ -129,21 +137,20 @@ class Broker2Client:
 
     def _new_offsets(self, topic: str, group: str, timestamp: int, is_force: bool,
                      queue_nums: int) -> dict[MessageQueue, int] | None:
-        controller = self._broker_controller
         table: dict[MessageQueue, int] = {}
         for queue_id in range(queue_nums):
-            consumer_offset = controller.consumer_offset_manager.query_offset(group, topic, queue_id)
+            consumer_offset = self._offsets.query_offset(group, topic, queue_id)
             if consumer_offset == -1:
                 return None
             if timestamp == -1:
-                offset = controller.message_store.get_max_offset_in_queue(topic, queue_id)
+                offset = self._queues.get_max_offset_in_queue(topic, queue_id)
             else:
-                offset = controller.message_store.get_offset_in_queue_by_time(topic, queue_id, timestamp)
+                offset = self._queues.get_offset_in_queue_by_time(topic, queue_id, timestamp)
             if offset < 0:
                 log.warning("reset offset is invalid. topic=%s, queueId=%d, timeStampOffset=%d", topic, queue_id,
                             offset)
                 offset = 0
-            queue = MessageQueue(topic, controller.broker_config.brokerName, queue_id)
+            queue = MessageQueue(topic, self._addresses.broker_name, queue_id)
             table[queue] = offset if is_force or offset < consumer_offset else consumer_offset
         return table
 
@@ -160,7 +167,7 @@ class Broker2Client:
             request = RemotingCommand.create_request_command(request_code.RESET_CONSUMER_CLIENT_OFFSET, header)
             request.body = wanted
             try:
-                self._broker_controller.remoting_server.invoke_oneway(channel, request, 5000)
+                self._server.invoke_oneway(channel, request, 5000)
                 log.info("[reset-offset] reset offset success. topic=%s, group=%s, clientId=%s", topic, group,
                          client.client_id)
             except RemotingException as failure:
@@ -174,7 +181,7 @@ class Broker2Client:
         request = RemotingCommand.create_request_command(request_code.GET_CONSUMER_STATUS_FROM_CLIENT,
                                                          GetConsumerStatusRequestHeader(topic=topic, group=group))
         try:
-            response = self._broker_controller.remoting_server.invoke_sync(channel, request, timeout_ms)
+            response = self._server.invoke_sync(channel, request, timeout_ms)
             if response.code != response_code.SUCCESS or not response.body:
                 return None
             # Differs: a consumer's answer has a limit, as a request's body has

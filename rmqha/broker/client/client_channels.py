@@ -12,16 +12,17 @@ Forgets clients that went silent or away.
 """
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from rmqha.common.threads import ScheduledService
 from rmqha.remoting.interfaces import ChannelEventListener
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.consumer_filter_manager import ConsumerFilterManager
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.protocol.header_codec import LanguageCode
 
@@ -199,22 +200,24 @@ class DefaultConsumerIdsChangeListener:
     Java: org.apache.rocketmq.broker.client.DefaultConsumerIdsChangeListener (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self._broker_controller = broker_controller
+    def __init__(self, broker_config: BrokerConfig, filters: "ConsumerFilterManager",
+                 notify: "Callable[[Channel, str | None], None]") -> None:
+        self._config = broker_config
+        self._filters = filters
+        self._notify = notify  # asks the consumer at a channel to rebalance
 
     def handle(self, event: ConsumerGroupEvent, group: str, *args: object) -> None:
         """CHANGE: `args[0]` are the channels; REGISTER: the subscriptions."""
         if event is ConsumerGroupEvent.UNREGISTER:
-            self._broker_controller.consumer_filter_manager.un_register(group)
+            self._filters.un_register(group)
         elif event is ConsumerGroupEvent.REGISTER and args:
-            filters = self._broker_controller.consumer_filter_manager
-            filters.register(group, args[0])  # type: ignore[arg-type]  # see above
+            self._filters.register(group, args[0])  # type: ignore[arg-type]  # see above
         if event is not ConsumerGroupEvent.CHANGE or not args:
             return
-        if not self._broker_controller.broker_config.notifyConsumerIdsChangedEnable:
+        if not self._config.notifyConsumerIdsChangedEnable:
             return
         for channel in args[0]:  # type: ignore[attr-defined]  # see above
-            self._broker_controller.broker2_client.notify_consumer_ids_changed(channel, group)
+            self._notify(channel, group)
 
 
 _SCAN_INTERVAL_MS = 10 * 1000
@@ -226,8 +229,9 @@ class ClientHousekeepingService(ChannelEventListener):
     Java: org.apache.rocketmq.broker.client.ClientHousekeepingService (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self._broker_controller = broker_controller
+    def __init__(self, forget: "Iterable[Callable[[str, Channel], None]]", scan: Iterable[Callable[[], None]]) -> None:
+        self._forgets = tuple(forget)  # each, called with a closed channel and its address, drops its clients
+        self._scans = tuple(scan)  # each drops what is expired
         self._scheduler = ScheduledService("ClientHousekeepingScheduledThread1")
 
     def start(self) -> None:
@@ -254,10 +258,9 @@ class ClientHousekeepingService(ChannelEventListener):
         self._forget(remote_addr, channel)
 
     def _scan_exception_channel(self) -> None:
-        self._broker_controller.producer_manager.scan_not_active_channel()
-        self._broker_controller.consumer_manager.scan_not_active_channel()
-        self._broker_controller.rebalance_lock_manager.remove_expired()
+        for scan in self._scans:
+            scan()
 
     def _forget(self, remote_addr: str, channel: "Channel") -> None:
-        self._broker_controller.producer_manager.do_channel_close_event(remote_addr, channel)
-        self._broker_controller.consumer_manager.do_channel_close_event(remote_addr, channel)
+        for forget in self._forgets:
+            forget(remote_addr, channel)

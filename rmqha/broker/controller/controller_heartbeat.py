@@ -4,7 +4,7 @@
 
 Where slaves of a master connect, when its controller does not tell: only those of rmqha do.
 
-    ReplicasManager_ExecutorService_: the master's main port (rmqha's tell), the name servers --> AutoSwitchHAService
+    ReplicasManager_ExecutorService_: the master's main port (rmqha's tell), the name servers --> ReplicasManager
 
 One controller is told again and again that this broker lives, and tells who is the master.
 
@@ -20,15 +20,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.broker_outer_api import BrokerAnswerException
-from rmqha.broker.slave_synchronize import HA_ADDRESS_FIELD, HA_PORT_FIELD
+from rmqha.broker.master_main_port import HA_ADDRESS_FIELD, HA_PORT_FIELD
 from rmqha.common.protocol import response_code
 from rmqha.common.service_thread import ServiceThread
-from rmqha.common.threads import NamedThreadPool, RejectedExecutionError
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.fastjson import FastjsonError
 
 if TYPE_CHECKING:
-    from rmqha.broker.controller.replicas_manager import ReplicasManager, Role
+    from rmqha.broker.broker_outer_api import BrokerOuterAPI
+    from rmqha.broker.broker_registration import BrokerRegistration
+    from rmqha.broker.controller.replicas_manager import ReplicasManager
 
 
 _NS_PER_MS = 1_000_000
@@ -114,31 +115,25 @@ class MasterHaAddress:
     Differs: in 5.1.4 a slave learns it when it registers with a name server next.
     """
 
-    def __init__(self, manager: ReplicasManager, executor: NamedThreadPool) -> None:
-        self._manager = manager
-        self._executor = executor
+    def __init__(self, api: BrokerOuterAPI, registration: BrokerRegistration) -> None:
+        self._api = api
+        self._registration = registration
         self._pause = threading.Event()  # never set
 
-    def find(self, role: Role, master_address: str) -> None:
-        """Look for it; the manager's `follow_at` is called with what was found."""
-        try:
-            self._executor.submit(self._find, role, master_address)
-        except RejectedExecutionError as error:
-            log.warning("the master's HA address is not asked for: %s", error)
-
-    def _find(self, role: Role, master_address: str) -> None:
-        manager, pause_ms = self._manager, _FIRST_PAUSE_MS
-        while manager.role is role and not manager.stopped:
+    def find(self, master_address: str, is_wanted: Callable[[], bool]) -> str | None:
+        """Look for it as long as it is wanted; None when it is no more. May take long."""
+        pause_ms = _FIRST_PAUSE_MS
+        while is_wanted():
             address = self._ask_master(master_address) or self._ask_name_servers(master_address)
             if address is not None:
-                manager.follow_at(role, address)
-                return
+                return address
             self._pause.wait(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, _MAX_PAUSE_MS)
+        return None
 
     def _ask_master(self, master_address: str) -> str | None:
         try:
-            fields = self._manager.broker_controller.broker_outer_api.get_broker_ha_fields(master_address)
+            fields = self._api.get_broker_ha_fields(master_address)
         except RemotingException as error:
             log.info("the master %s does not tell its HA address: %s", master_address, error)
             return None
@@ -149,9 +144,8 @@ class MasterHaAddress:
 
     def _ask_name_servers(self, master_address: str) -> str | None:
         """They tell a slave that registers."""
-        controller = self._manager.broker_controller
-        controller.register_broker_all(True, False, True)
-        told = controller.registered_master
+        self._registration.register_broker_all(True, False, True)
+        told = self._registration.registered_master
         return told[1] if told is not None and told[0] == master_address else None
 
 

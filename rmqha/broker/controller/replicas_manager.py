@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 from rmqha.broker.broker_outer_api import BrokerAnswerException, ControllerApi
 from rmqha.broker.controller.broker_id_registration import BrokerIdRegistration
 from rmqha.broker.controller.controller_heartbeat import CALL_ERRORS, ControllerHeartbeat, MasterHaAddress, MasterLease
-from rmqha.broker.topic_config_manager import adopt_topics
+from rmqha.broker.topic_config_manager import TopicConfigManager, adopt_topics
 from rmqha.common import mix_all
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import SyncStateSet
@@ -37,12 +38,15 @@ from rmqha.common.protocol.controller_headers import (
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, ScheduledService
 from rmqha.remoting.addresses import all_addresses
-from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.store_path_config_helper import get_broker_identity
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.broker_addresses import BrokerAddresses
+    from rmqha.broker.broker_registration import BrokerRegistration
+    from rmqha.broker.role_services import RoleServices
+    from rmqha.remoting.remoting_config import RemotingClientConfig
+    from rmqha.store.default_message_store import DefaultMessageStore
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -85,16 +89,22 @@ class ReplicasManager(ServiceThread):
     Java: org.apache.rocketmq.broker.controller.ReplicasManager (5.1.4)
     """
 
-    def __init__(self, broker_controller: BrokerController) -> None:
+    def __init__(self, broker_config: BrokerConfig, client_config: RemotingClientConfig, addresses: BrokerAddresses,
+                 store: DefaultMessageStore, topics: TopicConfigManager, roles: RoleServices,
+                 registration: BrokerRegistration, master_ha_address: MasterHaAddress) -> None:
         super().__init__()
-        self.broker_controller = broker_controller
-        self.broker_config = config = broker_controller.broker_config
-        service = broker_controller.message_store.ha_service
-        assert isinstance(service, AutoSwitchHAService)  # as the store makes it in controller mode
-        self.ha_service = service
+        self.broker_config = config = broker_config
+        self._here = addresses
+        self._store = store
+        self._topics = topics
+        self._roles = roles
+        self._name_servers = registration
+        self._master_ha_address = master_ha_address
+        assert store.auto_switch is not None  # the store makes it in controller mode
+        self.ha_service = store.auto_switch
         self.lease = MasterLease()
-        self.api = ControllerApi(broker_controller.client_config, self.lease.renounced, self._connection_ended)
-        store_config = broker_controller.message_store_config
+        self.api = ControllerApi(client_config, self.lease.renounced, self._connection_ended)
+        store_config = store.message_store_config
         self.registration = BrokerIdRegistration(
             self.api, config.brokerClusterName, config.brokerName,
             store_config.storePathBrokerIdentity or get_broker_identity(store_config.storePathRootDir))
@@ -112,7 +122,6 @@ class ReplicasManager(ServiceThread):
         self._services = ScheduledService("ReplicasManager_ScheduledService_")
         self._executor = NamedThreadPool("ReplicasManager_ExecutorService_", _EXECUTOR_THREADS)  # what may take long
         self._registrations = NamedThreadPool("ReplicasManager_RegisterThread_", _REGISTRATIONS)
-        self._master_ha_address = MasterHaAddress(self, self._executor)
         self._has_stood_down = False  # until the next look; of this service's thread
         self._sought_ns = 0  # monotonic: when this one last asked to be elected
 
@@ -121,7 +130,7 @@ class ReplicasManager(ServiceThread):
     def prepare(self) -> None:
         """Take no puts until a role is decided. BrokerMetadataError: the store is of another replica."""
         self.registration.read_files()
-        self.broker_controller.message_store.running_flags.make_fenced(True)
+        self._store.running_flags.make_fenced(True)
         if self.broker_config.controllerLease:
             self.ha_service.use_lease(self.lease.holds, self.lease.renounced)
 
@@ -184,8 +193,8 @@ class ReplicasManager(ServiceThread):
         log.info("replicasManager: change state to %s", state.name)
 
     def _register(self) -> None:
-        controller, leader = self.broker_controller, self.controller_leader_address
-        told, sync_state_set = self.registration.register(leader, controller.broker_addr, controller.ha_server_addr)
+        here, leader = self._here, self.controller_leader_address
+        told, sync_state_set = self.registration.register(leader, here.broker_addr, here.ha_server_addr)
         assert self.registration.broker_id is not None  # it is registered
         self.ha_service.set_local_broker_id(self.registration.broker_id)
         self.ha_service.register_sync_state_set_changed_listener(self.alter_sync_state_set)
@@ -287,13 +296,13 @@ class ReplicasManager(ServiceThread):
 
     def heartbeat(self) -> BrokerHeartbeatRequestHeader:
         """What a controller is told."""
-        config, controller = self.broker_config, self.broker_controller
+        config, here = self.broker_config, self._here
         return BrokerHeartbeatRequestHeader(
-            clusterName=config.brokerClusterName, brokerAddr=controller.broker_addr, brokerName=config.brokerName,
+            clusterName=config.brokerClusterName, brokerAddr=here.broker_addr, brokerName=config.brokerName,
             brokerId=self.broker_id, epoch=self.ha_service.epoch_cache.last_epoch(),
-            maxOffset=controller.message_store.get_max_phy_offset(), confirmOffset=self.ha_service.confirm_offset(),
+            maxOffset=self._store.get_max_phy_offset(), confirmOffset=self.ha_service.confirm_offset(),
             heartbeatTimeoutMills=config.controllerHeartBeatTimeoutMills,
-            electionPriority=config.brokerElectionPriority, haServerAddr=controller.ha_server_addr,
+            electionPriority=config.brokerElectionPriority, haServerAddr=here.ha_server_addr,
             leaderTerm=self.lease.term or None)
 
     def beat_now(self) -> None:
@@ -426,7 +435,7 @@ class ReplicasManager(ServiceThread):
 
     def _change_to_master(self, epoch: int, sync_state_set: Iterable[int], sync_state_set_epoch: int) -> None:
         log.info("Begin to change to master, brokerName:%s, replicas:%s, new Epoch:%d", self.broker_config.brokerName,
-                 self.broker_controller.broker_addr, epoch)
+                 self._here.broker_addr, epoch)
         old, done = self._take_role(Role(epoch, self.broker_id)), False
         service = self.ha_service
         change = service.change_to_master_when_last_role_is_master if old.leads else service.change_to_master
@@ -439,9 +448,9 @@ class ReplicasManager(ServiceThread):
             self._stand_down(epoch)
             return
         self.ha_service.role.take_id(mix_all.MASTER_ID)
-        adopt_topics(self.broker_controller)
+        adopt_topics(self._store, self._topics)
         predecessor = self.master_address if not old.leads else ""
-        self.master_address, self._ha_address = self.broker_controller.broker_addr, None
+        self.master_address, self._ha_address = self._here.broker_addr, None
         with self._lease_lock:
             self.role = Role(epoch, self.broker_id, True)
         self._role_is_changed(None)
@@ -454,7 +463,7 @@ class ReplicasManager(ServiceThread):
     def _take_last_offsets(self, predecessor: str) -> None:
         """What consumers told the old master since the last copy, if that one still answers: a planned switch."""
         if self.role.leads and not self.stopped:
-            self.broker_controller.slave_synchronize.take_consumer_offsets(predecessor)
+            self._roles.slave_synchronize.take_consumer_offsets(predecessor)
 
     def _stand_down(self, epoch: int) -> None:
         """This log can't begin that epoch: end the connections, so that a controller elects a master anew."""
@@ -486,8 +495,16 @@ class ReplicasManager(ServiceThread):
         self.ha_service.role.take_id(self.broker_id)
         self.master_address, self._ha_address = master_address, address
         if address is None:
-            self._master_ha_address.find(self.role, master_address)
+            try:
+                self._executor.submit(self._find_ha_address, self.role, master_address)
+            except RejectedExecutionError as error:
+                log.warning("the master's HA address is not asked for: %s", error)
         self._role_is_changed(master_address)
+
+    def _find_ha_address(self, role: Role, master_address: str) -> None:
+        address = self._master_ha_address.find(master_address, lambda: self.role is role and not self.stopped)
+        if address is not None:
+            self.follow_at(role, address)
 
     def follow_at(self, role: Role, ha_address: str) -> None:
         """The master of `role` has its HA port there."""
@@ -500,10 +517,9 @@ class ReplicasManager(ServiceThread):
         self._serve()
         self._is_news_until_ns = time.monotonic_ns() + _NEWS_MS * 1_000_000
         self.beat_now()  # the lease, and which epoch this log is in now
-        controller = self.broker_controller
-        controller.handle_slave_synchronize(
+        self._roles.handle_slave_synchronize(
             BrokerRole.SYNC_MASTER if master_address is None else BrokerRole.SLAVE, master_address)
-        controller.topic_config_manager.note_another_owner()
+        self._topics.note_another_owner()
         self._services.schedule(self._settle, 0)
         self.register_when_role_changed()
         for delay_ms in _REGISTER_AGAIN_MS:
@@ -513,18 +529,18 @@ class ReplicasManager(ServiceThread):
         if self.state is State.RUNNING:
             return
         self._reached(State.RUNNING)
-        self.broker_controller.is_isolated = False
-        self.broker_controller.message_store.running_flags.make_fenced(False)
+        self._name_servers.is_isolated = False
+        self._store.running_flags.make_fenced(False)
 
     def _settle(self) -> None:
         """Delayed messages, transactions: as the role is by now."""
         if self.stopped:
             return
-        role, controller = self.role, self.broker_controller
-        controller.change_special_service_status(role.leads)
+        role = self.role
+        self._roles.change_special_service_status(role.leads)
         with self._change:
             if self.role is role and not role.leads:  # how far delayed messages are was written once more
-                controller.handle_slave_synchronize(BrokerRole.SLAVE, self.master_address or None)
+                self._roles.handle_slave_synchronize(BrokerRole.SLAVE, self.master_address or None)
 
     def may_register(self) -> bool:
         """Whether name servers may be told who this broker is: as the master only while it is known to be."""
@@ -549,7 +565,7 @@ class ReplicasManager(ServiceThread):
 
     def _register_at_name_servers(self) -> None:
         if not self.stopped:
-            self.broker_controller.register_broker_at_once()
+            self._name_servers.register_broker_at_once()
 
     # The sync-state set.
 

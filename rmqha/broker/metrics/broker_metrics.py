@@ -12,19 +12,18 @@ A broker's metrics, put together.
     they read what the broker keeps anyway, and change nothing
 """
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import rmqha
-from rmqha.broker.metrics import runtime_metrics
+from rmqha.broker.metrics import health
 from rmqha.broker.metrics.runtime_metrics import (
     RUNTIME_METRICS,
+    ConsumerProgress,
     GroupProgress,
     RuntimeMetrics,
+    RuntimeSources,
     StoreTimes,
-    group_progress,
-    is_consumer,
-    why_not_ready,
 )
 from rmqha.common import java, mix_all, stats
 from rmqha.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, Memo, Metric, MetricsNames, Pace, Sample, Subject
@@ -40,7 +39,15 @@ from rmqha.store.message_store_config import SLAVE, BrokerRole
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.broker_registration import BrokerRegistration
     from rmqha.broker.client.client_channels import ClientChannelInfo
+    from rmqha.broker.client.consumer_manager import ConsumerManager
+    from rmqha.broker.client.producer_manager import ProducerManager
+    from rmqha.broker.controller.replicas_manager import ReplicasManager
+    from rmqha.broker.topic_config_manager import TopicConfigManager
+    from rmqha.common.broker_config import BrokerConfig
+    from rmqha.common.process import StallWatch
+    from rmqha.remoting.remoting_server import RemotingServer
     from rmqha.store.ha.ha_connection import HAConnection
 
 
@@ -89,11 +96,14 @@ _MODELS = list(MessageModel)
 class ExporterMetrics:
     """What one scrape tells of topics, groups and rates."""
 
-    def __init__(self, controller: "BrokerController", progress: Memo[GroupProgress], pace: Pace) -> None:
-        self._controller, self._progress, self._pace = controller, progress, pace
-        config = controller.broker_config
+    def __init__(self, sources: RuntimeSources, topics: "TopicConfigManager", producers: "ProducerManager",
+                 consumers: ConsumerProgress, progress: Memo[GroupProgress], pace: Pace) -> None:
+        self._store, self._stats = sources.message_store, sources.stats
+        self._topics, self._producers_online, self._consumers = topics, producers, consumers
+        self._progress, self._pace = progress, pace
+        config = sources.broker_config
         self._place = config.brokerClusterName, config.brokerName
-        self._broker = config.brokerClusterName, controller.broker_addr, config.brokerName
+        self._broker = config.brokerClusterName, sources.addresses.broker_addr, config.brokerName
 
     def families(self) -> Iterator[Family]:
         """Each metric once, the broker's first."""
@@ -126,24 +136,24 @@ class ExporterMetrics:
                                       for key, window in self._windows_of_groups(stats.SNDBCK_PUT_NUMS)))
 
     def _rate_of_broker(self, name: str) -> float:
-        table = self._controller.broker_stats_manager.stats_table[name]
+        table = self._stats.stats_table[name]
         return table.get_stats_data_in_minute(self._place[0]).tps
 
     def _commitlog_diff(self) -> Iterator[Sample]:
         cluster, _address, name = self._broker
-        store = self._controller.message_store
+        store = self._store
         end = store.get_max_phy_offset()
         for connection in store.ha_service.connection_list:
             if connection.is_serving:
                 yield (cluster, connection.client_addr, name), end - connection.slave_ack_offset
 
     def _producers(self) -> Iterator[Sample]:
-        for group, channels in list(self._controller.producer_manager.group_channel_table.items()):
+        for group, channels in list(self._producers_online.group_channel_table.items()):
             if channels:
                 yield self._place + (group,), len(channels)
 
     def _rates_of_topics(self, name: str) -> Iterator[Sample]:
-        for item in self._controller.broker_stats_manager.stats_table[name].items():
+        for item in self._stats.stats_table[name].items():
             if not item.stats_key.startswith(_SPECIAL):
                 yield self._place + (item.stats_key,), item.get_stats_data_in_minute().tps
 
@@ -153,16 +163,16 @@ class ExporterMetrics:
 
     def _windows_of_groups(self, name: str) -> Iterator[tuple[tuple[str, str], StatsSnapshot]]:
         """Of the groups that subscribe or have offsets; tools and the broker itself read, too."""
-        for item in self._controller.broker_stats_manager.stats_table[name].items():
+        for item in self._stats.stats_table[name].items():
             topic, _at, group = item.stats_key.partition("@")
             self._pace.step()
-            if not topic.startswith(_SPECIAL) and is_consumer(self._controller, topic, group):
+            if not topic.startswith(_SPECIAL) and self._consumers.is_consumer(topic, group):
                 yield (topic, group), item.get_stats_data_in_minute()
 
     def _ends(self) -> Iterator[tuple[str, int]]:
         """Of each topic the sum of its queues' ends."""
-        store = self._controller.message_store
-        for topic, config in list(self._controller.topic_config_manager.topic_config_table.items()):
+        store = self._store
+        for topic, config in list(self._topics.topic_config_table.items()):
             end = 0
             for queue_id in range(config.writeQueueNums):
                 self._pace.step()
@@ -222,15 +232,18 @@ _REMOTING = "remoting"
 class OtelMetrics:
     """What one scrape tells by 5.x's names."""
 
-    def __init__(self, controller: "BrokerController", progress: Memo[GroupProgress], runtime: RuntimeMetrics) -> None:
-        self._controller, self._progress, self._runtime = controller, progress, runtime
-        config = controller.broker_config
+    def __init__(self, sources: RuntimeSources, topics: "TopicConfigManager", producers: "ProducerManager",
+                 consumers: "ConsumerManager", progress: Memo[GroupProgress], runtime: RuntimeMetrics) -> None:
+        self._store, self._stats, self._pools = sources.message_store, sources.stats, sources.pools
+        self._topics, self._producers_online, self._consumers_online = topics, producers, consumers
+        self._progress, self._runtime = progress, runtime
+        self._config = config = sources.broker_config
         self._node = config.brokerClusterName, "broker", config.brokerName
         self._storage = (*self._node, "local", "disk")
 
     def families(self) -> Iterator[Family]:
         """Each metric once, the broker's first."""
-        yield Family(BROKER_PERMISSION, [(self._node, self._controller.broker_config.brokerPermission)])
+        yield Family(BROKER_PERMISSION, [(self._node, self._config.brokerPermission)])
         yield Family(PROCESSOR_WATERMARK, self._watermarks())
         yield Family(STORAGE_SIZE, self._storage_size())
         yield Family(OTEL_FLUSH_BEHIND, self._flush_behind())
@@ -247,22 +260,22 @@ class OtelMetrics:
         yield Family(THROUGHPUT_OUT, self._out(stats.GROUP_GET_SIZE))
 
     def _watermarks(self) -> Iterator[Sample]:
-        controller = self._controller
-        for name, pool in (("send", controller.send_message_executor), ("pull", controller.pull_message_executor),
-                           ("query_message", controller.query_message_executor),
-                           ("client_manager", controller.client_manage_executor),
-                           ("heartbeat", controller.heartbeat_executor), ("admin", controller.admin_broker_executor)):
+        pools = self._pools
+        for name, pool in (("send", pools.send_message_executor), ("pull", pools.pull_message_executor),
+                           ("query_message", pools.query_message_executor),
+                           ("client_manager", pools.client_manage_executor),
+                           ("heartbeat", pools.heartbeat_executor), ("admin", pools.admin_broker_executor)):
             yield (*self._node, name), pool.queue_size()
 
     def _storage_size(self) -> Iterator[Sample]:
-        store = self._controller.message_store
+        store = self._store
         yield self._storage, store.get_max_phy_offset() - max(0, store.get_min_phy_offset())
 
     def _flush_behind(self) -> Iterator[Sample]:
-        yield self._storage, self._controller.message_store.commit_log.remain_how_many_data_to_flush()
+        yield self._storage, self._store.commit_log.remain_how_many_data_to_flush()
 
     def _dispatch_behind(self) -> Iterator[Sample]:
-        yield self._storage, self._controller.message_store.dispatch_behind_bytes()
+        yield self._storage, self._store.dispatch_behind_bytes()
 
     def _reserve_time(self) -> Iterator[Sample]:
         earliest = self._runtime.earliest_message_time()
@@ -270,26 +283,26 @@ class OtelMetrics:
             yield self._storage, current_time_millis() - earliest
 
     def _producers(self) -> Iterator[Sample]:
-        clients = Counter(_client(info) for channels in list(self._controller.producer_manager.group_channel_table
-                                                             .values()) for info in list(channels.values()))
+        clients = Counter(_client(info) for channels in list(self._producers_online.group_channel_table.values())
+                          for info in list(channels.values()))
         for client, count in clients.items():
             yield (*self._node, *client), count
 
     def _consumers(self) -> Iterator[Sample]:
-        for group in self._controller.consumer_manager.groups():
+        for group in self._consumers_online.groups():
             mode = group.consume_type.value.lower() if group.consume_type is not None else ""
             clients = Counter(_client(info) for info in list(group.channel_info_table.values()))
             for client, count in clients.items():
                 yield ((*self._node, group.group_name, *client, mode, _told(_is_system_group(group.group_name))), count)
 
     def _in(self, name: str) -> Iterator[Sample]:
-        for item in self._controller.broker_stats_manager.stats_table[name].items():
+        for item in self._stats.stats_table[name].items():
             topic = item.stats_key
             if not topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)):
                 yield (*self._node, topic, _UNSPECIFIED, _told(self._is_system_topic(topic))), item.value
 
     def _out(self, name: str) -> Iterator[Sample]:
-        for item in self._controller.broker_stats_manager.stats_table[name].items():
+        for item in self._stats.stats_table[name].items():
             topic, _at, group = item.stats_key.partition("@")
             yield (*self._node, topic, group, _told(topic.startswith(RETRY_GROUP_TOPIC_PREFIX)),
                    _told(self._is_system_topic(topic) or _is_system_group(group))), item.value
@@ -304,7 +317,7 @@ class OtelMetrics:
         return (*self._node, one.group, one.topic, _told(False), _told(is_system))
 
     def _is_system_topic(self, topic: str) -> bool:
-        return self._controller.topic_config_manager.topic_validator.is_system_topic(topic)
+        return self._topics.topic_validator.is_system_topic(topic)
 
 
 def _client(info: "ClientChannelInfo") -> tuple[str, str, str]:
@@ -420,32 +433,33 @@ _SCRUB_STATES = (scrub_state.OFF, scrub_state.WAITING, scrub_state.RUNNING, scru
 FAULTS = (*_FAULTS, "diverged", "service_failed")
 
 
+def _labels(config: "BrokerConfig") -> tuple[str, str, str]:
+    return config.brokerClusterName, config.brokerName, str(config.brokerId)
+
+
 class OwnMetrics:
     """What one scrape tells by rmqha's own names."""
 
-    def __init__(self, controller: "BrokerController") -> None:
-        self._controller = controller
-        self._store = controller.message_store
+    def __init__(self, sources: RuntimeSources, servers: "Mapping[str, RemotingServer]",
+                 registration: "BrokerRegistration", replicas_manager: "ReplicasManager | None",
+                 stall_watch: "StallWatch", failure: str | None) -> None:
+        self._config, self._store = sources.broker_config, sources.message_store
+        self._servers = servers  # by what their ports are called
+        self._registration = registration
+        self._replicas_manager = replicas_manager
+        self._stall_watch = stall_watch
+        self._failure = failure
 
     @property
     def _broker(self) -> tuple[str, str, str]:
         """The labels of all samples; the id changes with the role where a controller decides it."""
-        config = self._controller.broker_config
-        return config.brokerClusterName, config.brokerName, str(config.brokerId)
-
-    def at_any_time(self) -> Iterator[Family]:
-        """What is known before the store is open."""
-        controller, store = self._controller, self._store
-        yield Family(INFO, [((*self._broker, controller.broker_addr, controller.message_store_config.brokerRole.name,
-                              rmqha.__version__, java.get_version_desc(java.CURRENT_VERSION)), 1)])
-        yield self._one(READY, not why_not_ready(controller))
-        yield self._one(STORE_OPEN, store is not None and not store.is_shutdown)
+        return _labels(self._config)
 
     def families(self) -> Iterator[Family]:
         """What is known once it is."""
-        yield self._one(NAME_SERVERS, self._controller.name_servers_registered)
-        yield Family(CONNECTIONS, [((*self._broker, port), len(server.io.channels)) for port, server in (
-            ("listen", self._controller.remoting_server), ("fast", self._controller.fast_remoting_server))])
+        yield self._one(NAME_SERVERS, self._registration.name_servers_registered)
+        yield Family(CONNECTIONS, [((*self._broker, port), len(server.io.channels))
+                                   for port, server in self._servers.items()])
         yield self._one(STORE_WRITEABLE, self._store.running_flags.is_writeable)
         yield Family(STORE_FAULT, self._faults())
         yield from self._recovery()
@@ -454,7 +468,7 @@ class OwnMetrics:
         yield from self._log()
         yield from self._stalls()
         yield from self._failover()
-        if self._controller.message_store_config.brokerRole is BrokerRole.SLAVE:
+        if self._store.message_store_config.brokerRole is BrokerRole.SLAVE:
             yield from self._as_slave()
         else:
             yield from self._as_master()
@@ -467,7 +481,7 @@ class OwnMetrics:
         for fault, bit in _FAULTS.items():
             yield (*self._broker, fault), float(bool(bits & bit))
         yield (*self._broker, "diverged"), float(self._store.ha_service.divergence.found is not None)
-        yield (*self._broker, "service_failed"), float(self._controller.failure is not None)
+        yield (*self._broker, "service_failed"), float(self._failure is not None)
 
     def _recovery(self) -> Iterator[Family]:
         times = self._store.recovery_times
@@ -502,13 +516,13 @@ class OwnMetrics:
                                for level, behind in store.schedule_message_service.behind_by_level().items()))
 
     def _stalls(self) -> Iterator[Family]:
-        watch = self._controller.stall_watch
+        watch = self._stall_watch
         if watch.is_on:
             yield self._one(STALLS, watch.stalls)
             yield self._one(STALLED, watch.stalled_ms / 1000)
 
     def _failover(self) -> Iterator[Family]:
-        manager = self._controller.replicas_manager
+        manager = self._replicas_manager
         if manager is None:
             return
         role = manager.role
@@ -580,34 +594,49 @@ class BrokerMetrics(Subject):
 
     def __init__(self, controller: "BrokerController") -> None:
         self._controller = controller
-        self._runtime = RuntimeMetrics(controller)
-        self._times: StoreTimes | None = None  # once the store is there
+        self._runtime: RuntimeMetrics | None = None  # once the store is there; so are the times
+        self._times: StoreTimes | None = None
 
     def families(self, pace: Pace) -> Iterator[Family]:
         """rmqha's own first, since they tell what is wrong; then by `metricsNames`."""
         controller = self._controller
-        own = OwnMetrics(controller)
-        yield from own.at_any_time()
+        yield from self._at_any_time()
         if not controller.is_started or controller.message_store.is_shutdown:
             return
-        yield from own.families()
+        sources = RuntimeSources(controller.broker_config, controller.addresses, controller.message_store,
+                                 controller.broker_stats_manager, controller.broker_stats, controller.pools)
+        servers = {"listen": controller.remoting_server, "fast": controller.fast_remoting_server}
+        yield from OwnMetrics(sources, servers, controller.registration, controller.replicas_manager,
+                              controller.stall_watch, controller.failure).families()
+        self._runtime = self._runtime or RuntimeMetrics(sources)
+        self._times = self._times or StoreTimes(controller.message_store)
         names = controller.broker_config.metricsNames
         if names is not MetricsNames.otel:
             yield from self._runtime.families()
-        if self._times is None:
-            self._times = StoreTimes(controller.message_store)
         times = self._times.of_scrape(pace)
-        progress = Memo(group_progress(controller, times, pace))
+        topics, producers, consumers = (controller.topic_config_manager, controller.producer_manager,
+                                        controller.consumer_manager)
+        reader = ConsumerProgress(controller.message_store, topics, controller.consumer_offset_manager, consumers)
+        progress = Memo(reader.of_groups(times, pace))
         if names is not MetricsNames.otel and controller.message_store_config.brokerRole is not SLAVE:
-            yield from ExporterMetrics(controller, progress, pace).families()
+            yield from ExporterMetrics(sources, topics, producers, reader, progress, pace).families()
         if names is not MetricsNames.exporter:
-            yield from OtelMetrics(controller, progress, self._runtime).families()
+            yield from OtelMetrics(sources, topics, producers, consumers, progress, self._runtime).families()
         self._times.keep(times)
 
+    def _at_any_time(self) -> Iterator[Family]:
+        """What is known before the store is open."""
+        controller, store = self._controller, self._controller.message_store
+        labels = _labels(controller.broker_config)
+        yield Family(INFO, [((*labels, controller.broker_addr, controller.message_store_config.brokerRole.name,
+                              rmqha.__version__, java.get_version_desc(java.CURRENT_VERSION)), 1)])
+        yield Family(READY, [(labels, float(not self.why_not_ready()))])
+        yield Family(STORE_OPEN, [(labels, float(store is not None and not store.is_shutdown))])
+
     def why_not_healthy(self) -> list[str]:
-        """See runtime_metrics."""
-        return runtime_metrics.why_not_healthy(self._controller)
+        """What is broken for good."""
+        return health.why_not_healthy(self._controller)
 
     def why_not_ready(self) -> list[str]:
-        """See runtime_metrics."""
-        return runtime_metrics.why_not_ready(self._controller)
+        """Why clients can't work with it."""
+        return health.why_not_ready(self._controller)

@@ -1,93 +1,32 @@
-"""Whether a broker is alive, and whether clients can work with it.
-
-A broker's run-time information, by the names of RocketMQ's exporter: rocketmq_brokeruntime_*.
+"""A broker's run-time information, by the names of RocketMQ's exporter: rocketmq_brokeruntime_*.
 
 How far each consumer group is in each of its topics, on this broker.
 """
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqha.broker.consumer_offset_manager import TOPIC_GROUP_SEPARATOR
-from rmqha.common import java, sys_flags
-from rmqha.common.lazy_tuples import NamedTuple
+from rmqha.common import java
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.metrics import GAUGE, Family, Metric, Pace, Sample
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX
-from rmqha.common.service_thread import ServiceThread
 from rmqha.common.subscriptions import MessageModel
 from rmqha.common.util_all import current_time_millis, get_disk_partition_space_used_percent
-from rmqha.store.ha.peers import SERVING
-from rmqha.store.message_store_config import MULTI_PATH_SPLITTER, SLAVE, SYNC_MASTER
+from rmqha.store.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.store.store_stats_service import FOUND, GOT, MISSED, PUTS
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.broker_addresses import BrokerAddresses
+    from rmqha.broker.broker_fast_failure import BrokerPools
     from rmqha.broker.client.client_channels import ConsumerGroupInfo
+    from rmqha.broker.client.consumer_manager import ConsumerManager
+    from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+    from rmqha.broker.queue_offsets import QueueOffsets
+    from rmqha.broker.topic_config_manager import TopicConfigManager
+    from rmqha.store.broker_stats_manager import BrokerStats, BrokerStatsManager
     from rmqha.store.default_message_store import DefaultMessageStore
-
-
-def why_not_healthy(controller: "BrokerController") -> list[str]:
-    """What is broken for good; nothing while the broker starts."""
-    reasons = [controller.failure] if controller.failure is not None else []
-    if _is_open(controller):
-        reasons += [f"the service {service.get_service_name()} has ended" for service in _services(controller)
-                    if not service.is_alive()]
-    return reasons
-
-
-def why_not_ready(controller: "BrokerController") -> list[str]:
-    """Why clients can't send to a master, or why a slave does not follow one."""
-    if not _is_open(controller):
-        return ["the store is not open: it is being recovered, or the broker is going down"]
-    reasons = why_not_healthy(controller)
-    if controller.is_isolated:
-        return [*reasons, "no controller has decided its role yet"]
-    if controller.broker_outer_api.remoting_client.get_name_server_address_list() \
-            and not controller.name_servers_registered:
-        reasons.append("no name server has taken its registration")
-    if controller.message_store_config.brokerRole is SLAVE:
-        return reasons + list(_why_not_following(controller))
-    return reasons + list(_why_not_sending(controller))
-
-
-def _is_open(controller: "BrokerController") -> bool:
-    return controller.is_started and not controller.message_store.is_shutdown
-
-
-def _why_not_following(controller: "BrokerController") -> Iterator[str]:
-    ha_service = controller.message_store.ha_service
-    if ha_service.divergence.found is not None:
-        yield f"its log has diverged from its master's: {ha_service.divergence.found.reason}"
-    elif ha_service.ha_client.state not in SERVING:
-        error = ha_service.ha_client.last_error
-        yield f"it does not follow its master: {ha_service.ha_client.state.value}" + (f", {error}" if error else "")
-
-
-def _why_not_sending(controller: "BrokerController") -> Iterator[str]:
-    store, config = controller.message_store, controller.broker_config
-    if not store.running_flags.is_writeable:
-        yield "the store takes no messages: its disk is full, or a write failed"
-    manager = controller.replicas_manager
-    if manager is not None and not manager.may_acknowledge():
-        yield "no controller confirms at present that it is the master"
-    if not sys_flags.is_writeable(config.brokerPermission):
-        yield f"brokerPermission={config.brokerPermission} forbids sends"
-    wait_ms = config.startAcceptSendRequestTimeStamp - current_time_millis()
-    if wait_ms > 0:
-        yield f"startAcceptSendRequestTimeStamp is {wait_ms} ms ahead"
-    if controller.message_store_config.brokerRole is SYNC_MASTER and store.ha_service.ack_rule.need_ack_nums() is None:
-        yield "it has not as many slaves in sync as its configuration asks for"
-
-
-def _services(controller: "BrokerController") -> Iterator[ServiceThread]:
-    """Those without which a broker only looks like one."""
-    store = controller.message_store
-    yield from (controller.remoting_server.io, controller.fast_remoting_server.io, store.reput_message_service,
-                store.commit_log.flush_commit_log_service, store.flush_consume_queue_service,
-                store.ha_service.accept_socket_service, store.ha_service.group_transfer_service,
-                controller.pull_request_hold_service)
-    if not store.message_store_config.enableAutoSwitchHA or store.message_store_config.brokerRole is SLAVE:
-        yield store.ha_service.ha_client  # where roles change it runs on slaves only
 
 
 _PREFIX = "rocketmq_brokeruntime_"
@@ -99,7 +38,20 @@ _TPS = (("put", "Puts", (PUTS,)), ("getfound", "Gets that found messages", (FOUN
         ("gettransfered", "Messages got", (GOT,)))
 _OF_SECONDS = ((600, "ten minutes"), (60, "minute"), (10, "ten seconds"))
 
-Value = Callable[["BrokerController"], float]
+
+@dataclass(frozen=True)
+class RuntimeSources:
+    """What tells how a broker runs: its configuration, its store, what was counted, the requests that wait."""
+
+    broker_config: BrokerConfig
+    addresses: "BrokerAddresses"
+    message_store: "DefaultMessageStore"
+    stats: "BrokerStatsManager"
+    broker_stats: "BrokerStats"
+    pools: "BrokerPools"
+
+
+Value = Callable[[RuntimeSources], float]
 
 
 def _tps(seconds: int, columns: tuple[int, ...]) -> Value:
@@ -110,18 +62,18 @@ def _taken(index: int) -> Value:
     return lambda broker: broker.message_store.store_stats_service.last_distribution()[index]
 
 
-def _log_disk_used(broker: "BrokerController") -> float:
+def _log_disk_used(broker: RuntimeSources) -> float:
     folders = broker.message_store.get_store_path_physic().strip().split(MULTI_PATH_SPLITTER)
     return min(float(get_disk_partition_space_used_percent(folder)) for folder in folders)
 
 
-def _capacity(broker: "BrokerController") -> float:
-    disk = os.statvfs(broker.message_store_config.storePathRootDir)
+def _capacity(broker: RuntimeSources) -> float:
+    disk = os.statvfs(broker.message_store.message_store_config.storePathRootDir)
     return disk.f_blocks * disk.f_frsize
 
 
-def _free(broker: "BrokerController") -> float:
-    disk = os.statvfs(broker.message_store_config.storePathRootDir)
+def _free(broker: RuntimeSources) -> float:
+    disk = os.statvfs(broker.message_store.message_store_config.storePathRootDir)
     return disk.f_bavail * disk.f_frsize
 
 
@@ -188,10 +140,12 @@ def _of_pools() -> Values:
     return {
         "start_accept_sendrequest_time": ("From when on (ms since 1970) sends are taken; 0: from the start",
                                           lambda b: b.broker_config.startAcceptSendRequestTimeStamp),
-        "send_threadpool_queue_size": ("Sends that wait for a thread", lambda b: b.send_message_executor.queue_size()),
-        "pull_threadpoolqueue_size": ("Pulls that wait for a thread", lambda b: b.pull_message_executor.queue_size()),
+        "send_threadpool_queue_size": ("Sends that wait for a thread",
+                                       lambda b: b.pools.send_message_executor.queue_size()),
+        "pull_threadpoolqueue_size": ("Pulls that wait for a thread",
+                                       lambda b: b.pools.pull_message_executor.queue_size()),
         "query_threadpoolqueue_size": ("Queries that wait for a thread",
-                                       lambda b: b.query_message_executor.queue_size()),
+                                       lambda b: b.pools.query_message_executor.queue_size()),
         "send_threadpoolqueue_capacity": ("How many may", lambda b: b.broker_config.sendThreadPoolQueueCapacity),
         "pull_threadpoolqueue_capacity": ("How many may", lambda b: b.broker_config.pullThreadPoolQueueCapacity),
         "query_threadpool_queue_capacity": ("How many may", lambda b: b.broker_config.queryThreadPoolQueueCapacity),
@@ -215,28 +169,28 @@ RUNTIME_METRICS = (*_METRICS, EARLIEST)
 class RuntimeMetrics:
     """The run-time information of one broker; what it remembers saves reads of the log."""
 
-    def __init__(self, controller: "BrokerController") -> None:
-        self._controller = controller
+    def __init__(self, sources: RuntimeSources) -> None:
+        self._sources = sources
         self._earliest = (-1, -1)  # the log's beginning, and the time of its message
 
     def families(self) -> Iterator[Family]:
         """Each metric once."""
-        controller = self._controller
-        labels = (controller.broker_config.brokerClusterName, controller.broker_addr, "",
+        sources = self._sources
+        labels = (sources.broker_config.brokerClusterName, sources.addresses.broker_addr, "",
                   java.get_version_desc(java.CURRENT_VERSION),
-                  str(controller.message_store.store_stats_service.message_store_boot_timestamp),
+                  str(sources.message_store.store_stats_service.message_store_boot_timestamp),
                   str(java.CURRENT_VERSION))
         for metric, value in _METRICS.items():
             yield Family(metric, self._sample(labels, value))
-        yield Family(EARLIEST, self._sample(labels, lambda _controller: self.earliest_message_time()))
+        yield Family(EARLIEST, self._sample(labels, lambda _sources: self.earliest_message_time()))
 
     def _sample(self, labels: tuple[str, ...], value: Value) -> Iterator[Sample]:
         """Looked up when it is written, so that a failure is that metric's alone."""
-        yield labels, value(self._controller)
+        yield labels, value(self._sources)
 
     def earliest_message_time(self) -> int:
         """Store time of the oldest message, ms since 1970; -1 without one."""
-        store = self._controller.message_store
+        store = self._sources.message_store
         begin = store.get_min_phy_offset()
         if self._earliest[0] != begin or self._earliest[1] < 0:
             self._earliest = begin, store.get_earliest_message_time()
@@ -266,13 +220,13 @@ class StoreTimes:
     A scrape reads the log for what has moved, where a consumer reads at that time, and not for what stands still.
     """
 
-    def __init__(self, store: "DefaultMessageStore") -> None:
-        self._store = store
+    def __init__(self, queues: "QueueOffsets") -> None:
+        self._queues = queues
         self._known: dict[tuple[str, int, int], int] = {}  # replaced as a whole, by each scrape
 
     def of_scrape(self, pace: Pace) -> "ScrapeTimes":
         """To be used for one scrape."""
-        return ScrapeTimes(self._store, self._known, pace)
+        return ScrapeTimes(self._queues, self._known, pace)
 
     def keep(self, times: "ScrapeTimes") -> None:
         """The scrape is over."""
@@ -282,8 +236,8 @@ class StoreTimes:
 class ScrapeTimes:
     """The store times that one scrape asks for."""
 
-    def __init__(self, store: "DefaultMessageStore", known: dict[tuple[str, int, int], int], pace: Pace) -> None:
-        self._store, self._known, self._pace = store, known, pace
+    def __init__(self, queues: "QueueOffsets", known: dict[tuple[str, int, int], int], pace: Pace) -> None:
+        self._queues, self._known, self._pace = queues, known, pace
         self.used: dict[tuple[str, int, int], int] = {}
 
     def of(self, topic: str, queue_id: int, offset: int) -> int:
@@ -292,60 +246,67 @@ class ScrapeTimes:
         time_ms = self._known.get(key, self.used.get(key, -1))
         if time_ms < 0:
             self._pace.step()
-            time_ms = self._store.get_message_store_timestamp(topic, queue_id, offset)
+            time_ms = self._queues.get_message_store_timestamp(topic, queue_id, offset)
         if time_ms >= 0:
             self.used[key] = time_ms
         return time_ms
 
 
-def group_progress(controller: "BrokerController", times: ScrapeTimes, pace: Pace) -> Iterator[GroupProgress]:
-    """Each group in each topic that it subscribes to, or has offsets of; dead-letter topics are left out."""
-    members = {info.group_name: info for info in controller.consumer_manager.groups()}
-    for topic, group in _pairs(controller, members):
-        pace.step()
-        config = controller.topic_config_manager.select_topic_config(topic)
-        info = members.get(group)
-        if config is None or info is not None and info.subscription_table and topic not in info.subscription_table:
-            continue
-        yield _progress(controller, times, pace, GroupProgress(topic, group, info, 0, 0, 0, 0), config.readQueueNums)
+class ConsumerProgress:
+    """How far groups are, by what the broker keeps of them."""
 
+    def __init__(self, queues: "QueueOffsets", topics: "TopicConfigManager", offsets: "ConsumerOffsetManager",
+                 consumers: "ConsumerManager") -> None:
+        self._queues = queues
+        self._topics = topics
+        self._offsets = offsets
+        self._consumers = consumers
 
-def is_consumer(controller: "BrokerController", topic: str, group: str) -> bool:
-    """Whether the group subscribes to the topic, or has offsets of it."""
-    return (topic + TOPIC_GROUP_SEPARATOR + group in controller.consumer_offset_manager.offset_table
-            or controller.consumer_manager.find_subscription_data(group, topic) is not None)
+    def of_groups(self, times: ScrapeTimes, pace: Pace) -> Iterator[GroupProgress]:
+        """Each group in each topic that it subscribes to, or has offsets of; dead-letter topics are left out."""
+        members = {info.group_name: info for info in self._consumers.groups()}
+        for topic, group in self._pairs(members):
+            pace.step()
+            config = self._topics.select_topic_config(topic)
+            info = members.get(group)
+            if config is None or info is not None and info.subscription_table and topic not in info.subscription_table:
+                continue
+            yield self._progress(times, pace, GroupProgress(topic, group, info, 0, 0, 0, 0), config.readQueueNums)
 
+    def is_consumer(self, topic: str, group: str) -> bool:
+        """Whether the group subscribes to the topic, or has offsets of it."""
+        return (topic + TOPIC_GROUP_SEPARATOR + group in self._offsets.offset_table
+                or self._consumers.find_subscription_data(group, topic) is not None)
 
-def _pairs(controller: "BrokerController", members: "dict[str, ConsumerGroupInfo]") -> Iterator[tuple[str, str]]:
-    """(topic, group), each once; none of dead letters. A table of all would bring on garbage collections."""
-    offsets = controller.consumer_offset_manager.offset_table
-    for key in list(offsets):
-        topic, _at, group = key.partition(TOPIC_GROUP_SEPARATOR)
-        if group and not topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
-            yield topic, group
-    for group, info in members.items():
-        for topic in list(info.subscription_table):
-            if topic + TOPIC_GROUP_SEPARATOR + group not in offsets and not topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
+    def _pairs(self, members: "dict[str, ConsumerGroupInfo]") -> Iterator[tuple[str, str]]:
+        """(topic, group), each once; none of dead letters. A table of all would bring on garbage collections."""
+        offsets = self._offsets.offset_table
+        for key in list(offsets):
+            topic, _at, group = key.partition(TOPIC_GROUP_SEPARATOR)
+            if group and not topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
                 yield topic, group
+        for group, info in members.items():
+            for topic in list(info.subscription_table):
+                if (topic + TOPIC_GROUP_SEPARATOR + group not in offsets
+                        and not topic.startswith(DLQ_GROUP_TOPIC_PREFIX)):
+                    yield topic, group
 
-
-def _progress(controller: "BrokerController", times: ScrapeTimes, pace: Pace, none: GroupProgress,
-              queue_nums: int) -> GroupProgress:
-    store, topic, now_ms = controller.message_store, none.topic, current_time_millis()
-    offsets = controller.consumer_offset_manager.query_offsets(none.group, topic) or {}
-    consumed = behind = behind_committed = behind_ms = 0
-    for queue_id in range(queue_nums):
-        pace.step()
-        end = max(0, store.get_max_offset_in_queue(topic, queue_id))
-        committed = offsets.get(queue_id, -1)
-        at = max(0, committed)
-        consumed += at
-        if at >= end:
-            continue
-        behind += end - at
-        if committed >= 0:
-            behind_committed += end - at
-        time_ms = times.of(topic, queue_id, max(at, store.get_min_offset_in_queue(topic, queue_id)))
-        if time_ms >= 0:
-            behind_ms = max(behind_ms, now_ms - time_ms)
-    return none._replace(consumed=consumed, behind=behind, behind_committed=behind_committed, behind_ms=behind_ms)
+    def _progress(self, times: ScrapeTimes, pace: Pace, none: GroupProgress, queue_nums: int) -> GroupProgress:
+        queues, topic, now_ms = self._queues, none.topic, current_time_millis()
+        offsets = self._offsets.query_offsets(none.group, topic) or {}
+        consumed = behind = behind_committed = behind_ms = 0
+        for queue_id in range(queue_nums):
+            pace.step()
+            end = max(0, queues.get_max_offset_in_queue(topic, queue_id))
+            committed = offsets.get(queue_id, -1)
+            at = max(0, committed)
+            consumed += at
+            if at >= end:
+                continue
+            behind += end - at
+            if committed >= 0:
+                behind_committed += end - at
+            time_ms = times.of(topic, queue_id, max(at, queues.get_min_offset_in_queue(topic, queue_id)))
+            if time_ms >= 0:
+                behind_ms = max(behind_ms, now_ms - time_ms)
+        return none._replace(consumed=consumed, behind=behind, behind_committed=behind_committed, behind_ms=behind_ms)

@@ -24,13 +24,12 @@ from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.interfaces import Answer
-    from rmqha.store.default_message_store import DefaultMessageStore
+    from rmqha.store.reput_message_service import ReputMessageService
 
 
 NO_REMARK = "not set any response code"  # what Java's answers say until somebody says something else
@@ -40,20 +39,18 @@ Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
 class AdminHandlers:
     """A family of handlers; `handlers` gives them by request code. They run on AdminBrokerThread_<n> and may block."""
 
-    def __init__(self, broker_controller: BrokerController) -> None:
-        self.broker_controller = broker_controller
-
     def handlers(self) -> dict[int, Handler]:
         """Handler by request code."""
         raise NotImplementedError
 
-    def refuse_on_slave(self) -> RemotingCommand | None:
-        """The answer to a change on a slave, None on a master."""
-        if self.broker_controller.message_store_config.brokerRole is not BrokerRole.SLAVE:
-            return None
-        return RemotingCommand.create_response_command(
-            response_code.SYSTEM_ERROR, "Can't modify topic or subscription group from slave broker, please execute "
-            "it from master broker.")
+
+def refuse_on_slave(store_config: MessageStoreConfig) -> RemotingCommand | None:
+    """The answer to a change on a slave, None on a master."""
+    if store_config.brokerRole is not BrokerRole.SLAVE:
+        return None
+    return RemotingCommand.create_response_command(
+        response_code.SYSTEM_ERROR, "Can't modify topic or subscription group from slave broker, please execute "
+        "it from master broker.")
 
 
 def success(body: object = None, header: CommandCustomHeader | None = None) -> RemotingCommand:
@@ -157,15 +154,15 @@ TELL_ENDS = frozenset((
 _WAIT_S = 0.1  # of a thread that may wait: what has gathered is dispatched within milliseconds
 
 
-def answer(store: DefaultMessageStore, code: int, serve: Callable[[], RemotingCommand]) -> Answer:
+def answer(reput: ReputMessageService, code: int, serve: Callable[[], RemotingCommand]) -> Answer:
     """What `serve` says once what has gathered is in its queues; at once when nothing has."""
     if code not in AT_ONCE:
         dispatched = threading.Event()
-        if store.call_when_dispatched(dispatched.set):
+        if reput.call_when_dispatched(dispatched.set):
             dispatched.wait(_WAIT_S)
         return serve()
     later: Completable[RemotingCommand | None] = Completable()
-    if store.call_when_dispatched(lambda: _complete(later, serve)):  # on the dispatching thread: it takes microseconds
+    if reput.call_when_dispatched(lambda: _complete(later, serve)):  # on the dispatching thread: it takes microseconds
         return later
     return serve()
 

@@ -4,11 +4,13 @@ Admin requests about replication.
 """
 import logging
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmqha.broker.master_main_port import handshake_fields
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
-from rmqha.broker.slave_synchronize import handshake_fields
 from rmqha.common import mix_all
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.protocol import log_checksums, request_code
 from rmqha.common.protocol.admin_headers import (
     HandoverMasterRequestHeader,
@@ -22,13 +24,18 @@ from rmqha.common.protocol.controller_headers import (
 )
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.store.commit_log import CommitLog
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.autoswitch.handover import HandoverError, hand_over
-from rmqha.store.message_store_config import SLAVE, BrokerRole
-from rmqha.store.record_check import block_checksums, newest_store_timestamp, store_timestamp_from
+from rmqha.store.ha.ha_service import HAService
+from rmqha.store.message_store_config import SLAVE, MessageStoreConfig
+from rmqha.store.record_check import newest_store_timestamp, store_timestamp_from
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.broker_addresses import BrokerAddresses
+    from rmqha.broker.broker_registration import BrokerRegistration
+    from rmqha.broker.controller.replicas_manager import ReplicasManager
+    from rmqha.broker.role_services import RoleServices
     from rmqha.remoting.channel import Channel
     from rmqha.store.default_message_store import DefaultMessageStore
 
@@ -44,8 +51,15 @@ class AdminRoleHandlers(AdminHandlers):
     Java: org.apache.rocketmq.broker.controller.ReplicasManager (5.1.4)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        super().__init__(broker_controller)
+    def __init__(self, broker_config: BrokerConfig, ha_service: AutoSwitchHAService | None, log_end: Callable[[], int],
+                 roles: "RoleServices", registration: "BrokerRegistration",
+                 replicas_manager: "ReplicasManager | None") -> None:
+        self._config = broker_config
+        self._ha_service = ha_service  # None: the role does not change
+        self._log_end = log_end
+        self._roles = roles
+        self._registration = registration
+        self._replicas_manager = replicas_manager  # None: no controller decides the role
         self._change = threading.Lock()  # one role change at a time
 
     def handlers(self) -> dict[int, Handler]:
@@ -54,27 +68,23 @@ class AdminRoleHandlers(AdminHandlers):
                 request_code.NOTIFY_BROKER_ROLE_CHANGED: self.notify_broker_role_changed,
                 request_code.HANDOVER_MASTER: self.handover_master}
 
-    def _service(self) -> AutoSwitchHAService | None:
-        service = self.broker_controller.message_store.ha_service
-        return service if isinstance(service, AutoSwitchHAService) else None
-
     def get_broker_epoch_cache(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
         """This replica's id, the epochs of its log, and the log's end."""
-        service, config = self._service(), self.broker_controller.broker_config
+        service, config = self._ha_service, self._config
         if service is None:
             return system_error(_NO_ROLES)
         entries = [EpochEntry(*entry) for entry in service.epoch_cache.get_all_entries()]
         return success(EpochEntryCache(config.brokerClusterName, config.brokerName, service.local_broker_id, entries,
-                                       self.broker_controller.message_store.get_max_phy_offset()))
+                                       self._log_end()))
 
     def notify_broker_role_changed(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Become the master, or follow the one that is named."""
         header = request.decode_command_custom_header(NotifyBrokerRoleChangedRequestHeader)
-        service = self._service()
+        service = self._ha_service
         if service is None:
             return system_error(_NO_ROLES)
         log.info("Receive notifyBrokerRoleChanged request, try to change brokerRole, request:%s", header)
-        manager = self.broker_controller.replicas_manager
+        manager = self._replicas_manager
         if manager is not None:
             from rmqha.common.protocol.cluster_bodies import SyncStateSet  # most brokers have no controller
 
@@ -97,7 +107,7 @@ class AdminRoleHandlers(AdminHandlers):
     def handover_master(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Take no messages until another replica holds all of them, and is the master."""
         header = request.decode_command_custom_header(HandoverMasterRequestHeader)
-        service = self._service()
+        service = self._ha_service
         if service is None:
             return system_error(_NO_ROLES)
         try:
@@ -107,41 +117,39 @@ class AdminRoleHandlers(AdminHandlers):
         return success(header=HandoverMasterResponseHeader(maxOffset=end))
 
     def _change_to_master(self, service: AutoSwitchHAService, epoch: int) -> bool:
-        controller = self.broker_controller
         if not service.change_to_master(epoch):
             return False
-        role = controller.message_store_config.brokerRole
-        controller.handle_slave_synchronize(role)
-        controller.message_store.handle_schedule_message_service(role)
-        controller.transactional_message_service.open()
-        controller.transactional_message_check_service.start()
-        controller.message_store.role.take_id(mix_all.MASTER_ID)
-        self._register()
+        self._roles.becomes_master()
+        service.role.take_id(mix_all.MASTER_ID)
+        self._registration.register_another_owner(check_order_config=True)
         return True
 
     def _change_to_slave(self, service: AutoSwitchHAService, header: NotifyBrokerRoleChangedRequestHeader) -> bool:
-        controller = self.broker_controller
         if not service.change_to_slave(header.masterHaAddress, header.masterEpoch):
             return False
-        controller.message_store.role.take_id(service.local_broker_id)
-        controller.message_store.handle_schedule_message_service(BrokerRole.SLAVE)
-        controller.transactional_message_check_service.shutdown()
-        controller.handle_slave_synchronize(BrokerRole.SLAVE)
-        self._register()
+        service.role.take_id(service.local_broker_id)
+        self._roles.becomes_slave()
+        self._registration.register_another_owner(check_order_config=True)
         return True
-
-    def _register(self) -> None:
-        controller = self.broker_controller
-        controller.topic_config_manager.note_another_owner()
-        controller.register_broker_all(True, False, True)
 
 
 class AdminHaHandlers(AdminHandlers):
-    """How replication stands."""
+    """How replication stands, and what slaves copy that belongs to no table of the broker."""
+
+    def __init__(self, message_store_config: MessageStoreConfig, addresses: "BrokerAddresses", ha_service: HAService,
+                 commit_log: CommitLog, checksums: Callable[[int, int, int, list[bytes] | None], list[int]],
+                 encode_delay_offsets: Callable[[], str]) -> None:
+        self._store_config = message_store_config
+        self._addresses = addresses
+        self._ha_service = ha_service
+        self._commit_log = commit_log
+        self._checksums = checksums  # of blocks of the log
+        self._encode_delay_offsets = encode_delay_offsets
 
     def handlers(self) -> dict[int, Handler]:
         """Handler by request code."""
         return {request_code.GET_BROKER_HA_STATUS: self.get_broker_ha_status,
+                request_code.GET_ALL_DELAY_OFFSET: self.get_all_delay_offset,
                 request_code.REJOIN_MASTER: self.rejoin_master,
                 request_code.GET_COMMIT_LOG_CHECKSUMS: self.get_commit_log_checksums}
 
@@ -151,30 +159,31 @@ class AdminHaHandlers(AdminHandlers):
         Java: org.apache.rocketmq.broker.processor.AdminBrokerProcessor#getBrokerHaStatus (5.1.4)
         """
         # Differs: 4.9 does not know the request
-        store = self.broker_controller.message_store
-        response = success(store.ha_service.get_runtime_info(store.get_max_phy_offset()))
-        for name, value in handshake_fields(self.broker_controller).items():
+        response = success(self._ha_service.get_runtime_info(self._commit_log.get_max_offset()))
+        for name, value in handshake_fields(self._store_config, self._ha_service, self._addresses).items():
             response.add_ext_field(name, value)
         return response
 
+    def get_all_delay_offset(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+        """How far each delay level is delivered."""
+        return success(self._encode_delay_offsets())
+
     def rejoin_master(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
         """A slave that has diverged cuts off what its master does not have, at its next handshake."""
-        store = self.broker_controller.message_store
-        if store.message_store_config.brokerRole is not SLAVE:
+        if self._store_config.brokerRole is not SLAVE:
             return system_error("this broker is no slave")
-        if store.ha_service.divergence.found_in_log is None:
+        if self._ha_service.divergence.found_in_log is None:
             return system_error("this slave's log has not diverged from its master's, as far as it knows")
-        store.ha_service.ha_client.rejoin()
+        self._ha_service.ha_client.rejoin()
         return success()
 
     def get_commit_log_checksums(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """CRC32 of blocks of the log, by which a slave or a tool compares it with another replica's."""
         header = request.decode_command_custom_header(GetCommitLogChecksumsRequestHeader)
-        store = self.broker_controller.message_store
         blocks: list[bytes] | None = [] if header.withBytes else None
-        crcs = block_checksums(store, header.offset, header.blockSize, header.count, blocks)
+        crcs = self._checksums(header.offset, header.blockSize, header.count, blocks)
         return success(log_checksums.encode(crcs) + b"".join(blocks or ()), GetCommitLogChecksumsResponseHeader(
-            minOffset=store.get_min_phy_offset(), maxOffset=store.get_max_phy_offset()))
+            minOffset=self._commit_log.get_min_offset(), maxOffset=self._commit_log.get_max_offset()))
 
 
 def replication_times(store: "DefaultMessageStore") -> dict[str, str]:

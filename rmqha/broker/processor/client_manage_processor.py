@@ -9,6 +9,7 @@ from rmqha.broker.client.client_channels import ClientChannelInfo
 from rmqha.broker.consumer_filter_manager import MAX_EXPRESSION_LENGTH
 from rmqha.broker.processor.admin_handlers import decode_body
 from rmqha.common import mix_all, subscriptions, sys_flags, topics
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import UnregisterClientRequestHeader
 from rmqha.common.protocol.client_bodies import CheckClientRequestBody
@@ -20,7 +21,13 @@ from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.broker_fast_failure import HandOver
+    from rmqha.broker.client.client_channels import ClientHousekeepingService
+    from rmqha.broker.client.consumer_manager import ConsumerManager
+    from rmqha.broker.client.producer_manager import ProducerManager
+    from rmqha.broker.record_access import RecordAccess
+    from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
+    from rmqha.broker.topic_config_manager import TopicConfigManager
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.interfaces import Answer
 
@@ -35,8 +42,15 @@ class ClientManageProcessor:
     Java: org.apache.rocketmq.broker.processor.ClientManageProcessor (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self.broker_controller = broker_controller
+    def __init__(self, broker_config: BrokerConfig, topics: "TopicConfigManager", groups: "SubscriptionGroupManager",
+                 consumers: "ConsumerManager", producers: "ProducerManager", record_access: "RecordAccess",
+                 housekeeping: "ClientHousekeepingService", hand_over: "HandOver") -> None:
+        self._config = broker_config
+        self._topics, self._groups = topics, groups
+        self._consumers, self._producers = consumers, producers
+        self._record_access = record_access
+        self._housekeeping = housekeeping
+        self._hand_over = hand_over  # to HeartbeatThread_<n>
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve one request."""
@@ -53,33 +67,27 @@ class ClientManageProcessor:
     def _heart_beat(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         heartbeat = decode_body(request, HeartbeatData)
         _check(heartbeat)
-        controller = self.broker_controller
         if any(self._is_new(data) for data in heartbeat.consumerDataSet):
-            return controller.broker_fast_failure.run_in(
-                controller.heartbeat_executor, controller.broker_config.waitTimeMillsInHeartbeatQueue,
-                lambda: self._register(channel, request, heartbeat))
+            return self._hand_over(lambda: self._register(channel, request, heartbeat))
         return self._register(channel, request, heartbeat)
 
     def _is_new(self, data: ConsumerData) -> bool:
-        controller = self.broker_controller
-        return (data.groupName not in controller.subscription_group_manager.subscription_group_table
-                or mix_all.get_retry_topic(data.groupName) not in controller.topic_config_manager.topic_config_table)
+        return (data.groupName not in self._groups.subscription_group_table
+                or mix_all.get_retry_topic(data.groupName) not in self._topics.topic_config_table)
 
     def _register(self, channel: "Channel", request: RemotingCommand, heartbeat: HeartbeatData) -> RemotingCommand:
         info = ClientChannelInfo(channel, heartbeat.clientID, request.language, request.version,
-                                 self.broker_controller.record_access.account_of(request))
+                                 self._record_access.account_of(request))
         for data in heartbeat.consumerDataSet:
             self._register_consumer(info, data)
         for producer in heartbeat.producerDataSet:
-            self.broker_controller.producer_manager.register_producer(producer.groupName, info)
+            self._producers.register_producer(producer.groupName, info)
         if not channel.is_active:  # closed while the registration waited for its turn: nobody else would remove it
-            self.broker_controller.client_housekeeping_service.on_channel_close(parse_channel_remote_addr(channel),
-                                                                                channel)
+            self._housekeeping.on_channel_close(parse_channel_remote_addr(channel), channel)
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 
     def _register_consumer(self, info: ClientChannelInfo, data: ConsumerData) -> None:
-        controller = self.broker_controller
-        group_config = controller.subscription_group_manager.find_subscription_group_config(data.groupName)
+        group_config = self._groups.find_subscription_group_config(data.groupName)
         notify = True
         if group_config is not None:
             notify = group_config.notifyConsumerIdsChangedEnable
@@ -87,9 +95,9 @@ class ClientManageProcessor:
             retry_topic = mix_all.get_retry_topic(data.groupName)
             # Differs: a group whose name is no legal topic name gets no topic; its name would become a folder's
             if topics.check_topic(retry_topic) is None:
-                controller.topic_config_manager.create_topic_in_send_message_back_method(
+                self._topics.create_topic_in_send_message_back_method(
                     retry_topic, group_config.retryQueueNums, _READ_WRITE, sys_flag)
-        changed = controller.consumer_manager.register_consumer(
+        changed = self._consumers.register_consumer(
             data.groupName, info, data.consumeType, data.messageModel, data.consumeFromWhere,
             data.subscriptionDataSet, notify)
         if changed:
@@ -98,14 +106,13 @@ class ClientManageProcessor:
     def _unregister_client(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         header = request.decode_command_custom_header(UnregisterClientRequestHeader)
         info = ClientChannelInfo(channel, header.clientID, request.language, request.version)
-        controller = self.broker_controller
         if header.producerGroup is not None:
-            controller.producer_manager.unregister_producer(header.producerGroup, info)
+            self._producers.unregister_producer(header.producerGroup, info)
         if header.consumerGroup is not None:
             # Differs: a group that is not known is not made when one of its consumers leaves
-            config = controller.subscription_group_manager.subscription_group_table.get(header.consumerGroup)
+            config = self._groups.subscription_group_table.get(header.consumerGroup)
             notify = config is None or config.notifyConsumerIdsChangedEnable
-            controller.consumer_manager.unregister_consumer(header.consumerGroup, info, notify)
+            self._consumers.unregister_consumer(header.consumerGroup, info, notify)
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 
     def _check_client_config(self, request: RemotingCommand) -> RemotingCommand:
@@ -113,7 +120,7 @@ class ClientManageProcessor:
         subscription = body.subscriptionData
         if subscription is None or subscriptions.is_tag_type(subscription.expressionType):
             return RemotingCommand.create_response_command(response_code.SUCCESS, None)
-        if not self.broker_controller.broker_config.enablePropertyFilter:
+        if not self._config.enablePropertyFilter:
             return RemotingCommand.create_response_command(
                 response_code.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {subscription.expressionType}")

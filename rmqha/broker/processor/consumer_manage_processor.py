@@ -15,7 +15,10 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.client.consumer_manager import ConsumerManager
+    from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+    from rmqha.broker.queue_offsets import QueueOffsets
+    from rmqha.broker.topic_config_manager import TopicDeletion
     from rmqha.remoting.channel import Channel
 
 log = logging.getLogger("RocketmqBroker")
@@ -27,8 +30,12 @@ class ConsumerManageProcessor:
     Java: org.apache.rocketmq.broker.processor.ConsumerManageProcessor (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self.broker_controller = broker_controller
+    def __init__(self, queues: "QueueOffsets", consumers: "ConsumerManager", offsets: "ConsumerOffsetManager",
+                 topic_deletion: "TopicDeletion") -> None:
+        self._queues = queues
+        self._consumers = consumers
+        self._offsets = offsets
+        self._topic_deletion = topic_deletion
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Serve one request."""
@@ -44,7 +51,7 @@ class ConsumerManageProcessor:
 
     def _get_consumer_list_by_group(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         header = request.decode_command_custom_header(GetConsumerListByGroupRequestHeader)
-        info = self.broker_controller.consumer_manager.get_consumer_group_info(header.consumerGroup)
+        info = self._consumers.get_consumer_group_info(header.consumerGroup)
         client_ids = info.get_all_client_id() if info is not None else []
         if client_ids:
             response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
@@ -56,12 +63,12 @@ class ConsumerManageProcessor:
 
     def _update_consumer_offset(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         header = request.decode_command_custom_header(UpdateConsumerOffsetRequestHeader)
-        if self.broker_controller.topic_deletion.is_stale(header.topic, header.queueId, header.commitOffset):
+        if self._topic_deletion.is_stale(header.topic, header.queueId, header.commitOffset):
             # Differs: an offset of before its topic was deleted says nothing of the topic that is made again
             log.warning("offset %s of %s-%s is of a deleted topic, it is not taken", header.commitOffset, header.topic,
                         header.queueId)
             return RemotingCommand.create_response_command(response_code.SUCCESS, None)
-        offsets = self.broker_controller.consumer_offset_manager
+        offsets = self._offsets
         refusal = offsets.refusal(header.consumerGroup, header.topic, header.queueId)
         if refusal is not None:
             return RemotingCommand.create_response_command(*refusal)
@@ -72,12 +79,10 @@ class ConsumerManageProcessor:
 
     def _query_consumer_offset(self, request: RemotingCommand) -> RemotingCommand:
         header = request.decode_command_custom_header(QueryConsumerOffsetRequestHeader)
-        controller = self.broker_controller
-        offset = controller.consumer_offset_manager.query_offset(header.consumerGroup, header.topic, header.queueId)
+        offset = self._offsets.query_offset(header.consumerGroup, header.topic, header.queueId)
         if offset < 0:
-            store = controller.message_store
-            if (store.get_min_offset_in_queue(header.topic, header.queueId) > 0
-                    or store.check_in_disk_by_consume_offset(header.topic, header.queueId, 0)):
+            if (self._queues.get_min_offset_in_queue(header.topic, header.queueId) > 0
+                    or self._queues.check_in_disk_by_consume_offset(header.topic, header.queueId, 0)):
                 return RemotingCommand.create_response_command(
                     response_code.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
             offset = 0

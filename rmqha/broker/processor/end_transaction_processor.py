@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rmqha.broker.processor.admin_handlers import NO_REMARK
 from rmqha.broker.transaction import transactional_message_service_impl
 from rmqha.common import sys_flags
+from rmqha.common.futures import Completable
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import MessageExt, parse_int
 from rmqha.common.protocol import response_code
@@ -21,10 +22,13 @@ from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.results import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
-    from rmqha.broker.transaction.transactional_message_service import OperationResult
+    from rmqha.broker.broker_fast_failure import HandOver
+    from rmqha.broker.record_access import RecordAccess
+    from rmqha.broker.transaction.transactional_message_service import OperationResult, TransactionalMessageService
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.interfaces import Answer
+    from rmqha.store.deleted_topics import DeletedTopics
+    from rmqha.store.message_store_config import MessageStoreConfig
 
 log = logging.getLogger("RocketmqTransaction")
 
@@ -51,13 +55,21 @@ class EndTransactionProcessor:
     """
 
     # Differs: served by the thread that read it, which waits for nothing; endTransactionThreadPoolNums is not read.
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self.broker_controller = broker_controller
+    def __init__(self, message_store_config: "MessageStoreConfig", deleted_topics: "DeletedTopics",
+                 put: Callable[[MessageExtBrokerInner], Completable[PutMessageResult]],
+                 transactions: "TransactionalMessageService", record_access: "RecordAccess",
+                 hand_over: "HandOver") -> None:
+        self._store_config = message_store_config
+        self._deleted_topics = deleted_topics
+        self._put = put
+        self._transactions = transactions
+        self._record_access = record_access
+        self._hand_over = hand_over  # to SendMessageThread_<n>
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve one request; None, no answer, while the outcome is not known."""
         header = request.decode_command_custom_header(EndTransactionRequestHeader)
-        if self.broker_controller.message_store_config.brokerRole is BrokerRole.SLAVE:
+        if self._store_config.brokerRole is BrokerRole.SLAVE:
             log.warning("Message store is slave mode, so end transaction is forbidden. ")
             return _answer(response_code.SLAVE_NOT_AVAILABLE, NO_REMARK)
         outcome = header.commitOrRollback
@@ -77,18 +89,14 @@ class EndTransactionProcessor:
 
     def _in_turn(self, end: "Callable[[], Answer]") -> "Answer":
         """Here, or in a pool when access control is on: its check waits until the half message is dispatched."""
-        controller = self.broker_controller
-        if controller.access_validator is None:
-            return end()
-        return controller.broker_fast_failure.run_in(
-            controller.send_message_executor, controller.broker_config.waitTimeMillsInTransactionQueue, end)
+        return self._hand_over(end) if self._record_access.is_on else end()
 
     def _commit(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader) -> "Answer":
-        service = self.broker_controller.transactional_message_service
+        service = self._transactions
         half = self._half_message(channel, request, header, service.commit_message(header))
         if isinstance(half, RemotingCommand):
             return half
-        if self.broker_controller.message_store.deleted_topics.is_message_dead(half):
+        if self._deleted_topics.is_message_dead(half):
             # Differs: a half message goes with its topic; the original puts it, into the topic made again, too
             log.warning("the topic of the half message at %s is deleted, it is not committed", header.commitLogOffset)
             service.delete_prepare_message(half)
@@ -106,11 +114,11 @@ class EndTransactionProcessor:
                 service.delete_prepare_message(half)
             return response
 
-        return self.broker_controller.message_store.async_put_message(message).then_apply(
+        return self._put(message).then_apply(
             sent, lambda failure: _answer(response_code.SYSTEM_ERROR, exception_simple_desc(failure)))
 
     def _rollback(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader) -> "Answer":
-        service = self.broker_controller.transactional_message_service
+        service = self._transactions
         half = self._half_message(channel, request, header, service.rollback_message(header))
         if isinstance(half, RemotingCommand):
             return half
@@ -126,7 +134,7 @@ class EndTransactionProcessor:
         wrong = _check_prepare_message(half, header)
         if wrong is not None:
             return _answer(response_code.SYSTEM_ERROR, wrong)
-        self.broker_controller.record_access.check_ending(channel, request, half, header.commitLogOffset)
+        self._record_access.check_ending(channel, request, half, header.commitLogOffset)
         return half
 
     def _send_final_message(self, result: PutMessageResult | None) -> RemotingCommand:
@@ -138,7 +146,7 @@ class EndTransactionProcessor:
         if status is PutMessageStatus.CREATE_MAPEDFILE_FAILED:
             return _answer(response_code.SYSTEM_ERROR, "Create mapped file failed.")
         if status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
-            limit = self.broker_controller.message_store_config.maxMessageSize
+            limit = self._store_config.maxMessageSize
             return _answer(response_code.MESSAGE_ILLEGAL, "The message is illegal, maybe msg body or properties length "
                            f"not matched. msg body length limit {limit}B, msg properties length limit 32KB.")
         if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.send_admission import SendRoutes
 from rmqha.broker.processor.send_codec import SENT, SENT_CODES, SendAnswers, cluster_property, read_simple_sends
 from rmqha.broker.processor.send_message_processor import SendMessageProcessor
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.futures import COUNT, at_round_end
 from rmqha.common.message import message_layout
 from rmqha.common.message.message_layout import Host
@@ -20,9 +22,11 @@ from rmqha.store.append import MessageRow, PutMessageContext
 from rmqha.store.results import PutMessageStatus
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.broker_addresses import BrokerAddresses
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.remoting_server import RemotingServer
+    from rmqha.store.broker_stats_manager import BrokerStatsManager
+    from rmqha.store.message_store_config import MessageStoreConfig
 
 
 _MAX_TOGETHER = 256  # messages of one put: the lock is held, and the first of them waits, no longer than that
@@ -36,20 +40,22 @@ class ExpressSend:
     """The express lane of SEND_MESSAGE_V2: sends to topics that exist, as clients of 4.9 write them.
 
     Answers and records are those of SendMessageProcessor, byte by byte; a send that is unusual in any way is left to
-    it. Owned by the IO thread of its server; `answers`, `store.count_rows` and `stats` serve any thread.
+    it. Owned by the IO thread of its server; `answers`, `count_rows` and `stats` serve any thread.
     """
 
-    def __init__(self, broker_controller: BrokerController, server: RemotingServer,
-                 processor: SendMessageProcessor) -> None:
-        self._controller = broker_controller
-        self._config = broker_controller.broker_config
-        self._store_config = broker_controller.message_store_config
+    def __init__(self, broker_config: BrokerConfig, message_store_config: MessageStoreConfig, server: RemotingServer,
+                 processor: SendMessageProcessor,
+                 put_rows: Callable[[list[MessageRow], bytes], PutMessageContext | None],
+                 count_rows: Callable[[PutMessageContext], None], stats: BrokerStatsManager,
+                 addresses: BrokerAddresses) -> None:
+        self._store_config = message_store_config
+        self._addresses = addresses
         self._server = server
         self._processor = processor
-        self.store = broker_controller.message_store
-        self.answers = SendAnswers(self._config)
-        self.stats = broker_controller.broker_stats_manager
-        self._cluster = cluster_property(self._config.brokerClusterName)
+        self.put_rows, self.count_rows = put_rows, count_rows  # of the store
+        self.answers = SendAnswers(broker_config)
+        self.stats = stats
+        self._cluster = cluster_property(broker_config.brokerClusterName)
         self._routes = SendRoutes(processor)
         self._store_host: Host | None = None  # of the two that follow
         self._store_host_bytes = self._store_host_text = b""  # as records have it; as message ids do, in hex
@@ -57,8 +63,8 @@ class ExpressSend:
     def serve(self, channel: Channel, data: memoryview, position: int) -> int:
         """Put and answer what are simple sends; see ExpressLane."""
         born_host = message_layout.host_to_bytes(channel.remote_address)
-        if self._controller.store_host is not self._store_host:
-            self._note_store_host(self._controller.store_host)
+        if self._addresses.store_host is not self._store_host:
+            self._note_store_host(self._addresses.store_host)
         if self._server.rpc_hooks or len(born_host) + len(self._store_host_bytes) != _IPV4_HOSTS:
             return position  # hooks are shown commands
         routes, processor = self._routes, self._processor
@@ -84,7 +90,7 @@ class ExpressSend:
     def _put(self, channel: Channel, kind: int, sends: list[MessageRow], opaques: list[int], data: memoryview,
              position: int, end: int) -> int:
         """Put the sends, whose frames are `data` from `position` to `end`; the position behind those that were put."""
-        result = self.store.put_rows(sends, self._store_host_bytes)
+        result = self.put_rows(sends, self._store_host_bytes)
         if result is None:
             for frame in FrameDecoder().feed(data[position:end]):
                 self._server.on_command(channel, RemotingCommand.decode(frame))
@@ -141,7 +147,7 @@ class _Put:
     def count(self) -> None:
         """Count what was answered."""
         stats = self._lane.stats
-        self._lane.store.count_rows(self._result)
+        self._lane.count_rows(self._result)
         for topic, (times, size) in self._result.totals.items():
             stats.inc_topic_put(topic, times, size)
         stats.inc_broker_put_nums(len(self._opaques))

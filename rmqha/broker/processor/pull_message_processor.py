@@ -6,20 +6,19 @@
 """
 import functools
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqha.broker import consumer_filter_manager
 from rmqha.broker.client.client_channels import now_ms
-from rmqha.broker.consumer_filter_manager import ConsumerFilterData
-from rmqha.broker.expression_message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
+from rmqha.broker.expression_message_filter import ExpressionMessageFilter
 from rmqha.broker.pull_request_hold_service import PullRequest
-from rmqha.common import mix_all, subscriptions, sys_flags, topics, util_all
+from rmqha.common import mix_all, sys_flags, topics, util_all
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_decoder, message_layout
 from rmqha.common.message.message import MessageQueue
-from rmqha.common.protocol import namespace_util, response_code
+from rmqha.common.protocol import response_code
 from rmqha.common.protocol.client_bodies import OffsetMovedEvent
 from rmqha.common.protocol.client_headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rmqha.common.subscriptions import MessageModel, SubscriptionData
 from rmqha.common.sys_flags import TopicFilterType
 from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.addresses import parse_channel_remote_addr
@@ -30,13 +29,16 @@ from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.results import GetMessageResult, GetMessageStatus
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.broker_addresses import BrokerAddresses
+    from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+    from rmqha.broker.processor.pull_admission import PullAdmission
+    from rmqha.broker.pull_request_hold_service import PullRequestHoldService
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.interfaces import Answer
+    from rmqha.store.broker_stats_manager import BrokerStatsManager
+    from rmqha.store.default_message_store import DefaultMessageStore
 
 log = logging.getLogger("RocketmqBroker")
-
-_Subscription = tuple[SubscriptionData, ConsumerFilterData | None]
 
 _CODES = {
     GetMessageStatus.FOUND: response_code.SUCCESS,
@@ -55,20 +57,24 @@ class PullMessageProcessor:
     Java: org.apache.rocketmq.broker.processor.PullMessageProcessor (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self.broker_controller = broker_controller
+    def __init__(self, broker_config: BrokerConfig, store: "DefaultMessageStore", stats: "BrokerStatsManager",
+                 addresses: "BrokerAddresses", admission: "PullAdmission", hold_service: "PullRequestHoldService",
+                 offsets: "ConsumerOffsetManager", is_stale: Callable[[str, int, int], bool]) -> None:
+        self._config, self._store_config = broker_config, store.message_store_config
+        self._store, self._stats = store, stats
+        self._addresses = addresses
+        self._admission = admission
+        self._hold_service = hold_service
+        self._offsets = offsets
+        self._is_stale = is_stale  # whether an offset is of a topic that was deleted
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve a pull; None when it is held."""
         header = request.decode_command_custom_header(PullMessageRequestHeader)
         request.custom_header = header  # a woken pull does not decode again
-        controller = self.broker_controller
-        groups = controller.subscription_group_manager
-        group = header.consumerGroup
+        groups, group = self._admission.groups, header.consumerGroup
         if group not in groups.subscription_group_table and groups.is_auto_created(group):
-            return controller.broker_fast_failure.run_in(
-                controller.pull_message_executor, controller.broker_config.waitTimeMillsInPullQueue,
-                lambda: self._process(channel, request, header, True))
+            return self._admission.hand_over(lambda: self._process(channel, request, header, True))
         return self._process(channel, request, header, True)
 
     def reject_request(self) -> bool:
@@ -93,17 +99,17 @@ class PullMessageProcessor:
     def _process(self, channel: "Channel", request: RemotingCommand, header: PullMessageRequestHeader,
                  broker_allow_suspend: bool, waited_for_dispatch: bool = False) -> RemotingCommand | None:
         begin_ms = now_ms()
-        controller = self.broker_controller
+        admission, store = self._admission, self._store
         response: RemotingCommand | None
         response = RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, None)
-        group_config = self._check_group(header, response)
-        if group_config is None or not self._check_topic(channel, header, response):
+        group_config = admission.check_group(header, response)
+        if group_config is None or not admission.check_topic(channel, header, response):
             return response
-        message_filter = self._message_filter(header, group_config, response)
+        message_filter = admission.message_filter(header, group_config, response)
         if message_filter is None:
             return response
-        result = controller.message_store.get_message(header.consumerGroup, header.topic, header.queueId,
-                                                      header.queueOffset, header.maxMsgNums, message_filter)
+        result = store.get_message(header.consumerGroup, header.topic, header.queueId, header.queueOffset,
+                                   header.maxMsgNums, message_filter)
         if result is None:
             response.code = response_code.SYSTEM_ERROR
             response.remark = "store getMessage return null"
@@ -116,7 +122,7 @@ class PullMessageProcessor:
                     if self._suspend(channel, request, header, message_filter):
                         response = None
                 # Differs: the original answers at once, and may lack messages that were acknowledged before
-                elif broker_allow_suspend and controller.message_store.call_when_dispatched(
+                elif broker_allow_suspend and store.call_when_dispatched(
                         functools.partial(self.execute_request_when_wakeup, channel, request)):
                     response = None
                 elif broker_allow_suspend and self._has_grown(header, result):
@@ -125,7 +131,7 @@ class PullMessageProcessor:
                 # Differs: what was acknowledged counts for an offset beyond the end, too: one that follows from the
                 # answer to a send is not moved back because its message is not dispatched yet. It waits for that once
                 waits = broker_allow_suspend and not waited_for_dispatch and header.queueOffset > result.max_offset
-                if waits and controller.message_store.call_when_dispatched(
+                if waits and store.call_when_dispatched(
                         functools.partial(self.execute_request_when_wakeup, channel, request, True)):
                     response = None
                 elif waits and self._has_grown(header, result):
@@ -138,140 +144,13 @@ class PullMessageProcessor:
 
     def _has_grown(self, header: PullMessageRequestHeader, result: GetMessageResult) -> bool:
         """Whether messages of the queue were dispatched since it was looked at."""
-        store = self.broker_controller.message_store
-        return store.get_max_offset_in_queue(header.topic, header.queueId) > result.max_offset
-
-    def _check_group(self, header: PullMessageRequestHeader,
-                     response: RemotingCommand) -> SubscriptionGroupConfig | None:
-        controller = self.broker_controller
-        if not sys_flags.is_readable(controller.broker_config.brokerPermission):
-            response.code = response_code.NO_PERMISSION
-            response.remark = f"the broker[{controller.broker_config.brokerIP1}] pulling message is forbidden"
-            return None
-        group = header.consumerGroup
-        config = controller.subscription_group_manager.find_subscription_group_config(group)
-        if config is None:
-            response.code = response_code.SUBSCRIPTION_GROUP_NOT_EXIST
-            response.remark = (f"subscription group [{group}] does not exist, "
-                               + namespace_util.suggest_todo(namespace_util.SUBSCRIPTION_GROUP_NOT_EXIST))
-            return None
-        if not config.consumeEnable:
-            response.code = response_code.NO_PERMISSION
-            response.remark = f"subscription group no permission, {group}"
-            return None
-        return config
-
-    def _check_topic(self, channel: "Channel", header: PullMessageRequestHeader, response: RemotingCommand) -> bool:
-        topic = header.topic
-        config = self.broker_controller.topic_config_manager.select_topic_config(topic)
-        if config is None:
-            log.error("the topic %s not exist, consumer: %s", topic, parse_channel_remote_addr(channel))
-            response.code = response_code.TOPIC_NOT_EXIST
-            response.remark = (f"topic[{topic}] not exist, apply first please! "
-                               + namespace_util.suggest_todo(namespace_util.APPLY_TOPIC_URL))
-            return False
-        if not sys_flags.is_readable(config.perm):
-            response.code = response_code.NO_PERMISSION
-            response.remark = f"the topic[{topic}] pulling message is forbidden"
-            return False
-        if not 0 <= header.queueId < config.readQueueNums:
-            response.code = response_code.SYSTEM_ERROR
-            response.remark = (f"queueId[{header.queueId}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
-                               f"[{config.readQueueNums}] consumer:[/{parse_channel_remote_addr(channel)}]")
-            log.warning(response.remark)
-            return False
-        return True
-
-    def _message_filter(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
-                        response: RemotingCommand) -> ExpressionMessageFilter | None:
-        """What the group wants; None: `response` says what is wrong with it."""
-        if sys_flags.has_subscription_flag(header.sysFlag):
-            found = self._build_subscription(header, response)
-        else:
-            found = self._find_subscription(header, group_config, response)
-        if found is None:
-            return None
-        subscription, filter_data = found
-        config = self.broker_controller.broker_config
-        if not config.enablePropertyFilter and not subscriptions.is_tag_type(subscription.expressionType):
-            response.code = response_code.SYSTEM_ERROR
-            response.remark = ("The broker does not support consumer to filter message by "
-                               f"{subscription.expressionType}")
-            return None
-        make = ExpressionForRetryMessageFilter if config.filterSupportRetry else ExpressionMessageFilter
-        return make(subscription, filter_data, self.broker_controller.consumer_filter_manager)
-
-    def _build_subscription(self, header: PullMessageRequestHeader, response: RemotingCommand) -> _Subscription | None:
-        try:
-            subscription = subscriptions.build(header.topic, header.subscription, header.expressionType)
-            if subscriptions.is_tag_type(subscription.expressionType):
-                return subscription, None
-            filter_data = consumer_filter_manager.build(header.topic, header.consumerGroup, header.subscription,
-                                                        header.expressionType, header.subVersion)
-            # Differs: an expression that does not compile is refused; the original, whose assertions are off, goes on
-            # without it and gives all messages
-            if filter_data is None and self.broker_controller.broker_config.enablePropertyFilter:
-                raise ValueError("the expression does not compile")
-            return subscription, filter_data
-        except ValueError as failure:
-            log.warning("Parse the consumer's subscription[%s] failed, group: %s: %s", header.subscription,
-                        header.consumerGroup, failure)
-            response.code = response_code.SUBSCRIPTION_PARSE_FAILED
-            response.remark = "parse the consumer's subscription failed"
-            return None
-
-    def _find_subscription(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
-                           response: RemotingCommand) -> _Subscription | None:
-        group = header.consumerGroup
-        info = self.broker_controller.consumer_manager.get_consumer_group_info(group)
-        if info is None:
-            log.warning("the consumer's group info not exist, group: %s", group)
-            response.code = response_code.SUBSCRIPTION_NOT_EXIST
-            response.remark = ("the consumer's group info not exist"
-                               + namespace_util.suggest_todo(namespace_util.SAME_GROUP_DIFFERENT_TOPIC))
-            return None
-        if not group_config.consumeBroadcastEnable and info.message_model is MessageModel.BROADCASTING:
-            response.code = response_code.NO_PERMISSION
-            response.remark = f"the consumer group[{group}] can not consume by broadcast way"
-            return None
-        subscription = info.find_subscription_data(header.topic)
-        if subscription is None:
-            log.warning("the consumer's subscription not exist, group: %s, topic:%s", group, header.topic)
-            response.code = response_code.SUBSCRIPTION_NOT_EXIST
-            response.remark = ("the consumer's subscription not exist"
-                               + namespace_util.suggest_todo(namespace_util.SAME_GROUP_DIFFERENT_TOPIC))
-            return None
-        if subscription.subVersion < header.subVersion:
-            log.warning("The broker's subscription is not latest, group: %s %s", group, subscription.subString)
-            response.code = response_code.SUBSCRIPTION_NOT_LATEST
-            response.remark = "the consumer's subscription not latest"
-            return None
-        if subscriptions.is_tag_type(subscription.expressionType):
-            return subscription, None
-        filter_data = self._find_filter_data(header, response)
-        return (subscription, filter_data) if filter_data is not None else None
-
-    def _find_filter_data(self, header: PullMessageRequestHeader,
-                          response: RemotingCommand) -> ConsumerFilterData | None:
-        group = header.consumerGroup
-        filter_data = self.broker_controller.consumer_filter_manager.get(header.topic, group)
-        if filter_data is None:
-            response.code = response_code.FILTER_DATA_NOT_EXIST
-            response.remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
-            return None
-        if filter_data.clientVersion < header.subVersion:
-            log.warning("The broker's consumer filter data is not latest, group: %s, topic: %s, serverV: %d, "
-                        "clientV: %d", group, header.topic, filter_data.clientVersion, header.subVersion)
-            response.code = response_code.FILTER_DATA_NOT_LATEST
-            response.remark = "the consumer's consumer filter data not latest"
-            return None
-        return filter_data
+        return self._store.get_max_offset_in_queue(header.topic, header.queueId) > result.max_offset
 
     def _fill(self, channel: "Channel", header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
               result: GetMessageResult, response: RemotingCommand) -> PullMessageResponseHeader:
         status = result.status
         suggest = mix_all.MASTER_ID
-        if self.broker_controller.broker_config.slaveReadEnable:
+        if self._config.slaveReadEnable:
             suggest = (group_config.whichBrokerWhenConsumeSlowly if result.suggest_pulling_from_slave
                        else group_config.brokerId)
         response.remark = status.name
@@ -293,7 +172,7 @@ class PullMessageProcessor:
     def _transfer(self, header: PullMessageRequestHeader, result: GetMessageResult, response: RemotingCommand,
                   begin_ms: int) -> None:
         # Differs: the body is never copied, whatever transferMsgByHeap says; the times are noted in both cases
-        stats = self.broker_controller.broker_stats_manager
+        stats = self._stats
         group, topic, queue_id = header.consumerGroup, header.topic, header.queueId
         stats.inc_group_get_nums(group, topic, result.message_count)
         stats.inc_group_get_size(group, topic, result.buffer_total_size)
@@ -306,17 +185,15 @@ class PullMessageProcessor:
     def _suspend(self, channel: "Channel", request: RemotingCommand, header: PullMessageRequestHeader,
                  message_filter: ExpressionMessageFilter) -> bool:
         """Hold a pull; False when its connection has too many that are held: it is answered at once."""
-        config = self.broker_controller.broker_config
-        polling_ms = header.suspendTimeoutMillis if config.longPollingEnable else config.shortPollingTimeMills
+        polling_ms = self._hold_service.polling_ms(header.suspendTimeoutMillis)
         pull_request = PullRequest(request, channel, polling_ms, now_ms(), header.queueOffset,
                                    message_filter.subscription_data, message_filter)
-        return self.broker_controller.pull_request_hold_service.suspend_pull_request(header.topic, header.queueId,
-                                                                                     pull_request)
+        return self._hold_service.suspend_pull_request(header.topic, header.queueId, pull_request)
 
     def _offset_moved(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
                       result: GetMessageResult, response: RemotingCommand,
                       response_header: PullMessageResponseHeader) -> None:
-        store_config = self.broker_controller.message_store_config
+        store_config = self._store_config
         if store_config.brokerRole is BrokerRole.SLAVE and not store_config.offsetCheckInSlave:
             response_header.suggestWhichBrokerId = group_config.brokerId
             response.code = response_code.PULL_RETRY_IMMEDIATELY
@@ -324,7 +201,7 @@ class PullMessageProcessor:
                         "suggestBrokerId=%d", header.topic, header.consumerGroup, header.queueOffset,
                         group_config.brokerId)
             return
-        queue = MessageQueue(header.topic, self.broker_controller.broker_config.brokerName, header.queueId)
+        queue = MessageQueue(header.topic, self._config.brokerName, header.queueId)
         self._generate_offset_moved_event(OffsetMovedEvent(
             consumerGroup=header.consumerGroup, messageQueue=queue, offsetRequest=header.queueOffset,
             offsetNew=result.next_begin_offset))
@@ -344,15 +221,14 @@ class PullMessageProcessor:
         message.properties_string = message_decoder.message_properties2string(message.properties)
         message.tags_code = MessageExtBrokerInner.tags_string2tags_code(TopicFilterType.SINGLE_TAG, message.tags)
         message.born_timestamp = util_all.current_time_millis()
-        message.born_host = message.store_host = self.broker_controller.store_host
+        message.born_host = message.store_host = self._addresses.store_host
         # Differs: the answer to a pull does not wait until the event of its moved offset is stored
-        self.broker_controller.message_store.async_put_message(message)
+        self._store.async_put_message(message)
 
     def _commit_offset(self, channel: "Channel", header: PullMessageRequestHeader) -> None:
-        controller = self.broker_controller
-        if controller.message_store_config.brokerRole is not BrokerRole.SLAVE \
-                and not controller.topic_deletion.is_stale(header.topic, header.queueId, header.commitOffset):
-            controller.consumer_offset_manager.commit_offset(
+        if self._store_config.brokerRole is not BrokerRole.SLAVE \
+                and not self._is_stale(header.topic, header.queueId, header.commitOffset):
+            self._offsets.commit_offset(
                 parse_channel_remote_addr(channel), header.consumerGroup, header.topic, header.queueId,
                 header.commitOffset)
 

@@ -1,4 +1,6 @@
 """Messages by key and by offset; runs on QueryMessageThread_<n>."""
+from collections.abc import Callable
+from threading import Semaphore
 from typing import TYPE_CHECKING
 
 from rmqha.common import mix_all
@@ -12,8 +14,10 @@ from rmqha.common.protocol.client_headers import (
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.record_access import RecordAccess
     from rmqha.remoting.channel import Channel
+    from rmqha.store.message_store_config import MessageStoreConfig
+    from rmqha.store.results import QueryMessageResult, SelectMappedBufferResult
 
 
 class QueryMessageProcessor:
@@ -22,8 +26,14 @@ class QueryMessageProcessor:
     Java: org.apache.rocketmq.broker.processor.QueryMessageProcessor (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self.broker_controller = broker_controller
+    def __init__(self, message_store_config: "MessageStoreConfig",
+                 query: "Callable[[str, str, int, int, int], QueryMessageResult]",
+                 select: "Callable[[int], SelectMappedBufferResult | None]",
+                 record_access: "RecordAccess", turns: Semaphore) -> None:
+        self._store_config = message_store_config
+        self._query, self._select = query, select  # by topic and key, and times; by offset
+        self._record_access = record_access
+        self._turns = turns  # at what computes
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Serve one request."""
@@ -39,11 +49,11 @@ class QueryMessageProcessor:
         header = request.decode_command_custom_header(QueryMessageRequestHeader)
         max_num = header.maxNum
         if (request.ext_fields or {}).get(mix_all.UNIQUE_MSG_QUERY_FLAG) == "true":
-            max_num = self.broker_controller.message_store_config.defaultQueryMaxNum
-        with self.broker_controller.admin_turns.computing:
-            result = self.broker_controller.message_store.query_message(
+            max_num = self._store_config.defaultQueryMaxNum
+        with self._turns:
+            result = self._query(
                 string_of(header.topic), string_of(header.key), max_num, header.beginTimestamp, header.endTimestamp)
-        self.broker_controller.record_access.keep_topic(channel, request, result, string_of(header.topic))
+        self._record_access.keep_topic(channel, request, result, string_of(header.topic))
         response = RemotingCommand.create_response_command(
             response_code.SUCCESS, None,
             QueryMessageResponseHeader(result.index_last_update_timestamp, result.index_last_update_phyoffset))
@@ -57,12 +67,12 @@ class QueryMessageProcessor:
 
     def _view_message_by_id(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         header = request.decode_command_custom_header(ViewMessageRequestHeader)
-        result = self.broker_controller.message_store.select_one_message_by_offset(header.offset)
+        result = self._select(header.offset)
         if result is None:
             return RemotingCommand.create_response_command(
                 response_code.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         try:
-            self.broker_controller.record_access.check_reading_bytes(channel, request, result.buffer, header.offset)
+            self._record_access.check_reading_bytes(channel, request, result.buffer, header.offset)
         except Exception:
             result.release()
             raise

@@ -4,11 +4,13 @@
     what may create a topic: SendMessageThread_<n>
 """
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.send_admission import AbstractSendMessageProcessor, random_queue_id
 from rmqha.broker.processor.send_codec import first_fields
 from rmqha.common import sys_flags, util_all
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.futures import Completable
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message import message_const, message_decoder
@@ -21,8 +23,14 @@ from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.results import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
+    from rmqha.broker.broker_addresses import BrokerAddresses
+    from rmqha.broker.broker_fast_failure import HandOver
+    from rmqha.broker.client.producer_manager import ProducerManager
+    from rmqha.broker.topic_config_manager import TopicConfigManager
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.interfaces import Answer, ResponseFuture
+    from rmqha.remoting.remoting_server import RemotingServer
+    from rmqha.store.broker_stats_manager import BrokerStatsManager
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -49,6 +57,16 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
     Java: org.apache.rocketmq.broker.processor.ReplyMessageProcessor (4.9.8)
     """
 
+    def __init__(self, broker_config: BrokerConfig, topics: "TopicConfigManager", hand_over: "HandOver",
+                 put: Callable[[MessageExtBrokerInner], Completable[PutMessageResult]],
+                 stats: "BrokerStatsManager", addresses: "BrokerAddresses", producers: "ProducerManager",
+                 server: "RemotingServer") -> None:
+        super().__init__(broker_config, topics, hand_over)
+        self._put, self._stats = put, stats
+        self._addresses = addresses
+        self._producers = producers
+        self._server = server
+
     # Differs: no thread waits for the client that gets the reply; processReplyMessageThreadPoolNums is not read.
     def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve one request; the answer comes when the asking client has answered, and the reply is stored."""
@@ -64,7 +82,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
         return super().parse_request_header(request)
 
     def _reply(self, channel: "Channel", request: RemotingCommand, header: SendMessageRequestHeader) -> "Answer":
-        config = self.broker_controller.broker_config
+        config = self._config
         response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
         response.ext_fields = first_fields(config.regionId, config.traceOn)
         topic_config = self.msg_check(channel, header, response)
@@ -82,7 +100,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
             try:
                 self._handle_push_reply_result(result, response, queue_id)
                 if config.storeReplyMessageEnable:
-                    self.broker_controller.message_store.async_put_message(message).then(stored)
+                    self._put(message).then(stored)
                 else:
                     answer.complete(response)
             except Exception as failure:
@@ -104,7 +122,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
         message.properties_string = header.properties
         message.born_timestamp = header.bornTimestamp
         message.born_host = channel.remote_address
-        message.store_host = self.broker_controller.store_host
+        message.store_host = self._addresses.store_host
         message.reconsume_times = header.reconsumeTimes or 0
         return message
 
@@ -114,7 +132,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
         if sender_id is None:
             log.warning("%s is null, can not reply message", message_const.PROPERTY_MESSAGE_REPLY_TO_CLIENT)
             return _refused(f"reply message properties[{message_const.PROPERTY_MESSAGE_REPLY_TO_CLIENT}] is null")
-        receiver = self.broker_controller.producer_manager.find_channel(sender_id)
+        receiver = self._producers.find_channel(sender_id)
         if receiver is None:
             remark = f"push reply message fail, channel of <{sender_id}> not found."
             log.warning(remark)
@@ -135,7 +153,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
             done.complete(PushReplyResult(False, f"push reply message to {sender_id}fail."))
 
         try:
-            self.broker_controller.remoting_server.invoke_async(receiver, request, PUSH_TIMEOUT_MS, answered)
+            self._server.invoke_async(receiver, request, PUSH_TIMEOUT_MS, answered)
         except RemotingException as failure:
             log.warning("push reply message to <%s> fail. %s", sender_id, failure)
             done.complete(PushReplyResult(False, f"push reply message to {sender_id}fail."))
@@ -143,7 +161,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
 
     def _push_header(self, channel: "Channel", header: SendMessageRequestHeader,
                      message: MessageExtBrokerInner) -> ReplyMessageRequestHeader:
-        host, port = self.broker_controller.store_host
+        host, port = self._addresses.store_host
         return ReplyMessageRequestHeader(
             producerGroup=header.producerGroup, topic=header.topic, defaultTopic=header.defaultTopic,
             defaultTopicQueueNums=header.defaultTopicQueueNums, queueId=header.queueId, sysFlag=header.sysFlag,
@@ -170,7 +188,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
         if result is None or append is None or result.put_message_status not in _STORED:
             log.warning("process reply message, store putMessage returned %s", result)
             return
-        stats = self.broker_controller.broker_stats_manager
+        stats = self._stats
         stats.inc_topic_put_nums(message.topic, append.msg_num, 1)
         stats.inc_topic_put_size(message.topic, append.wrote_bytes)
         stats.inc_broker_put_nums(append.msg_num)

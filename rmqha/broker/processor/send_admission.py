@@ -10,12 +10,11 @@ What all ways of sending have in common: checks, and how a header is read.
 import itertools
 import logging
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.send_codec import Routes
 from rmqha.common import mix_all, sys_flags, util_all
-from rmqha.common.futures import Completable
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.protocol import namespace_util, request_code, response_code
 from rmqha.common.protocol.client_headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqha.common.sys_flags import TopicFilterType
@@ -25,15 +24,28 @@ from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.broker_fast_failure import HandOver
+    from rmqha.broker.topic_config_manager import TopicConfigManager
     from rmqha.remoting.channel import Channel
-    from rmqha.remoting.interfaces import Answer
 
 
 log = logging.getLogger("RocketmqBroker")
 
 READ_WRITE = sys_flags.PERM_READ | sys_flags.PERM_WRITE
 _WRITE = sys_flags.PERM_WRITE
+
+
+class RouteHeader:
+    """As much of the header as the checks are told of sends that came together."""
+
+    __slots__ = ("topic", "queueId")
+
+    def __init__(self, topic: str, queue_id: int) -> None:
+        self.topic = topic
+        self.queueId = queue_id
+
+
+CheckedHeader = SendMessageRequestHeader | RouteHeader
 
 
 class SendAdmission:
@@ -45,19 +57,20 @@ class SendAdmission:
     Java: org.apache.rocketmq.broker.processor.AbstractSendMessageProcessor (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self.broker_controller = broker_controller
-        self._config = broker_controller.broker_config
-        self._topics = broker_controller.topic_config_manager.topic_config_table
+    def __init__(self, broker_config: BrokerConfig, topics: "TopicConfigManager", hand_over: "HandOver") -> None:
+        self._config = broker_config
+        self.topic_config_manager = topics
+        self._topics = topics.topic_config_table
+        self.hand_over = hand_over  # work to the pool of sends; SYSTEM_BUSY when that has too much to do
         self._checked_topics: set[str] = set()  # names that passed the name checks
 
-    def msg_check(self, channel: "Channel", header: SendMessageRequestHeader,
-                  response: RemotingCommand) -> TopicConfig | None:
+    def msg_check(self, channel: "Channel", header: CheckedHeader, response: RemotingCommand) -> TopicConfig | None:
         """The topic to send to, made when it is new and may be. None: `response` says why not.
 
-        Java's preSend comes first here, so that nobody asks half of it.
+        Java's preSend comes first here, so that nobody asks half of it. A check that needs more than a RouteHeader has
+        refuses that: such sends go the general way, one by one.
         """
-        config, topic, topics = self._config, header.topic, self.broker_controller.topic_config_manager
+        config, topic, topics = self._config, header.topic, self.topic_config_manager
         start = config.startAcceptSendRequestTimeStamp
         if start and util_all.current_time_millis() < start:
             response.code = response_code.SYSTEM_ERROR
@@ -71,7 +84,8 @@ class SendAdmission:
             return None
         topic_config = self._topics.get(topic) or topics.select_topic_config(topic)
         if topic_config is None:
-            topic_config = self._create_topic(channel, header)
+            if isinstance(header, SendMessageRequestHeader):
+                topic_config = self._create_topic(channel, header)
             if topic_config is None:
                 response.code = response_code.TOPIC_NOT_EXIST
                 response.remark = (f"topic[{topic}] not exist, apply first please!"
@@ -90,18 +104,12 @@ class SendAdmission:
         """Whether the thread that has read a send to the topic may serve it: it makes no topic, which takes time."""
         return topic in self._topics and not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
 
-    def hand_over(self, work: "Callable[[], Answer]") -> Completable[RemotingCommand | None]:
-        """The answer of `work`, by the pool of sends; SYSTEM_BUSY when it has too much to do."""
-        controller = self.broker_controller
-        return controller.broker_fast_failure.run_in(controller.send_message_executor,
-                                                     self._config.waitTimeMillsInSendQueue, work)
-
     def reject_request(self) -> bool:
         """Whether requests are refused before they are looked at."""
         return False
 
     def _check_name(self, topic: str, response: RemotingCommand) -> bool:
-        validator = self.broker_controller.topic_config_manager.topic_validator
+        validator = self.topic_config_manager.topic_validator
         if not validator.validate_topic(topic, response):
             return False
         if validator.is_not_allowed_send_topic(topic, response):
@@ -125,7 +133,7 @@ class SendAdmission:
         for name in ("defaultTopic", "defaultTopicQueueNums"):
             if getattr(header, name) is None:
                 raise RemotingCommandException(f"the custom field <{name}> is null")
-        topics = self.broker_controller.topic_config_manager
+        topics = self.topic_config_manager
         config = topics.create_topic_in_send_message_method(topic, header.defaultTopic, remote,
                                                             header.defaultTopicQueueNums, sys_flag)
         if config is None and is_retry:
@@ -133,7 +141,7 @@ class SendAdmission:
         return config
 
     @staticmethod
-    def _refuse_queue_id(channel: "Channel", header: SendMessageRequestHeader, config: TopicConfig,
+    def _refuse_queue_id(channel: "Channel", header: CheckedHeader, config: TopicConfig,
                          response: RemotingCommand) -> None:
         error = (f"request queueId[{header.queueId}] is illegal, {config} Producer: "
                  f"{parse_channel_remote_addr(channel)}")
@@ -144,16 +152,6 @@ class SendAdmission:
 
 _MAX_ROUTES = 4096
 _MAX_QUEUES = 1024  # of a route
-
-
-class RouteHeader:
-    """What the checks are told of sends that came together. Whoever asks for more gets an AttributeError."""
-
-    __slots__ = ("topic", "queueId")
-
-    def __init__(self, topic: str, queue_id: int) -> None:
-        self.topic = topic
-        self.queueId = queue_id
 
 
 class SendRoutes:
@@ -168,8 +166,8 @@ class SendRoutes:
     def __init__(self, admission: SendAdmission) -> None:
         self.keys: Routes = {}
         self._admission = admission
-        self._topics = admission.broker_controller.topic_config_manager.topic_config_table
-        self._passed: dict[str, tuple[TopicConfig, SendMessageRequestHeader]] = {}  # by topic of a route
+        self._topics = admission.topic_config_manager.topic_config_table
+        self._passed: dict[str, tuple[TopicConfig, RouteHeader]] = {}  # by topic of a route
         self._response = RemotingCommand.create_response_command(0)  # the checks write into it, the general way answers
 
     def are_open(self, channel: "Channel", topics: list[str]) -> bool:
@@ -191,7 +189,7 @@ class SendRoutes:
         queues = max(config.writeQueueNums, config.readQueueNums)
         if queues > _MAX_QUEUES:
             return False
-        headers = (cast(SendMessageRequestHeader, RouteHeader(topic, queue_id)) for queue_id in range(queues))
+        headers = (RouteHeader(topic, queue_id) for queue_id in range(queues))
         passed = list(itertools.takewhile(lambda header: self._passes(channel, config, header), headers))
         if not passed:
             return False
@@ -202,17 +200,14 @@ class SendRoutes:
         self._passed[topic] = config, passed[0]
         return True
 
-    def _passes(self, channel: "Channel", config: TopicConfig, header: SendMessageRequestHeader) -> bool:
+    def _passes(self, channel: "Channel", config: TopicConfig, header: RouteHeader) -> bool:
         if self._topics.get(header.topic) is not config:  # deleted or changed: the checks would make it again
             return False
         try:
             return self._admission.msg_check(channel, header, self._response) is config
-        except Exception as error:  # the general way meets it, too, and answers; or the check needs a whole header
+        except Exception as error:  # the general way meets it, too, and answers
             log.debug("sends to %s go the general way: %s", header.topic, error)
             return False
-
-
-DLQ_NUMS_PER_GROUP = 1
 
 
 class AbstractSendMessageProcessor(SendAdmission):

@@ -6,19 +6,15 @@
 import logging
 from typing import TYPE_CHECKING
 
-from rmqha.broker.processor.send_admission import (
-    DLQ_NUMS_PER_GROUP,
-    READ_WRITE,
-    AbstractSendMessageProcessor,
-    random_queue_id,
-)
+from rmqha.broker.processor.send_admission import AbstractSendMessageProcessor, random_queue_id
+from rmqha.broker.processor.send_back import DLQ_NUMS_PER_GROUP, SendBack, max_reconsume_times
 from rmqha.broker.processor.send_codec import SENT, SENT_CODES, first_fields, tell_place
 from rmqha.common import mix_all, sys_flags, topics, util_all
-from rmqha.common.java import Version
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message import MessageExt, MessageExtBatch
 from rmqha.common.protocol import namespace_util, request_code, response_code
-from rmqha.common.protocol.client_headers import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
+from rmqha.common.protocol.client_headers import SendMessageRequestHeader
 from rmqha.common.sys_flags import TopicFilterType
 from rmqha.common.topics import TopicConfig
 from rmqha.remoting.addresses import exception_simple_desc
@@ -28,13 +24,17 @@ from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.results import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.broker_addresses import BrokerAddresses
+    from rmqha.broker.broker_fast_failure import HandOver
+    from rmqha.broker.topic_config_manager import TopicConfigManager
+    from rmqha.broker.transaction.transactional_message_service import TransactionalMessageService
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.interfaces import Answer
+    from rmqha.store.broker_stats_manager import BrokerStatsManager
+    from rmqha.store.default_message_store import DefaultMessageStore
 
 log = logging.getLogger("RocketmqBroker")
 
-_V3_4_9 = Version["V3_4_9"]
 _TRANSACTION_PREPARED = message_const.PROPERTY_TRANSACTION_PREPARED
 _LARGE_BATCH = 64 << 10  # bytes from which on the pool takes a batch: it may be thousands of messages
 _PUT_OK = PutMessageStatus.PUT_OK
@@ -47,15 +47,20 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
     Java: org.apache.rocketmq.broker.processor.SendMessageProcessor (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        super().__init__(broker_controller)
-        self._store = broker_controller.message_store
-        self._stats = broker_controller.broker_stats_manager
+    def __init__(self, broker_config: BrokerConfig, topics: "TopicConfigManager", hand_over: "HandOver",
+                 store: "DefaultMessageStore", stats: "BrokerStatsManager", addresses: "BrokerAddresses",
+                 transactions: "TransactionalMessageService", send_back: SendBack) -> None:
+        super().__init__(broker_config, topics, hand_over)
+        self._store, self._stats = store, stats
+        self._store_config = store.message_store_config
+        self._addresses = addresses
+        self._transactions = transactions
+        self._send_back = send_back
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve one request; the answer comes when the message is as safe as the configuration asks."""
         if request.code == request_code.CONSUMER_SEND_MSG_BACK:
-            return self.hand_over(lambda: self._consumer_send_msg_back(channel, request))
+            return self.hand_over(lambda: self._send_back.serve(channel, request))
         header = self.parse_request_header(request)
         if self.is_served_at_once(header.topic) and not (
                 header.batch and request.body is not None and len(request.body) > _LARGE_BATCH):
@@ -68,77 +73,6 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         if store.commit_log.begin_time_in_lock and store.is_os_page_cache_busy():
             return True
         return store.transient_store_pool.is_in_use and store.is_transient_store_pool_deficient()
-
-    def _consumer_send_msg_back(self, channel: "Channel", request: RemotingCommand) -> "Answer":
-        header = request.decode_command_custom_header(ConsumerSendMsgBackRequestHeader)
-        controller = self.broker_controller
-        group_config = controller.subscription_group_manager.find_subscription_group_config(header.group)
-        if group_config is None:
-            return _answer(response_code.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group not exist, "
-                           f"{header.group} {namespace_util.suggest_todo(namespace_util.SUBSCRIPTION_GROUP_NOT_EXIST)}")
-        if not sys_flags.is_writeable(controller.broker_config.brokerPermission):
-            return _answer(response_code.NO_PERMISSION,
-                           f"the broker[{controller.broker_config.brokerIP1}] sending message is forbidden")
-        if group_config.retryQueueNums <= 0:
-            return _answer(response_code.SUCCESS, None)
-        topic = mix_all.get_retry_topic(header.group)
-        sys_flag = sys_flags.build_topic_sys_flag(False, True) if header.unitMode else 0
-        topic_config = self._retry_topic(topic, group_config.retryQueueNums, sys_flag)
-        if topic_config is None:
-            return _answer(response_code.SYSTEM_ERROR, f"topic[{topic}] not exist")
-        if not sys_flags.is_writeable(topic_config.perm):
-            return _answer(response_code.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
-        message = controller.message_store.look_message_by_offset(header.offset)
-        if message is None:
-            return _answer(response_code.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
-        controller.record_access.check_reading(channel, request, message, header.offset)
-        max_times = group_config.retryMaxTimes
-        if request.version >= _V3_4_9 and header.maxReconsumeTimes is not None:
-            max_times = header.maxReconsumeTimes
-        queue_id = random_queue_id(group_config.retryQueueNums)
-        return self._put_back(header, message, topic, queue_id, max_times)
-
-    def _put_back(self, header: ConsumerSendMsgBackRequestHeader, message: "MessageExt", topic: str, queue_id: int,
-                  max_times: int) -> "Answer":
-        properties = message.properties
-        properties.setdefault(message_const.PROPERTY_RETRY_TOPIC, message.topic)
-        properties[message_const.PROPERTY_WAIT_STORE_MSG_OK] = "false"
-        delay_level = header.delayLevel
-        if message.reconsume_times >= max_times or delay_level < 0:
-            topic, queue_id = mix_all.get_dlq_topic(header.group), random_queue_id(DLQ_NUMS_PER_GROUP)
-            if self._retry_topic(topic, DLQ_NUMS_PER_GROUP, 0) is None:
-                return _answer(response_code.SYSTEM_ERROR, f"topic[{topic}] not exist")
-            delay_level = 0
-        elif delay_level == 0:
-            delay_level = 3 + message.reconsume_times
-        properties[message_const.PROPERTY_DELAY_TIME_LEVEL] = str(delay_level)
-        inner = _copy_for_retry(message, topic, queue_id)
-        put = self._store.async_put_message(inner)
-        back_topic = properties.get(message_const.PROPERTY_RETRY_TOPIC) or message.topic
-        return put.then_apply(lambda result: self._answer_send_back(header.group, back_topic, inner, result), _failed)
-
-    def _retry_topic(self, topic: str, queue_nums: int, sys_flag: int) -> TopicConfig | None:
-        # Differs: a group whose name is no legal topic name gets no topic; its name would become a folder's
-        if topic not in self._topics and topics.check_topic(topic) is not None:
-            return None
-        return self.broker_controller.topic_config_manager.create_topic_in_send_message_back_method(
-            topic, queue_nums, READ_WRITE, sys_flag)
-
-    def _answer_send_back(self, group: str, back_topic: str, inner: MessageExtBrokerInner,
-                          result: PutMessageResult | None) -> RemotingCommand:
-        if result is None:
-            return _answer(response_code.SYSTEM_ERROR, "putMessageResult is null")
-        append = result.append_message_result
-        if result.put_message_status is not PutMessageStatus.PUT_OK or append is None:
-            return _answer(response_code.SYSTEM_ERROR, result.put_message_status.name)
-        if inner.topic == topics.RMQ_SYS_SCHEDULE_TOPIC:
-            wrote_bytes = append.wrote_bytes
-            self._stats.inc_topic_put_nums(inner.topic)
-            self._stats.inc_topic_put_size(inner.topic, wrote_bytes)
-            self._stats.inc_queue_put_nums(inner.topic, inner.queue_id)
-            self._stats.inc_queue_put_size(inner.topic, inner.queue_id, wrote_bytes)
-        self._stats.inc_send_back_nums(group, back_topic)
-        return _answer(response_code.SUCCESS, None)
 
     def _send(self, channel: "Channel", request: RemotingCommand, header: SendMessageRequestHeader) -> "Answer":
         config = self._config
@@ -162,7 +96,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
                     response.code = response_code.NO_PERMISSION
                     response.remark = f"the broker[{config.brokerIP1}] sending transaction message is forbidden"
                     return response
-                put = self.broker_controller.transactional_message_service.async_prepare_message(inner)
+                put = self._transactions.async_prepare_message(inner)
             else:
                 put = self._store.async_put_message(inner)
         if put.is_done:
@@ -192,20 +126,17 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
     def _handle_retry_and_dlq(self, header: SendMessageRequestHeader, response: RemotingCommand,
                               request: RemotingCommand, message: MessageExtBrokerInner) -> bool:
         group = header.topic[len(mix_all.RETRY_GROUP_TOPIC_PREFIX):]
-        group_config = self.broker_controller.subscription_group_manager.find_subscription_group_config(group)
+        group_config = self._send_back.find_group(group)
         if group_config is None:
             response.code = response_code.SUBSCRIPTION_GROUP_NOT_EXIST
             response.remark = (f"subscription group not exist, {group} "
                                + namespace_util.suggest_todo(namespace_util.SUBSCRIPTION_GROUP_NOT_EXIST))
             return False
-        max_times = group_config.retryMaxTimes
-        if request.version >= _V3_4_9 and header.maxReconsumeTimes is not None:
-            max_times = header.maxReconsumeTimes
-        if (header.reconsumeTimes or 0) < max_times:
+        if (header.reconsumeTimes or 0) < max_reconsume_times(request, header, group_config):
             return True
         message.topic = mix_all.get_dlq_topic(group)
         message.queue_id = random_queue_id(DLQ_NUMS_PER_GROUP)
-        if self._retry_topic(message.topic, DLQ_NUMS_PER_GROUP, 0) is None:
+        if self._send_back.retry_topic(message.topic, DLQ_NUMS_PER_GROUP, 0) is None:
             response.code = response_code.SYSTEM_ERROR
             response.remark = f"topic[{message.topic}] not exist"
             return False
@@ -232,7 +163,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         message.flag = header.flag
         message.born_timestamp = header.bornTimestamp
         message.born_host = channel.remote_address
-        message.store_host = self.broker_controller.store_host
+        message.store_host = self._addresses.store_host
         message.reconsume_times = header.reconsumeTimes or 0
 
     def _handle_put_message_result(self, result: PutMessageResult | None, response: RemotingCommand,
@@ -270,7 +201,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         elif status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
             response.code = response_code.MESSAGE_ILLEGAL
             response.remark = ("the message is illegal, maybe msg body or properties length not matched. msg body "
-                               f"length limit {self.broker_controller.message_store_config.maxMessageSize}B, msg "
+                               f"length limit {self._store_config.maxMessageSize}B, msg "
                                "properties length limit 32KB.")
         elif status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             response.code = response_code.SERVICE_NOT_AVAILABLE
@@ -287,7 +218,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
             response.remark = "UNKNOWN_ERROR"
 
     def _disk_util(self) -> str:
-        config = self.broker_controller.message_store_config
+        config = self._store_config
         paths = config.get_store_path_commit_log().strip().split(",")
         physic = min(util_all.get_disk_partition_space_used_percent(path) for path in paths)
         root = config.storePathRootDir
@@ -303,24 +234,3 @@ def _answer(code: int, remark: str | None) -> RemotingCommand:
 
 def _failed(error: BaseException) -> RemotingCommand:
     return _answer(response_code.SYSTEM_ERROR, exception_simple_desc(error))
-
-
-def _copy_for_retry(message: "MessageExt", topic: str, queue_id: int) -> MessageExtBrokerInner:
-    properties = message.properties
-    origin = properties.get(message_const.PROPERTY_ORIGIN_MESSAGE_ID)
-    if util_all.is_blank(origin) and message.msg_id is not None:  # None only before it is stored
-        properties[message_const.PROPERTY_ORIGIN_MESSAGE_ID] = message.msg_id
-    inner = MessageExtBrokerInner()
-    inner.topic = topic
-    inner.queue_id = queue_id
-    inner.body = message.body
-    inner.flag = message.flag
-    inner.properties = properties
-    inner.properties_string = message_decoder.message_properties2string(properties)
-    inner.tags_code = MessageExtBrokerInner.tags_string2tags_code(None, message.tags)
-    inner.sys_flag = message.sys_flag
-    inner.born_timestamp = message.born_timestamp
-    inner.born_host = message.born_host
-    inner.store_host = message.store_host
-    inner.reconsume_times = message.reconsume_times + 1
-    return inner

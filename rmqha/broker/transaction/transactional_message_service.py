@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from rmqha.common import util_all
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.futures import Completable
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message import message_const
@@ -20,7 +21,9 @@ from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.results import PutMessageResult
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.client.broker2_client import Broker2Client
+    from rmqha.broker.client.producer_manager import ProducerManager
+    from rmqha.broker.record_access import RecordAccess
 
 
 @dataclass
@@ -82,8 +85,11 @@ class AbstractTransactionalMessageCheckListener:
     Java: org.apache.rocketmq.broker.transaction.AbstractTransactionalMessageCheckListener (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
-        self.broker_controller = broker_controller
+    def __init__(self, producers: "ProducerManager", record_access: "RecordAccess",
+                 broker2_client: "Broker2Client") -> None:
+        self._producers = producers
+        self._record_access = record_access
+        self._broker2_client = broker2_client
 
     def send_check_message(self, message: MessageExt) -> None:
         """Ask one producer of the message's group for its outcome; no answer is waited for. ValueError: a bad record.
@@ -106,14 +112,13 @@ class AbstractTransactionalMessageCheckListener:
         group = message.get_property(message_const.PROPERTY_PRODUCER_GROUP)
         # Differs: with access control on, only a producer that may send to the topic is asked, for the question brings
         # the message; the original asks whoever says that he belongs to the group
-        controller = self.broker_controller
-        channel = controller.producer_manager.get_available_channel(
-            group, None if controller.access_validator is None else
-            lambda producer: controller.record_access.may_end(producer, topic))
+        access = self._record_access
+        channel = self._producers.get_available_channel(
+            group, (lambda producer: access.may_end(producer, topic)) if access.is_on else None)
         if channel is None:
             log.warning("Check transaction failed, channel is null. groupId=%s", group)
             return
-        self.broker_controller.broker2_client.check_producer_transaction_state(group, channel, header, message)
+        self._broker2_client.check_producer_transaction_state(group, channel, header, message)
 
     def resolve_half_msg(self, message: MessageExt) -> None:
         """Ask about a message."""
@@ -134,25 +139,26 @@ class TransactionalMessageCheckService(ServiceThread):
     Java: org.apache.rocketmq.broker.transaction.TransactionalMessageCheckService (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController") -> None:
+    def __init__(self, broker_config: BrokerConfig, service: TransactionalMessageService,
+                 listener: AbstractTransactionalMessageCheckListener) -> None:
         super().__init__()
-        self._broker_controller = broker_controller
+        self._config = broker_config
+        self._service = service
+        self._listener = listener
 
     def run(self) -> None:
         log.info("Start transaction check service thread!")
         while not self.stopped:
             # Differs: a change of transactionCheckInterval at run time counts from the next round on
-            self.wait_for_running(self._broker_controller.broker_config.transactionCheckInterval)
+            self.wait_for_running(self._config.transactionCheckInterval)
         log.info("End transaction check service thread!")
 
     def on_wait_end(self) -> None:
         # Differs: no last check while the broker shuts down
         if self.stopped:
             return
-        controller = self._broker_controller
-        config = controller.broker_config
+        config = self._config
         begin = util_all.current_time_millis()
         log.info("Begin to check prepare message, begin time:%d", begin)
-        controller.transactional_message_service.check(config.transactionTimeOut, config.transactionCheckMax,
-                                                       controller.transactional_message_check_listener)
+        self._service.check(config.transactionTimeOut, config.transactionCheckMax, self._listener)
         log.info("End to check prepare message, consumed time:%d", util_all.current_time_millis() - begin)

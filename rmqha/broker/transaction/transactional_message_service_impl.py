@@ -16,6 +16,7 @@ How half messages are kept, ended and checked.
 Half messages that were asked about too often get a topic of their own.
 """
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.transaction.transactional_message_service import (
@@ -40,7 +41,13 @@ from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.results import GetMessageResult, GetMessageStatus, PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
-    from rmqha.broker.broker_controller import BrokerController
+    from rmqha.broker.broker_addresses import BrokerAddresses
+    from rmqha.broker.client.broker2_client import Broker2Client
+    from rmqha.broker.client.producer_manager import ProducerManager
+    from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+    from rmqha.broker.record_access import RecordAccess
+    from rmqha.broker.topic_config_manager import TopicConfigManager
+    from rmqha.store.broker_stats_manager import BrokerStatsManager
     from rmqha.store.default_message_store import DefaultMessageStore
 
 
@@ -100,27 +107,30 @@ class TransactionalMessageBridge:
     Java: org.apache.rocketmq.broker.transaction.queue.TransactionalMessageBridge (4.9.8)
     """
 
-    def __init__(self, broker_controller: "BrokerController", store: "DefaultMessageStore") -> None:
-        self.broker_controller = broker_controller
-        self._store = store
+    def __init__(self, store: "DefaultMessageStore", stats: "BrokerStatsManager", addresses: "BrokerAddresses",
+                 topics: "TopicConfigManager", offsets: "ConsumerOffsetManager") -> None:
+        self._store, self._stats = store, stats
+        self._addresses = addresses
+        self._topics, self._offsets = topics, offsets
+        self.store_config = store.message_store_config
 
     def fetch_consume_offset(self, queue: MessageQueue) -> int:
         """How far the queue is done; from its beginning when nothing is known."""
-        offset = self.broker_controller.consumer_offset_manager.query_offset(
+        offset = self._offsets.query_offset(
             build_consumer_group(), queue.topic, queue.queueId)
         return self._store.get_min_offset_in_queue(queue.topic, queue.queueId) if offset == -1 else offset
 
     def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic, which is made when it is new."""
         config = self._select_topic_config(topic)
-        broker_name = self.broker_controller.broker_config.brokerName
+        broker_name = self._addresses.broker_name
         return [MessageQueue(topic, broker_name, queue_id)
                 for queue_id in range(config.readQueueNums if config is not None else 0)]
 
     def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
         """The queue is done up to `offset`."""
-        host, port = self.broker_controller.store_host
-        self.broker_controller.consumer_offset_manager.commit_offset(
+        host, port = self._addresses.store_host
+        self._offsets.commit_offset(
             f"{host}:{port}", build_consumer_group(), queue.topic, queue.queueId, offset)
 
     def get_half_message(self, queue_id: int, offset: int, nums: int) -> GetResult | None:
@@ -151,7 +161,7 @@ class TransactionalMessageBridge:
 
     def _count(self, group: str, topic: str, queue_id: int, result: GetMessageResult,
                messages: list[MessageExt]) -> None:
-        stats = self.broker_controller.broker_stats_manager
+        stats = self._stats
         stats.inc_group_get_nums(group, topic, result.message_count)
         stats.inc_group_get_size(group, topic, result.buffer_total_size)
         stats.inc_broker_get_nums(result.message_count)
@@ -219,14 +229,13 @@ class TransactionalMessageBridge:
         inner.properties = message.properties
         inner.properties_string = message_decoder.message_properties2string(message.properties)
         inner.born_timestamp = util_all.current_time_millis()
-        inner.born_host = inner.store_host = self.broker_controller.store_host
+        inner.born_host = inner.store_host = self._addresses.store_host
         inner.wait_store_msg_ok = False
         message_client_id_setter.set_uniq_id(inner)
         return inner
 
     def _select_topic_config(self, topic: str) -> TopicConfig | None:
-        topics = self.broker_controller.topic_config_manager
-        return topics.select_topic_config(topic) or topics.create_topic_in_send_message_back_method(
+        return self._topics.select_topic_config(topic) or self._topics.create_topic_in_send_message_back_method(
             topic, 1, _READ_WRITE, 0)
 
     def _add_remove_tag_in_transaction_op(self, prepare_message: MessageExt) -> None:
@@ -320,7 +329,7 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
         message.put_user_property(message_const.PROPERTY_TRANSACTION_CHECK_TIMES, str(times + 1))
 
     def _need_skip(self, message: MessageExt, timeout_ms: int) -> bool:
-        hours = self._bridge.broker_controller.message_store_config.fileReservedTime
+        hours = self._bridge.store_config.fileReservedTime
         immunity = message.get_user_property(message_const.PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
         # Differs: the time counts from the end of an immunity on; the original discards a message that is immune longer
         # than fileReservedTime without asking, though each time it was put back it became a new record
@@ -543,12 +552,19 @@ class DefaultTransactionalMessageCheckListener(AbstractTransactionalMessageCheck
     Java: org.apache.rocketmq.broker.transaction.queue.DefaultTransactionalMessageCheckListener (4.9.8)
     """
 
+    def __init__(self, producers: "ProducerManager", record_access: "RecordAccess", broker2_client: "Broker2Client",
+                 put_message: Callable[[MessageExtBrokerInner], PutMessageResult],
+                 topics: "TopicConfigManager") -> None:
+        super().__init__(producers, record_access, broker2_client)
+        self._put_message = put_message
+        self._topics = topics
+
     def resolve_discard_msg(self, message: MessageExt) -> None:
         """Store a copy in that topic."""
         log.error("MsgExt:%s has been checked too many times, so discard it by moving it to system topic "
                   "TRANS_CHECK_MAXTIME_TOPIC", message)
         inner = self._to_message_ext_broker_inner(message)
-        result = self.broker_controller.message_store.put_message(inner) if inner is not None else None
+        result = self._put_message(inner) if inner is not None else None
         if result is not None and result.put_message_status is PutMessageStatus.PUT_OK:
             log.info("Put checked-too-many-time half message to TRANS_CHECK_MAXTIME_TOPIC OK. Restored in "
                      "queueOffset=%d, commitLogOffset=%d, real topic=%s", message.queue_offset,
@@ -559,7 +575,7 @@ class DefaultTransactionalMessageCheckListener(AbstractTransactionalMessageCheck
 
     def _to_message_ext_broker_inner(self, message: MessageExt) -> MessageExtBrokerInner | None:
         """None when the topic can't be made: as in Java, the message is given up, and the check goes on."""
-        topic = self.broker_controller.topic_config_manager.create_topic_of_tran_check_max_time(
+        topic = self._topics.create_topic_of_tran_check_max_time(
             TCMT_QUEUE_NUMS, sys_flags.PERM_READ | sys_flags.PERM_WRITE)
         if topic is None:
             return None

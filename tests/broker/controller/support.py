@@ -2,6 +2,7 @@
 from types import SimpleNamespace
 
 from rmqha.broker.controller.broker_id_registration import RegisterState
+from rmqha.broker.controller.controller_heartbeat import MasterHaAddress
 from rmqha.broker.controller.replicas_manager import ReplicasManager, State
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.remoting.remoting_config import RemotingClientConfig
@@ -66,15 +67,15 @@ class FakeHa(AutoSwitchHAService):
 
 
 class FakeBroker:
-    """As much of a BrokerController as a ReplicasManager asks for."""
+    """As much of a broker's parts as a ReplicasManager asks for: it is all of them."""
 
     def __init__(self, **config: object) -> None:
         self.broker_config = BrokerConfig(
             brokerName="b", brokerClusterName="c", controllerAddr="127.0.0.1:1", enableControllerMode=True, **config)
         self.client_config = RemotingClientConfig()
-        self.message_store_config = MessageStoreConfig(storePathRootDir="/nowhere")
         self.ha = FakeHa()
-        self.message_store = SimpleNamespace(ha_service=self.ha, running_flags=RunningFlags(),
+        self.message_store = SimpleNamespace(ha_service=self.ha, auto_switch=self.ha, running_flags=RunningFlags(),
+                                             message_store_config=MessageStoreConfig(storePathRootDir="/nowhere"),
                                              get_max_phy_offset=lambda: 9,
                                              consume_queue_table={})
         self.broker_addr, self.ha_server_addr = HERE, "127.0.0.1:10912"
@@ -96,7 +97,8 @@ class FakeBroker:
 def registered_manager(**config: object) -> ReplicasManager:
     """A manager that has its id, and whose threads do not run."""
     broker = FakeBroker(**config)
-    manager = ReplicasManager(broker)
+    manager = ReplicasManager(broker.broker_config, broker.client_config, broker, broker.message_store,
+                              broker.topic_config_manager, broker, broker, MasterHaAddress(None, broker))
     broker.message_store.running_flags.make_fenced(True)
     manager.registration.broker_id, manager.registration.state = ME, RegisterState.REGISTERED
     manager.state = State.REGISTER_TO_CONTROLLER_DONE

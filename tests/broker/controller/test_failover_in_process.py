@@ -171,7 +171,7 @@ def test_a_name_server_that_hangs_delays_no_registration(cluster):
         wait_until(lambda: set(route(cluster, master)) == {0, 1} or set(route(cluster, master)) == {0, 2}, WAIT_MS,
                    "both are registered")
         slave = next(broker for broker in cluster.brokers.values() if broker is not master)
-        with master._register_lock, slave._register_lock:  # as while a registration waits for the silent one
+        with master.registration._lock, slave.registration._lock:  # as while a registration waits for the silent one
             slave_id = slave.replicas_manager.broker_id
             with BrokerHarness(slave) as harness:
                 header = ElectMasterRequestHeader("DefaultCluster", NAME, slave_id, True)

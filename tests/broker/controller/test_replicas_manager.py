@@ -64,7 +64,7 @@ def test_leader_that_is_followed_is_told_so_and_one_of_before_is_not_heard(make)
 
 def test_a_role_makes_a_fenced_broker_serve(make):
     manager = make()
-    broker = manager.broker_controller
+    broker = manager._roles  # which is each part of the broker
     lead(manager)
     assert ha(manager).told == [("master", 1, {ME}, 1)]
     assert manager.role == Role(1, ME, True) and manager.state is State.RUNNING

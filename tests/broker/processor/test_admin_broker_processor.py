@@ -426,7 +426,8 @@ def test_running_information_is_the_clients_own_answer(stocked, consumer):
 
 
 def test_message_is_handed_to_a_consumer(stocked, consumer):
-    msg_id = message_decoder.create_message_id(stocked.controller.store_host, stocked.store.get_min_phy_offset())
+    msg_id = message_decoder.create_message_id(stocked.controller.addresses.store_host,
+                                               stocked.store.get_min_phy_offset())
     header = ConsumeMessageDirectlyResultRequestHeader("served", "answering", msg_id)
     assert ask(stocked, codes.CONSUME_MESSAGE_DIRECTLY, header).body == b"told"
     request = of_code(consumer, codes.CONSUME_MESSAGE_DIRECTLY)[0]

@@ -65,7 +65,8 @@ def test_consumers_are_served_while_all_admin_threads_are_taken(broker):
                   for _ in range(20)]
         for asker in askers:
             asker.start()
-        wait_until(lambda: broker.controller.admin_broker_executor.queue_size() > 0, 60_000, "all 16 threads are taken")
+        pool = broker.controller.pools.admin_broker_executor
+        wait_until(lambda: pool.queue_size() > 0, 60_000, "all 16 threads are taken")
         assert broker.call(request_code.GET_MAX_OFFSET, GetMaxOffsetRequestHeader("T", 0)).ext_fields == {"offset": "1"}
         answer = broker.call(request_code.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader("T", 0, 0))
         assert answer.code == response_code.SUCCESS

@@ -360,7 +360,7 @@ def test_message_that_comes_between_the_look_and_the_hold_is_not_missed(broker, 
 
 def copy_of_race_message(broker):
     message = MessageExtBrokerInner("Race", b"race")
-    message.born_host = message.store_host = broker.controller.store_host
+    message.born_host = message.store_host = broker.controller.addresses.store_host
     message.properties_string = ""
     return message
 

@@ -51,7 +51,7 @@ def test_cluster_is_added_and_wait_is_not_stored(broker):
 
 def test_record_tells_who_sent_it_and_where_it_lies(broker):
     message = stored(broker, broker.send("Hosts", body=b"x", h=7))
-    assert message.store_host == broker.controller.store_host and message.born_host[0] == "127.0.0.1"
+    assert message.store_host == broker.controller.addresses.store_host and message.born_host[0] == "127.0.0.1"
     assert message.flag == 7 and message.body == b"x" and message.born_timestamp >= 1_700_000_000_000
 
 

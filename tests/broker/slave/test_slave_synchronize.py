@@ -87,17 +87,20 @@ class MasterApi:
 @pytest.fixture
 def broker(tmp_path):
     return SimpleNamespace(
-        broker_addr="10.0.0.2:10911", broker_outer_api=MasterApi(),
+        addresses=SimpleNamespace(broker_addr="10.0.0.2:10911"), broker_outer_api=MasterApi(),
         topic_config_manager=Manager(topic_config_table={"old": TopicConfig("old")}, data_version=DataVersion(0, 0)),
         consumer_offset_manager=Manager(offset_table={}),
         subscription_group_manager=Manager(subscription_group_table={}, data_version=DataVersion(0, 0)),
-        message_store=SimpleNamespace(get_max_phy_offset=lambda: 1000),
+        topic_deletion=SimpleNamespace(),
         message_store_config=SimpleNamespace(storePathRootDir=str(tmp_path)))
 
 
 @pytest.fixture
 def slave(broker):
-    slave = SlaveSynchronize(broker)
+    slave = SlaveSynchronize(
+        broker.broker_outer_api, broker.addresses, broker.message_store_config, broker.topic_config_manager,
+        broker.subscription_group_manager, broker.consumer_offset_manager, broker.topic_deletion,
+        lambda: 1000)
     slave.master_addr = MASTER
     return slave
 
@@ -380,7 +383,7 @@ def test_delay_offsets_that_are_none_are_not_written(slave, broker, text):
 def test_delay_offsets_wait_until_the_log_holds_what_they_count(slave, broker):
     """A slave that is promoted while it is behind delivers again, and leaves nothing out."""
     api, ends = broker.broker_outer_api, [500]
-    broker.message_store.get_max_phy_offset = lambda: ends[0]
+    slave._log_end = lambda: ends[0]
     with pytest.raises(FileNotFoundError):
         slave.sync_all()
         delay_offset_file(broker)
@@ -395,7 +398,7 @@ def test_delay_offsets_wait_until_the_log_holds_what_they_count(slave, broker):
 
 def test_few_tables_of_delay_offsets_wait_however_long_a_slave_is_behind(slave, broker):
     api, ends = broker.broker_outer_api, [0]
-    broker.message_store.get_max_phy_offset = lambda: ends[0]
+    slave._log_end = lambda: ends[0]
     for count in range(100):
         api.delay_offset, api.end = f'{{"offsetTable":{{1:{count}}}}}', 1000 + count
         slave.sync_all()
@@ -433,7 +436,7 @@ def test_requests_meanwhile_find_every_topic(slave, broker):
 
 def test_marks_of_deleted_topics_are_taken_over_before_the_consumer_offsets(slave, broker):
     taken = []
-    broker.topic_deletion = SimpleNamespace(take_over=lambda marks: taken.append((marks, list(broker_api.asked))))
+    broker.topic_deletion.take_over = lambda marks: taken.append((marks, list(broker_api.asked)))
     broker_api = broker.broker_outer_api
     slave.sync_all()
     assert not taken

@@ -103,13 +103,13 @@ def test_a_slave_whose_name_no_master_has_is_warned_of(tmp_path, namesrv, run, c
             broker_at(tmp_path / "master", namesrv, brokerClusterName="C", brokerName="orders"), \
             broker_at(tmp_path / "slave", namesrv, brokerClusterName="C", brokerName="order", brokerId=1,
                       brokerRole=BrokerRole.SLAVE) as slave:
-        wait_until(lambda: slave.controller.lacks_master, 60_000, "it knows")
-        slave.controller.register_broker_all(True, False, True)
+        wait_until(lambda: slave.controller.registration.lacks_master, 60_000, "it knows")
+        slave.controller.registration.register_broker_all(True, False, True)
         warned = [each for each in caplog.records if "no master of brokerName=order is registered" in each.getMessage()]
         assert [each.levelname for each in warned] == ["WARNING"]
         assert namesrv in warned[0].getMessage() and "nobody to follow" in warned[0].getMessage()
         line = run("check", "ha", "-n", namesrv, "--min-slaves", "0")
         assert line.exit_code == 2 and "no master of this name is registered; is orders meant?" in line.stdout
         with broker_at(tmp_path / "other", namesrv, brokerClusterName="C", brokerName="order"):
-            slave.controller.register_broker_all(True, False, True)
-            assert not slave.controller.lacks_master
+            slave.controller.registration.register_broker_all(True, False, True)
+            assert not slave.controller.registration.lacks_master

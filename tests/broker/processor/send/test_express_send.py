@@ -37,13 +37,13 @@ class Wire:
         lane = broker.controller.remoting_server.io.express_lane
         self.taken = 0
         if lane is not None:
-            put = lane.store.put_rows
+            put = lane.put_rows
 
             def counted(sends, store_host):
                 result = put(sends, store_host)
                 self.taken += len(sends if result is None else result.rows)
                 return result
-            lane.store.put_rows = counted
+            lane.put_rows = counted
         host, port = broker.address.split(":")
         self.socket = socket.create_connection((host, int(port)), 60)
         self._rest = b""

@@ -1,0 +1,147 @@
+"""What a slave asks its master's main port before it follows, and while it compares logs.
+
+    HAClient, ScrubService --HA address--> the main port that belongs to it: what it is, its record, its CRCs
+"""
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from rmqha.broker.broker_outer_api import BrokerAnswerException, BrokerOuterAPI
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.log_checksums import LogChecksums
+from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.protocol.fastjson import FastjsonError
+from rmqha.store.ha.ha_client import parse_address
+from rmqha.store.ha.ha_handshake import COMPARING_VERSION, HandshakeMode, handshake_mode
+from rmqha.store.ha.master_connection import CantAsk
+from rmqha.store.ha.peers import MasterKind
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_addresses import BrokerAddresses
+    from rmqha.broker.slave_synchronize import SlaveSynchronize
+    from rmqha.store.ha.ha_service import HAService
+    from rmqha.store.message_store_config import MessageStoreConfig
+
+log = logging.getLogger("RocketmqBroker")
+
+# Fields of the answer to GET_BROKER_HA_STATUS. RocketMQ 4.9 does not know the request, 5.x does not have the fields.
+HANDSHAKE_FIELD = "haHandshake"  # the highest version that the HA port speaks; 0: haHandshakeEnable=false
+HA_PORT_FIELD = "haListenPort"
+HA_ADDRESS_FIELD = "haServerAddr"  # host:port
+_START_S = 5.0  # that the broker has, after its HA client has connected
+_HA_PORT_DISTANCE = 1  # from the main port, always
+
+
+def handshake_fields(store_config: "MessageStoreConfig", ha_service: "HAService",
+                     addresses: "BrokerAddresses") -> dict[str, str]:
+    """What this broker tells of its HA port."""
+    speaks = handshake_mode(store_config) is not HandshakeMode.NEVER and not store_config.enableAutoSwitchHA
+    return {HANDSHAKE_FIELD: str(COMPARING_VERSION if speaks else 0),
+            HA_PORT_FIELD: str(ha_service.ha_listen_port),
+            HA_ADDRESS_FIELD: addresses.ha_server_addr}
+
+
+class MasterMainPort:
+    """Asks the brokers whose HA ports are named, once other brokers may be asked. Any thread."""
+
+    def __init__(self, api: BrokerOuterAPI, addresses: "BrokerAddresses",
+                 slave_synchronize: "SlaveSynchronize") -> None:
+        self._api = api
+        self._addresses = addresses
+        self._slave_synchronize = slave_synchronize
+        self._begun = threading.Event()  # set by `begin`, and by `end`
+        self._has_ended = False
+
+    def begin(self) -> None:
+        """Other brokers may be asked from now on."""
+        self._begun.set()
+
+    def end(self) -> None:
+        """No more; who waits is let go."""
+        self._has_ended = True
+        self._begun.set()
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether other brokers may be asked."""
+        return self._begun.is_set() and not self._has_ended
+
+    def wait_until_may_ask(self, timeout_s: float) -> bool:
+        """Whether other brokers may be asked, within this time: the store's services start before that."""
+        self._begun.wait(timeout_s)
+        return self.may_ask
+
+    def ask_main_port(self, ha_address: str) -> MasterKind | None:
+        """What the broker is whose HA port is at `ha_address`; None when it can't be told now.
+
+        It is asked at the address that the name server gives for the master, and at the one that belongs to the HA
+        port.
+        """
+        place = parse_address(ha_address)
+        if place is None or not self.wait_until_may_ask(_START_S):
+            return None
+        host, ha_port = place
+        candidates = [_main_address(host, ha_port)]
+        known = self._slave_synchronize.master_addr
+        if known is not None and known not in (*candidates, self._addresses.broker_addr):
+            candidates.append(known)
+        found = None
+        for address in candidates:
+            kind = self._ask(address, ha_port)
+            if kind is MasterKind.OURS:
+                return kind
+            found = found or kind
+        return found
+
+    def _ask(self, address: str, ha_port: int) -> MasterKind | None:
+        try:
+            fields = self._api.get_broker_ha_fields(address)
+        except BrokerAnswerException as error:
+            return MasterKind.OTHER if error.response_code == response_code.REQUEST_CODE_NOT_SUPPORTED else None
+        except RemotingException as error:
+            log.info("the main port %s of the master does not tell what it is: %s", address, error)
+            return None
+        if HANDSHAKE_FIELD not in fields:
+            return MasterKind.OTHER
+        if fields.get(HA_PORT_FIELD) != str(ha_port):
+            log.warning("the broker at %s has the HA port %s, not %d", address, fields.get(HA_PORT_FIELD), ha_port)
+            return None
+        version = fields[HANDSHAKE_FIELD]
+        return MasterKind.OURS if version.isdecimal() and int(version) >= COMPARING_VERSION else MasterKind.OTHER
+
+    def ask_record(self, ha_address: str, offset: int) -> bytes | None:
+        """The record at `offset` of the broker whose HA port is at `ha_address`, asked at the port that belongs to it.
+
+        b"" when it has none there, and has not deleted it; None when it can't be told.
+        """
+        place = parse_address(ha_address)
+        if place is None or not self.may_ask:
+            return None
+        api, address = self._api, _main_address(*place)
+        try:
+            try:
+                return api.view_record(address, offset)
+            except BrokerAnswerException as error:
+                if error.response_code != response_code.SYSTEM_ERROR:
+                    return None
+            return b"" if 0 <= api.get_commit_log_min_offset(address) <= offset else None
+        except (RemotingException, FastjsonError, ValueError) as error:
+            log.info("the main port of the master %s does not show its record at %d: %s", ha_address, offset, error)
+            return None
+
+    def ask_checksums(self, ha_address: str, offset: int, block_size: int, count: int) -> LogChecksums | CantAsk:
+        """CRC32 of blocks of the log of the broker whose HA port is at `ha_address`, asked at the port that belongs to
+        it."""
+        place = parse_address(ha_address)
+        if place is None or not self.may_ask:
+            return CantAsk.NO_ANSWER
+        try:
+            found = self._api.get_commit_log_checksums(_main_address(*place), offset, block_size, count)
+        except (RemotingException, BrokerAnswerException, ValueError) as error:
+            log.info("the main port of the master %s gives no checksums: %s", ha_address, error)
+            return CantAsk.NO_ANSWER
+        return CantAsk.UNKNOWN_REQUEST if found is None else found
+
+
+def _main_address(host: str, ha_port: int) -> str:
+    return f"[{host}]:{ha_port - _HA_PORT_DISTANCE}" if ":" in host else f"{host}:{ha_port - _HA_PORT_DISTANCE}"

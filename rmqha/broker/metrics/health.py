@@ -1,0 +1,76 @@
+"""Whether a broker is alive, and whether clients can work with it."""
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqha.common import sys_flags
+from rmqha.common.service_thread import ServiceThread
+from rmqha.common.util_all import current_time_millis
+from rmqha.store.ha.peers import SERVING
+from rmqha.store.message_store_config import SLAVE, SYNC_MASTER
+
+if TYPE_CHECKING:
+    from rmqha.broker.broker_controller import BrokerController
+
+
+def why_not_healthy(controller: "BrokerController") -> list[str]:
+    """What is broken for good; nothing while the broker starts."""
+    reasons = [controller.failure] if controller.failure is not None else []
+    if _is_open(controller):
+        reasons += [f"the service {service.get_service_name()} has ended" for service in _services(controller)
+                    if not service.is_alive()]
+    return reasons
+
+
+def why_not_ready(controller: "BrokerController") -> list[str]:
+    """Why clients can't send to a master, or why a slave does not follow one."""
+    if not _is_open(controller):
+        return ["the store is not open: it is being recovered, or the broker is going down"]
+    reasons = why_not_healthy(controller)
+    if controller.registration.is_isolated:
+        return [*reasons, "no controller has decided its role yet"]
+    if controller.broker_outer_api.remoting_client.get_name_server_address_list() \
+            and not controller.registration.name_servers_registered:
+        reasons.append("no name server has taken its registration")
+    if controller.message_store_config.brokerRole is SLAVE:
+        return reasons + list(_why_not_following(controller))
+    return reasons + list(_why_not_sending(controller))
+
+
+def _is_open(controller: "BrokerController") -> bool:
+    return controller.is_started and not controller.message_store.is_shutdown
+
+
+def _why_not_following(controller: "BrokerController") -> Iterator[str]:
+    ha_service = controller.message_store.ha_service
+    if ha_service.divergence.found is not None:
+        yield f"its log has diverged from its master's: {ha_service.divergence.found.reason}"
+    elif ha_service.ha_client.state not in SERVING:
+        error = ha_service.ha_client.last_error
+        yield f"it does not follow its master: {ha_service.ha_client.state.value}" + (f", {error}" if error else "")
+
+
+def _why_not_sending(controller: "BrokerController") -> Iterator[str]:
+    store, config = controller.message_store, controller.broker_config
+    if not store.running_flags.is_writeable:
+        yield "the store takes no messages: its disk is full, or a write failed"
+    manager = controller.replicas_manager
+    if manager is not None and not manager.may_acknowledge():
+        yield "no controller confirms at present that it is the master"
+    if not sys_flags.is_writeable(config.brokerPermission):
+        yield f"brokerPermission={config.brokerPermission} forbids sends"
+    wait_ms = config.startAcceptSendRequestTimeStamp - current_time_millis()
+    if wait_ms > 0:
+        yield f"startAcceptSendRequestTimeStamp is {wait_ms} ms ahead"
+    if controller.message_store_config.brokerRole is SYNC_MASTER and store.ha_service.ack_rule.need_ack_nums() is None:
+        yield "it has not as many slaves in sync as its configuration asks for"
+
+
+def _services(controller: "BrokerController") -> Iterator[ServiceThread]:
+    """Those without which a broker only looks like one."""
+    store = controller.message_store
+    yield from (controller.remoting_server.io, controller.fast_remoting_server.io, store.reput_message_service,
+                store.commit_log.flush_commit_log_service, store.flush_consume_queue_service,
+                store.ha_service.accept_socket_service, store.ha_service.group_transfer_service,
+                controller.pull_request_hold_service)
+    if not store.message_store_config.enableAutoSwitchHA or store.message_store_config.brokerRole is SLAVE:
+        yield store.ha_service.ha_client  # where roles change it runs on slaves only
