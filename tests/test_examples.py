@@ -43,7 +43,7 @@ def namesrv(tmp_path_factory):
                              haMasterAddress=ha_address)
         try:
             wait_until(lambda: master.message_store.ha_service.connection_count.get() == 1)
-            wait_until(lambda: slave.name_servers_registered == 1)  # else it tries again after 10 s
+            wait_until(lambda: slave.registration.name_servers_registered == 1)  # else it tries again after 10 s
             yield address
         finally:
             slave.shutdown()

@@ -151,10 +151,9 @@ class BrokerController:
             broker_config, store_config, lambda: self.registration.register_broker_all(False, True, True))
         self.subscription_group_manager = (LmqSubscriptionGroupManager if is_lmq else SubscriptionGroupManager)(
             broker_config, store_config)
-        self.consumer_offset_manager = LmqConsumerOffsetManager(
-            store_config, self.topic_config_manager, self.subscription_group_manager,
-            lambda topic: self.message_store.get_consume_queue(topic, 0) is not None) if is_lmq \
-            else ConsumerOffsetManager(store_config, self.topic_config_manager, self.subscription_group_manager)
+        named = store_config, self.topic_config_manager, self.subscription_group_manager
+        self.consumer_offset_manager = LmqConsumerOffsetManager(*named, self._has_light_queue) if is_lmq \
+            else ConsumerOffsetManager(*named)
         self.consumer_filter_manager = ConsumerFilterManager(broker_config, store_config)
         self.broker_stats_manager = (LmqBrokerStatsManager if is_lmq else BrokerStatsManager)(
             broker_config.brokerClusterName, broker_config.enableDetailStat)
@@ -167,6 +166,9 @@ class BrokerController:
             (self.producer_manager.do_channel_close_event, self.consumer_manager.do_channel_close_event),
             (self.producer_manager.scan_not_active_channel, self.consumer_manager.scan_not_active_channel,
              self.rebalance_lock_manager.remove_expired))
+
+    def _has_light_queue(self, topic: str) -> bool:
+        return self.message_store.get_consume_queue(topic, 0) is not None
 
     def _metrics(self) -> "BrokerMetrics":
         from rmqha.broker.metrics.broker_metrics import BrokerMetrics  # many brokers have no metrics port

@@ -254,7 +254,8 @@ class AdminTransactionHandlers(AdminHandlers):
 
     def __init__(self, look_up: Callable[[int], MessageExt | None],
                  put: Callable[[MessageExtBrokerInner], PutMessageResult], record_access: "RecordAccess") -> None:
-        self._look_up, self._put = look_up, put  # the message at an offset of the log
+        self._look_up = look_up  # the message at an offset of the log
+        self._put = put
         self._record_access = record_access
 
     def handlers(self) -> dict[int, Handler]:

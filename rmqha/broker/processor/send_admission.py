@@ -68,7 +68,7 @@ class SendAdmission:
         """The topic to send to, made when it is new and may be. None: `response` says why not.
 
         Java's preSend comes first here, so that nobody asks half of it. A check that needs more than a RouteHeader has
-        refuses that: such sends go the general way, one by one.
+        refuses it: sends that came together go the general way then, one by one.
         """
         config, topic, topics = self._config, header.topic, self.topic_config_manager
         start = config.startAcceptSendRequestTimeStamp

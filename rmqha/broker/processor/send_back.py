@@ -43,7 +43,8 @@ class SendBack:
                  stats: "BrokerStatsManager", topics: "TopicConfigManager", groups: "SubscriptionGroupManager",
                  record_access: "RecordAccess") -> None:
         self._config = broker_config
-        self._look_up, self._put = look_up, put  # the message at an offset of the log
+        self._look_up = look_up  # the message at an offset of the log
+        self._put = put
         self._stats = stats
         self._topics = topics
         self.find_group = groups.find_subscription_group_config
