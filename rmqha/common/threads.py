@@ -10,6 +10,8 @@ One thread that runs tasks at their times.
 
 What all threads are doing.
 
+Waiting for a fact that nobody announces.
+
 Waking a thread that waits in a selector.
 """
 import gc
@@ -219,6 +221,16 @@ def thread_stacks() -> str:
             stacks.append(f"{thread.name:<40}{call.name}({file}:{call.lineno})\n")
         stacks.append("\n")
     return "".join(stacks)
+
+
+def wait_until(come: Callable[[], object], timeout_s: float, step_s: float = 0.05) -> bool:
+    """Look at `come` every `step_s` until it is true; False when that takes longer than `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not come():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(step_s)
+    return True
 
 
 class Waker:

@@ -1,4 +1,4 @@
-"""Sizes, durations and times as people write them: one grammar and one meaning, for every option that takes one.
+"""Sizes, durations and times as people write them, and read them: one grammar and one meaning wherever there are any.
 
 | | |
 |---|---|
@@ -13,12 +13,19 @@ Case counts for one letter alone: `m` are minutes, `M` are MiB. All else may be 
 import math
 import re
 import time
+from collections.abc import Sequence
 from datetime import datetime
 
+from rmqha.common.texts import real
+
 _AMOUNT = re.compile(r"(?P<number>\d{1,18}(?:\.\d{1,9})?)\s*(?P<unit>[A-Za-z]{0,8})", re.ASCII)
-_SIZES = {"b": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 10**3, "M": 1 << 20, "mib": 1 << 20, "mb": 10**6, "g": 1 << 30,
-          "gib": 1 << 30, "gb": 10**9, "t": 1 << 40, "tib": 1 << 40, "tb": 10**12}
-_SECONDS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+BYTES = {"b": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 10**3, "M": 1 << 20, "mib": 1 << 20, "mb": 10**6, "g": 1 << 30,
+         "gib": 1 << 30, "gb": 10**9, "t": 1 << 40, "tib": 1 << 40, "tb": 10**12}
+MILLIS = {"ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+DELAY_LEVELS = {unit: MILLIS[unit] for unit in ("s", "m", "h", "d")}  # of a broker's messageDelayLevel, ms
+_SECONDS = {unit: millis / 1000 for unit, millis in MILLIS.items()}
+_SIZE_NAMES, _COUNT_NAMES = ("B", "KiB", "MiB", "GiB", "TiB"), ("", "k", "M", "G", "T")
+UNKNOWN = "-"
 _MILLIS = re.compile(r"\d{1,19}", re.ASCII)
 _HUMAN_TIME = 17  # digits of yyyyMMddHHmmssSSS
 _MOST = (1 << 63) - 1
@@ -48,7 +55,7 @@ def _amount(text: str) -> tuple[float, str] | None:
 
 
 def _bytes(number: float, unit: str, text: str) -> int:
-    size = number * _SIZES[unit or "b"]
+    size = number * BYTES[unit or "b"]
     if size > _MOST:
         raise UnitError(f"{text[:_SHOWN]!r} is more bytes than 64 bits hold")
     return int(text) if not unit and text.strip().isdigit() else int(size)
@@ -60,7 +67,7 @@ def parse_size(text: str) -> int:
     if found is not None and found[1] in _SECONDS:
         raise UnitError(f"{text[:_SHOWN]!r} is a duration, not a size" + ("; MiB are M" if found[1] == "m" else "")
                         + f": give {SIZES}")
-    if found is None or found[1] and found[1] not in _SIZES:
+    if found is None or found[1] and found[1] not in BYTES:
         raise _refused(text, "size", SIZES)
     return _bytes(*found, text)
 
@@ -68,7 +75,7 @@ def parse_size(text: str) -> int:
 def parse_duration(text: str) -> float:
     """Seconds. UnitError."""
     found = _amount(text)
-    if found is not None and found[1] in _SIZES:
+    if found is not None and found[1] in BYTES:
         raise UnitError(f"{text[:_SHOWN]!r} is a size, not a duration" + ("; minutes are m" if found[1] == "M" else "")
                         + f": give {DURATIONS}")
     if found is None or found[1] and found[1] not in _SECONDS:
@@ -81,7 +88,7 @@ def parse_limit(text: str) -> tuple[int | None, float | None]:
     found = _amount(text)
     if found is not None and found[1] in _SECONDS:
         return None, parse_duration(text)
-    if found is not None and (found[1] in _SIZES or not found[1]):
+    if found is not None and (found[1] in BYTES or not found[1]):
         return parse_size(text), None
     raise UnitError(f"{text[:_SHOWN]!r} is neither a size nor a duration: give {SIZES}; or a duration with its unit: "
                     "250ms, 30s, 5m, 2h, 1d")
@@ -106,3 +113,76 @@ def parse_time(text: str, now_ms: int | None = None) -> int:
         raise
     except (ValueError, OverflowError):
         raise _refused(text, "time", TIMES) from None
+
+
+# ---- for people
+
+
+def size_text(size: int) -> str:
+    """Bytes as people read them."""
+    value, unit = _scaled(size, 1024, _SIZE_NAMES)
+    return f"{size} B" if unit == _SIZE_NAMES[0] else f"{value:.1f} {unit}"
+
+
+def rate_text(rate: float | None) -> str:
+    """Bytes a second; "?" for unknown."""
+    return "?" if rate is None else f"{size_text(round(rate))}/s"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Seconds as people read them; "?" for unknown."""
+    if seconds is None:
+        return "?"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def count_text(value: float | None) -> str:
+    """`0`, `0.5`, `12`, `1,234`, `12.3k`, `4.56M`: at most six characters; `-` for unknown."""
+    value = real(value)
+    if value is None:
+        return UNKNOWN
+    sign, size = "-" if value < 0 else "", abs(value)
+    if size < 10:
+        return sign + (f"{size:.1f}".removesuffix(".0"))
+    if round(size) < 10_000:
+        return f"{sign}{size:,.0f}"
+    size, unit = _scaled(size, 1000, _COUNT_NAMES)
+    return f"{sign}{size:.2f}"[:len(sign) + 4].rstrip(".") + unit
+
+
+def bytes_text(value: float | None) -> str:
+    """`1.5 MiB`."""
+    value = real(value, -2.0**64, 2.0**64)
+    return UNKNOWN if value is None else size_text(round(value))
+
+
+def percent_text(ratio: float | None) -> str:
+    """`17 %`."""
+    ratio = real(ratio)
+    return UNKNOWN if ratio is None else f"{ratio:.0%}".replace("%", " %")
+
+
+def span_text(seconds: float | None) -> str:
+    """`0`, `0.4 s`, `12 s`, `3 min`, `2 h`, `5 d`: two places at most; `-` for unknown."""
+    seconds = real(seconds)
+    if seconds is None:
+        return UNKNOWN
+    if seconds <= 0:
+        return "0"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    for unit, size, limit in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:,.0f} d"
+
+
+def _scaled(value: float, base: int, names: Sequence[str]) -> tuple[float, str]:
+    """The value in the greatest unit of which there is one, and its name."""
+    number = 0
+    while value >= base and number < len(names) - 1:
+        value, number = value / base, number + 1
+    return value, names[number]

@@ -9,12 +9,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, overload
 
 from rmqha.common.texts import JsonTextError, parse_json
+from rmqha.common.units import BYTES, MILLIS
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
-_DURATIONS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATIONS = {"": 1, **{unit: MILLIS[unit] for unit in ("ms", "s", "m", "min", "h", "d")}}
 _MOST_DIGITS = 15
 MOST_INT, MOST_LONG = (1 << 31) - 1, (1 << 63) - 1
-_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZES = {"": 1, "b": BYTES["b"], "k": BYTES["k"], "m": BYTES["M"], "g": BYTES["g"]}  # kb is k, too
 
 
 class PipelineError(ValueError):

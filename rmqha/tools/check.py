@@ -20,30 +20,31 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqha.common.protocol import response_code
-from rmqha.tools.check_base import CheckCommand, Limits, LimitsType, Status
-from rmqha.tools.ha.ask import (
+from rmqha.common.units import seconds_text, size_text
+from rmqha.tools.admin.cluster_admin import (
     DEFAULT_TIMEOUT_MS,
-    BrokerAdmin,
+    ClusterAdmin,
     NoAnswerError,
     RefusedError,
-    ReplicationToolError,
     parsed_address,
 )
+from rmqha.tools.check_base import CheckCommand, Limits, LimitsType, Status
 from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of, leader_of, split_addresses
 from rmqha.tools.ha.judgement import Problem, Rules, judge_all, name_of, worst
 from rmqha.tools.ha.log_match import (
     Difference,
-    LogAdmin,
     LogSide,
     describe,
     differing_blocks,
     first_difference,
     in_unread_rest,
+    log_side,
 )
 from rmqha.tools.ha.replication import cluster_options, controller_option, read_replication
 from rmqha.tools.ha.status import as_json
 from rmqha.tools.ha.views import FailoverView, MasterView, SlaveView
 from rmqha.tools.terminal import (
+    CannotAnswerError,
     cell,
     counted,
     duration_type,
@@ -51,8 +52,6 @@ from rmqha.tools.terminal import (
     namesrv_option,
     output_option,
     put,
-    seconds_text,
-    size_text,
     size_type,
 )
 
@@ -73,7 +72,7 @@ def controller_check_command(controller: str, namesrv: str | None, names: tuple[
     And that each broker name has a master, enough replicas in sync, and one that could take over.
     """
     addresses = split_addresses(controller)
-    with BrokerAdmin(namesrv, timeout_s * 1000) as admin:
+    with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
         masters = dict.fromkeys(names, "")  # address by broker name, "" when none is registered
         for each in admin.brokers() if namesrv else ():
             if not names or each.name in names:
@@ -176,7 +175,7 @@ class Compared:
         return f"'{label} compared'={self.compared}B;;;0"
 
 
-def compare_slaves(admin: LogAdmin, views: list[MasterView], rules: Rules, wanted: Wanted) -> list[Compared]:
+def compare_slaves(admin: ClusterAdmin, views: list[MasterView], rules: Rules, wanted: Wanted) -> list[Compared]:
     """Each slave that the name server lists, beside its master."""
     found = []
     for view in views:
@@ -191,15 +190,16 @@ def compare_slaves(admin: LogAdmin, views: list[MasterView], rules: Rules, wante
     return found
 
 
-def _compare(admin: LogAdmin, view: MasterView, slave: SlaveView, wanted: Wanted) -> Compared:
+def _compare(admin: ClusterAdmin, view: MasterView, slave: SlaveView, wanted: Wanted) -> Compared:
     result = Compared(name_of(view), view.address, slave.address)
     if view.error:
         result.error = view.error
         return result
     try:
-        with closing(admin.side(view.address, "master")) as master, closing(admin.side(slave.address, "slave")) as held:
+        with closing(log_side(admin, view.address, "master")) as master, \
+                closing(log_side(admin, slave.address, "slave")) as held:
             _compare_logs(master, held, result, wanted)
-    except ReplicationToolError as error:
+    except CannotAnswerError as error:
         result.error = error.message
     return result
 
@@ -311,7 +311,7 @@ def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | Non
     carries the whole range; brokers of rmqha send checksums.
     """
     wanted = _wanted(deep, offsets, newest)
-    with LogAdmin(namesrv, timeout_s * 1000) as admin:
+    with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
         reading = read_replication(admin, cluster, broker, probe, split_addresses(controller or ""))
         rules = Rules(warn, crit, min_slaves, ignore)
         compared = compare_slaves(admin, reading.views, rules, wanted) if wanted is not None else []
@@ -342,11 +342,11 @@ def _wanted(deep: bool, offsets: tuple[int, int | None] | None, newest: int | No
     """Which part of the logs is compared; None: none."""
     if not deep:
         if offsets is not None or newest is not None:
-            raise ReplicationToolError("--range and --bytes say what --deep compares: give it, too")
+            raise CannotAnswerError("--range and --bytes say what --deep compares: give it, too")
         return None
     if offsets is not None:
         if newest is not None:
-            raise ReplicationToolError("--range and --bytes exclude each other")
+            raise CannotAnswerError("--range and --bytes exclude each other")
         return Wanted(*offsets)
     if newest is None:
         return Wanted(newest=_NEWEST)
@@ -371,9 +371,9 @@ def server_check_command(namesrv: str | None, broker: str | None, timeout_s: flo
     begin = time.monotonic()
     status, text = Status.OK, f"{kind} {address} answers"
     try:
-        with BrokerAdmin(namesrv, timeout_s * 1000) as admin:
+        with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
             if broker is None:
-                admin.cluster_info()
+                admin.examine_broker_cluster_info()
             else:
                 admin.runtime_info(broker)
     except (NoAnswerError, RefusedError) as error:

@@ -28,15 +28,23 @@ from rmqha.common.message.message import Message
 from rmqha.common.protocol.cluster_bodies import ReplicasInfo
 from rmqha.common.threads import NamedThreadPool
 from rmqha.common.topics import AUTO_CREATE_TOPIC_KEY_TOPIC
-from rmqha.tools.cluster.cluster_command import LocalCluster, Server
-from rmqha.tools.cluster.layout import ClusterError, free_port_block
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
+from rmqha.tools.cluster.layout import ClusterError, Node, free_port_block, ports_needed
+from rmqha.tools.cluster.local_cluster import LocalCluster, ended_in_order
 from rmqha.tools.errors import CLIENT_ERRORS, one_line
-from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError
-from rmqha.tools.ha.switch import RoleAdmin, promote, switch
+from rmqha.tools.ha.switch import promote, switch
 from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed
 from rmqha.tools.messages.produce import new_consumer, read_queues
-from rmqha.tools.quickstart import ended_in_order
-from rmqha.tools.terminal import FAILED, WorkFailedError, duration_type, emit, output_option, put, put_facts
+from rmqha.tools.terminal import (
+    FAILED,
+    CannotAnswerError,
+    WorkFailedError,
+    duration_type,
+    emit,
+    output_option,
+    put,
+    put_facts,
+)
 
 log = logging.getLogger("RocketmqTools")
 
@@ -88,7 +96,7 @@ class Sent:
 
 
 class Drill:
-    """One run of it. Failures are raised as ClusterError, WorkFailedError or ReplicationToolError."""
+    """One run of it. Failures are raised as ClusterError, WorkFailedError or CannotAnswerError."""
 
     def __init__(self, cluster: LocalCluster, mode: str, rate: float, seconds: float, delay_s: float) -> None:
         self._cluster = cluster
@@ -103,7 +111,7 @@ class Drill:
         self._number = 0
         self.sent = Sent()
 
-    def _first_roles(self) -> tuple[Server, Server]:
+    def _first_roles(self) -> tuple[Node, Node]:
         return self._cluster.pairs()[0]
 
     def run(self) -> dict[str, Any]:
@@ -144,24 +152,24 @@ class Drill:
         self._producer.start()
         self._producer.admin.create_topic(AUTO_CREATE_TOPIC_KEY_TOPIC, TOPIC, _QUEUES)
 
-    def _wait_for_topic(self, slave: Server) -> None:
+    def _wait_for_topic(self, slave: Node) -> None:
         self._cluster.wait_until(lambda: TOPIC in (self._producer.api.get_all_topic_config(
             slave.address, _ASK_MS).topicConfigTable or ()), _WAIT_S, f"{slave.name} to know the topic")
 
-    def _start_broker(self, broker: Server) -> None:
+    def _start_broker(self, broker: Node) -> None:
         self._cluster.start(broker)
         self._cluster.wait_until(lambda: broker.address in self._registered(), _WAIT_S, f"{broker.name} to register")
 
     def _name_server_answers(self) -> bool:
         try:
             self._registered()
-        except ReplicationToolError as error:
+        except CannotAnswerError as error:
             log.info("not yet: %s", error)
             return False
         return True
 
     def _registered(self) -> set[str]:
-        with BrokerAdmin(self._namesrv) as admin:
+        with ClusterAdmin(self._namesrv) as admin:
             return {broker.address for broker in admin.brokers()}
 
     def _is_safe(self) -> bool:
@@ -171,8 +179,8 @@ class Drill:
         return len(self.sent.acknowledged) > acknowledged and (
             self._mode == "restart" or self._in_sync(self._master) == len(self._cluster.brokers))
 
-    def _in_sync(self, master: Server) -> int:
-        with BrokerAdmin(self._namesrv) as admin:
+    def _in_sync(self, master: Node) -> int:
+        with ClusterAdmin(self._namesrv) as admin:
             return len(admin.runtime_info(master.address).get("haSyncStateSet", "").split(","))
 
     # ---- sending
@@ -227,7 +235,7 @@ class Drill:
         if self._mode == "restart":
             self._cluster.start(self._master)
             return
-        with RoleAdmin(self._namesrv, _ASK_MS) as admin:
+        with ClusterAdmin(self._namesrv, _ASK_MS) as admin:
             for line in promote(admin, self._slave.address, None, False):
                 log.info("%s", line)
 
@@ -266,11 +274,11 @@ class Drill:
 class ControlledDrill(Drill):
     """One with a controller: nobody acts behind the kill; or, planned, `ha switch` does while messages are sent."""
 
-    def _first_roles(self) -> tuple[Server, Server]:
+    def _first_roles(self) -> tuple[Node, Node]:
         return self._cluster.brokers[0], self._cluster.brokers[1]  # the controller says who is what
 
     @property
-    def _controller(self) -> Server:
+    def _controller(self) -> Node:
         controller = self._cluster.controller
         assert controller is not None  # the files ask for one
         return controller
@@ -278,7 +286,7 @@ class ControlledDrill(Drill):
     def _start_brokers(self) -> None:
         cluster = self._cluster
         cluster.start(self._controller)
-        cluster.wait_until(lambda: self._asked(lambda admin: admin.controller_meta_data(
+        cluster.wait_until(lambda: self._asked(lambda admin: admin.get_controller_meta_data(
             self._controller.address).controllerLeaderAddress) is not None, _WAIT_S, "the controller to lead")
         for broker in cluster.brokers:
             self._start_broker(broker)
@@ -293,25 +301,25 @@ class ControlledDrill(Drill):
         self._master = self._found_master() or self._master
         self._slave = next(each for each in self._cluster.brokers if each is not self._master)
 
-    def _found_master(self) -> Server | None:
+    def _found_master(self) -> Node | None:
         info = self._info()
         return next((each for each in self._cluster.brokers if info is not None and each.address == info.masterAddress),
                     None)
 
     def _info(self) -> ReplicasInfo | None:
-        return self._asked(lambda admin: admin.replicas_info(
-            self._controller.address, [self._master.broker_name]).get(self._master.broker_name))
+        return self._asked(lambda admin: admin.get_in_sync_state_data(
+            self._controller.address, [self._master.broker_name]).replicasInfoTable.get(self._master.broker_name))
 
-    def _asked(self, ask: Callable[[BrokerAdmin], T | None]) -> T | None:
+    def _asked(self, ask: Callable[[ClusterAdmin], T | None]) -> T | None:
         """An answer; None while nobody gives one."""
         try:
-            with BrokerAdmin(self._namesrv, _ASK_MS) as admin:
+            with ClusterAdmin(self._namesrv, _ASK_MS) as admin:
                 return ask(admin)
-        except ReplicationToolError as error:
+        except CannotAnswerError as error:
             log.info("not yet: %s", error)
             return None
 
-    def _in_sync(self, master: Server) -> int:
+    def _in_sync(self, master: Node) -> int:
         info = self._info()  # whoever is the master
         return 0 if info is None else len(info.inSyncReplicas)
 
@@ -344,7 +352,7 @@ class ControlledDrill(Drill):
 
     def _switch(self, done: list[BaseException | None]) -> None:
         try:
-            with BrokerAdmin(self._namesrv, _ASK_MS) as admin:
+            with ClusterAdmin(self._namesrv, _ASK_MS) as admin:
                 switch(admin, self._slave.address, [], _WAIT_S, log.info)
             done.append(None)
         except Exception as error:  # raised by the thread that sends
@@ -357,7 +365,7 @@ class ControlledDrill(Drill):
 def failover(mode: str, rate: float, seconds: float, delay_s: float, home: Path) -> dict[str, Any]:
     """A drill in the folder `home`; all processes are ended behind it."""
     conf = write_conf(home / "templates", mode)
-    with LocalCluster(conf, home, free_port_block(LocalCluster.ports_needed(conf))) as cluster:
+    with LocalCluster(conf, home, free_port_block(ports_needed(conf))) as cluster:
         kind = ControlledDrill if mode in _CONTROLLED else Drill
         return kind(cluster, mode, rate, seconds, delay_s).run()
 

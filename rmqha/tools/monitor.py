@@ -26,7 +26,8 @@ from rmqha.common.threads import ScheduledService
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
-from rmqha.tools.admin.default_mq_admin_ext import ASK_ERRORS, DefaultMQAdminExt, get_consumer_running_info
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt, get_consumer_running_info
+from rmqha.tools.errors import CLIENT_ERRORS
 
 log = logging.getLogger("RocketmqClient")
 
@@ -206,7 +207,7 @@ class MonitorService:
         try:
             self._report_undone_msgs(consumer_group)
             self.report_consumer_running_info(consumer_group)
-        except ASK_ERRORS as error:
+        except CLIENT_ERRORS as error:
             log.debug("group %s: %s", consumer_group, error)
 
     def _report_undone_msgs(self, consumer_group: str) -> None:
@@ -230,7 +231,7 @@ class MonitorService:
         try:
             last = self._pull_consumer.admin.max_offset(queue) - 1
             result = self._pull_consumer.pull(queue, "*", last, 1) if last >= 0 else None
-        except ASK_ERRORS as error:
+        except CLIENT_ERRORS as error:
             log.debug("last message of %s: %s", queue, error)
             return 0
         if result is None or result.pull_status is not PullStatus.FOUND:
@@ -246,7 +247,7 @@ class MonitorService:
             try:
                 infos[connection.clientId] = get_consumer_running_info(
                     self._admin, consumer_group, connection.clientId, False)
-            except ASK_ERRORS as error:
+            except CLIENT_ERRORS as error:
                 log.debug("client %s of group %s: %s", connection.clientId, consumer_group, error)
         if infos:
             self._listener.report_consumer_running_info(infos)

@@ -8,7 +8,6 @@ The first thing to run: a cluster of two masters and two slaves on this host, a 
 import contextlib
 import logging
 import shutil
-import signal
 import socket
 import sys
 import tempfile
@@ -18,25 +17,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
-from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.exception import MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common import topics
 from rmqha.common.filesystem import checkout, open_regular, templates
 from rmqha.common.message.message import Message, MessageExt, MessageQueue
-from rmqha.common.program import ending_signals
 from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.exception import RemotingException
-from rmqha.tools.cluster.cluster_command import LocalCluster, Server
-from rmqha.tools.cluster.layout import ClusterError, free_port_block
-from rmqha.tools.terminal import HELP_OPTIONS
-from rmqha.tools.terminal import render_table as render_table
+from rmqha.tools.cluster.layout import ClusterError, Node, free_port_block, ports_needed
+from rmqha.tools.cluster.local_cluster import LocalCluster, ended_in_order
+from rmqha.tools.errors import CLIENT_ERRORS
+from rmqha.tools.terminal import HELP_OPTIONS, WorkFailedError, render_table
 
 CHUNK = 1 << 20
 HEADINGS = ("name", "role", "address", "max offset", "lag", "bytes identical")
@@ -120,8 +117,6 @@ PROBE_TIMEOUT_MS = 10_000  # beyond the broker's slaveTimeout
 WAIT_S = 60
 LATECOMERS_S = 0.5
 
-_CLIENT_ERRORS = (MQClientException, MQBrokerException, RemotingException)
-
 NEXT = """What to try next:
   bin/quickstart --keep           the same; configs, stores and logs stay, and `rmqha up` can start it again
   bin/rmqha up --wait             a cluster of your own that stays (then ps, logs, down)
@@ -134,10 +129,6 @@ NEXT_INSTALLED = """What to try next:
   rmqha config init                 configuration files of your own; tells how to start servers with them
   rmqha --help, mqadmin           what else there is
 Any RocketMQ 4.9 client can talk to these servers, and a RocketMQ 4.9 broker can be master or slave of one of them."""
-
-
-class StepFailed(Exception):
-    """A step did not end as it should; the text is for people."""
 
 
 @contextlib.contextmanager
@@ -155,7 +146,7 @@ def step(title: str) -> Iterator[list[str]]:
 
 
 class Quickstart:
-    """The steps, one after the other; a failure is raised as StepFailed, ClusterError or one of the client's errors.
+    """The steps, one after the other; a failure is raised as WorkFailedError or one of the client's errors.
     """
 
     def __init__(self, cluster: LocalCluster, messages: int) -> None:
@@ -202,7 +193,7 @@ class Quickstart:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self._cluster.name_server.port)) == 0
 
-    def _start_brokers(self, brokers: list[Server]) -> None:
+    def _start_brokers(self, brokers: list[Node]) -> None:
         for broker in brokers:
             self._cluster.start(broker)
         wanted = {broker.address for broker in brokers}
@@ -240,7 +231,7 @@ class Quickstart:
             return False
         return result.send_status is SendStatus.SEND_OK
 
-    def _knows_topic(self, slave: Server) -> bool:
+    def _knows_topic(self, slave: Node) -> bool:
         return TOPIC in self._producer.api.get_all_topic_config(slave.address, TIMEOUT_MS).topicConfigTable
 
     # ---- sending
@@ -255,7 +246,7 @@ class Quickstart:
                 late += 1
                 self._wait_for_slave(broker_name)
             elif result.send_status is not SendStatus.SEND_OK:
-                raise StepFailed(f"message {number} is {result.send_status.name}, not SEND_OK")
+                raise WorkFailedError(f"message {number} is {result.send_status.name}, not SEND_OK")
             self._sent[key] = broker_name
         rate = self._messages / (time.monotonic() - begin)
         text = f"{rate:,.0f} per second, one after the other; {shares(self._sent.values())}"
@@ -274,14 +265,14 @@ class Quickstart:
         rows = [row for pair in self._cluster.pairs() for row in self._rows(*pair)]
         table = render(rows)
         if any(row.identical is False for row in rows):
-            raise StepFailed(f"a slave's commit log differs from its master's\n{table}")
+            raise WorkFailedError(f"a slave's commit log differs from its master's\n{table}")
         return table
 
-    def _lag(self, master: Server, slave: Server) -> int:
+    def _lag(self, master: Node, slave: Node) -> int:
         slave_max = self._max_offset(slave)
         return max(0, self._max_offset(master) - slave_max)
 
-    def _rows(self, master: Server, slave: Server) -> list[BrokerRow]:
+    def _rows(self, master: Node, slave: Node) -> list[BrokerRow]:
         slave_max, master_max = self._max_offset(slave), self._max_offset(master)
         end = min(master_max, slave_max)
         identical = first_difference(master.commit_log, slave.commit_log, end) is None
@@ -290,7 +281,7 @@ class Quickstart:
             BrokerRow(slave.name, slave.role, slave.address, slave_max, master_max - end, identical),
         ]
 
-    def _max_offset(self, broker: Server) -> int:
+    def _max_offset(self, broker: Node) -> int:
         table = self._producer.api.get_broker_runtime_info(broker.address, TIMEOUT_MS).table
         return int(table["commitLogMaxOffset"])
 
@@ -319,7 +310,7 @@ class Quickstart:
             try:
                 self._cluster.wait_until(lambda: len(received) >= len(self._sent), WAIT_S, "all messages to come")
             except ClusterError as error:
-                raise StepFailed(f"{error}; {len(received)} of {len(self._sent)} came") from error
+                raise WorkFailedError(f"{error}; {len(received)} of {len(self._sent)} came") from error
             time.sleep(LATECOMERS_S)  # were something to come twice, it would come now
         return self._check_received(received, brokers)
 
@@ -327,7 +318,7 @@ class Quickstart:
         twice = sum(times > 1 for times in received.values())
         missing, foreign = len(self._sent.keys() - received), len(received.keys() - self._sent)
         if twice or missing or foreign:
-            raise StepFailed(f"{twice} messages came twice, {missing} never, {foreign} were not sent here")
+            raise WorkFailedError(f"{twice} messages came twice, {missing} never, {foreign} were not sent here")
         from_slave = sum(broker == self._victim.broker_name for broker in brokers.values())
         return f"all {len(received):,}, none twice; {from_slave:,} of {self._victim.name}'s came from its slave"
 
@@ -343,23 +334,6 @@ def find_conf() -> Path:
     if not folder.is_dir():
         raise ClusterError(f"{folder} is missing: rmqha was not installed as a wheel makes it")
     return folder
-
-
-@contextlib.contextmanager
-def ended_in_order() -> Iterator[None]:
-    """While it lasts SIGTERM and SIGHUP end the program as an exception does, so that everything is cleaned up."""
-    came: list[int] = []
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        if not came:  # another one does not disturb the cleaning up
-            came.append(number)
-            sys.exit(128 + number)
-    before = {number: signal.signal(number, end) for number in ending_signals() if number != signal.SIGINT}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -406,11 +380,11 @@ def _run(home: Path, messages: int) -> str | None:
     """The steps, with the cluster ended behind them in any case; why they failed, None when they did not."""
     try:
         conf = find_conf()
-        with LocalCluster(conf, home, free_port_block(LocalCluster.ports_needed(conf))) as cluster:
+        with LocalCluster(conf, home, free_port_block(ports_needed(conf))) as cluster:
             Quickstart(cluster, messages).run()
             with step("stop all"):
                 cluster.stop()
-    except (StepFailed, ClusterError, OSError, *_CLIENT_ERRORS) as error:
+    except (WorkFailedError, OSError, *CLIENT_ERRORS) as error:
         log.exception("the quickstart failed")
         return str(error)
     return None

@@ -8,9 +8,7 @@ What commands print: JSON, YAML, tables that fit any script, times for people an
 
 Types of options that take a size, a duration or a time; all read them by `rmqha.common.units`.
 
-What ends a store tool with exit code 2: the question can't be answered, which says nothing about the store.
-
-Texts for people and for programs: times, sizes, progress.
+Texts for people and for programs: times, progress.
 
 Commands and groups that are imported when they are used: a start is quick, and libraries may be missing.
 """
@@ -46,6 +44,8 @@ class CannotAnswerError(click.ClickException):
     """The question makes no sense or nobody answers, which says nothing about the work; exit code 2."""
 
     exit_code = CANNOT_ANSWER
+
+
 
 
 namesrv_option = click.option(
@@ -236,15 +236,6 @@ def time_type() -> UnitType[int]:
     return UnitType("TIME", units.parse_time, 0, None, str)
 
 
-class StoreToolError(click.ClickException):
-    """What is wrong, where, and what to do about it."""
-
-    exit_code = 2
-
-
-_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
 def time_text(timestamp: int) -> str:
     """ms as local time; the number itself when it is beyond the calendar."""
     try:
@@ -254,27 +245,9 @@ def time_text(timestamp: int) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp % 1000:03d}"
 
 
-def size_text(size: int) -> str:
-    """Bytes as people read them."""
-    value, unit = float(size), 0
-    while value >= 1024 and unit < len(_SIZE_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{size} B" if unit == 0 else f"{value:.1f} {_SIZE_UNITS[unit]}"
-
-
 def counted(count: int, what: str) -> str:
     """`1 slave`, `2 slaves`."""
     return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def seconds_text(seconds: float | None) -> str:
-    """Seconds as people read them; "?" for unknown."""
-    if seconds is None:
-        return "?"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 @contextmanager
@@ -291,10 +264,6 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
 
 HELP_OPTIONS = ["-h", "--help"]
 _VERSION = click.version_option(__version__, prog_name="rmqha")
-
-
-class _MissingExtraError(click.ClickException):
-    exit_code = 2
 
 
 def with_root_options(command: click.Command) -> click.Command:
@@ -319,8 +288,8 @@ def extra_needed(command: str, extra: str) -> Iterator[None]:
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "rmqha":
             raise
-        raise _MissingExtraError(f"`rmqha {command}` needs the extra `{extra}` ({error}): "
-                                 f"{how_to_install(extra)}") from error
+        raise CannotAnswerError(f"`rmqha {command}` needs the extra `{extra}` ({error}): "
+                                f"{how_to_install(extra)}") from error
 
 
 class _Lazy:

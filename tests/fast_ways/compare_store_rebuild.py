@@ -20,7 +20,7 @@ from rmqha.tools.store.readers import StoreReader
 from rmqha.tools.store.reading import RunOfUnits
 from rmqha.tools.store.rebuild import Rebuild
 from rmqha.tools.store.verify import LogCheck, Verification
-from rmqha.tools.terminal import StoreToolError
+from rmqha.tools.terminal import CannotAnswerError
 from tests.fast_ways.support_store import counting, same, scratch
 from tests.fast_ways.support_store_files import damage, write_store
 from tests.fast_ways.support_store_log import TOPICS, LogMaker
@@ -33,7 +33,7 @@ def _rebuilt(root: Path, target: Path | None, with_index: bool, queue_file_size:
     try:
         done = Rebuild(StoreReader(str(root)), str(target) if target else None, skip_damage=True,
                        queue_file_size=queue_file_size, with_index=with_index).run()
-    except StoreToolError as error:
+    except CannotAnswerError as error:
         return {"refused": str(error)}
     said = asdict(done)
     for built in said["index"] if target else ():

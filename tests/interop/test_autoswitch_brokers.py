@@ -1,8 +1,9 @@
 """Broker processes whose roles change: kill -9 of the master under load, promotion, the old master comes back."""
 from click.testing import CliRunner
 
-from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from rmqha.tools.rmqha_command import rmqha
+from rmqha.tools.terminal import CannotAnswerError
 from tests.support import store_compare
 from tests.support.load import Acknowledged, Load, raw_sender
 from tests.support.nodes import BrokerNode
@@ -20,9 +21,9 @@ def wait_in_sync(namesrv: str, master: BrokerNode) -> None:
     """Until the master says that both are."""
     def told() -> bool:
         try:
-            with BrokerAdmin(namesrv) as admin:
+            with ClusterAdmin(namesrv) as admin:
                 return admin.runtime_info(master.address).get("haSyncStateSet") == "1,1000"
-        except ReplicationToolError:
+        except CannotAnswerError:
             return False
     wait_until(told, WAIT_MS, f"{master.name} has its slave in sync")
 

@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.tools import drill
-from rmqha.tools.cluster.cluster_command import ClusterError, LocalCluster
+from rmqha.tools.cluster.layout import ClusterError
+from rmqha.tools.cluster.local_cluster import LocalCluster
 from rmqha.tools.drill import Drill, Sent, write_conf
 from rmqha.tools.rmqha_command import rmqha
 from tests.support.tiers import in_all

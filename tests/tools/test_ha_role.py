@@ -5,7 +5,7 @@ import pytest
 
 from rmqha.common.protocol import request_code
 from rmqha.store.message_store_config import BrokerRole
-from rmqha.tools.ha.ask import BrokerAdmin
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from tests.support import real_rocketmq_5
 from tests.support.in_process import running_name_server
 from tests.support.java_mqadmin import JavaMqadmin
@@ -29,7 +29,7 @@ class Group:
 
     def registered(self):
         """Broker id -> address, as the name server knows them."""
-        with BrokerAdmin(self.namesrv) as admin:
+        with ClusterAdmin(self.namesrv) as admin:
             return {each.broker_id: each.address for each in admin.brokers()}
 
     def wait_registered(self, addresses):
@@ -72,7 +72,7 @@ def test_a_slave_is_promoted_and_the_master_follows_it(group, run):
     group.wait_registered({0: group.second.address, 1000: group.first.address})
     assert group.first.send("T", b"x").code not in (0, 10, 11, 12)
     group.wait_in_sync(group.second)
-    with BrokerAdmin(group.namesrv) as admin:
+    with ClusterAdmin(group.namesrv) as admin:
         stats = admin.runtime_info(group.second.address)
         assert {key: stats[key] for key in ("haRole", "haLocalBrokerId", "haLastEpoch", "haSyncStateSet")} == {
             "haRole": "master", "haLocalBrokerId": "1", "haLastEpoch": "2", "haSyncStateSet": "1,1000"}

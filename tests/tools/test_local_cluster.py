@@ -6,8 +6,16 @@ import sys
 import pytest
 
 from rmqha.common.configuration import read_config_file
-from rmqha.tools.cluster.cluster_command import LocalCluster
-from rmqha.tools.cluster.layout import PORTS, PORTS_PER_BROKER, SMALL_FILES, ClusterError, free_port_block
+from rmqha.tools.cluster.layout import (
+    PORTS,
+    PORTS_PER_BROKER,
+    SMALL_FILES,
+    ClusterError,
+    Node,
+    free_port_block,
+    ports_needed,
+)
+from rmqha.tools.cluster.local_cluster import LocalCluster
 from rmqha.tools.quickstart import find_conf
 from tests.support.sources import ROOT
 
@@ -24,7 +32,7 @@ def test_each_broker_has_its_ports_its_store_and_small_files(cluster, tmp_path):
     assert [broker.name for broker in cluster.brokers] == ["broker-a-s", "broker-a", "broker-b-s", "broker-b"]
     ports = [cluster.name_server.port, *(broker.port for broker in cluster.brokers)]
     assert ports == [21_000 + number * PORTS_PER_BROKER for number in range(5)]
-    assert LocalCluster.ports_needed(CONF) == 5 * PORTS_PER_BROKER
+    assert ports_needed(CONF) == 5 * PORTS_PER_BROKER
     for broker in cluster.brokers:
         written = read_config_file(str(broker.config_file))
         assert written["listenPort"] == str(broker.port) and written["namesrvAddr"] == "127.0.0.1:21000"
@@ -39,10 +47,14 @@ def test_slaves_are_paired_with_their_masters(cluster):
     assert [broker.role for broker in cluster.masters] == ["SYNC_MASTER"] * 2
 
 
-def test_server_that_ends_by_itself_is_told_with_what_it_printed(cluster):
-    server = cluster.name_server
-    server.command = [sys.executable, "-c", "import sys; print('no luck'); sys.exit(7)"]
-    cluster.start(server)
+def run_instead(monkeypatch, programs):
+    """Let servers, by their names, run these programs."""
+    monkeypatch.setattr(Node, "start_command", lambda node: [sys.executable, "-c", programs[node.name]])
+
+
+def test_server_that_ends_by_itself_is_told_with_what_it_printed(cluster, monkeypatch):
+    run_instead(monkeypatch, {"namesrv": "import sys; print('no luck'); sys.exit(7)"})
+    cluster.start(cluster.name_server)
     with pytest.raises(ClusterError, match=r"(?s)namesrv ended with code 7.*no luck"):
         cluster.wait_until(lambda: False, 60, "never")
 
@@ -53,17 +65,18 @@ def test_waiting_in_vain_names_what_was_waited_for(cluster):
 
 
 def test_leaving_ends_every_process_even_a_stubborn_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("rmqha.tools.cluster.cluster_command.STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("rmqha.tools.cluster.local_cluster.STOP_TIMEOUT_S", 0.5)
     ready = tmp_path / "ready"
     stubborn = ("import signal, time; signal.signal(15, signal.SIG_IGN); "
                 f"open({str(ready)!r}, 'w').close(); time.sleep(99)")
     with LocalCluster(CONF, tmp_path, 21_000) as cluster:
-        for server, program in ((cluster.name_server, stubborn), (cluster.masters[0], "import time; time.sleep(99)")):
-            server.command = [sys.executable, "-c", program]
+        servers = [cluster.name_server, cluster.masters[0]]
+        run_instead(monkeypatch, dict(zip([each.name for each in servers], (stubborn, "import time; time.sleep(99)"))))
+        for server in servers:
             cluster.start(server)
         cluster.wait_until(ready.exists, 60, "the stubborn one")
-        processes = [cluster.name_server.process, cluster.masters[0].process]
-    assert all(process.poll() is not None for process in processes)
+        processes = [*cluster.started.processes.values()]
+    assert len(processes) == 2 and all(process.poll() is not None for process in processes)
     cluster.stop()
 
 

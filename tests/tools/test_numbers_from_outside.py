@@ -16,16 +16,17 @@ from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, O
 from rmqha.common.texts import first_real, real, whole
 from rmqha.pipeline.options import Options, PipelineError
 from rmqha.pipeline.worker import FIRST_MS, LAST_MS, micros
+from rmqha.tools.admin.cluster_admin import Broker, number
 from rmqha.tools.command.consumer import _group
 from rmqha.tools.command.controller import _broker_row
 from rmqha.tools.command.message_print import message_fields, message_text
 from rmqha.tools.doctor.cluster_checks import _used
-from rmqha.tools.ha.ask import Broker, ReplicationToolError, Told, number
+from rmqha.tools.ha.ask import Told
 from rmqha.tools.ha.judgement import master_port
 from rmqha.tools.ha.views import _damaged
 from rmqha.tools.messages.consume import FIELDS
 from rmqha.tools.messages.produce import as_object
-from rmqha.tools.terminal import iso_time, time_text
+from rmqha.tools.terminal import CannotAnswerError, iso_time, time_text
 from rmqha.tools.top import rows
 from rmqha.tools.view import texts
 from rmqha.tools.view import texts as as_json
@@ -105,7 +106,7 @@ def test_a_number_of_a_text_is_in_its_range_or_not_there(text):
     assert _used(text) == -1 or 0 <= _used(text) <= 1
     try:
         assert abs(number({"key": text}, "key", "b:1")) < 1 << 63
-    except ReplicationToolError as error:
+    except CannotAnswerError as error:
         assert len(str(error)) < 400
 
 
@@ -148,7 +149,7 @@ def shown(now, before=None):
 def state_of(table, config):
     try:
         return broker_state(Told(BROKER, config, table))
-    except ReplicationToolError as error:  # as the collector takes it
+    except CannotAnswerError as error:  # as the collector takes it
         return broker_state(Told(BROKER, error=error.message))
 
 
@@ -167,7 +168,7 @@ def test_whatever_a_broker_tells_of_itself_is_shown_as_json(before, now, config,
 
 def test_one_broker_with_nan_leaves_the_others_as_they_are():
     odd = state_of({"commitLogDiskRatio": "nan", "msgPutTotalTodayNow": "nan"}, {"diskMaxUsedSpaceRatio": "nan"})
-    good = BrokerState("C", "broker-b", 0, "b:1", disk_used=0.5, disk_limit=0.75)
+    good = BrokerState("C", "broker-b", "b:1", 0, disk_used=0.5, disk_limit=0.75)
     told = json.loads(shown(Snapshot(0, 0.0, brokers=(odd, good))))[0]["brokers"]
     assert [(each["disk_used"], each["disk_limit"], each["put_total"]) for each in told] == [
         (None, None, -1), (0.5, 0.75, -1)]

@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.tools import quickstart
-from rmqha.tools.cluster.cluster_command import LocalCluster
 from rmqha.tools.cluster.layout import ClusterError
-from rmqha.tools.quickstart import Quickstart, StepFailed, shares
+from rmqha.tools.cluster.local_cluster import LocalCluster
+from rmqha.tools.quickstart import Quickstart, shares
+from rmqha.tools.terminal import WorkFailedError
 from tests.support.sources import ROOT
 
 
@@ -68,7 +69,7 @@ def test_each_message_once_is_right(sent_two):
     (["order-0"], "0 messages came twice, 1 never"), (["order-0", "order-0", "order-1"], "1 messages came twice"),
     (["order-0", "order-1", "x"], "1 were not sent here")])
 def test_message_lost_doubled_or_foreign_is_a_failure(sent_two, keys, says):
-    with pytest.raises(StepFailed, match=says):
+    with pytest.raises(WorkFailedError, match=says):
         sent_two._check_received(Counter(keys), {})
 
 
@@ -78,7 +79,7 @@ def test_log_that_differs_is_a_failure(sent_two, monkeypatch):
             server.commit_log.mkdir(parents=True)
             (server.commit_log / f"{0:020}").write_bytes(byte * 10)
     monkeypatch.setattr(Quickstart, "_max_offset", lambda self, broker: 10)
-    with pytest.raises(StepFailed, match="differs from its master's"):
+    with pytest.raises(WorkFailedError, match="differs from its master's"):
         sent_two._table()
 
 
@@ -86,7 +87,7 @@ def test_message_that_is_not_safe_is_a_failure(sent_two):
     result = SimpleNamespace(send_status=quickstart.SendStatus.SLAVE_NOT_AVAILABLE,
                              message_queue=SimpleNamespace(brokerName="broker-a"))
     sent_two._producer.send = lambda message, timeout_ms: result
-    with pytest.raises(StepFailed, match="message 0 is SLAVE_NOT_AVAILABLE"):
+    with pytest.raises(WorkFailedError, match="message 0 is SLAVE_NOT_AVAILABLE"):
         sent_two._send()
 
 

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from rmqha.common.filesystem import pread
 from rmqha.common.texts import is_folder_name
+from rmqha.common.units import DELAY_LEVELS
 from rmqha.common.util_all import offset2file_name
 from rmqha.pipeline.log import ranges
 from rmqha.pipeline.log.log_ends import log_end
@@ -171,7 +172,6 @@ def read_keys(parts: KeyFiles, first: int, count: int) -> bytes:
 
 DEFAULT_QUEUE_FILE_SIZE = 300_000 * CQ_STORE_UNIT_SIZE
 _KEYS = "keys"
-_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 MOST_PROBLEMS = 1000  # that are named
 SHARES = 128  # tasks for many small files
 _BLANKS_OF_DRIVER = 1 << 20  # units
@@ -262,7 +262,7 @@ def parse_delays(levels: str | None = None) -> tuple[int, ...]:
     """ms of each level of a messageDelayLevel. PipelineError when the text is not valid."""
     levels = MessageStoreConfig().messageDelayLevel if levels is None else levels
     try:
-        delays = tuple(_UNITS_MS[level[-1:]] * int(level[:-1]) for level in levels.split())
+        delays = tuple(DELAY_LEVELS[level[-1:]] * int(level[:-1]) for level in levels.split())
         if not all(0 <= delay <= MOST_LONG for delay in delays):
             raise ValueError("beyond a long")
         return delays

@@ -1,17 +1,10 @@
-"""A message and one of the groups that consume its topic: what became of it there.
-
-Errors as the original's users know them: Java's names and texts, cause by cause.
-
-Questions about whole clusters, topics and groups, each of one or more requests.
+"""Questions about whole clusters, topics and groups, each of one or more requests.
 
 Questions about messages and the clients that they went to, each of several requests of an admin client.
 """
 import logging
 import random
-import re
-import sys
 from collections.abc import Callable, Iterable
-from enum import Enum
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException, MQClientException
@@ -21,10 +14,13 @@ from rmqha.client.impl.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import make_client_instance
 from rmqha.common import mix_all, topics
 from rmqha.common.java import hash_map_order
-from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.message.message import MessageClientExt, MessageExt, MessageQueue
-from rmqha.common.protocol import response_code
-from rmqha.common.protocol.admin_headers import UpdateConsumerOffsetRequestHeader
+from rmqha.common.protocol import cluster_bodies, request_code, response_code
+from rmqha.common.protocol.admin_headers import (
+    HandoverMasterRequestHeader,
+    NotifyBrokerRoleChangedRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from rmqha.common.protocol.client_bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
@@ -32,8 +28,18 @@ from rmqha.common.protocol.client_bodies import (
     ProducerConnection,
     QueueTimeSpan,
 )
-from rmqha.common.protocol.cluster_bodies import BrokerMemberGroup, BrokerReplicasInfo, ClusterInfo, EpochEntryCache
+from rmqha.common.protocol.client_headers import ViewMessageRequestHeader
+from rmqha.common.protocol.cluster_bodies import (
+    BrokerMemberGroup,
+    BrokerReplicasInfo,
+    ClusterInfo,
+    DepartedBroker,
+    EpochEntryCache,
+    HARuntimeInfo,
+)
+from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 from rmqha.common.protocol.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
+from rmqha.common.protocol.log_checksums import LogChecksums
 from rmqha.common.protocol.namespace_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol.table_bodies import (
     BrokerStatsData,
@@ -49,67 +55,14 @@ from rmqha.common.protocol.table_bodies import (
     TopicStatsTable,
 )
 from rmqha.common.protocol.topic_route_data import BrokerData, TopicRouteData
-from rmqha.common.subscriptions import ConsumeType
 from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.addresses import parse_socket_address_addr
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.interfaces import RPCHook
-
-
-class TrackType(Enum):
-    """CONSUMED by the group's offset; PULL groups keep their own; the rest says itself.
-
-    Java: org.apache.rocketmq.tools.admin.api.TrackType (4.9.8)
-    """
-
-    CONSUMED = 0
-    CONSUMED_BUT_FILTERED = 1
-    PULL = 2
-    NOT_CONSUME_YET = 3
-    NOT_ONLINE = 4
-    UNKNOWN = 5
-
-
-@dataclass(slots=True)
-class MessageTrack:
-    """What became of a message in a group; `exceptionDesc` says why it could not be told.
-
-    Java: org.apache.rocketmq.tools.admin.api.MessageTrack (4.9.8)
-    """
-
-    consumerGroup: str
-    trackType: TrackType = TrackType.UNKNOWN
-    exceptionDesc: str | None = None
-
-    def __str__(self) -> str:
-        why = "null" if self.exceptionDesc is None else self.exceptionDesc
-        return (f"MessageTrack [consumerGroup={self.consumerGroup}, trackType={self.trackType.name}, "
-                f"exceptionDesc={why}]")
-
-
-_TWIN = re.compile(r"^\s*Java: ([\w.$]+)", re.MULTILINE)
-
-
-def java_name(error: BaseException) -> str:
-    """The name of the Java class that an exception stands for; its own when it has no twin."""
-    found = _TWIN.search(type(error).__doc__ or "")
-    return found.group(1) if found else f"{type(error).__module__}.{type(error).__qualname__}"
-
-
-def stack_trace(error: BaseException) -> str:
-    """`error` and its causes, a line each (or more, if its text has more), without the frames."""
-    lines: list[str] = []
-    cause: BaseException | None = error
-    while cause is not None:
-        lines.append(f"{'Caused by: ' if lines else ''}{java_name(cause)}: {cause}\n")
-        cause = cause.__cause__
-    return "".join(lines)
-
-
-def print_stack_trace(error: BaseException) -> None:
-    """Tell of an error that does not end the command, on standard error."""
-    sys.stderr.write(stack_trace(error))
-
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.remoting.remoting_config import RemotingClientConfig
+from rmqha.tools.errors import CLIENT_ERRORS
 
 log = logging.getLogger("RocketmqClient")
 
@@ -134,18 +87,23 @@ class DefaultMQAdminExt:
         finally:
             admin.shutdown()
 
+    With `requests_only` there are only the connections that requests need: no routes are looked for, no heartbeats
+    sent. Then a connection may take the time-out to come, too; `mq_admin` has a client of its own.
+
     Java: org.apache.rocketmq.tools.admin.DefaultMQAdminExt (4.9.8)
     """
 
     def __init__(self, namesrv_addr: str | None = None, rpc_hook: RPCHook | None = None,
-                 timeout_millis: int = TIMEOUT_MILLIS) -> None:
+                 timeout_millis: float = TIMEOUT_MILLIS, requests_only: bool = False) -> None:
         self.rpc_hook = rpc_hook
         self.timeout_millis = timeout_millis
+        self._requests_only = requests_only
         self.client_config = ClientConfig()
         self.client_config.client_callback_executor_threads = 1
         if namesrv_addr is not None:
             self.client_config.namesrv_addr = namesrv_addr
         self._instance: MQClientInstance | None = None
+        self._api: MQClientAPIImpl | None = None  # the client's, or one of its own with requests_only
 
     @property
     def namesrv_addr(self) -> str | None:
@@ -165,7 +123,26 @@ class DefaultMQAdminExt:
     @property
     def api(self) -> MQClientAPIImpl:
         """Single requests."""
-        return self.instance.mq_client_api_impl
+        if self._api is None:
+            self.start()
+        assert self._api is not None  # `start` has made it
+        return self._api
+
+    def start(self) -> None:
+        """Be ready for the first question: needed only before several threads ask."""
+        if self._api is None:
+            self._api = self._started_api() if self._requests_only else self.instance.mq_client_api_impl
+
+    def _started_api(self) -> MQClientAPIImpl:
+        config, namesrv_addr = self.client_config, self.client_config.get_namesrv_addr()
+        api = MQClientAPIImpl(
+            RemotingClientConfig(clientCallbackExecutorThreads=config.client_callback_executor_threads,
+                                 connectTimeoutMillis=int(self.timeout_millis), useTLS=config.use_tls),
+            config, self.rpc_hook)
+        if namesrv_addr:
+            api.update_name_server_address_list(namesrv_addr)
+        api.start()
+        return api
 
     @property
     def mq_admin(self) -> MQAdminImpl:
@@ -174,6 +151,9 @@ class DefaultMQAdminExt:
 
     def shutdown(self) -> None:
         """Close the connections, if there are any."""
+        api, self._api = self._api, None
+        if api is not None and self._requests_only:
+            api.shutdown()
         if self._instance is not None:
             self._instance.shutdown()
             self._instance = None
@@ -389,7 +369,9 @@ class DefaultMQAdminExt:
         """One counter of a broker."""
         return self.api.view_broker_stats_data(broker_addr, stats_name, stats_key, self.timeout_millis)
 
-    def fetch_consume_stats_in_broker(self, broker_addr: str, is_order: bool, timeout_millis: int) -> ConsumeStatsList:
+    def fetch_consume_stats_in_broker(
+        self, broker_addr: str, is_order: bool, timeout_millis: float
+    ) -> ConsumeStatsList:
         """How far all groups of a broker have come."""
         return self.api.fetch_consume_stats_in_broker(broker_addr, is_order, timeout_millis)
 
@@ -457,7 +439,7 @@ class DefaultMQAdminExt:
 
     # ---- what users made
 
-    def get_user_subscription_group(self, broker_addr: str, timeout_millis: int) -> SubscriptionGroupWrapper:
+    def get_user_subscription_group(self, broker_addr: str, timeout_millis: float) -> SubscriptionGroupWrapper:
         """The groups of a broker without the system's."""
         wrapper = self.api.get_all_subscription_group(broker_addr, timeout_millis)
         for group in list(wrapper.subscriptionGroupTable):
@@ -466,7 +448,7 @@ class DefaultMQAdminExt:
         return wrapper
 
     def get_user_topic_config(
-        self, broker_addr: str, special_topic: bool, timeout_millis: int
+        self, broker_addr: str, special_topic: bool, timeout_millis: float
     ) -> TopicConfigSerializeWrapper:
         """The topics of a broker without the system's; retry and dead letter topics with `special_topic` only."""
         wrapper = self.api.get_all_topic_config(broker_addr, timeout_millis)
@@ -537,6 +519,56 @@ class DefaultMQAdminExt:
         """A replica's id, the epochs of its log, and the log's end."""
         return self.api.get_broker_epoch_cache(broker_addr, self.timeout_millis)
 
+    # ---- replication
+
+    def get_broker_ha_status(self, broker_addr: str) -> HARuntimeInfo:
+        """How replication stands at a broker; one of 4.9 does not know the request."""
+        response = self._ask(broker_addr, request_code.GET_BROKER_HA_STATUS)
+        return remoting_serializable.from_json(HARuntimeInfo, response.body or b"{}")
+
+    def notify_broker_role_changed(self, broker_addr: str, header: NotifyBrokerRoleChangedRequestHeader) -> None:
+        """Say to a replica who is the master, as a controller does."""
+        self._ask(broker_addr, request_code.NOTIFY_BROKER_ROLE_CHANGED, header)
+
+    def handover_master(self, broker_addr: str, broker_id: int, timeout_millis: int) -> None:
+        """Have a master stop taking messages until that replica holds all."""
+        header = HandoverMasterRequestHeader(brokerId=broker_id, timeoutMillis=timeout_millis)
+        self._ask(broker_addr, request_code.HANDOVER_MASTER, header)
+
+    def rejoin_master(self, broker_addr: str) -> None:
+        """Have a slave cut off what its master does not have, at its next handshake."""
+        self._ask(broker_addr, request_code.REJOIN_MASTER)
+
+    def view_record(self, broker_addr: str, offset: int) -> bytes:
+        """The record that begins at a commit log offset, as it is stored."""
+        response = self._ask(broker_addr, request_code.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=offset))
+        return bytes(response.body or b"")
+
+    def get_commit_log_checksums(
+        self, broker_addr: str, offset: int, block_size: int, count: int
+    ) -> LogChecksums | None:
+        """CRC32 of blocks of a broker's log; None when it does not know the request, as the original."""
+        return self.api.get_commit_log_checksums(broker_addr, offset, block_size, count, self.timeout_millis)
+
+    def get_commit_log_bytes(self, broker_addr: str, offset: int, size: int) -> bytes | None:
+        """Bytes of a broker's log, b"" when it does not hold them all; None when it does not know the request."""
+        return self.api.get_commit_log_bytes(broker_addr, offset, size, self.timeout_millis)
+
+    def fetch_departed_brokers(self) -> list[DepartedBroker]:
+        """The brokers that the name server misses; one of RocketMQ names none."""
+        request = RemotingCommand.create_request_command(request_code.GET_BROKER_CLUSTER_INFO)
+        request.add_ext_field(cluster_bodies.ASK_DEPARTED_BROKERS, "true")
+        response = self.api.remoting_client.invoke_sync(None, request, self.timeout_millis)
+        return cluster_bodies.decode_departed((response.ext_fields or {}).get(cluster_bodies.DEPARTED_BROKERS))
+
+    def _ask(self, addr: str, code: int, header: CommandCustomHeader | None = None) -> RemotingCommand:
+        """The answer to a request that only tools make."""
+        response = self.api.remoting_client.invoke_sync(
+            addr, RemotingCommand.create_request_command(code, header), self.timeout_millis)
+        if response.code != response_code.SUCCESS:
+            raise MQBrokerException(response.code, response.remark, addr)
+        return response
+
     # ---- brokers
 
     def _brokers_of(self, topic: str) -> list[tuple[BrokerData, str]]:
@@ -547,9 +579,6 @@ class DefaultMQAdminExt:
     def _any_broker_of(self, topic: str) -> str | None:
         chosen = self._brokers_of(topic)
         return random.choice(chosen)[1] if chosen else None
-
-
-ASK_ERRORS = (MQClientException, MQBrokerException, RemotingException)  # what any question may raise
 
 
 def examine_producer_connection_info(admin: DefaultMQAdminExt, producer_group: str, topic: str) -> ProducerConnection:
@@ -586,7 +615,7 @@ def view_message(admin: DefaultMQAdminExt, msg_id: str, topic: str) -> MessageEx
     """
     try:
         return admin.mq_admin.view_message(msg_id)
-    except ASK_ERRORS as error:
+    except CLIENT_ERRORS as error:
         log.warning("the msgId maybe created by new client. msgId=%s: %s", msg_id, error)
     return admin.mq_admin.query_message_by_uniq_key(topic, msg_id).message_list[0]
 
@@ -605,79 +634,5 @@ def consume_message_directly(
         parse_socket_address_addr(msg.store_host), consumer_group, client_id, offset_msg_id, admin.timeout_millis * 3)
 
 
-def message_track_detail(admin: DefaultMQAdminExt, msg: MessageExt) -> list[MessageTrack]:
-    """What became of a message in each group that consumes its topic.
-
-    Java: org.apache.rocketmq.tools.admin.DefaultMQAdminExtImpl#messageTrackDetail (4.9.8)
-    """
-    groups = admin.query_topic_consume_by_who(msg.topic)
-    # Differs: no group instead of a NullPointerException when no broker has an address
-    names = hash_map_order(sorted(groups.groupList)) if groups is not None else []
-    return [_track(admin, msg, group) for group in names]
-
-
-def _track(admin: DefaultMQAdminExt, msg: MessageExt, group: str) -> MessageTrack:
-    track = MessageTrack(group)
-    try:
-        connection = admin.examine_consumer_connection_info(group)
-    except MQBrokerException as error:
-        return _failed(track, error)
-    except (MQClientException, RemotingException) as error:
-        track.exceptionDesc = simple_description(error)
-        return track
-    if connection.consumeType is ConsumeType.CONSUME_ACTIVELY:
-        track.trackType = TrackType.PULL
-        return track
-    try:
-        is_consumed = consumed(admin, msg, group)
-    except (MQClientException, MQBrokerException) as error:
-        return _failed(track, error)
-    except RemotingException as error:
-        track.exceptionDesc = simple_description(error)
-        return track
-    if not is_consumed:
-        track.trackType = TrackType.NOT_CONSUME_YET
-    elif _is_wanted(msg, connection):
-        track.trackType = TrackType.CONSUMED
-    else:
-        track.trackType = TrackType.CONSUMED_BUT_FILTERED
-    return track
-
-
-def consumed(admin: DefaultMQAdminExt, msg: MessageExt, group: str) -> bool:
-    """Whether a group's offset lies behind a message, in its queue on the master that stores it.
-
-    Java: org.apache.rocketmq.tools.admin.DefaultMQAdminExtImpl#consumed (4.9.8)
-    """
-    stats = admin.examine_consume_stats(group)
-    brokers = admin.examine_broker_cluster_info().brokerAddrTable
-    stored_at = parse_socket_address_addr(msg.store_host)
-    # Differs: a broker's address is compared as it is registered; the original looks host names up
-    return any(place.consumerOffset > msg.queue_offset for mq, place in stats.offsetTable.items()
-               if mq.topic == msg.topic and mq.queueId == msg.queue_id and mq.brokerName in brokers
-               and brokers[mq.brokerName].brokerAddrs.get(mix_all.MASTER_ID) == stored_at)
-
-
-def simple_description(error: BaseException) -> str:
-    """`name: message`, with the name that the exception has in Java."""
-    # Differs: not followed by the line of code that raised it
-    return f"{java_name(error)}: {error}"
-
-
 def _addrs_of(admin: DefaultMQAdminExt, topic: str) -> list[str | None]:
     return [broker.select_broker_addr() for broker in admin.examine_topic_route_info(topic).brokerDatas] or [None]
-
-
-def _failed(track: MessageTrack, error: MQBrokerException | MQClientException) -> MessageTrack:
-    if error.response_code == response_code.CONSUMER_NOT_ONLINE:
-        track.trackType = TrackType.NOT_ONLINE
-    message = "null" if error.error_message is None else error.error_message
-    track.exceptionDesc = f"CODE:{error.response_code} DESC:{message}"
-    return track
-
-
-def _is_wanted(msg: MessageExt, connection: ConsumerConnection) -> bool:
-    """False when the group subscribes to other tags of the topic."""
-    subscription = connection.subscriptionTable.get(msg.topic)
-    tags = subscription.tagsSet if subscription is not None else None
-    return not tags or msg.tags in tags or "*" in tags

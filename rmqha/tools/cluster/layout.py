@@ -26,12 +26,10 @@ import shutil
 import site
 import string
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import click
 
 import rmqha
 from rmqha.common import logs, metrics, mix_all
@@ -39,7 +37,7 @@ from rmqha.common.configuration import ConfigError, read_config_file
 from rmqha.common.texts import folder_name, parse_json
 from rmqha.remoting.addresses import holders, is_free
 from rmqha.store.message_store_config import BrokerRole
-from rmqha.tools.terminal import counted
+from rmqha.tools.terminal import WorkFailedError, counted
 
 HOST = "127.0.0.1"
 PORTS_PER_BROKER = 4  # listenPort - 2, listenPort, listenPort + 1, and one for metrics
@@ -57,7 +55,7 @@ SMALL_FILES = {
 }
 
 
-class ClusterError(click.ClickException):
+class ClusterError(WorkFailedError):
     """A cluster or one of its servers is not as it should be; the text says which, why, and what to do."""
 
 
@@ -306,12 +304,7 @@ def properties_of(node: Node, layout: Layout) -> dict[str, object]:
         "brokerId": node.broker_id,
         "brokerRole": node.role,
         "flushDiskType": "ASYNC_FLUSH",
-        "namesrvAddr": layout.namesrv.address,
-        "brokerIP1": HOST,
-        "brokerIP2": HOST,
-        "listenPort": node.port,
-        "storePathRootDir": node.store,
-        "storePathCommitLog": node.commit_log,
+        **_place_of(node, layout),
         **metrics,
         **QUICK,
         **(_SMALL if layout.memory == SMALL else {}),
@@ -329,6 +322,55 @@ def _replica_properties(node: Node, layout: Layout) -> dict[str, object]:
             "controllerAddr": ";".join(each.address for each in layout.controllers),
             "allAckInSyncStateSet": str(layout.sync_replicas).lower(),
             "minInSyncReplicas": 2 if layout.sync_replicas and count > 2 else 1}
+
+
+def make_from_files(conf_folder: Path, folder: Path, first_port: int) -> Layout:
+    """The servers of a new cluster with a broker for each file of a conf folder, whose keys it keeps; all is written.
+
+    Where the files have enableControllerMode=true there is a controller, too.
+    """
+    files = sorted(conf_folder.glob("*.properties"))
+    if not files:
+        raise ClusterError(f"no .properties files in {conf_folder}")
+    keys = [dict(read_config_file(str(file))) for file in files]
+    nodes = [Node(folder, "namesrv", NAMESRV, first_port)]
+    if any(map(_is_controlled, keys)):
+        nodes.append(Node(folder, "controller", CONTROLLER, first_port + (len(files) + 1) * PORTS_PER_BROKER))
+    first = len(nodes)
+    for index, (file, own) in enumerate(zip(files, keys)):
+        port = first_port + (index + 1) * PORTS_PER_BROKER
+        role, broker_id = (REPLICA, index) if first > 1 else (own["brokerRole"], int(own["brokerId"]))
+        nodes.append(Node(folder, file.stem, role, port, own["brokerName"], broker_id))
+    layout = Layout(tuple(nodes), SMALL)
+    for node in nodes[:first]:
+        write_config(node, properties_of(node, layout))
+    for node, own in zip(nodes[first:], keys):
+        controllers = {"controllerAddr": nodes[1].address} if first > 1 else {}
+        write_config(node, {**own, **controllers, **SMALL_FILES, **QUICK, **_place_of(node, layout)})
+    write(folder, layout)
+    return layout
+
+
+def ports_needed(conf_folder: Path) -> int:
+    """How many ports in a row a cluster of this conf folder takes."""
+    keys = [read_config_file(str(file)) for file in conf_folder.glob("*.properties")]
+    return (1 + len(keys) + any(map(_is_controlled, keys))) * PORTS_PER_BROKER
+
+
+def _is_controlled(keys: Mapping[str, str]) -> bool:
+    return keys.get("enableControllerMode") == "true"
+
+
+def _place_of(node: Node, layout: Layout) -> dict[str, object]:
+    """Where a broker is: its addresses and its folders."""
+    return {
+        "namesrvAddr": layout.namesrv.address,
+        "brokerIP1": HOST,
+        "brokerIP2": HOST,
+        "listenPort": node.port,
+        "storePathRootDir": node.store,
+        "storePathCommitLog": node.commit_log,
+    }
 
 
 def write_config(node: Node, properties: dict[str, object]) -> None:

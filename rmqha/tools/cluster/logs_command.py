@@ -6,18 +6,10 @@ import time
 import click
 
 from rmqha.common.program import Terminated
-from rmqha.tools.cluster import cluster_command
 from rmqha.tools.cluster import layout as cluster_folder
-from rmqha.tools.cluster.cluster_command import (
-    LEVELS,
-    Entry,
-    Follower,
-    chosen_folder,
-    folder_options,
-    last_entries,
-    log_files,
-)
+from rmqha.tools.cluster.cluster_command import chosen_folder, folder_options
 from rmqha.tools.cluster.layout import ClusterError
+from rmqha.tools.cluster.log_lines import LEVELS, Entry, Follower, check_names, last_entries, log_files
 from rmqha.tools.terminal import cell
 
 _LOOK_S = 0.2
@@ -41,7 +33,7 @@ def logs_command(node: str | None, folder: str | None, name: str | None, follow:
     nodes = [each for each in layout.nodes if node in (None, each.name)]
     if not nodes:
         raise ClusterError(f"no server {node!r}; there are {', '.join(each.name for each in layout.nodes)}")
-    cluster_command.check_names(nodes, files)
+    check_names(nodes, files)
     level = level.upper() if level else None
     show = _Printer([each.name for each in nodes], level)
     followers = [Follower(each, file) for each in nodes for file in log_files(each, files)] if follow else []

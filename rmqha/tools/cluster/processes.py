@@ -20,13 +20,14 @@ import psutil
 from rmqha.common import mix_all
 from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
 from rmqha.common.texts import parse_json
+from rmqha.common.threads import wait_until
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from rmqha.tools.cluster.layout import ClusterError, Layout, Node
-from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError
+from rmqha.tools.terminal import CannotAnswerError
 
 log = logging.getLogger("RocketmqTools")
 
 _START_TOLERANCE_S = 2.0
-_LOOK_S = 0.05
 _EXEC_WAIT_S = 10  # a thread of the kernel never has a command line
 _KILL_WAIT_S = 10
 
@@ -63,12 +64,8 @@ def find(node: Node) -> psutil.Process | None:
 
 def _runs(process: psutil.Process, node: Node) -> bool:
     """Whether it runs the server. Waits for its command line: it has none for a moment after it was started."""
-    deadline = time.monotonic() + _EXEC_WAIT_S
-    while not (command := process.cmdline()):
-        if process.status() == psutil.STATUS_ZOMBIE or time.monotonic() > deadline:
-            return False
-        time.sleep(_LOOK_S)
-    return str(node.config_file) in command
+    wait_until(lambda: process.cmdline() or process.status() == psutil.STATUS_ZOMBIE, _EXEC_WAIT_S)
+    return str(node.config_file) in process.cmdline()
 
 
 def _began(process: psutil.Process) -> float:
@@ -109,11 +106,7 @@ def _signal(process: psutil.Process, kill: bool) -> None:
 
 def ends(process: psutil.Process, deadline: float) -> bool:
     """Wait for a process, somebody else's child, to end; False when it lives on."""
-    while _lives(process):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_LOOK_S)
-    return True
+    return wait_until(lambda: not _lives(process), deadline - time.monotonic())
 
 
 def _lives(process: psutil.Process) -> bool:
@@ -166,7 +159,7 @@ class Observer:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._admin = BrokerAdmin(layout.namesrv.address, _ASK_TIMEOUT_MS)
+        self._admin = ClusterAdmin(layout.namesrv.address, _ASK_TIMEOUT_MS)
 
     def __enter__(self) -> Observer:
         self._admin.__enter__()
@@ -190,7 +183,7 @@ class Observer:
             return None
         try:
             return {broker.address for broker in self._admin.brokers()}
-        except ReplicationToolError as error:
+        except CannotAnswerError as error:
             log.info("%s", error.message)
             return None
 
@@ -208,13 +201,13 @@ class Observer:
         try:
             info = None if node.is_controller else self._admin.ha_runtime_info(node.address)
             state = self._controller_state(node) if node.is_controller else _broker_state(node, info, registered)
-        except ReplicationToolError as error:
+        except CannotAnswerError as error:
             log.info("%s", error.message)
             return NodeState(node, State.STARTING, process.pid, rss)
         return NodeState(node, state, process.pid, rss, info.master if info is not None and node.is_replica else None)
 
     def _controller_state(self, node: Node) -> State:
-        return State.RUNNING if self._admin.controller_meta_data(node.address).controllerLeaderAddress else (
+        return State.RUNNING if self._admin.get_controller_meta_data(node.address).controllerLeaderAddress else (
             State.NO_LEADER)
 
 

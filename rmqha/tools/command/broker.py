@@ -26,7 +26,8 @@ from rmqha.common.message.message import Message
 from rmqha.common.protocol.cluster_bodies import EpochEntry
 from rmqha.common.protocol.table_bodies import ConsumeStats
 from rmqha.remoting.exception import RemotingException
-from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt, print_stack_trace
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.admin.message_track import print_stack_trace
 from rmqha.tools.command import sub_command
 from rmqha.tools.command.commons_cli import CommandLine, Option, option
 from rmqha.tools.command.message_send import body_of_size, new_producer

@@ -34,16 +34,16 @@ from rmqha.common.subscriptions import ConsumeType
 from rmqha.common.texts import real
 from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.tools.admin.default_mq_admin_ext import (
-    ASK_ERRORS,
     DefaultMQAdminExt,
     examine_producer_connection_info,
     get_consumer_running_info,
-    stack_trace,
 )
+from rmqha.tools.admin.message_track import stack_trace
 from rmqha.tools.command import sub_command
 from rmqha.tools.command.commons_cli import CommandLine, flag, option
 from rmqha.tools.command.sub_command import Document, Part, Row, SubCommand, Table
 from rmqha.tools.command.topic import delete_topic
+from rmqha.tools.errors import CLIENT_ERRORS
 from rmqha.tools.monitor import DefaultMonitorListener, MonitorConfig, MonitorService
 
 log = logging.getLogger("RocketmqClient")
@@ -112,7 +112,7 @@ def _clients_by_queue(admin: DefaultMQAdminExt, group: str) -> dict[MessageQueue
         for connection in admin.examine_consumer_connection_info(group).connectionSet:
             info = get_consumer_running_info(admin, group, connection.clientId, False)
             clients.update(dict.fromkeys(info.mqTable, connection.clientId.partition("@")[0]))
-    except ASK_ERRORS as error:
+    except CLIENT_ERRORS as error:
         log.warning("who has which queue of group %s can't be told: %s", group, error)
     return clients
 
@@ -133,7 +133,7 @@ def _group(admin: DefaultMQAdminExt, group: str) -> Row:
 def _or_none(what: str, group: str, ask: Callable[[str], T]) -> T | None:
     try:
         return ask(group)
-    except ASK_ERRORS as error:
+    except CLIENT_ERRORS as error:
         log.warning("%s exception, %s: %s", what, group, error)
         return None
 
@@ -173,7 +173,7 @@ class ConsumerStatusSubCommand(SubCommand):
             try:
                 info = get_consumer_running_info(admin, group, connection.clientId, jstack)
                 file = write_info(folder, connection, info)
-            except (*ASK_ERRORS, OSError) as error:
+            except (*CLIENT_ERRORS, OSError) as error:
                 yield stack_trace(error)
                 continue
             infos[connection.clientId] = info
@@ -236,7 +236,7 @@ class DeleteSubscriptionGroupCommand(SubCommand):
             try:
                 yield from delete_topic(admin, cluster, mix_all.get_retry_topic(group))
                 yield from delete_topic(admin, cluster, mix_all.DLQ_GROUP_TOPIC_PREFIX + group)
-            except ASK_ERRORS as error:
+            except CLIENT_ERRORS as error:
                 yield stack_trace(error)
         else:
             yield self.help()
@@ -333,7 +333,7 @@ class UpdateSubGroupSubCommand(SubCommand):
             for addr in addrs:
                 try:
                     admin.create_and_update_subscription_group_config(addr, config)
-                except ASK_ERRORS as error:
+                except CLIENT_ERRORS as error:
                     yield stack_trace(error)
                 else:
                     yield f"create subscription group to {addr} success.\n"

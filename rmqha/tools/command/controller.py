@@ -19,7 +19,8 @@ from rmqha.common import util_all
 from rmqha.common.protocol.cluster_bodies import ReplicaIdentity, ReplicasInfo
 from rmqha.common.texts import first_real, real, whole
 from rmqha.remoting.exception import RemotingException
-from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt, print_stack_trace
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.admin.message_track import print_stack_trace
 from rmqha.tools.command import commons_cli, sub_command
 from rmqha.tools.command.commons_cli import CommandLine, NumberFormatException, flag, option
 from rmqha.tools.command.namesrv import settings_of

@@ -34,10 +34,12 @@ from rmqha.common.protocol.client_bodies import QueryConsumeQueueResponseBody
 from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.remoting.addresses import parse_socket_address_addr
 from rmqha.remoting.protocol import remoting_serializable
-from rmqha.tools.admin.default_mq_admin_ext import ASK_ERRORS, DefaultMQAdminExt, stack_trace
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.admin.message_track import stack_trace
 from rmqha.tools.command.commons_cli import CommandLine, NumberFormatException, option
 from rmqha.tools.command.message_send import pull_consumer
 from rmqha.tools.command.sub_command import Document, Part, Row, SubCommand
+from rmqha.tools.errors import CLIENT_ERRORS
 
 _DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})#([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,3})\Z")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}\Z")
@@ -237,7 +239,7 @@ class ConsumeMessageCommand(SubCommand):
                     yield from _consume_topic(admin, consumer, wanted)
                 else:
                     yield from _consume_queue(consumer, wanted.queue, wanted)
-            except ASK_ERRORS as error:
+            except CLIENT_ERRORS as error:
                 yield stack_trace(error)
 
 
@@ -350,7 +352,7 @@ class PrintMessageByQueueCommand(SubCommand):
             while offset < end:
                 try:
                     result = consumer.pull(queue, expression, offset, PULLED_AT_ONCE)
-                except ASK_ERRORS as error:
+                except CLIENT_ERRORS as error:
                     yield stack_trace(error)
                     break
                 offset = result.next_begin_offset
@@ -408,7 +410,7 @@ def _print_queue(
     while offset < end:
         try:
             result = consumer.pull(queue, expression, offset, PULLED_AT_ONCE)
-        except ASK_ERRORS as error:
+        except CLIENT_ERRORS as error:
             yield stack_trace(error)
             return
         offset = result.next_begin_offset
@@ -451,7 +453,7 @@ class QueryConsumeQueueCommand(SubCommand):
             body = admin.api.query_consume_queue(
                 addr, topic, command_line.integer("q", bits=32), index, command_line.integer("c", QUERY_CQ_COUNT, 32),
                 command_line.text("g"), admin.timeout_millis)
-        except (*ASK_ERRORS, NumberFormatException) as error:
+        except (*CLIENT_ERRORS, NumberFormatException) as error:
             yield stack_trace(error)
             return
         yield from _parts(body, index)

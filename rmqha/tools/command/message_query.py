@@ -28,17 +28,13 @@ from rmqha.common.java import hash_map_order
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.texts import is_folder_name
 from rmqha.remoting.addresses import parse_socket_address_addr
-from rmqha.tools.admin.default_mq_admin_ext import (
-    ASK_ERRORS,
-    DefaultMQAdminExt,
-    consume_message_directly,
-    message_track_detail,
-    stack_trace,
-)
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt, consume_message_directly
+from rmqha.tools.admin.message_track import message_track_detail, stack_trace
 from rmqha.tools.command.commons_cli import CommandLine, flag, option
 from rmqha.tools.command.message_print import message_fields, null, offset_msg_id, properties_text
 from rmqha.tools.command.message_send import new_producer, pull_consumer
 from rmqha.tools.command.sub_command import Document, Part, Row, SubCommand, Table
+from rmqha.tools.errors import CLIENT_ERRORS
 
 BODY_FOLDER = Path("/tmp/rocketmq/msgbodys")
 
@@ -72,7 +68,7 @@ def print_msg(
     yield Document(text, {**message_fields(msg), "bodyPath": str(path)})
     try:
         tracks = message_track_detail(admin, msg)
-    except ASK_ERRORS as error:
+    except CLIENT_ERRORS as error:
         yield stack_trace(error)
         return
     yield "\n\n" if tracks else "\n\nWARN: No Consumer"
@@ -156,7 +152,7 @@ def split_ids(text: str) -> list[str]:
 def _push_msg(admin: DefaultMQAdminExt, consumer_group: str, client_id: str, msg_id: str) -> Part:
     try:
         result = consume_message_directly(admin, consumer_group, client_id, msg_id)
-    except ASK_ERRORS as error:
+    except CLIENT_ERRORS as error:
         return stack_trace(error)
     return Document(str(result), result)
 
@@ -170,7 +166,7 @@ def _send_again(admin: DefaultMQAdminExt, msg_ids: list[str], unit_name: str | N
                 msg = admin.mq_admin.view_message(msg_id)
                 yield f"prepare resend msg. originalMsgId={msg_id}"
                 result = producer.send(msg)
-            except ASK_ERRORS as error:
+            except CLIENT_ERRORS as error:
                 yield stack_trace(error)
             else:
                 yield Document(str(result), {"originalMsgId": msg_id, "msgId": result.msg_id,

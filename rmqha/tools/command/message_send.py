@@ -21,9 +21,10 @@ from rmqha.common import mix_all, util_all
 from rmqha.common.java import hash_map_order
 from rmqha.common.lazy_dataclasses import dataclass, field
 from rmqha.common.message.message import Message, MessageQueue
-from rmqha.tools.admin.default_mq_admin_ext import ASK_ERRORS, DefaultMQAdminExt
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.sub_command import Document, Part, Row, SubCommand, Table
+from rmqha.tools.errors import CLIENT_ERRORS
 
 
 @dataclass
@@ -38,7 +39,7 @@ class ResponseTimes:
         begin_ns = time.monotonic_ns()
         try:
             send()
-        except ASK_ERRORS:
+        except CLIENT_ERRORS:
             self.succeeded.append(False)
         else:
             self.succeeded.append(True)

@@ -7,6 +7,7 @@ from rmqha import __version__
 from rmqha.common import filesystem, logs
 from rmqha.common.filesystem import NAMESRV_ADDR_ENV
 from rmqha.common.program import Interruptible, exit_code, run_while_read
+from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.commons_cli import CommandLine, ParseException
 from rmqha.tools.command.sub_commands import SUB_COMMANDS
@@ -67,7 +68,7 @@ def main0(args: list[str]) -> int:
 
 
 def _run(command: "SubCommand", command_line: CommandLine, renderer: "Renderer") -> int:
-    from rmqha.tools.admin.default_mq_admin_ext import stack_trace  # with the client, which no help needs
+    from rmqha.tools.admin.message_track import stack_trace  # with the client, which no help needs
     from rmqha.tools.command.sub_command import SubCommandException
 
     try:

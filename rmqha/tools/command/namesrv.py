@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from rmqha.client.exception import MQClientException
 from rmqha.remoting.exception import RemotingException
-from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt, print_stack_trace
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.admin.message_track import print_stack_trace
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.sub_command import Heading, Part, SubCommand, Table
 

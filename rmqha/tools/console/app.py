@@ -42,7 +42,7 @@ from rmqha.common.texts import JsonTextError, parse_json
 from rmqha.common.topics import TopicConfig
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
-from rmqha.tools.ha.ask import ReplicationToolError
+from rmqha.tools.terminal import CannotAnswerError
 from rmqha.tools.view import texts
 from rmqha.tools.view.questions import (
     MAX_LISTED_BYTES,
@@ -507,7 +507,7 @@ class _Turn:
             return _error(502, error.message)
         except QuestionError as error:
             return _error(404 if error.not_there else 400, error.message)
-        except ReplicationToolError as error:
+        except CannotAnswerError as error:
             return _error(502, error.message)
         finally:
             self._free.release()

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rmqha.common.program import ending_signals
 from rmqha.tools.console.app import Access, Source, Wanted, create_app
+from rmqha.tools.terminal import CannotAnswerError
 
 log = logging.getLogger("RocketmqTools")
 
@@ -70,12 +71,6 @@ class PatientProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]  # the 
 MOST_CONNECTIONS = 256  # beyond it the answer is 503
 
 
-class CannotListenError(click.ClickException):
-    """The address can't be had."""
-
-    exit_code = 2
-
-
 def serve(wanted: Wanted, access: Access, host: str, port: int) -> None:
     """Print where it is, and serve. SIGINT, SIGTERM and SIGHUP end it."""
     source = Source(wanted)
@@ -85,7 +80,7 @@ def serve(wanted: Wanted, access: Access, host: str, port: int) -> None:
     try:
         bound = config.bind_socket()
     except SystemExit:  # uvicorn's way to say it
-        raise CannotListenError(f"can't listen on {host}:{port}: is the port in use, and the address this host's? "
+        raise CannotAnswerError(f"can't listen on {host}:{port}: is the port in use, and the address this host's? "
                                 "--port 0 takes a free one") from None
     server = uvicorn.Server(config)
     for number in ending_signals():  # uvicorn's own way, from the first moment on

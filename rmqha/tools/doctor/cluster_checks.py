@@ -6,18 +6,19 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmqha.common.texts import real, whole
 from rmqha.remoting.addresses import Probe, probe
+from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, chosen, number
 from rmqha.tools.check_base import Status
 from rmqha.tools.doctor.host_checks import Report, is_loopback, judge_used
-from rmqha.tools.ha.ask import Broker, BrokerAdmin, ReplicationToolError, chosen, number
+from rmqha.tools.ha.ask import Told
 from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of
 from rmqha.tools.ha.judgement import Rules, judge, log_problems, name_of
 from rmqha.tools.ha.replication import Group, NameServers, Reader, differing, roles_change
 from rmqha.tools.ha.views import MasterView, SlaveView
-from rmqha.tools.terminal import counted
+from rmqha.tools.terminal import CannotAnswerError, counted
 
 _SET_UP_ANEW = ("stop both; compare them with rmqha store diff, keep the one that is right, and set the other up anew "
                 "with an empty store")
@@ -45,7 +46,7 @@ _CONTROLLER_TODO = ("see rmqha ha status; start the controllers, correct control
                     "are gone")
 
 
-def check_replication(admin: BrokerAdmin, brokers: Iterable[Broker], listed: bool, report: Report) -> None:
+def check_replication(admin: ClusterAdmin, brokers: Iterable[Broker], listed: bool, report: Report) -> None:
     """Look at replication as check ha does, without limits for the lag; what can't be known is a warning.
 
     `listed`: a name server has told which brokers there are.
@@ -94,7 +95,7 @@ def _check_log(slave: SlaveView, view: MasterView, report: Report) -> None:
 
 def check_controllers(where: str, addresses: list[str], timeout_ms: float, report: Report) -> None:
     """Ask the controllers that a config file names: without one that leads, its broker waits for a role."""
-    with BrokerAdmin(timeout_ms=timeout_ms) as admin:
+    with ClusterAdmin(timeout_millis=timeout_ms) as admin:
         faults = controller_faults(Controllers(admin).ask(addresses))
     for fault in faults:
         say = report.error if fault.status is Status.CRITICAL else report.warning
@@ -135,15 +136,12 @@ _WHY = {
 }
 
 
-@dataclass
-class Told:
-    """What a broker says of itself. `asked_at` is this host's clock, ms, when its table came."""
+@dataclass(frozen=True)
+class TimedTold(Told):
+    """What a broker says of itself, and when. `asked_at` is this host's clock, ms, when its table came."""
 
-    broker: Broker
-    config: dict[str, str]
-    table: dict[str, str]
-    asked_at: float
-    took_s: float
+    asked_at: float = 0.0
+    took_s: float = 0.0
 
     @property
     def who(self) -> str:
@@ -155,20 +153,6 @@ class Told:
         """By its own word."""
         return self.config.get("brokerRole") == "SLAVE"
 
-    @property
-    def waits_for_role(self) -> bool:
-        """Whether its role is given by others, and nobody has: it is no master, and follows nobody."""
-        return self.table.get("haRole") == "slave" and not self.table.get("haMasterAddress")
-
-    @property
-    def ha_address(self) -> str:
-        """Where its slaves connect."""
-        return f"{self.config.get('brokerIP2', '')}:{self.config.get('haListenPort', '')}"
-
-    def number(self, key: str, default: int = 0) -> int:
-        """A number of its runtime table."""
-        return number(self.table, key, self.broker.address, default)
-
 
 def check_name_servers(addresses: list[str], timeout_ms: float, report: Report) -> list[Broker]:
     """All brokers that any of them lists; those that can't be asked, and where they disagree, are findings."""
@@ -176,10 +160,10 @@ def check_name_servers(addresses: list[str], timeout_ms: float, report: Report) 
     lists = asked.lists
     for address in addresses:
         try:
-            with BrokerAdmin(address, timeout_ms) as admin:
+            with ClusterAdmin(address, timeout_ms) as admin:
                 lists[address] = set(admin.brokers())
-                asked.departed |= set(admin.departed_brokers())
-        except ReplicationToolError as error:
+                asked.departed |= set(admin.fetch_departed_brokers())
+        except CannotAnswerError as error:
             report.error("nameserver", address, error.message, "start it, open its port, or correct namesrvAddr")
             continue
         report.good("nameserver", address, f"knows {counted(len(lists[address]), 'broker')}")
@@ -207,8 +191,8 @@ def check_cluster(brokers: list[Broker], extra: list[str], cluster: str | None, 
     if cluster is not None:
         brokers = chosen(brokers, cluster, None)
     listed = {broker.address for broker in brokers}
-    told: list[Told] = []
-    with BrokerAdmin(timeout_ms=timeout_ms) as admin:
+    told: list[TimedTold] = []
+    with ClusterAdmin(timeout_millis=timeout_ms) as admin:
         # slaves before masters: a master only grows until it is asked
         for broker in sorted(brokers, key=lambda each: (each.is_master, each)):
             answer = _ask(admin, broker, report)
@@ -227,7 +211,7 @@ def check_cluster(brokers: list[Broker], extra: list[str], cluster: str | None, 
         judge_used(each.who, _used(each.table.get("commitLogDiskRatio")),
                    number(each.config, "diskMaxUsedSpaceRatio", each.broker.address, 75), report)
     _check_same_ids(brokers, told, report)
-    groups: dict[tuple[str, str], list[Told]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[TimedTold]] = defaultdict(list)
     for each in told:
         groups[each.broker.cluster, each.broker.name].append(each)
     for (_cluster, name), members in sorted(groups.items()):
@@ -236,29 +220,29 @@ def check_cluster(brokers: list[Broker], extra: list[str], cluster: str | None, 
     return sorted({*brokers, *(each.broker for each in told)})
 
 
-def _ask(admin: BrokerAdmin, broker: Broker, report: Report) -> Told | None:
+def _ask(admin: ClusterAdmin, broker: Broker, report: Report) -> TimedTold | None:
     who = f"{broker.name} {broker.broker_id} ({broker.address})" if broker.name else broker.address
     try:
-        config = admin.config(broker.address)
+        config = admin.get_broker_config(broker.address)
         begin = time.monotonic()
         table = admin.runtime_info(broker.address)
         took_s = time.monotonic() - begin
-    except ReplicationToolError as error:
+    except CannotAnswerError as error:
         report.error("ports", who, error.message, "start it, open its port on the way from here, or correct its "
                      "brokerIP1: it is what all clients are told")
         return None
-    return Told(broker, config, table, time.time() * 1000, took_s)
+    return TimedTold(broker, config, table, asked_at=time.time() * 1000, took_s=took_s)
 
 
-def _named(told: Told) -> Told:
+def _named(told: TimedTold) -> TimedTold:
     """A broker that was asked by its address alone, with the name that it gives itself."""
     config = told.config
-    told.broker = Broker(config.get("brokerClusterName", ""), config.get("brokerName", ""),
-                         number(config, "brokerId", told.broker.address), told.broker.address)
-    return told
+    return replace(told, broker=Broker(
+        config.get("brokerClusterName", ""), config.get("brokerName", ""),
+        number(config, "brokerId", told.broker.address), told.broker.address))
 
 
-def _check_identity(told: Told, report: Report) -> None:
+def _check_identity(told: TimedTold, report: Report) -> None:
     """The broker at an address is the one that registered it."""
     broker, config = told.broker, told.config
     said = (config.get("brokerName", broker.name), number(config, "brokerId", broker.address, broker.broker_id))
@@ -274,7 +258,7 @@ def _check_identity(told: Told, report: Report) -> None:
                      "and replicates from nobody", "give it brokerRole=SLAVE, or brokerId=0 under another brokerName")
 
 
-def _check_wait(told: Told, report: Report) -> None:
+def _check_wait(told: TimedTold, report: Report) -> None:
     """A broker whose role others give, and nobody has given it one."""
     if not told.waits_for_role:
         return
@@ -285,7 +269,7 @@ def _check_wait(told: Told, report: Report) -> None:
                  "don't change by request, remove enableAutoSwitchHA from its file and restart it")
 
 
-def _check_same_ids(brokers: list[Broker], told: list[Told], report: Report) -> None:
+def _check_same_ids(brokers: list[Broker], told: list[TimedTold], report: Report) -> None:
     places: dict[tuple[str, int], set[str]] = defaultdict(set)
     for broker in [*brokers, *(each.broker for each in told)]:
         places[broker.name, broker.broker_id].add(broker.address)
@@ -297,7 +281,7 @@ def _check_same_ids(brokers: list[Broker], told: list[Told], report: Report) -> 
                          "stop one at once, then give it another brokerId or brokerName")
 
 
-def _check_addresses(told: Told, on_one_host: bool, timeout_s: float, report: Report) -> None:
+def _check_addresses(told: TimedTold, on_one_host: bool, timeout_s: float, report: Report) -> None:
     host, _colon, port = told.broker.address.rpartition(":")
     if is_loopback(host) and not on_one_host:
         report.warning("addresses", told.who, "it registers a loopback address: nobody on another host reaches it",
@@ -325,7 +309,7 @@ def _used(text: str | None) -> float:
     return -1.0 if value is None else value
 
 
-def _check_clock(told: Told, report: Report) -> None:
+def _check_clock(told: TimedTold, report: Report) -> None:
     """A broker tells when it started and, in whole seconds, for how long it has been running: the sum is its clock."""
     match = _RUNTIME.fullmatch(told.table.get("runtime", "").strip())
     boot = told.number("bootTimestamp")
@@ -346,7 +330,7 @@ def _check_clock(told: Told, report: Report) -> None:
         "all hosts: store times, delayed messages and searches by time go by these clocks")
 
 
-def _check_group(name: str, members: list[Told], registered: list[Broker], report: Report) -> None:
+def _check_group(name: str, members: list[TimedTold], registered: list[Broker], report: Report) -> None:
     """The brokers of one name, by what they said."""
     masters = [each for each in members if each.broker.is_master]
     slaves = [each for each in members if not each.broker.is_master]
@@ -363,7 +347,7 @@ def _check_group(name: str, members: list[Told], registered: list[Broker], repor
         _check_slave(slave, master, report)
 
 
-def _check_sync(master: Told, registered: list[Broker], report: Report) -> None:
+def _check_sync(master: TimedTold, registered: list[Broker], report: Report) -> None:
     slaves = sum(not broker.is_master for broker in registered)
     if master.config.get("brokerRole") == "SYNC_MASTER" and not slaves:
         report.warning("roles", master.who, "a SYNC_MASTER without a slave: each send is answered SLAVE_NOT_AVAILABLE",
@@ -374,7 +358,7 @@ def _check_sync(master: Told, registered: list[Broker], report: Report) -> None:
                        "itself", "start more slaves, or lower the key")
 
 
-def _check_slave(slave: Told, master: Told, report: Report) -> None:
+def _check_slave(slave: TimedTold, master: TimedTold, report: Report) -> None:
     ours, theirs = slave.config.get("mappedFileSizeCommitLog"), master.config.get("mappedFileSizeCommitLog")
     if ours != theirs:
         report.error("config", slave.who, f"mappedFileSizeCommitLog={ours}, its master has {theirs}: the logs can't be "
@@ -382,7 +366,7 @@ def _check_slave(slave: Told, master: Told, report: Report) -> None:
     _check_offsets(slave.who, slave.number("commitLogMinOffset"), slave.number("commitLogMaxOffset"), master, report)
 
 
-def _check_offsets(who: str, lowest: int, highest: int, master: Told, report: Report) -> None:
+def _check_offsets(who: str, lowest: int, highest: int, master: TimedTold, report: Report) -> None:
     master_lowest, master_highest = master.number("commitLogMinOffset"), master.number("commitLogMaxOffset")
     if highest > master_highest:
         report.error("offsets", who, f"its log ends at {highest}, that of its master at {master_highest}: it is ahead, "
@@ -403,7 +387,7 @@ def check_stopped_store(where: str, lowest: int, highest: int, name: str, broker
         report.warning("roles", where, f"no master {name} is registered: this slave would follow nobody",
                        "start the master, or correct brokerName")
         return
-    with BrokerAdmin(timeout_ms=timeout_ms) as admin:
+    with ClusterAdmin(timeout_millis=timeout_ms) as admin:
         master = _ask(admin, masters[0], report)
     if master is not None:
         _check_offsets(where, lowest, highest, master, report)

@@ -7,6 +7,7 @@ import click
 from rmqha.common import mix_all
 from rmqha.store import store_path_config_helper as paths
 from rmqha.store.message_store_config import MULTI_PATH_SPLITTER
+from rmqha.tools.admin.cluster_admin import DEFAULT_TIMEOUT_MS, Broker, ClusterAdmin, parsed_address
 from rmqha.tools.doctor.cluster_checks import (
     check_cluster,
     check_controllers,
@@ -23,7 +24,6 @@ from rmqha.tools.doctor.host_checks import (
     check_kernels,
     is_loopback,
 )
-from rmqha.tools.ha.ask import DEFAULT_TIMEOUT_MS, Broker, BrokerAdmin, parsed_address
 from rmqha.tools.ha.controllers import split_addresses
 from rmqha.tools.store import reading
 from rmqha.tools.store.reading import CommitLogReader, list_folder
@@ -106,7 +106,7 @@ def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str
     if addresses or extra:
         on_one_host = all(is_loopback(address.rpartition(":")[0]) for address in [*addresses, *extra])
         found = check_cluster(brokers, list(extra), cluster, on_one_host, timeout_ms, report)
-        with BrokerAdmin(timeout_ms=timeout_ms) as admin:
+        with ClusterAdmin(timeout_millis=timeout_ms) as admin:
             check_replication(admin, found, bool(brokers), report)
     _print(report, verbose, output)
     if report.count(Severity.ERROR):

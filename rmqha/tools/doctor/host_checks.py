@@ -17,6 +17,7 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import ConfigError, load_config_file
 from rmqha.common.java import JavaProperties
 from rmqha.common.process import max_map_count, max_mapped_files
+from rmqha.common.units import size_text
 from rmqha.common.util_all import get_disk_partition_space_used_percent
 from rmqha.native import kernels
 from rmqha.remoting.addresses import FAST_PORT, HA_PORT, LISTEN_PORT, holders, string2_socket_address, why_not_listen
@@ -30,7 +31,6 @@ from rmqha.store.message_store_config import (
     waits_for_promotion,
 )
 from rmqha.tools.store import reading
-from rmqha.tools.terminal import size_text
 
 
 class Severity(Enum):

@@ -8,10 +8,12 @@ What controllers say of a broker name, as text.
 from collections.abc import Iterable
 
 from rmqha.common.protocol.cluster_bodies import ReplicaIdentity, ReplicasInfo
+from rmqha.common.units import size_text
+from rmqha.tools.admin.cluster_admin import ClusterAdmin, parsed_address
 from rmqha.tools.check_base import Status
-from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError, Told, in_parallel, parsed_address
+from rmqha.tools.ha.ask import Told, in_parallel
 from rmqha.tools.ha.views import ControllerView, FailoverView, Fault, ReplicaView
-from rmqha.tools.terminal import cell, counted, render_table, size_text
+from rmqha.tools.terminal import CannotAnswerError, cell, counted, render_table
 
 _NOT_HEARD = "the controller does not hear from it"
 _NOT_IN_SYNC = "it is not in the sync-state set, so it may lack what was acknowledged"
@@ -21,7 +23,7 @@ Position = tuple[int, int]  # the last epoch of a replica, and where its log end
 
 
 def split_addresses(text: str) -> list[str]:
-    """The controllers of `host:port;host:port`; ReplicationToolError when one has another form."""
+    """The controllers of `host:port;host:port`; CannotAnswerError when one has another form."""
     addresses = [part.strip() for part in text.split(";") if part.strip()]
     for address in addresses:
         parsed_address(address, "the controller")
@@ -38,7 +40,7 @@ def controllers_of(config: dict[str, str]) -> list[str]:
 class Controllers:
     """Asks controllers; each is asked once for who leads, however many broker names are looked at."""
 
-    def __init__(self, admin: BrokerAdmin, given: Iterable[str] = ()) -> None:
+    def __init__(self, admin: ClusterAdmin, given: Iterable[str] = ()) -> None:
         self._admin = admin
         self._given = list(given)
         self._views: dict[str, ControllerView] = {}
@@ -56,9 +58,9 @@ class Controllers:
         if not view.leader:
             return view
         try:
-            info = self._admin.replicas_info(view.leader, [name]).get(name)
+            info = self._admin.get_in_sync_state_data(view.leader, [name]).replicasInfoTable.get(name)
             view.unclean = self._is_unclean(view.leader)
-        except ReplicationToolError as error:
+        except CannotAnswerError as error:
             view.controllers.append(ControllerView(view.leader, error=error.message))
             return view
         if info is not None:
@@ -67,7 +69,7 @@ class Controllers:
 
     def ask(self, addresses: list[str]) -> list[ControllerView]:
         """Each controller."""
-        timeout_ms = self._admin.timeout_ms
+        timeout_ms = self._admin.timeout_millis
         new = [address for address in addresses if address not in self._views]
         self._views |= in_parallel(self._ask, new, timeout_ms, lambda address: ControllerView(
             address, error=f"the controller {address} gives no answer within {timeout_ms / 1000:g} s")) if new else {}
@@ -75,15 +77,15 @@ class Controllers:
 
     def _ask(self, address: str) -> ControllerView:
         try:
-            told = self._admin.controller_meta_data(address)
-        except ReplicationToolError as error:
+            told = self._admin.get_controller_meta_data(address)
+        except CannotAnswerError as error:
             return ControllerView(address, error=error.message)
         return ControllerView(address, told.group or "", bool(told.isLeader), told.controllerLeaderId or "",
                               told.controllerLeaderAddress or "", [p for p in (told.peers or "").split(";") if p])
 
     def _is_unclean(self, leader: str) -> bool:
         if leader not in self._unclean:
-            config = self._admin.controller_config(leader)
+            config = self._admin.get_controller_config([leader])[leader]
             self._unclean[leader] = config.get("enableElectUncleanMaster") == "true"
         return self._unclean[leader]
 
@@ -91,12 +93,12 @@ class Controllers:
         """Where each replica is, by its address; None of those that do not tell."""
         addresses = [each.brokerAddress for each in (*info.inSyncReplicas, *info.notInSyncReplicas)
                      if each.brokerAddress]
-        return in_parallel(self._position, addresses, self._admin.timeout_ms, lambda _: None) if addresses else {}
+        return in_parallel(self._position, addresses, self._admin.timeout_millis, lambda _: None) if addresses else {}
 
     def _position(self, address: str) -> Position | None:
         try:
-            cache = self._admin.epochs(address)
-        except ReplicationToolError:  # the view shows a `?`
+            cache = self._admin.get_broker_epoch_cache(address)
+        except CannotAnswerError:  # the view shows a `?`
             return None
         return max((entry.epoch for entry in cache.epochList or ()), default=0), cache.maxOffset
 

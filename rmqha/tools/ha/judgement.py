@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 
 from rmqha.common.protocol.cluster_bodies import HAConnectionRuntimeInfo
 from rmqha.common.texts import whole
+from rmqha.common.units import seconds_text, size_text
 from rmqha.remoting.addresses import same_address
+from rmqha.tools.admin.cluster_admin import Broker
 from rmqha.tools.check_base import Limits, Status
-from rmqha.tools.ha.ask import Broker, Look, Told
+from rmqha.tools.ha.ask import Look, Told
 from rmqha.tools.ha.views import DAMAGED_TODO, MasterView, Reading, ScrubView, SlaveView
-from rmqha.tools.terminal import cell, counted, seconds_text, size_text
+from rmqha.tools.terminal import cell, counted
 
 _SLAVE, _REPORTED, _RETRANSMITS, _LAG_MS = (
     "haSlave_", "haSlaveSilenceMs_", "haSlaveRetransmits_", "haSlaveLagMs_")

@@ -28,10 +28,10 @@ from rmqha.common.protocol.controller_headers import MAX_BYTES
 from rmqha.common.protocol.log_checksums import LogChecksums
 from rmqha.remoting.frame_decoder import ByteStream, StreamError
 from rmqha.store.ha import ha_transfer
-from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError, number, parsed_address
+from rmqha.tools.admin.cluster_admin import ClusterAdmin, number, parsed_address
 from rmqha.tools.ha.receive import Master, ask_master
 from rmqha.tools.store.reading import LogRecord, scan_block
-from rmqha.tools.terminal import cell
+from rmqha.tools.terminal import CannotAnswerError, cell
 
 _DEFAULT_FILE_SIZE = 1 << 30
 _RECEIVE_SIZE = 1 << 20
@@ -42,7 +42,7 @@ _SETTLE_MARGIN_MS = 5000  # a 4.9 master looks at its waiting sends once a secon
 _TRIES = 3
 
 
-class RangeGoneError(ReplicationToolError):
+class RangeGoneError(CannotAnswerError):
     """A log does not hold a range any more that it held when it was first asked."""
 
 
@@ -64,42 +64,28 @@ class LogSide(Protocol):
         """Nothing more is asked."""
 
 
-class LogAdmin(BrokerAdmin):
-    """Asks brokers for checksums and bytes of their logs."""
-
-    def checksums(self, address: str, offset: int, block_size: int, count: int) -> LogChecksums | None:
-        """None when the broker does not know the question."""
-        return self._asked(f"broker {address}", lambda: self._api.get_commit_log_checksums(
-            address, offset, block_size, count, self.timeout_ms))
-
-    def log_bytes(self, address: str, offset: int, size: int) -> bytes:
-        """At most MAX_BYTES; b"" when the broker does not hold them all."""
-        return self._asked(f"broker {address}", lambda: self._api.get_commit_log_bytes(
-            address, offset, size, self.timeout_ms)) or b""
-
-    def side(self, address: str, role: str, patience: Callable[[float], None] = time.sleep) -> LogSide:
-        """The log of the broker at an address, the way it can be read; `role`: what to call it."""
-        config = self.config(address)
-        file_size = number(config, "mappedFileSizeCommitLog", address, _DEFAULT_FILE_SIZE)
-        told = self.checksums(address, 0, 1, 1)
-        if told is not None:
-            return BrokerSide(self, address, f"the {role} {address}", told, file_size)
-        host = parsed_address(address, "the broker's address")[0]
-        ha_port = number(config, "haListenPort", address)
-        if not ha_port:
-            raise ReplicationToolError(f"the broker {address} gives no checksums, and does not say which its HA "
-                                       "port is")
-        master = ask_master(self, address, (host, ha_port), False)
-        if config.get("brokerRole") == "SYNC_MASTER":
-            # What it holds now nobody waits for then, so that a report of a place in it acknowledges nothing.
-            patience((master.slave_timeout_ms + _SETTLE_MARGIN_MS) / 1000)
-        return StreamSide(f"the {role} {address}", master)
+def log_side(admin: ClusterAdmin, address: str, role: str, patience: Callable[[float], None] = time.sleep) -> LogSide:
+    """The log of the broker at an address, the way it can be read; `role`: what to call it."""
+    config = admin.get_broker_config(address)
+    file_size = number(config, "mappedFileSizeCommitLog", address, _DEFAULT_FILE_SIZE)
+    told = admin.get_commit_log_checksums(address, 0, 1, 1)
+    if told is not None:
+        return BrokerSide(admin, address, f"the {role} {address}", told, file_size)
+    host = parsed_address(address, "the broker's address")[0]
+    ha_port = number(config, "haListenPort", address)
+    if not ha_port:
+        raise CannotAnswerError(f"the broker {address} gives no checksums, and does not say which its HA port is")
+    master = ask_master(admin, address, (host, ha_port), False)
+    if config.get("brokerRole") == "SYNC_MASTER":
+        # What it holds now nobody waits for then, so that a report of a place in it acknowledges nothing.
+        patience((master.slave_timeout_ms + _SETTLE_MARGIN_MS) / 1000)
+    return StreamSide(f"the {role} {address}", master)
 
 
 class BrokerSide:
     """The log of a broker of ours."""
 
-    def __init__(self, admin: LogAdmin, address: str, name: str, told: LogChecksums, file_size: int) -> None:
+    def __init__(self, admin: ClusterAdmin, address: str, name: str, told: LogChecksums, file_size: int) -> None:
         self.name = name
         self.begin, self.end = max(told.min_offset, 0), max(told.max_offset, 0)
         self.file_size = file_size
@@ -108,7 +94,7 @@ class BrokerSide:
 
     def checksums(self, offset: int, block_size: int, count: int) -> tuple[int, ...]:
         """See LogSide."""
-        told = self._admin.checksums(self._address, offset, block_size, count)
+        told = self._admin.get_commit_log_checksums(self._address, offset, block_size, count)
         if told is None or len(told.crcs) < count:
             raise _gone(self.name, offset, block_size * count, told)
         return told.crcs
@@ -117,9 +103,9 @@ class BrokerSide:
         """See LogSide."""
         parts = []
         while size > 0:
-            part = self._admin.log_bytes(self._address, offset, min(size, MAX_BYTES))
+            part = self._admin.get_commit_log_bytes(self._address, offset, min(size, MAX_BYTES))
             if not part:
-                raise _gone(self.name, offset, size, self._admin.checksums(self._address, offset, 1, 1))
+                raise _gone(self.name, offset, size, self._admin.get_commit_log_checksums(self._address, offset, 1, 1))
             parts.append(part)
             offset, size = offset + len(part), size - len(part)
         return b"".join(parts)
@@ -162,7 +148,7 @@ class StreamSide:
             except StreamError as error:
                 self.close()
                 if attempt == _TRIES - 1:
-                    raise ReplicationToolError(f"{self.name} is read through its HA port: {error}") from error
+                    raise CannotAnswerError(f"{self.name} is read through its HA port: {error}") from error
         at = offset - self._start
         return bytes(self._kept[at:at + size])
 

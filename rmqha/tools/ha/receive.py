@@ -26,22 +26,16 @@ import click
 
 from rmqha.common.filesystem import NAME_LENGTH, open_regular, pread
 from rmqha.common.program import StopSignal, ending_signals
+from rmqha.common.units import size_text
 from rmqha.common.util_all import LONG_AGO
 from rmqha.remoting.frame_decoder import ByteStream, StreamError
 from rmqha.store import store_path_config_helper as paths
 from rmqha.store.ha import ha_transfer
 from rmqha.store.ha.record_verifier import RecordFlawError, RecordVerifier
-from rmqha.tools.ha.ask import (
-    DEFAULT_TIMEOUT_MS,
-    BrokerAdmin,
-    NoAnswerError,
-    ReplicationToolError,
-    number,
-    parsed_address,
-)
+from rmqha.tools.admin.cluster_admin import DEFAULT_TIMEOUT_MS, ClusterAdmin, NoAnswerError, number, parsed_address
 from rmqha.tools.store import reading
 from rmqha.tools.store.reading import CommitLogReader, Folder, list_folder
-from rmqha.tools.terminal import duration_type, size_text
+from rmqha.tools.terminal import CannotAnswerError, duration_type
 
 
 class ReceivedLog:
@@ -143,13 +137,13 @@ class ReceivedLog:
     def _lock(self) -> None:
         store_lock = paths.get_lock_file(os.path.dirname(os.path.abspath(self.folder)))
         if reading.is_held(store_lock):
-            raise ReplicationToolError(f"{self.folder} belongs to a running broker ({store_lock} is held); "
-                                       "receive into another folder")
+            raise CannotAnswerError(f"{self.folder} belongs to a running broker ({store_lock} is held); "
+                                    "receive into another folder")
         try:
             fcntl.flock(self._folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ReplicationToolError(f"{self.folder}: another receiver writes here; give each its own folder"
-                                       ) from None
+            raise CannotAnswerError(f"{self.folder}: another receiver writes here; give each its own folder"
+                                    ) from None
 
     def _find_end(self) -> None:
         folder = list_folder([self.folder])
@@ -159,8 +153,8 @@ class ReceivedLog:
         first, last = folder.segments[0], folder.segments[-1]
         if last.size not in (0, self.file_size) or any(each.size != self.file_size for each in folder.segments[:-1]):
             wrong = next(each for each in folder.segments if each.size != self.file_size)
-            raise ReplicationToolError(f"{wrong.path} has {wrong.size} bytes, the master's files have "
-                                       f"{self.file_size} (mappedFileSizeCommitLog): receive into another folder")
+            raise CannotAnswerError(f"{wrong.path} has {wrong.size} bytes, the master's files have "
+                                    f"{self.file_size} (mappedFileSizeCommitLog): receive into another folder")
         last_record, records_end = self._last_record(last.start)
         if records_end == first.start:  # nothing was received
             os.unlink(last.path)
@@ -174,14 +168,14 @@ class ReceivedLog:
 
     def _check(self, folder: Folder) -> None:
         if folder.foreign:
-            raise ReplicationToolError(f"{folder.foreign[0]} is no commit log file: a folder that receives a log holds "
-                                       "nothing else; give an empty one, or one of an earlier receiver")
+            raise CannotAnswerError(f"{folder.foreign[0]} is no commit log file: a folder that receives a log holds "
+                                    "nothing else; give an empty one, or one of an earlier receiver")
         for before, each in zip(folder.segments, folder.segments[1:]):
             if each.start != before.start + self.file_size:
-                raise ReplicationToolError(f"{self.folder}: between {before.name} and {each.name} is a gap, or the "
-                                           f"master's files are not of {self.file_size} bytes")
+                raise CannotAnswerError(f"{self.folder}: between {before.name} and {each.name} is a gap, or the "
+                                        f"master's files are not of {self.file_size} bytes")
         if folder.segments and folder.segments[0].start % self.file_size:
-            raise ReplicationToolError(f"{folder.segments[0].path} is no file of a log of {self.file_size} byte files")
+            raise CannotAnswerError(f"{folder.segments[0].path} is no file of a log of {self.file_size} byte files")
 
     def _last_record(self, start: int) -> tuple[int, int]:
         """(where the last record of a file begins, where it ends); the blank of a full file counts as one.
@@ -241,7 +235,7 @@ _LOOK_AGAIN_S = 30.0  # without data
 _MAX_SAMPLES = 1000
 
 
-class DivergedError(ReplicationToolError):
+class DivergedError(CannotAnswerError):
     """The master's log is not the one that was received so far."""
 
     exit_code = 1
@@ -442,16 +436,16 @@ _RETRY_S = 5.0
 _PROGRESS_S = 0.5
 
 
-def ask_master(admin: BrokerAdmin, broker: str, ha_address: tuple[str, int], acknowledge: bool) -> Master:
-    """What the broker tells of its log. ReplicationToolError when its HA port is another one, or when a peer that never
+def ask_master(admin: ClusterAdmin, broker: str, ha_address: tuple[str, int], acknowledge: bool) -> Master:
+    """What the broker tells of its log. CannotAnswerError when its HA port is another one, or when a peer that never
     acknowledges would hold up its sends."""
-    config, table = admin.config(broker), admin.runtime_info(broker)
+    config, table = admin.get_broker_config(broker), admin.runtime_info(broker)
     if not acknowledge:
         _check_harmless(config, broker)
     ha_port = number(config, "haListenPort", broker)
     if ha_port and ha_port != ha_address[1]:
-        raise ReplicationToolError(f"the broker {broker} listens to its slaves on port {ha_port}, not {ha_address[1]}: "
-                                   "correct --master, or name the right broker with --broker")
+        raise CannotAnswerError(f"the broker {broker} listens to its slaves on port {ha_port}, not {ha_address[1]}: "
+                                "correct --master, or name the right broker with --broker")
     return Master(name=f"{config.get('brokerName', '')} ({ha_address[0]}:{ha_address[1]})", address=ha_address,
                   file_size=number(config, "mappedFileSizeCommitLog", broker, 1 << 30),
                   min_offset=max(0, number(table, "commitLogMinOffset", broker)),
@@ -466,9 +460,9 @@ def _check_harmless(config: dict[str, str], broker: str) -> None:
     if number(config, "inSyncReplicas", broker, 1) > 2:
         waits.append("inSyncReplicas above 2")
     if waits:
-        raise ReplicationToolError(f"the broker {broker} has {' and '.join(waits)}: it would wait for this receiver, "
-                                   "which never acknowledges, and its sends would time out. Receive with "
-                                   "--acknowledge, or from one of its slaves")
+        raise CannotAnswerError(f"the broker {broker} has {' and '.join(waits)}: it would wait for this receiver, "
+                                "which never acknowledges, and its sends would time out. Receive with "
+                                "--acknowledge, or from one of its slaves")
 
 
 class _Progress:
@@ -501,7 +495,7 @@ def _receive(receiver: Receiver, ask: Callable[[], Master], stop: StopSignal, on
         except (StreamError, NoAnswerError) as error:
             text = str(error)
             if once:
-                raise ReplicationToolError(text) from error
+                raise CannotAnswerError(text) from error
             if text != said:
                 click.echo(f"{text}; tried again each {_RETRY_S:g} s", err=True)
                 said = text
@@ -535,7 +529,7 @@ def receive_command(master: str, broker: str | None, folder: str, begin: str, ac
     stop = StopSignal()
     before = {number: signal.signal(number, stop.handler) for number in ending_signals()}
     try:
-        with BrokerAdmin(timeout_ms=timeout_s * 1000) as admin:
+        with ClusterAdmin(timeout_millis=timeout_s * 1000) as admin:
             def ask() -> Master:
                 return ask_master(admin, broker, ha_address, acknowledge)
             file_size = _first_answer(ask, stop, once)

@@ -15,7 +15,7 @@ How replication stands, put together from what name servers, masters and slaves 
 rmqha and 5.1.4 tell each connection (request 907); rmqha adds states, times and refused slaves to its runtime table.
 A 4.9 master tells nothing of its slaves: those that the name server lists are asked how far they are, twice.
 
-Options that several replication commands share, and times and rates as texts.
+Options that several replication commands share.
 """
 import time
 from collections import defaultdict
@@ -30,27 +30,24 @@ from rmqha.common.config_keys import config_keys
 from rmqha.common.configuration import nearest_key
 from rmqha.common.mix_all import MASTER_ID, property_text
 from rmqha.common.protocol.cluster_bodies import DepartedBroker
+from rmqha.common.units import seconds_text
 from rmqha.store.message_store_config import MessageStoreConfig
-from rmqha.tools.check_base import Status
-from rmqha.tools.ha.ask import (
+from rmqha.tools.admin.cluster_admin import (
     DEFAULT_TIMEOUT_MS,
     Broker,
-    BrokerAdmin,
-    Look,
+    ClusterAdmin,
     NoAnswerError,
     RefusedError,
-    ReplicationToolError,
-    Told,
-    ask_all,
     chosen,
-    in_parallel,
     number,
     parsed_address,
 )
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.ask import Look, Told, ask_all, in_parallel
 from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of
 from rmqha.tools.ha.judgement import Case, Connection, Matches, Whose, judge_own_connection, judge_slave, match
 from rmqha.tools.ha.views import DEFAULT_FALLBEHIND_MAX, Fault, MasterView, Reading, RefusedView, SlaveView, scrub_view
-from rmqha.tools.terminal import duration_type, namesrv_option, seconds_text, size_text
+from rmqha.tools.terminal import CannotAnswerError, duration_type, namesrv_option
 
 
 @dataclass
@@ -98,21 +95,21 @@ def ask_name_servers(namesrv: str, timeout_ms: float) -> NameServers:
         NoAnswerError(f"the name server {address} gives no answer within {timeout_ms / 1000:g} s")))
     asked = NameServers()
     for address, answer in answers.items():
-        if isinstance(answer, ReplicationToolError):
+        if isinstance(answer, CannotAnswerError):
             asked.errors[address] = answer.message
         else:
             asked.lists[address], departed = answer
             asked.departed |= departed
     if not asked.lists:
-        raise next(answer for answer in answers.values() if isinstance(answer, ReplicationToolError))
+        raise next(answer for answer in answers.values() if isinstance(answer, CannotAnswerError))
     return asked
 
 
-def _listed(address: str, timeout_ms: float) -> tuple[set[Broker], set[DepartedBroker]] | ReplicationToolError:
+def _listed(address: str, timeout_ms: float) -> tuple[set[Broker], set[DepartedBroker]] | CannotAnswerError:
     try:
-        with BrokerAdmin(address, timeout_ms) as admin:
-            return set(admin.brokers()), set(admin.departed_brokers())
-    except ReplicationToolError as error:
+        with ClusterAdmin(address, timeout_ms) as admin:
+            return set(admin.brokers()), set(admin.fetch_departed_brokers())
+    except CannotAnswerError as error:
         return error
 
 
@@ -138,7 +135,7 @@ def sample_offsets(master: Told, slave: Told) -> list[int]:
     return sorted({first, last}) if first <= last else []
 
 
-def first_difference(admin: BrokerAdmin, master: Told, slave: Told, deadline: float) -> int | None:
+def first_difference(admin: ClusterAdmin, master: Told, slave: Told, deadline: float) -> int | None:
     """The lowest of the samples at which the two hold other bytes; None when there is none, or it can't be asked.
 
     Nor when it takes longer than to `deadline`, a monotonic time.
@@ -147,8 +144,8 @@ def first_difference(admin: BrokerAdmin, master: Told, slave: Told, deadline: fl
         if time.monotonic() > deadline:
             return None
         try:
-            records = [admin.record_at(told.broker.address, offset) for told in (slave, master)]
-        except ReplicationToolError:
+            records = [admin.view_record(told.broker.address, offset) for told in (slave, master)]
+        except CannotAnswerError:
             return None
         if records[0] != records[1]:
             return offset
@@ -231,7 +228,7 @@ class Reader:
     """Reads groups. `probe(master)` sends it one message, for slaves of which nobody tells, and gives its offset; None:
     not wanted."""
 
-    def __init__(self, admin: BrokerAdmin, patience_s: float = PATIENCE_S,
+    def __init__(self, admin: ClusterAdmin, patience_s: float = PATIENCE_S,
                  probe: Callable[[Broker], int] | None = None, probe_patience_s: float = PROBE_PATIENCE_S) -> None:
         self._admin = admin
         self._patience_s = patience_s
@@ -250,7 +247,7 @@ class Reader:
         self._look_again(groups, self._patience_s if self._probe is None else 0)
         if self._probe is not None:
             self._probe_and_look(groups, self._probe)
-        self._times_until = time.monotonic() + self._admin.timeout_ms / 1000
+        self._times_until = time.monotonic() + self._admin.timeout_millis / 1000
         views = [self._view(group) for group in groups]
         masters = {view.name for view in views if view.address}
         for view in views:
@@ -264,7 +261,7 @@ class Reader:
         for group in probed:
             try:
                 group.probe_offset = probe(group.masters[0])
-            except ReplicationToolError as error:
+            except CannotAnswerError as error:
                 group.faults.append(Fault(Status.WARNING, f"the probe failed: {error.message}"))
         if probed:
             self._look_again(probed, self._probe_patience_s, 1 + max(len(group.looks) for group in probed))
@@ -316,8 +313,8 @@ class Reader:
         try:
             host, port = parsed_address(ha_address, "haMasterAddress")
             address = f"{host}:{port - 1}"
-            config = self._admin.config(address)
-        except ReplicationToolError:
+            config = self._admin.get_broker_config(address)
+        except CannotAnswerError:
             return None
         keys = ("brokerClusterName", "brokerName", "brokerId", "storePathRootDir")
         who = [tuple(each.get(key) for key in keys) for each in (config, master.config)]
@@ -377,12 +374,12 @@ def _case(group: Group, slave: Broker, found: Matches, whose: Whose) -> Case:
                 group.probe_offset)
 
 
-def read_group(admin: BrokerAdmin, brokers: list[Broker], patience_s: float = PATIENCE_S) -> MasterView:
+def read_group(admin: ClusterAdmin, brokers: list[Broker], patience_s: float = PATIENCE_S) -> MasterView:
     """The brokers of one name, as the name server lists them."""
     return Reader(admin, patience_s).read([Group(brokers)])[0]
 
 
-def read_broker(admin: BrokerAdmin, broker: Broker) -> MasterView:
+def read_broker(admin: ClusterAdmin, broker: Broker) -> MasterView:
     """One broker, asked alone."""
     return Reader(admin).read([Group([broker], listed=False)])[0]
 
@@ -489,7 +486,7 @@ def _at_most_behind_s(case: Case, times: Sequence[float]) -> float | None:
     return times[-1] - times[held[-1]] if held else None
 
 
-def _lag_seconds(admin: BrokerAdmin, view: MasterView, slave: Broker, deadline: float) -> float | None:
+def _lag_seconds(admin: ClusterAdmin, view: MasterView, slave: Broker, deadline: float) -> float | None:
     """From the newest messages in the queues of both; None when one can't be asked, or not within the time."""
     try:
         behind = admin.newest_store_timestamp(slave.address, deadline)
@@ -521,20 +518,20 @@ def controller_option(command: F) -> F:
                              "brokers name.")(command)
 
 
-def read_replication(admin: BrokerAdmin, cluster: str | None, broker: str | None, probe: bool = False,
+def read_replication(admin: ClusterAdmin, cluster: str | None, broker: str | None, probe: bool = False,
                      controllers: Sequence[str] = ()) -> Reading:
     """How replication stands at each broker chosen; an address without a name server is asked alone.
 
     `controllers`: also those; else the ones that the brokers name.
     """
     reader = Reader(admin, probe=admin.put_probe if probe else None)
-    if not admin.namesrv:
+    if not admin.namesrv_addr:
         if broker is None or ":" not in broker:
-            raise ReplicationToolError("give a name server with -n host:port, or a broker's address with -b host:port")
+            raise CannotAnswerError("give a name server with -n host:port, or a broker's address with -b host:port")
         if cluster is not None:
-            raise ReplicationToolError("a cluster's brokers are known to its name server: give it with -n host:port")
+            raise CannotAnswerError("a cluster's brokers are known to its name server: give it with -n host:port")
         return _read(admin, reader, [Group([Broker("", "", 0, broker)], listed=False)], controllers, [])
-    name_servers = ask_name_servers(admin.namesrv, admin.timeout_ms)
+    name_servers = ask_name_servers(admin.namesrv_addr, admin.timeout_millis)
     groups: dict[tuple[str, str], Group] = {}
     for each in chosen(name_servers.brokers, cluster, broker):
         groups.setdefault((each.cluster, each.name), Group([])).brokers.append(each)
@@ -548,7 +545,7 @@ def read_replication(admin: BrokerAdmin, cluster: str | None, broker: str | None
     return _read(admin, reader, list(groups.values()), controllers, faults)
 
 
-def _read(admin: BrokerAdmin, reader: Reader, groups: list[Group], given: Sequence[str],
+def _read(admin: ClusterAdmin, reader: Reader, groups: list[Group], given: Sequence[str],
           faults: list[Fault]) -> Reading:
     views, controllers = reader.read(groups), Controllers(admin, given)
     for group, view in zip(groups, views, strict=True):
@@ -558,8 +555,3 @@ def _read(admin: BrokerAdmin, reader: Reader, groups: list[Group], given: Sequen
             view.faults += faults_of(view.failover, view.name, view.address, told) if group.listed else (
                 controller_faults(view.failover.controllers))
     return Reading(views, faults)
-
-
-def rate_text(rate: float | None) -> str:
-    """Bytes a second; "?" for unknown."""
-    return "?" if rate is None else f"{size_text(round(rate))}/s"

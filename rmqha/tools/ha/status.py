@@ -6,14 +6,14 @@ import time
 import click
 
 from rmqha.common.program import Terminated
+from rmqha.common.units import rate_text, seconds_text
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from rmqha.tools.check_base import Status
-from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError
 from rmqha.tools.ha.controllers import failover_lines, split_addresses
 from rmqha.tools.ha.judgement import Rules, judge, log_problems, worst
-from rmqha.tools.ha.replication import cluster_options, controller_option, rate_text, read_replication
+from rmqha.tools.ha.replication import cluster_options, controller_option, read_replication
 from rmqha.tools.ha.views import MasterView, Reading, SlaveView
-from rmqha.tools.quickstart import render_table
-from rmqha.tools.terminal import cell, duration_type, emit, output_option, put, seconds_text
+from rmqha.tools.terminal import CannotAnswerError, cell, duration_type, emit, output_option, put, render_table
 
 _HEADINGS = ("slave", "id", "state", "ack offset", "lag", "lag time", "rate", "in sync")
 _BY_HAND = "it has to be set up anew or repaired by hand"
@@ -129,7 +129,7 @@ def _text(reading: Reading) -> str:
     return "\n\n".join(render(view) for view in reading.views) or "the name server knows no broker"
 
 
-def _watch(admin: BrokerAdmin, cluster: str | None, broker: str | None, controllers: list[str],
+def _watch(admin: ClusterAdmin, cluster: str | None, broker: str | None, controllers: list[str],
            interval_s: float) -> None:
     meter = RateMeter()
     while True:
@@ -137,7 +137,7 @@ def _watch(admin: BrokerAdmin, cluster: str | None, broker: str | None, controll
             reading = read_replication(admin, cluster, broker, controllers=controllers)
             meter.fill_in(reading.views, time.monotonic())
             text = "\n".join([*(fault.text for fault in reading.faults), _text(reading)])
-        except ReplicationToolError as error:
+        except CannotAnswerError as error:
             text = error.message
         click.clear()
         put(f"{time.strftime('%H:%M:%S')}, every {interval_s:g} s; Ctrl-C ends\n\n{text}")
@@ -162,7 +162,7 @@ def status_command(namesrv: str | None, broker: str | None, cluster: str | None,
     if watch and (output != "table" or not sys.stdout.isatty()):
         raise click.UsageError("--watch is for a terminal; a program asks again with -o json")
     controllers = split_addresses(controller or "")
-    with BrokerAdmin(namesrv, timeout_s * 1000) as admin:
+    with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
         if watch:
             try:
                 _watch(admin, cluster, broker, controllers, interval_s)

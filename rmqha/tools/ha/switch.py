@@ -17,29 +17,25 @@ from typing import Any, TypeVar
 
 import click
 
-from rmqha.client.exception import MQBrokerException
 from rmqha.common.mix_all import NAMESRV_ADDR_ENV
-from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol import response_code
 from rmqha.common.protocol.admin_headers import NotifyBrokerRoleChangedRequestHeader
 from rmqha.common.protocol.cluster_bodies import EpochEntryCache
-from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.tools.cluster import layout as cluster_folder
-from rmqha.tools.cluster.cluster_command import folder_options
-from rmqha.tools.ha.ask import (
+from rmqha.tools.admin.cluster_admin import (
     DEFAULT_TIMEOUT_MS,
-    BrokerAdmin,
+    ClusterAdmin,
     NoAnswerError,
     RefusedError,
-    ReplicationToolError,
-    chosen,
     parsed_address,
 )
+from rmqha.tools.cluster import layout as cluster_folder
+from rmqha.tools.cluster.cluster_command import folder_options
 from rmqha.tools.ha.controllers import Controllers, controllers_of, split_addresses
 from rmqha.tools.ha.receive import receive_command
 from rmqha.tools.ha.replication import controller_option
 from rmqha.tools.ha.status import status_command
 from rmqha.tools.ha.views import FailoverView, ReplicaView
-from rmqha.tools.terminal import WorkFailedError, duration_type, emit, output_option, put
+from rmqha.tools.terminal import CannotAnswerError, WorkFailedError, duration_type, emit, output_option, put
 
 _HANDOVER_MS = 1_000
 _ROLE_S = 10.0  # for the new master to say that it is
@@ -60,18 +56,18 @@ class Switched:
     seconds: float
 
 
-def switch(admin: BrokerAdmin, address: str, given: list[str], timeout_s: float,
+def switch(admin: ClusterAdmin, address: str, given: list[str], timeout_s: float,
            tell: Callable[[str], None]) -> Switched | None:
     """Make the replica at an address the master; None when it is already.
 
-    WorkFailedError or ReplicationToolError when it can't be, and then the master is as before unless they say so.
+    WorkFailedError or CannotAnswerError when it can't be, and then the master is as before unless they say so.
     """
-    config = admin.config(address)
+    config = admin.get_broker_config(address)
     name, cluster = config.get("brokerName", ""), config.get("brokerClusterName", "")
     addresses = given or controllers_of(config)
     if not addresses:
-        raise ReplicationToolError(f"no controller decides the role of {address}: its configuration lacks "
-                                   "enableControllerMode=true. `rmqha ha promote` changes roles without one")
+        raise CannotAnswerError(f"no controller decides the role of {address}: its configuration lacks "
+                                "enableControllerMode=true. `rmqha ha promote` changes roles without one")
     wait = _Wait(timeout_s, tell)
     while True:
         view, replica = _wait_until_ready(admin, name, address, addresses, wait)
@@ -81,9 +77,9 @@ def switch(admin: BrokerAdmin, address: str, given: list[str], timeout_s: float,
         if view.master:
             _hand_over(admin, view, replica, tell)
         try:
-            elected = admin.elect_master(view.leader, cluster, name, replica.broker_id)
+            elected, _ = admin.elect_master(view.leader, cluster, name, replica.broker_id)
             break
-        except ReplicationToolError as error:
+        except CannotAnswerError as error:
             if not (isinstance(error, RefusedError) and error.code in _FOR_A_MOMENT and wait.goes_on(
                     f"waiting for the controller: {error.message}", _AGAIN_S)):
                 raise WorkFailedError(
@@ -96,7 +92,7 @@ def switch(admin: BrokerAdmin, address: str, given: list[str], timeout_s: float,
 class _Wait:
     """How long is waited, in all; each reason is told once."""
 
-    def __init__(self, timeout_s: float, tell: Callable[[str], None]) -> None:
+    def __init__(self, timeout_s: float, tell: Callable[[str], None] = lambda _why: None) -> None:
         self.timeout_s = timeout_s
         self._deadline, self._tell, self._told = time.monotonic() + timeout_s, tell, ""
 
@@ -111,7 +107,7 @@ class _Wait:
         return True
 
 
-def _wait_until_ready(admin: BrokerAdmin, name: str, address: str, controllers: list[str],
+def _wait_until_ready(admin: ClusterAdmin, name: str, address: str, controllers: list[str],
                       wait: _Wait) -> tuple[FailoverView, ReplicaView]:
     """Until a controller leads and the replica is in sync."""
     while True:
@@ -121,7 +117,7 @@ def _wait_until_ready(admin: BrokerAdmin, name: str, address: str, controllers: 
             why = ("no controller leads" if not view.leader else "the controllers are changing") + (
                 f": {errors}" if errors else "")
             if not wait.goes_on(f"waiting for a controller: {why}"):
-                raise ReplicationToolError(f"{why}. Waited {wait.timeout_s:g} s; nothing was changed")
+                raise CannotAnswerError(f"{why}. Waited {wait.timeout_s:g} s; nothing was changed")
             continue
         replica = _replica(view, name, address)
         if replica.is_master or replica.alive and replica.in_sync:
@@ -136,13 +132,13 @@ def _replica(view: FailoverView, name: str, address: str) -> ReplicaView:
         if each.address == address:
             return each
     known = ", ".join(each.address for each in view.replicas)
-    raise ReplicationToolError(f"the controller {view.leader} knows no replica of {name} at {address}"
-                               + (f"; it knows {known}" if known else ""))
+    raise CannotAnswerError(f"the controller {view.leader} knows no replica of {name} at {address}"
+                            + (f"; it knows {known}" if known else ""))
 
 
-def _hand_over(admin: BrokerAdmin, view: FailoverView, replica: ReplicaView, tell: Callable[[str], None]) -> None:
+def _hand_over(admin: ClusterAdmin, view: FailoverView, replica: ReplicaView, tell: Callable[[str], None]) -> None:
     try:
-        admin.hand_over(view.master, replica.broker_id, _HANDOVER_MS)
+        admin.handover_master(view.master, replica.broker_id, _HANDOVER_MS)
     except NoAnswerError as error:
         raise WorkFailedError(f"{error.message}. The controller replaces a master that is gone by itself; nothing was "
                               "changed") from error
@@ -152,16 +148,12 @@ def _hand_over(admin: BrokerAdmin, view: FailoverView, replica: ReplicaView, tel
         tell(f"{view.master} is RocketMQ's own, which knows no handover: what is sent during the change may be refused")
 
 
-def _wait_until_master(admin: BrokerAdmin, address: str) -> None:
-    deadline = time.monotonic() + _ROLE_S
-    while True:
-        info = admin.ha_runtime_info(address)
-        if info is not None and info.master:
-            return
-        if time.monotonic() > deadline:
+def _wait_until_master(admin: ClusterAdmin, address: str) -> None:
+    wait = _Wait(_ROLE_S)
+    while (info := admin.ha_runtime_info(address)) is None or not info.master:
+        if not wait.goes_on("", _LOOK_AT_ROLE_S):
             raise WorkFailedError(f"the controller has elected {address}, which is not the master after {_ROLE_S:g} s: "
                                   "its log says why")
-        time.sleep(_LOOK_AT_ROLE_S)
 
 
 def _address(node: str, folder: str | None, name: str | None) -> str:
@@ -174,7 +166,7 @@ def _address(node: str, folder: str | None, name: str | None) -> str:
         if each.name == node and each.is_broker:
             return each.address
     names = ", ".join(each.name for each in layout.nodes if each.is_broker)
-    raise ReplicationToolError(f"no broker {node!r} in this cluster; it has {names}. One elsewhere is host:port")
+    raise CannotAnswerError(f"no broker {node!r} in this cluster; it has {names}. One elsewhere is host:port")
 
 
 @click.command("switch")
@@ -192,7 +184,7 @@ def switch_command(node: str, folder: str | None, name: str | None, controller: 
     for the moment that the change takes, and follows. No acknowledged message is lost.
     """
     address = _address(node, folder, name)
-    with BrokerAdmin(None, DEFAULT_TIMEOUT_MS) as admin:
+    with ClusterAdmin(None, DEFAULT_TIMEOUT_MS) as admin:
         done = switch(admin, address, split_addresses(controller or ""), timeout_s,
                       lambda line: click.echo(line, err=True))
     if output != "table":
@@ -209,26 +201,17 @@ _DIVERGED = "DIVERGED"
 _CUT = "haCutOff"  # offset, where the log had ended, the file
 
 
-class RejoinAdmin(BrokerAdmin):
-    """Asks a slave to cut off what its master does not have."""
-
-    def rejoin(self, address: str) -> None:
-        """At its next handshake."""
-        self._asked(f"broker {address}", lambda: self._invoke(address, request_code.REJOIN_MASTER))
-
-
-def _wait(admin: RejoinAdmin, broker: str, before: str | None, wait_s: float) -> dict[str, str]:
+def _wait_until_cut(admin: ClusterAdmin, broker: str, before: str | None, wait_s: float) -> dict[str, str]:
     """The slave's runtime table once it has cut something off and follows again."""
-    deadline = time.monotonic() + wait_s
+    wait = _Wait(wait_s)
     while True:
         table = admin.runtime_info(broker)
         if table.get(_CUT) not in (None, before) and table.get("haClientState") in ("TRANSFER", _DIVERGED):
             return table
-        if time.monotonic() > deadline:
-            raise ReplicationToolError(f"{broker} is still {table.get('haClientState', 'without a master')} after "
-                                       f"{wait_s:g} s: {table.get('haClientLastError') or 'it tells no reason'}. It "
-                                       "goes on trying; see rmqha ha status")
-        time.sleep(_STEP_S)
+        if not wait.goes_on("", _STEP_S):
+            raise CannotAnswerError(f"{broker} is still {table.get('haClientState', 'without a master')} after "
+                                    f"{wait_s:g} s: {table.get('haClientLastError') or 'it tells no reason'}. It "
+                                    "goes on trying; see rmqha ha status")
 
 
 @click.command("rejoin")
@@ -245,14 +228,14 @@ def rejoin_command(broker: str, wait_s: float, timeout_s: float) -> None:
     offset. haTruncateDivergedTail=true in the slave's configuration does the same whenever it diverges.
     """
     parsed_address(broker, "--broker")
-    with RejoinAdmin(None, timeout_s * 1000) as admin:
+    with ClusterAdmin(None, timeout_s * 1000) as admin:
         before = admin.runtime_info(broker).get(_CUT)
-        admin.rejoin(broker)
-        table = _wait(admin, broker, before, wait_s)
+        admin.rejoin_master(broker)
+        table = _wait_until_cut(admin, broker, before, wait_s)
     offset, end, path = table[_CUT].split(",", 2)
     click.echo(f"{broker}: {int(end) - int(offset)} bytes from {offset} on were cut off, and are in {path}")
     if table["haClientState"] == _DIVERGED:
-        raise ReplicationToolError(f"{broker} is still DIVERGED: {table.get('haDivergedReason', '')}")
+        raise CannotAnswerError(f"{broker} is still DIVERGED: {table.get('haDivergedReason', '')}")
     click.echo(f"{broker} follows {table.get('haMasterAddress', 'its master')} again")
 
 
@@ -262,28 +245,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 _CHANGE_TIMEOUT_S = 60
 
 
-class RoleAdmin(BrokerAdmin):
-    """Tells replicas who is the master."""
-
-    def tell(self, address: str, master: str, master_id: int, epoch: int, ha_address: str | None = None) -> None:
-        """`master`, with the id `master_id`, is the master of `epoch`."""
-        header = NotifyBrokerRoleChangedRequestHeader(masterAddress=master, masterEpoch=epoch, syncStateSetEpoch=epoch,
-                                                      masterBrokerId=master_id, masterHaAddress=ha_address)
-        self._asked(f"broker {address}",
-                    lambda: self._request(address, request_code.NOTIFY_BROKER_ROLE_CHANGED, header))
-
-    def _request(self, address: str, code: int, header: NotifyBrokerRoleChangedRequestHeader | None) -> RemotingCommand:
-        request = RemotingCommand.create_request_command(code, header)
-        response = self._api.remoting_client.invoke_sync(address, request, self.timeout_ms)
-        if response.code != response_code.SUCCESS:
-            raise MQBrokerException(response.code, response.remark, address)
-        return response
-
-    def others(self, address: str) -> list[str]:
-        """The other brokers of the same name, as the name server lists them; none without a name server."""
-        if not self.namesrv:
-            return []
-        return [each.address for each in chosen(self.brokers(), None, address) if each.address != address]
+def tell_role(admin: ClusterAdmin, address: str, master: str, master_id: int, epoch: int,
+              ha_address: str | None = None) -> None:
+    """Say to the replica at `address` that `master`, with the id `master_id`, is the master of `epoch`."""
+    admin.notify_broker_role_changed(address, NotifyBrokerRoleChangedRequestHeader(
+        masterAddress=master, masterEpoch=epoch, syncStateSetEpoch=epoch, masterBrokerId=master_id,
+        masterHaAddress=ha_address))
 
 
 def last_epoch(cache: EpochEntryCache) -> int:
@@ -315,50 +282,51 @@ def promote_command(broker: str, namesrv: str | None, epoch: int | None, force: 
     follow.
     """
     parsed_address(broker, "--broker")
-    with RoleAdmin(namesrv, timeout_s * 1000) as admin:
+    with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
         for line in promote(admin, broker, epoch, force):
             click.echo(line)
 
 
-def promote(admin: RoleAdmin, broker: str, epoch: int | None, force: bool) -> Iterator[str]:
-    """Do it; what has happened, line by line. ReplicationToolError when it would lose what is acknowledged."""
+def promote(admin: ClusterAdmin, broker: str, epoch: int | None, force: bool) -> Iterator[str]:
+    """Do it; what has happened, line by line. CannotAnswerError when it would lose what is acknowledged."""
     _check_no_controller(admin, broker)
-    target, others = admin.epochs(broker), _reachable(admin, broker)
+    target, others = admin.get_broker_epoch_cache(broker), _reachable(admin, broker)
     if not force:
         _check_in_sync(admin, broker, target, others)
     epoch = epoch or 1 + max(map(last_epoch, (target, *others.values())))
     for other in others:
-        admin.tell(other, broker, target.brokerId, epoch)
-        others[other] = admin.epochs(other)
-    admin.tell(broker, broker, target.brokerId, epoch)
-    end = admin.epochs(broker).epochList[-1].startOffset
+        tell_role(admin, other, broker, target.brokerId, epoch)
+        others[other] = admin.get_broker_epoch_cache(other)
+    tell_role(admin, broker, broker, target.brokerId, epoch)
+    end = admin.get_broker_epoch_cache(broker).epochList[-1].startOffset
     yield f"{broker} is the master of epoch {epoch}, from commit log offset {end} on"
     for other in others:
-        admin.tell(other, broker, target.brokerId, epoch)  # now the name server knows where the master is
+        tell_role(admin, other, broker, target.brokerId, epoch)  # now the name server knows where the master is
         behind = others[other].maxOffset - end
         yield f"{other} follows" + (f"; its last {behind} bytes are cut off" if behind > 0 else "")
 
 
-def _reachable(admin: RoleAdmin, broker: str) -> dict[str, EpochEntryCache]:
+def _reachable(admin: ClusterAdmin, broker: str) -> dict[str, EpochEntryCache]:
     """The other replicas that answer, with their epochs."""
     found = {}
     for other in admin.others(broker):
         try:
-            found[other] = admin.epochs(other)
+            found[other] = admin.get_broker_epoch_cache(other)
         except NoAnswerError as error:
             click.echo(f"warning: {error.message}. What only this one holds is cut off when it comes back", err=True)
     return found
 
 
-def _check_no_controller(admin: RoleAdmin, broker: str) -> None:
+def _check_no_controller(admin: ClusterAdmin, broker: str) -> None:
     """Where a controller decides, an epoch of which it does not know would make two masters."""
-    controllers = controllers_of(admin.config(broker))
+    controllers = controllers_of(admin.get_broker_config(broker))
     if controllers:
-        raise ReplicationToolError(f"a controller decides the role of {broker} ({', '.join(controllers)}): "
-                                   f"`rmqha ha switch {broker}` makes it the master")
+        raise CannotAnswerError(f"a controller decides the role of {broker} ({', '.join(controllers)}): "
+                                f"`rmqha ha switch {broker}` makes it the master")
 
 
-def _check_in_sync(admin: RoleAdmin, broker: str, target: EpochEntryCache, others: dict[str, EpochEntryCache]) -> None:
+def _check_in_sync(admin: ClusterAdmin, broker: str, target: EpochEntryCache,
+                   others: dict[str, EpochEntryCache]) -> None:
     """Refuse when the present master says that the broker is behind; without a master, when others have more."""
     host = parsed_address(broker, "--broker")[0]
     for other, cache in others.items():
@@ -366,11 +334,11 @@ def _check_in_sync(admin: RoleAdmin, broker: str, target: EpochEntryCache, other
         if info is not None and info.master:
             in_sync = [each for each in info.haConnectionInfo or () if each.inSync]
             if not any((each.addr or "").rpartition(":")[0] == host for each in in_sync):
-                raise ReplicationToolError(
+                raise CannotAnswerError(
                     f"the master {other} has no connection in sync from {host}: messages that it has acknowledged "
                     f"may be lost. Wait until {broker} has caught up, or say --force")
         elif (last_epoch(cache), cache.maxOffset) > (last_epoch(target), target.maxOffset):
-            raise ReplicationToolError(
+            raise CannotAnswerError(
                 f"{other} ends at {cache.maxOffset} of epoch {last_epoch(cache)}, and {broker} at {target.maxOffset} "
                 f"of epoch {last_epoch(target)}: acknowledged messages may be lost. Promote the other, or say --force")
 
@@ -384,13 +352,13 @@ def follow_command(broker: str, master: str, ha_address: str | None, timeout_s: 
     for text, what in ((broker, "--broker"), (master, "--master"), (ha_address, "--ha")):
         if text is not None:
             parsed_address(text, what)
-    with RoleAdmin(None, timeout_s * 1000) as admin:
+    with ClusterAdmin(None, timeout_s * 1000) as admin:
         _check_no_controller(admin, broker)
-        leader, follower = admin.epochs(master), admin.epochs(broker)
+        leader, follower = admin.get_broker_epoch_cache(master), admin.get_broker_epoch_cache(broker)
         if leader.brokerId == follower.brokerId:
-            raise ReplicationToolError(f"{broker} and {master} are the same broker, or have the same identity "
-                                       f"{leader.brokerId} (brokerIdentity in storePathRootDir)")
-        admin.tell(broker, master, leader.brokerId, max(last_epoch(leader), 1), ha_address)
+            raise CannotAnswerError(f"{broker} and {master} are the same broker, or have the same identity "
+                                    f"{leader.brokerId} (brokerIdentity in storePathRootDir)")
+        tell_role(admin, broker, master, leader.brokerId, max(last_epoch(leader), 1), ha_address)
         click.echo(f"{broker} follows {master}, the master of epoch {last_epoch(leader)}")
 
 

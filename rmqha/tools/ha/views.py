@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rmqha.common.texts import whole
+from rmqha.common.units import seconds_text, size_text
 from rmqha.tools.check_base import Status
 from rmqha.tools.ha.ask import Told
-from rmqha.tools.terminal import cell, counted, seconds_text, size_text
+from rmqha.tools.terminal import cell, counted
 
 SLAVES_COPY, MASTERS_COPY = "slave", "master"  # whose copy of a record is damaged, in haScrubDamaged
 _OFF, _CANT = "OFF", "CANT"
@@ -314,17 +315,23 @@ class FailoverView:
 
 
 @dataclass
-class MasterView:
-    """A broker that was asked, and its slaves. `follows` is set when it is a slave itself."""
+class BrokerView:
+    """A broker's place in the cluster, and what it says of itself; offsets are of the commit log."""
 
     cluster: str
     name: str
-    address: str
+    address: str  # "" when no master of the name is registered
     broker_id: int = 0
     role: str = ""
     version: str = ""
     min_offset: int = 0
     max_offset: int = 0
+
+
+@dataclass
+class MasterView(BrokerView):
+    """A broker that was asked, and its slaves. `follows` is set when it is a slave itself."""
+
     fallbehind_max: int = DEFAULT_FALLBEHIND_MAX
     wanted_slaves: int = 0  # by its own config
     slaves: list[SlaveView] = field(default_factory=list)

@@ -35,8 +35,8 @@ from rmqha.common.mix_all import TOOLS_CONSUMER_GROUP
 from rmqha.common.program import interrupted_later
 from rmqha.common.texts import JsonTextError, parse_json
 from rmqha.remoting.interfaces import RPCHook
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from rmqha.tools.errors import CLIENT_ERRORS, one_line
-from rmqha.tools.ha.ask import BrokerAdmin
 from rmqha.tools.terminal import (
     CannotAnswerError,
     WorkFailedError,
@@ -294,8 +294,8 @@ _ASK_TIMEOUT_MS = 3_000
 
 def checked(namesrv: str | None) -> str:
     """The name servers, once one of them has answered; CannotAnswerError that says what to do."""
-    with BrokerAdmin(namesrv) as admin:
-        admin.cluster_info()
+    with ClusterAdmin(namesrv) as admin:
+        admin.examine_broker_cluster_info()
     assert namesrv is not None
     return namesrv
 

@@ -23,7 +23,7 @@ from rmqha.store.index.index_layout import (
     index_key_hash_method,
 )
 from rmqha.tools.store.readers import UNIT, IndexReader, QueueReader, unpack
-from rmqha.tools.terminal import StoreToolError
+from rmqha.tools.terminal import CannotAnswerError
 
 _WINDOW = 1 << 16  # entries
 _ROWS_AT_ONCE = 4096 * KEY.size
@@ -86,8 +86,8 @@ class IndexBuilder:
     def _roll(self) -> None:
         """Begin a file; it takes over the end of the one before, as the original's does."""
         if self.shape.entries <= 1:
-            raise StoreToolError(f"an index file of {self.shape.entries} entries has room for none: tell the broker's "
-                                 "maxHashSlotNum and maxIndexNum")
+            raise CannotAnswerError(f"an index file of {self.shape.entries} entries has room for none: tell the "
+                                    "broker's maxHashSlotNum and maxIndexNum")
         self._close()
         self._sink = self._open_sink()
         self.files += 1

@@ -12,7 +12,7 @@ from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.tools.store.dump import message_object
 from rmqha.tools.store.readers import UNIT, QueueKey, QueueReader, StoreReader, ext_position
 from rmqha.tools.store.reading import BlockEnd, CommitLogReader, LogRecord, scan_block
-from rmqha.tools.terminal import StoreToolError, cell, emit, output_option, progress, put, to_json
+from rmqha.tools.terminal import CannotAnswerError, cell, emit, output_option, progress, put, to_json
 
 _BLOCK = 1 << 20
 _SHOWN = 16  # bytes
@@ -137,7 +137,7 @@ def _describe(a: CommitLogReader, b: CommitLogReader, offset: int, found: Diff) 
 def _message(log: CommitLogReader, offset: int) -> dict[str, Any] | None:
     try:
         return message_object(log, offset)
-    except StoreToolError:  # no record there: said by the absence
+    except CannotAnswerError:  # no record there: said by the absence
         return None
 
 

@@ -15,10 +15,19 @@ from rmqha.common.message.message import MessageExt
 from rmqha.common.message.message_decoder import create_message_id, decode, decode_message_id
 from rmqha.common.message.message_layout import Host, MessageDecodeError, body_crc32
 from rmqha.common.units import TIMES
-from rmqha.tools.quickstart import render_table
 from rmqha.tools.store.readers import list_index, open_log
 from rmqha.tools.store.reading import CommitLogReader, LogEnd, LogRecord, plain_keys, whole_log
-from rmqha.tools.terminal import StoreToolError, cell, emit, output_option, progress, put, time_text, time_type
+from rmqha.tools.terminal import (
+    CannotAnswerError,
+    cell,
+    emit,
+    output_option,
+    progress,
+    put,
+    render_table,
+    time_text,
+    time_type,
+)
 
 _HEADINGS = ("offset", "size", "topic", "queue", "queueOffset", "tags", "keys", "bornTime", "storeTime")
 _RIGHT = {"offset", "size", "queue", "queueOffset"}
@@ -106,11 +115,11 @@ class RecordBytes:
 
 
 def message_object(log: CommitLogReader, offset: int) -> dict[str, Any]:
-    """All of the message at `offset`. StoreToolError when there is none."""
+    """All of the message at `offset`. CannotAnswerError when there is none."""
     data = log.record_bytes(offset)
     if not data:
-        raise StoreToolError(f"there is no message at offset {offset}; the files hold {log.min_offset} to "
-                             f"{log.files_end}. An offset must be the first byte of a record.")
+        raise CannotAnswerError(f"there is no message at offset {offset}; the files hold {log.min_offset} to "
+                                f"{log.files_end}. An offset must be the first byte of a record.")
     return decoded(data, offset)
 
 
@@ -195,8 +204,8 @@ def _one_offset(log: CommitLogReader, path: str, wanted: Wanted, offset: int | N
         try:
             return decode_message_id(msg_id).offset
         except MessageDecodeError as error:
-            raise StoreToolError(f"--msg-id {msg_id!r}: {error.reason}. A unique key is found with "
-                                 "--unique-key.") from None
+            raise CannotAnswerError(f"--msg-id {msg_id!r}: {error.reason}. A unique key is found with "
+                                    "--unique-key.") from None
     if offset is not None:
         return offset
     found = _by_index(log, path, wanted)
@@ -205,7 +214,7 @@ def _one_offset(log: CommitLogReader, path: str, wanted: Wanted, offset: int | N
         with progress("search", log.files_end - log.min_offset) as come_to:
             found = next(dump.records(come_to), None)
     if found is None:
-        raise StoreToolError(f"no message has the unique key {wanted.unique_key!r}")
+        raise CannotAnswerError(f"no message has the unique key {wanted.unique_key!r}")
     return found.offset
 
 
@@ -245,7 +254,7 @@ def dump_command(path: str, topic: str | None, queue: int | None, begin: int | N
     lies behind it is printed all the same.
     """
     if sum(option is not None for option in (offset, msg_id, unique_key)) > 1:
-        raise StoreToolError("--offset, --msg-id and --unique-key each name the one message: give one of them")
+        raise CannotAnswerError("--offset, --msg-id and --unique-key each name the one message: give one of them")
     wanted = Wanted(topic, queue, begin, end, key, tag, unique_key)
     log = open_log(path)
     if offset is not None or msg_id is not None or unique_key is not None:

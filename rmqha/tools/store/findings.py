@@ -48,7 +48,7 @@ from rmqha.tools.store.readers import (
 )
 from rmqha.tools.store.reading import DEFAULT_DELAY_LEVELS, Folder, LogRecord, RunOfUnits
 from rmqha.tools.store.reading import DispatchedUnit as DispatchUnit
-from rmqha.tools.terminal import StoreToolError, time_text
+from rmqha.tools.terminal import CannotAnswerError, time_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,7 +70,7 @@ def index_shape_options(command: F) -> F:
 def index_shape(slots: int | None, entries: int | None) -> Shape | None:
     """The shape that was told, if any."""
     if (slots is None) != (entries is None):
-        raise StoreToolError("--index-slots and --index-entries go together: give both or neither")
+        raise CannotAnswerError("--index-slots and --index-entries go together: give both or neither")
     return Shape(slots, entries) if slots is not None and entries is not None else None
 
 

@@ -36,7 +36,7 @@ from rmqha.store.index.index_layout import (
 from rmqha.store.store_path_config_helper import read_deleted_topics
 from rmqha.tools.store import reading
 from rmqha.tools.store.reading import CommitLogReader, Folder, list_folder
-from rmqha.tools.terminal import StoreToolError
+from rmqha.tools.terminal import CannotAnswerError
 
 UNIT = CQ_STORE_UNIT_SIZE
 _LONG_MIN = -(1 << 63)
@@ -342,8 +342,8 @@ class StoreReader:
         self.commit_log_paths = commit_log_paths or (os.path.join(root, "commitlog"),)
         missing = [path for path in self.commit_log_paths if not os.path.isdir(path)]
         if missing:
-            raise StoreToolError(f"{missing[0]} is no folder of a commit log. Give the broker's storePathRootDir, and "
-                                 "its storePathCommitLog with --commitlog when that lies elsewhere.")
+            raise CannotAnswerError(f"{missing[0]} is no folder of a commit log. Give the broker's storePathRootDir, "
+                                    "and its storePathCommitLog with --commitlog when that lies elsewhere.")
         self.file_size = file_size
         self.log = self.log_now()
         self.index_shape = index_shape
@@ -392,11 +392,11 @@ class StoreReader:
         return paths.get_store_checkpoint(self.root)
 
     def deleted_topics(self) -> dict[str, int]:
-        """See read_deleted_topics; StoreToolError."""
+        """See read_deleted_topics; CannotAnswerError."""
         try:
             return read_deleted_topics(self.root)
         except ValueError as error:
-            raise StoreToolError(str(error)) from None
+            raise CannotAnswerError(str(error)) from None
 
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint; None when it is missing or too short."""
@@ -405,12 +405,12 @@ class StoreReader:
 
 
 def open_log(path: str) -> CommitLogReader:
-    """The commit log of a store, of a folder of commit log files, or of one such file. StoreToolError when it is
+    """The commit log of a store, of a folder of commit log files, or of one such file. CannotAnswerError when it is
     something else."""
     log = _log_of(path)
     if not log.looks_like_one():
-        raise StoreToolError(f"{path} is no commit log: {log.folder.segments[0].path} has no message, neither at its "
-                             f"beginning nor behind that. {_WHAT_TO_GIVE}")
+        raise CannotAnswerError(f"{path} is no commit log: {log.folder.segments[0].path} has no message, neither at "
+                                f"its beginning nor behind that. {_WHAT_TO_GIVE}")
     return log
 
 
@@ -418,13 +418,13 @@ def _log_of(path: str) -> CommitLogReader:
     if os.path.isfile(path):
         return CommitLogReader(Folder([_single_file(path)], []), live=_is_live(os.path.dirname(path)))
     if os.path.exists(path) and not os.path.isdir(path):
-        raise StoreToolError(f"{path} is neither a folder nor a regular file. {_WHAT_TO_GIVE}")
+        raise CannotAnswerError(f"{path} is neither a folder nor a regular file. {_WHAT_TO_GIVE}")
     inner = os.path.join(path, "commitlog")
     if os.path.isdir(inner):
         return CommitLogReader(list_folder([inner]), live=_is_live(inner))
     folder = list_folder([path])
     if not folder.segments:
-        raise StoreToolError(f"{path} has no folder commitlog and no commit log files. {_WHAT_TO_GIVE}")
+        raise CannotAnswerError(f"{path} has no folder commitlog and no commit log files. {_WHAT_TO_GIVE}")
     return CommitLogReader(folder, live=_is_live(path))
 
 
@@ -437,7 +437,7 @@ def _single_file(path: str) -> Segment:
     """A file of its own; under another name than its offset it begins where its first record says."""
     size = os.stat(path).st_size
     if not size and not is_segment_name(os.path.basename(path)):
-        raise StoreToolError(f"{path} is empty. {_WHAT_TO_GIVE}")
+        raise CannotAnswerError(f"{path} is empty. {_WHAT_TO_GIVE}")
     if is_segment_name(os.path.basename(path)):
         return Segment(int(os.path.basename(path)), path, size)
     log = CommitLogReader(Folder([Segment(0, path, size)], []))

@@ -54,10 +54,11 @@ from rmqha.common.message.message_layout import (
     decode_text,
 )
 from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
+from rmqha.common.units import DELAY_LEVELS
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import RECORD, Span
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE, unpack_unit
-from rmqha.tools.terminal import StoreToolError
+from rmqha.tools.terminal import CannotAnswerError
 
 
 class Folder(NamedTuple):
@@ -200,7 +201,6 @@ def _no_record(records: list[LogRecord], position: int, total: int, magic: int) 
 
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNKNOWN_LEVEL_MS = 1000
 _ROLLBACK = sys_flags.TRANSACTION_ROLLBACK_TYPE
 _NOT_QUEUED = (sys_flags.TRANSACTION_PREPARED_TYPE, _ROLLBACK)
@@ -216,10 +216,10 @@ class Dispatcher:
     def __init__(self, delay_levels: str = DEFAULT_DELAY_LEVELS, marks: Mapping[str, int] | None = None) -> None:
         self.marks = marks or {}
         try:
-            self.delays_ms = [_UNITS_MS[level[-1:]] * parse_int(level[:-1]) for level in delay_levels.split()]
+            self.delays_ms = [DELAY_LEVELS[level[-1:]] * parse_int(level[:-1]) for level in delay_levels.split()]
         except (KeyError, ValueError):
-            raise StoreToolError(f"--delay-levels {delay_levels!r}: give the broker's messageDelayLevel, "
-                                 "numbers with s, m, h or d, such as '1s 5s 10s'") from None
+            raise CannotAnswerError(f"--delay-levels {delay_levels!r}: give the broker's messageDelayLevel, "
+                                    "numbers with s, m, h or d, such as '1s 5s 10s'") from None
 
     def units(self, record: LogRecord, properties: Properties) -> list[DispatchedUnit]:
         """The units of a record: none for prepared and rolled back messages, several for a multi-dispatched one."""
@@ -656,7 +656,7 @@ def _is_locked(path: str) -> bool:
 
 @contextmanager
 def held(path: str) -> Iterator[None]:
-    """Keep brokers out while a store is written to. StoreToolError when one runs."""
+    """Keep brokers out while a store is written to. CannotAnswerError when one runs."""
     if is_held(path):
         raise _taken(path)
     fd = open_regular(path, os.O_RDWR | os.O_CREAT)
@@ -677,5 +677,5 @@ def _lock(fd: int, path: str) -> None:
         raise
 
 
-def _taken(path: str) -> StoreToolError:
-    return StoreToolError(f"{path} is held: a broker runs on this store. Stop it, or write elsewhere with --out.")
+def _taken(path: str) -> CannotAnswerError:
+    return CannotAnswerError(f"{path} is held: a broker runs on this store. Stop it, or write elsewhere with --out.")

@@ -47,7 +47,7 @@ from rmqha.tools.store.reading import (
     span_taker,
     whole_log,
 )
-from rmqha.tools.terminal import StoreToolError, cell, emit, output_option, progress, put, size_type
+from rmqha.tools.terminal import CannotAnswerError, cell, emit, output_option, progress, put, size_type
 
 _DEFAULT_QUEUE_FILE_SIZE = 300_000 * CQ_STORE_UNIT_SIZE
 _BUFFERS = 64 << 20  # bytes, of all queues together
@@ -137,8 +137,8 @@ class Rebuild:
         what = (f"the log is damaged: no record at offset {end.offset}: {end.reason or 'nothing is there'}; the next "
                 f"one is at {record.offset}")
         if not self.skip_damage:
-            raise StoreToolError(f"{what}. A replica may have the bytes; --skip-damage goes on behind the place and "
-                                 "leaves blanks in the queues.")
+            raise CannotAnswerError(f"{what}. A replica may have the bytes; --skip-damage goes on behind the place and "
+                                    "leaves blanks in the queues.")
         self.result.problems.append(what)
         return True
 
@@ -182,8 +182,8 @@ class Rebuild:
         if self.target is None:
             return QueueComparer(self._readers.get(key), self.store.live)
         if not is_folder_name(topic) or queue_id < 0:
-            raise StoreToolError(f"topic {topic!r}, queue {queue_id} in the log is no name for a folder; see store "
-                                 "verify")
+            raise CannotAnswerError(f"topic {topic!r}, queue {queue_id} in the log is no name for a folder; see store "
+                                    "verify")
         folder = paths.get_store_path_consume_queue(self.target) + _NEW
         return QueueWriter(os.path.join(folder, topic, str(queue_id)), self._queue_file_size)
 
@@ -248,8 +248,8 @@ class Rebuild:
 def _queue_file_size(readers: dict[QueueKey, QueueReader], told: int | None) -> int:
     size = told or common_file_size(readers) or _DEFAULT_QUEUE_FILE_SIZE
     if size % CQ_STORE_UNIT_SIZE:
-        raise StoreToolError(f"consume queue files of {size} bytes do not hold whole units of {CQ_STORE_UNIT_SIZE}: "
-                             "tell the broker's mappedFileSizeConsumeQueue with --consume-queue-file-size")
+        raise CannotAnswerError(f"consume queue files of {size} bytes do not hold whole units of {CQ_STORE_UNIT_SIZE}: "
+                                "tell the broker's mappedFileSizeConsumeQueue with --consume-queue-file-size")
     return size
 
 
@@ -266,11 +266,12 @@ class Placing:
             self.folders.append(paths.get_store_path_index(target))
 
     def prepare(self, force: bool) -> None:
-        """StoreToolError when there are files already and `force` is not given."""
+        """CannotAnswerError when there are files already and `force` is not given."""
         for folder in self.folders:
             if os.path.isdir(folder) and os.listdir(folder) and not (force or self.replace):
-                raise StoreToolError(f"{folder} has files. With --replace the new one takes its place, with --force it "
-                                     "is moved aside, too, and kept; with --out the new one is written elsewhere.")
+                raise CannotAnswerError(f"{folder} has files. With --replace the new one takes its place, with --force "
+                                        "it is moved aside, too, and kept; with --out the new one is written "
+                                        "elsewhere.")
             if os.path.isdir(folder + _NEW):
                 shutil.rmtree(folder + _NEW)  # of a rebuild that was broken off
 
@@ -393,9 +394,9 @@ def rebuild_command(root: str, apply_: bool, out: str | None, force: bool, repla
     Into ROOT itself it writes only when no broker runs on it, and over existing files only with --replace.
     """
     if (out is not None or force or replace) and not apply_:
-        raise StoreToolError("--out, --force and --replace say where and how to write: they need --apply")
+        raise CannotAnswerError("--out, --force and --replace say where and how to write: they need --apply")
     if force and replace:
-        raise StoreToolError("--force keeps what was there, --replace deletes it: give one of them")
+        raise CannotAnswerError("--force keeps what was there, --replace deletes it: give one of them")
     store = StoreReader(root, commitlog, index_shape(index_slots, index_entries), file_size)
     options: RebuildOptions = {"delay_levels": delay_levels, "queue_file_size": consume_queue_file_size,
                                "skip_damage": skip_damage}

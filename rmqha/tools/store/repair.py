@@ -34,7 +34,7 @@ from rmqha.tools.store.findings import commitlog_option, delay_levels_option, in
 from rmqha.tools.store.readers import StoreReader
 from rmqha.tools.store.reading import CommitLogReader, whole_log
 from rmqha.tools.store.verify import Verification
-from rmqha.tools.terminal import StoreToolError, cell, counted, duration_type, emit, output_option, progress, put
+from rmqha.tools.terminal import CannotAnswerError, cell, counted, duration_type, emit, output_option, progress, put
 
 if TYPE_CHECKING:
     from rmqha.tools.ha.log_match import LogSide
@@ -122,8 +122,8 @@ class Planner:
         """Compare all that both hold."""
         log, master, plan = self._log, self._master, self._plan
         if log.file_size != master.file_size:
-            raise StoreToolError(f"the store's log files have {log.file_size} bytes, those of {master.name} "
-                                 f"{master.file_size}: they are not replicas of one log")
+            raise CannotAnswerError(f"the store's log files have {log.file_size} bytes, those of {master.name} "
+                                    f"{master.file_size}: they are not replicas of one log")
         self._check_files()
         if plan.problems:
             return plan
@@ -222,7 +222,7 @@ class Planner:
                                    f"{todo}")
 
     def _refuse_another_log(self, begin: int, end: int) -> None:
-        """StoreToolError when the records of a range are whole, but none is the master's: that is no damage."""
+        """CannotAnswerError when the records of a range are whole, but none is the master's: that is no damage."""
         heads, position = 0, begin
         while position < end:
             record = self._log.record_at(position)
@@ -237,9 +237,9 @@ class Planner:
                 return
             heads, position = heads + 1, position + record.size
         if heads > 1:
-            raise StoreToolError(f"from offset {begin} on the store holds whole records that are not those of "
-                                 f"{self._master.name}: it is another log, or has diverged, and is not damaged. Is "
-                                 "that its master? The way back for a slave that has diverged is rmqha ha rejoin")
+            raise CannotAnswerError(f"from offset {begin} on the store holds whole records that are not those of "
+                                    f"{self._master.name}: it is another log, or has diverged, and is not damaged. Is "
+                                    "that its master? The way back for a slave that has diverged is rmqha ha rejoin")
 
     def _look_behind(self, end: int) -> None:
         """Records whose heads are damaged, so that the log seems to end before them."""
@@ -347,8 +347,8 @@ class Repair:
         else:
             reason = "" if BLANK.unpack(data)[1] == BLANK_MAGIC_CODE else "it is not the blank that ends a file"
         if reason:
-            raise StoreToolError(f"{self._master.name} gives other bytes at {damaged.offset} than before: {reason}. "
-                                 "Run it again")
+            raise CannotAnswerError(f"{self._master.name} gives other bytes at {damaged.offset} than before: {reason}. "
+                                    "Run it again")
         return data
 
     def _write(self, batch: list[tuple[Damaged, bytes]], result: Repaired) -> None:
@@ -395,7 +395,7 @@ class Repair:
             built = rebuild.write_all(self._reopened(), self._store.root, True, True, lambda _position: None,
                                       delay_levels=self._delay_levels)
             result.rebuilt, result.flaws = built.written, self._flaws()
-        except StoreToolError as error:
+        except CannotAnswerError as error:
             result.flaws = [error.message]
         result.clean = not result.flaws
 
@@ -489,15 +489,16 @@ def repair_command(root: str, master: str, apply_: bool, timeout_s: float, commi
     nothing is written. A running broker of rmqha is asked for checksums, one of RocketMQ is read through its HA port,
     without acknowledging anything.
     """
-    from rmqha.tools.ha.log_match import LogAdmin  # heavy: the other commands ask nobody
+    from rmqha.tools.admin.cluster_admin import ClusterAdmin  # heavy: the other commands ask nobody
+    from rmqha.tools.ha.log_match import log_side
 
     lock = paths.get_lock_file(root)
     if reading.is_held(lock):
-        raise StoreToolError(f"{lock} is held: a broker runs on this store. Stop it; check ha --deep compares a "
-                             "running slave")
+        raise CannotAnswerError(f"{lock} is held: a broker runs on this store. Stop it; check ha --deep compares a "
+                                "running slave")
     store = StoreReader(root, commitlog, index_shape(index_slots, index_entries))
-    with LogAdmin(timeout_ms=timeout_s * 1000) as admin, reading.held(lock), \
-            closing(admin.side(master, "master")) as side, \
+    with ClusterAdmin(timeout_millis=timeout_s * 1000) as admin, reading.held(lock), \
+            closing(log_side(admin, master, "master")) as side, \
             progress("repair", store.log.files_end - store.log.min_offset) as shown:
         def come_to(offset: int) -> None:
             shown(offset - store.log.min_offset)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import click
 
-from rmqha.tools.quickstart import render_table
+from rmqha.common.units import size_text
 from rmqha.tools.store.diff import diff_command
 from rmqha.tools.store.dump import dump_command
 from rmqha.tools.store.findings import commitlog_option
@@ -18,7 +18,7 @@ from rmqha.tools.store.reading import LogEnd, LogRecord, whole_log
 from rmqha.tools.store.rebuild import rebuild_command
 from rmqha.tools.store.repair import repair_command
 from rmqha.tools.store.verify import verify_command
-from rmqha.tools.terminal import cell, emit, output_option, progress, put, size_text
+from rmqha.tools.terminal import cell, emit, output_option, progress, put, render_table
 
 _BLOCK = 512  # unit of st_blocks
 _PER_TOPIC = ("consumequeue", "consumequeue_ext")

@@ -2,6 +2,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from rmqha.common.units import bytes_text, count_text, percent_text, span_text
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.views import SlaveView
 from rmqha.tools.terminal import cell
 from rmqha.tools.view.questions import GroupClients, TopicDetail, TopicRow
 from rmqha.tools.view.snapshot import (
@@ -13,11 +16,10 @@ from rmqha.tools.view.snapshot import (
     GroupRates,
     GroupState,
     Picture,
-    SlaveState,
+    all_faults,
     seconds_to_go,
     sparkline,
 )
-from rmqha.tools.view.texts import bytes_text, count_text, percent_text, span_text
 
 SPARK_WIDTH = 12
 _STEADY_S = 5.0  # a push consumer tells its offsets so often: what it consumed meanwhile seems to wait
@@ -94,7 +96,7 @@ def brokers(picture: Picture, lines: Lines) -> Table:
     return Table("brokers", BROKER_COLUMNS, tuple(rows))
 
 
-def _broker(picture: Picture, broker: BrokerState, slave: SlaveState | None, lines: Lines) -> Row:
+def _broker(picture: Picture, broker: BrokerState, slave: SlaveView | None, lines: Lines) -> Row:
     rates = picture.broker_rates(broker.address)
     state, tone = _state(broker, slave)
     log_size = None if broker.error else broker.log_size
@@ -113,7 +115,7 @@ def _broker(picture: Picture, broker: BrokerState, slave: SlaveState | None, lin
     ], tone)
 
 
-def _state(broker: BrokerState, slave: SlaveState | None) -> tuple[str, str]:
+def _state(broker: BrokerState, slave: SlaveView | None) -> tuple[str, str]:
     if broker.error:
         return "NO ANSWER", "bad"
     if slave is not None:
@@ -123,11 +125,11 @@ def _state(broker: BrokerState, slave: SlaveState | None) -> tuple[str, str]:
     return "up", "good"
 
 
-def _tone(status: str) -> str:
-    return {"OK": "good", "WARNING": "warn", "UNKNOWN": "warn", "CRITICAL": "bad"}.get(status, "")
+def _tone(status: Status) -> str:
+    return {Status.OK: "good", Status.CRITICAL: "bad"}.get(status, "warn")
 
 
-def _stranger(name: str, slave: SlaveState) -> Row:
+def _stranger(name: str, slave: SlaveView) -> Row:
     empty: list[tuple[str, float | str | None]] = [("", None)] * 6
     return _row(slave.address, [
         _text(name), ("" if slave.broker_id is None else str(slave.broker_id), slave.broker_id),
@@ -242,11 +244,11 @@ def troubles(picture: Picture) -> list[tuple[str, str]]:
     """(tone, text) of all that is wrong, the worst first."""
     now = picture.snapshot
     found = [("bad", error) for _address, error in now.name_servers if error]
-    found += [(_tone(status), text) for status, text in now.faults
-              if text not in {error for _address, error in now.name_servers}]
+    found += [(_tone(fault.status), fault.text) for fault in now.faults
+              if fault.text not in {error for _address, error in now.name_servers}]
     for each in now.replication:
-        found += [(_tone(status), f"{each.name}: {text}") for status, text in each.faults]
+        found += [(_tone(fault.status), f"{each.name}: {fault.text}") for fault in all_faults(each)]
         found += [(_tone(slave.status), f"{each.name}, slave {slave.address}: {slave.note}")
-                  for slave in each.slaves if slave.note and slave.status != "OK"]
+                  for slave in each.slaves if slave.note and slave.status is not Status.OK]
     found += [("warn", text) for text in now.groups_errors]
     return sorted(dict.fromkeys(found), key=lambda trouble: trouble[0] != "bad")

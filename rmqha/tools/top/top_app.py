@@ -14,6 +14,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.widgets import DataTable, Footer, Input, Static
 
+from rmqha.common.units import count_text
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.terminal import cell
@@ -21,7 +22,6 @@ from rmqha.tools.top import rows
 from rmqha.tools.top.rows import Table
 from rmqha.tools.view.questions import QuestionError, Questions, ViewPoller
 from rmqha.tools.view.snapshot import BEHIND, CLUSTER, IN, OUT, Collector, History, Picture, sparkline
-from rmqha.tools.view.texts import count_text
 
 _REFRESH_S = 0.5
 _MAX_TROUBLES = 4

@@ -3,8 +3,7 @@ import sys
 
 import click
 
-from rmqha.tools.ha.ask import ReplicationToolError
-from rmqha.tools.terminal import emit, extra_needed, output_option, put, render_table
+from rmqha.tools.terminal import CannotAnswerError, emit, extra_needed, output_option, put, render_table
 from rmqha.tools.top.rows import Table, brokers, groups, troubles
 from rmqha.tools.view.snapshot import Collector, Picture, picture, snapshot_pair
 from rmqha.tools.view.texts import account, needed_namesrv, overview, view_options
@@ -40,7 +39,7 @@ def top_command(namesrv: str | None, cluster: str | None, broker: str | None, in
     else:
         emit(overview(seen), output)
     if not seen.snapshot.brokers:
-        raise ReplicationToolError("the name server knows no broker")
+        raise CannotAnswerError("the name server knows no broker")
     if any(each.error for each in seen.snapshot.brokers):
         raise SystemExit(2)
 

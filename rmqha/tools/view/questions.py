@@ -28,9 +28,11 @@ from rmqha.common.protocol import namespace_util, response_code
 from rmqha.common.protocol.client_bodies import ConsumerConnection
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.exception import RemotingException
-from rmqha.tools.admin.default_mq_admin_ext import ASK_ERRORS, DefaultMQAdminExt, message_track_detail
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.admin.message_track import message_track_detail
 from rmqha.tools.command.message_print import message_fields
-from rmqha.tools.ha.ask import ReplicationToolError
+from rmqha.tools.errors import CLIENT_ERRORS
+from rmqha.tools.terminal import CannotAnswerError
 from rmqha.tools.view.snapshot import Collector, History, Picture, Snapshot, picture, rate
 
 log = logging.getLogger("RocketmqTools")
@@ -213,7 +215,7 @@ def asked(ask: Callable[[], T]) -> T:
     """What `ask` gives; what the client raises as QuestionError."""
     try:
         return ask()
-    except ASK_ERRORS as error:
+    except CLIENT_ERRORS as error:
         raise question_error(error) from error
     except ValueError as error:  # FastjsonError, MessageDecodeError, UnicodeDecodeError
         log.warning("an answer that can't be read", exc_info=True)
@@ -428,7 +430,7 @@ class ViewPoller(ServiceThread):
         try:
             self._publish(self._collector.collect())
             self.error = ""
-        except ReplicationToolError as error:  # no name server has ever answered
+        except CannotAnswerError as error:  # no name server has ever answered
             if self.error != error.message:
                 log.warning("nothing to show: %s", error.message)
             self.error = error.message

@@ -1,4 +1,4 @@
-"""A cluster at one moment, as its name servers and brokers told it; nothing here changes once it is made.
+"""A cluster at one moment, as its name servers and brokers told it; nothing changes once it is in a Snapshot.
 
 Sizes and offsets are bytes of the commit log, times that end in `_ms` are ms since 1970 by this host's clock, `at_s` is
 monotonic. What nobody told is None, or -1 for a counter.
@@ -24,30 +24,24 @@ from rmqha.common.mix_all import is_sys_consumer_group
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList
 from rmqha.common.texts import real, whole
 from rmqha.remoting.interfaces import RPCHook
+from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, chosen
 from rmqha.tools.admin.default_mq_admin_ext import SYSTEM_GROUPS
 from rmqha.tools.check_base import Status
-from rmqha.tools.ha.ask import Broker, BrokerAdmin, Look, ReplicationToolError, Told, ask_all, chosen, in_parallel
+from rmqha.tools.ha.ask import Look, Told, ask_all, in_parallel
 from rmqha.tools.ha.judgement import Case, log_problems, name_of
 from rmqha.tools.ha.replication import PATIENCE_S, Group, NameServers, ask_name_servers, told_slave, view_of
-from rmqha.tools.ha.views import Fault, MasterView, SlaveView
+from rmqha.tools.ha.views import BrokerView, Fault, MasterView, SlaveView
+from rmqha.tools.terminal import CannotAnswerError
 
 _FILE_SIZE = 1 << 30
 
 
-@dataclass(frozen=True)
-class BrokerState:
-    """One broker; `error` says why it told nothing, and then all else but its place is empty."""
+@dataclass
+class BrokerState(BrokerView):
+    """One broker with its figures; `error` says why it told nothing, and then all else but its place is empty."""
 
-    cluster: str
-    name: str
-    broker_id: int
-    address: str
     error: str = ""
-    role: str = ""
-    version: str = ""
     boot_ms: int = 0
-    min_offset: int = 0
-    max_offset: int = 0
     file_size: int = _FILE_SIZE  # of a file of its commit log
     put_total: int = -1  # messages that producers have sent to it
     get_total: int = -1  # messages that consumers have got of it
@@ -86,33 +80,6 @@ class BrokerState:
         if self.log_size <= 0 or self.file_size <= 0:
             return 0
         return (self.max_offset - 1) // self.file_size - self.min_offset // self.file_size + 1
-
-
-@dataclass(frozen=True)
-class SlaveState:
-    """A slave of a master, as the master and itself tell it; `status` is OK, WARNING, CRITICAL or UNKNOWN."""
-
-    address: str
-    broker_id: int | None
-    state: str
-    status: str
-    ack_offset: int | None = None
-    lag_bytes: int | None = None
-    lag_seconds: float | None = None
-    in_sync: bool | None = None
-    note: str = ""
-    registered: bool = True
-
-
-@dataclass(frozen=True)
-class Replication:
-    """The brokers of one name: who is master, and how far its slaves are. `faults` are (status, text)."""
-
-    cluster: str
-    name: str
-    master: str  # its address; "" when none is registered
-    slaves: tuple[SlaveState, ...] = ()
-    faults: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -177,11 +144,11 @@ class Snapshot:
     at_s: float
     name_servers: tuple[tuple[str, str], ...] = ()  # (address, error); "" for one that answers
     brokers: tuple[BrokerState, ...] = ()
-    replication: tuple[Replication, ...] = ()
+    replication: tuple[MasterView, ...] = ()  # the brokers of each name
     groups: tuple[GroupState, ...] = ()
     groups_at_s: float = 0.0
     groups_errors: tuple[str, ...] = ()
-    faults: tuple[tuple[str, str], ...] = ()  # (status, text), of the name servers
+    faults: tuple[Fault, ...] = ()  # of the name servers
     took_s: float = 0.0
     settled: bool = True  # False: some slave's state needs another look
 
@@ -199,11 +166,11 @@ def broker_state(told: Told) -> BrokerState:
     """From a broker's config and runtime table."""
     broker, table, config = told.broker, told.table, told.config
     if not told.answered:
-        return BrokerState(broker.cluster, broker.name, broker.broker_id, broker.address, error=told.error)
+        return BrokerState(broker.cluster, broker.name, broker.address, broker.broker_id, error=told.error)
     limit = real(config.get("diskMaxUsedSpaceRatio"), 0, 100)
     return BrokerState(
         broker.cluster or config.get("brokerClusterName", ""), broker.name or config.get("brokerName", ""),
-        broker.broker_id, broker.address,
+        broker.address, broker.broker_id,
         role=told.role,
         version=table.get("brokerVersionDesc", ""),
         boot_ms=_count(table.get("bootTimestamp")),
@@ -228,23 +195,21 @@ def broker_state(told: Told) -> BrokerState:
     )
 
 
-def replication_state(view: MasterView) -> Replication:
-    """From the view that `ha status` has, too."""
-    faults = [*_texts(view.faults), *((Status.CRITICAL.name, f"{refused.address} is refused: {refused.reason}")
-                                      for refused in view.refused)]
-    faults += [(problem.status.name, problem.text.removeprefix(f"{name_of(view)}'s "))
+def all_faults(view: MasterView) -> list[Fault]:
+    """All that is wrong with the brokers of one name, but for what its slaves' states say."""
+    faults = [*view.faults, *(Fault(Status.CRITICAL, f"{refused.address} is refused: {refused.reason}")
+                              for refused in view.refused)]
+    faults += [Fault(problem.status, problem.text.removeprefix(f"{name_of(view)}'s "))
                for problem in log_problems(view, view.slaves)]
-    if view.error:
-        faults.append((view.error_status.name, view.error))
-    return Replication(view.cluster, view.name, view.address, tuple(map(_slave_state, view.slaves)), tuple(faults))
+    return [*faults, Fault(view.error_status, view.error)] if view.error else faults
 
 
-def _slave_state(slave: SlaveView) -> SlaveState:
-    lag, seconds, in_sync = slave.lag_bytes, slave.lag_seconds, slave.in_sync
-    if lag is not None and lag < 0 and slave.status is Status.OK:  # it was asked a moment after its master
-        lag, seconds, in_sync = 0, 0.0, True
-    return SlaveState(slave.address, slave.broker_id, slave.state, slave.status.name, slave.ack_offset, lag, seconds,
-                      in_sync, slave.note, slave.registered)
+def at_one_moment(view: MasterView) -> MasterView:
+    """The view, with healthy slaves that were asked a moment after their master no longer ahead of it."""
+    for slave in view.slaves:
+        if slave.lag_bytes is not None and slave.lag_bytes < 0 and slave.status is Status.OK:
+            slave.lag_bytes, slave.lag_seconds, slave.in_sync = 0, 0.0, True
+    return view
 
 
 def group_states(answers: list[ConsumeStatsList]) -> tuple[GroupState, ...]:
@@ -269,15 +234,6 @@ def _places(stats: list[ConsumeStats]) -> tuple[QueuePlace, ...]:
     return tuple(sorted(places, key=lambda each: (each.topic, each.broker, each.queue_id)))
 
 
-def _texts(faults: list[Fault]) -> list[tuple[str, str]]:
-    return [(fault.status.name, fault.text) for fault in faults]
-
-
-def fault_texts(faults: list[Fault]) -> tuple[tuple[str, str], ...]:
-    """(status, text) of each."""
-    return tuple(_texts(faults))
-
-
 def _count(text: str | None, default: int = 0) -> int:
     return whole(text, default, least=0)
 
@@ -299,13 +255,13 @@ class Collector:
     """Makes snapshots, one after the other, on one thread; a context manager. `cluster`, `broker`: only these.
 
     It goes on when a name server or a broker goes, and takes it in again when it comes back; the snapshot says who is
-    missing. `collect` raises ReplicationToolError only as long as no name server has ever answered, or knows what was
+    missing. `collect` raises CannotAnswerError only as long as no name server has ever answered, or knows what was
     asked for.
     """
 
     def __init__(self, namesrv: str, timeout_ms: float, cluster: str | None = None, broker: str | None = None,
                  rpc_hook: RPCHook | None = None) -> None:
-        self._admin = BrokerAdmin(namesrv, timeout_ms, rpc_hook)
+        self._admin = ClusterAdmin(namesrv, timeout_ms, rpc_hook)
         self._namesrv, self._cluster, self._broker = namesrv, cluster, broker
         self._names = NameServers()
         self._names_at_s = -NAMES_EVERY_S
@@ -336,7 +292,7 @@ class Collector:
         look_at_s = time.monotonic()
         look = self._look(look_at_s)
         self._settled = True
-        replication = tuple(replication_state(view_of(group, self._judge, _nobody_tells)) for group in self._by_name())
+        replication = tuple(at_one_moment(view_of(group, self._judge, _nobody_tells)) for group in self._by_name())
         if ask_groups or time.monotonic() - self._groups_at_s >= GROUPS_EVERY_S:
             self._ask_groups(look)
         return Snapshot(
@@ -357,8 +313,8 @@ class Collector:
             return
         self._names_at_s = now
         try:
-            names = ask_name_servers(self._namesrv, self._admin.timeout_ms)
-        except ReplicationToolError as error:
+            names = ask_name_servers(self._namesrv, self._admin.timeout_millis)
+        except CannotAnswerError as error:
             if not self._brokers:
                 raise
             self._names.errors = {address: error.message for address in self._addresses()}
@@ -366,10 +322,10 @@ class Collector:
         brokers = chosen(names.brokers, self._cluster, self._broker)
         self._names, self._brokers = names, brokers or self._brokers
 
-    def _faults(self) -> tuple[tuple[str, str], ...]:
+    def _faults(self) -> tuple[Fault, ...]:
         missing = [fault for each, fault in self._names.missing()
                    if self._cluster in (None, each.cluster) and self._broker in (None, each.name, each.address)]
-        return fault_texts(self._names.faults() + missing)
+        return (*self._names.faults(), *missing)
 
     # ---- the brokers
 
@@ -421,15 +377,15 @@ class Collector:
         self._groups_at_s = time.monotonic()
         if not chosen_of:
             return
-        answers = in_parallel(self._groups_of, list(chosen_of.values()), self._admin.timeout_ms, lambda address: (
-            f"the broker {address} does not tell its groups within {self._admin.timeout_ms / 1000:g} s"))
+        answers = in_parallel(self._groups_of, list(chosen_of.values()), self._admin.timeout_millis, lambda address: (
+            f"the broker {address} does not tell its groups within {self._admin.timeout_millis / 1000:g} s"))
         self._groups = group_states([each for each in answers.values() if not isinstance(each, str)])
         self._groups_errors = tuple(each for each in answers.values() if isinstance(each, str))
 
     def _groups_of(self, address: str) -> ConsumeStatsList | str:
         try:
-            return self._admin.consume_stats(address)
-        except ReplicationToolError as error:
+            return self._admin.fetch_consume_stats_in_broker(address, False, self._admin.timeout_millis)
+        except CannotAnswerError as error:
             return error.message
 
 

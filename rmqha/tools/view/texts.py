@@ -1,7 +1,5 @@
 """Snapshots and rates as JSON: what `top --once -o json` prints and the console's API answers, field by field.
 
-Rates, sizes and times as short texts for narrow columns.
-
 Options that `top` and `console` share.
 """
 from collections.abc import Callable
@@ -13,11 +11,17 @@ import click
 from rmqha.common import mix_all
 from rmqha.common.texts import real
 from rmqha.remoting.interfaces import RPCHook
-from rmqha.tools.ha.ask import ReplicationToolError
-from rmqha.tools.terminal import duration_type, size_text
-from rmqha.tools.view.snapshot import BrokerState, GroupState, Picture, QueuePlace, Replication, seconds_to_go
+from rmqha.tools.ha.views import Fault, MasterView, SlaveView
+from rmqha.tools.terminal import CannotAnswerError, duration_type
+from rmqha.tools.view.snapshot import BrokerState, GroupState, Picture, QueuePlace, all_faults, seconds_to_go
 
 Json = dict[str, Any]
+
+_OF_BROKER = (
+    "cluster", "name", "broker_id", "address", "error", "role", "version", "boot_ms", "min_offset", "max_offset",
+    "file_size", "put_total", "get_total", "disk_used", "queue_disk_used", "disk_text", "disk_limit",
+    "dispatch_behind", "to_flush", "earliest_ms", "send_queue", "pull_queue", "latency_99", "flush", "epoch",
+    "sync_state_set")
 
 
 def overview(picture: Picture) -> Json:
@@ -28,7 +32,7 @@ def overview(picture: Picture) -> Json:
         "took_ms": round(now.took_s * 1000),
         "settled": now.settled,
         "name_servers": [{"address": address, "error": error} for address, error in now.name_servers],
-        "faults": [_fault(*fault) for fault in now.faults] + [_fault("WARNING", text) for text in now.groups_errors],
+        "faults": [*map(_fault, now.faults), *({"status": "WARNING", "text": text} for text in now.groups_errors)],
         "in_msgs_per_s": _rounded(picture.in_msgs),
         "out_msgs_per_s": _rounded(picture.out_msgs),
         "behind": sum(group.behind for group in now.groups),
@@ -42,7 +46,7 @@ def broker_json(picture: Picture, broker: BrokerState) -> Json:
     """A broker with its rates; sizes are bytes, times ms since 1970."""
     rates = picture.broker_rates(broker.address)
     return {
-        **asdict(broker),
+        **{key: getattr(broker, key) for key in _OF_BROKER},
         "is_master": broker.is_master,
         "log_size": broker.log_size,
         "segments": broker.segments,
@@ -52,14 +56,30 @@ def broker_json(picture: Picture, broker: BrokerState) -> Json:
     }
 
 
-def replication_json(each: Replication) -> Json:
+def replication_json(each: MasterView) -> Json:
     """A master with its slaves."""
     return {
         "cluster": each.cluster,
         "name": each.name,
-        "master": each.master,
-        "slaves": [asdict(slave) for slave in each.slaves],
-        "faults": [_fault(*fault) for fault in each.faults],
+        "master": each.address,
+        "slaves": [slave_json(slave) for slave in each.slaves],
+        "faults": [*map(_fault, all_faults(each))],
+    }
+
+
+def slave_json(slave: SlaveView) -> Json:
+    """A slave as its master and itself tell it."""
+    return {
+        "address": slave.address,
+        "broker_id": slave.broker_id,
+        "state": slave.state,
+        "status": slave.status.name,
+        "ack_offset": slave.ack_offset,
+        "lag_bytes": slave.lag_bytes,
+        "lag_seconds": slave.lag_seconds,
+        "in_sync": slave.in_sync,
+        "note": slave.note,
+        "registered": slave.registered,
     }
 
 
@@ -84,59 +104,13 @@ def place_json(place: QueuePlace) -> Json:
     return {**asdict(place), "behind": place.behind}
 
 
-def _fault(status: str, text: str) -> Json:
-    return {"status": status, "text": text}
+def _fault(fault: Fault) -> Json:
+    return {"status": fault.status.name, "text": fault.text}
 
 
 def _rounded(value: float | None) -> float | None:
     known = real(value)
     return None if known is None else round(known, 1)
-
-
-_UNITS = ("", "k", "M", "G", "T")
-UNKNOWN = "-"
-
-
-def count_text(value: float | None) -> str:
-    """`0`, `0.5`, `12`, `1,234`, `12.3k`, `4.56M`: at most six characters; `-` for unknown."""
-    value = real(value)
-    if value is None:
-        return UNKNOWN
-    sign, size, unit = "-" if value < 0 else "", abs(value), 0
-    if size < 10:
-        return sign + (f"{size:.1f}".removesuffix(".0"))
-    if round(size) < 10_000:
-        return f"{sign}{size:,.0f}"
-    while size >= 1000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{sign}{size:.2f}"[:len(sign) + 4].rstrip(".") + _UNITS[unit]
-
-
-def bytes_text(value: float | None) -> str:
-    """`1.5 MiB`."""
-    value = real(value, -2.0**64, 2.0**64)
-    return UNKNOWN if value is None else size_text(round(value))
-
-
-def percent_text(ratio: float | None) -> str:
-    """`17 %`."""
-    ratio = real(ratio)
-    return UNKNOWN if ratio is None else f"{ratio:.0%}".replace("%", " %")
-
-
-def span_text(seconds: float | None) -> str:
-    """`0`, `0.4 s`, `12 s`, `3 min`, `2 h`, `5 d`: two places at most; `-` for unknown."""
-    seconds = real(seconds)
-    if seconds is None:
-        return UNKNOWN
-    if seconds <= 0:
-        return "0"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    for unit, size, limit in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
-        if seconds < limit:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 86_400:,.0f} d"
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -162,7 +136,7 @@ def view_options(default_interval_s: float) -> Callable[[F], F]:
 def needed_namesrv(namesrv: str | None) -> str:
     """The name servers; an error for people without."""
     if not namesrv:
-        raise ReplicationToolError("no name server: give it with -n host:port, or in NAMESRV_ADDR")
+        raise CannotAnswerError("no name server: give it with -n host:port, or in NAMESRV_ADDR")
     return namesrv
 
 

@@ -21,8 +21,9 @@ from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_config import RemotingClientConfig
-from rmqha.tools.ha.ask import BrokerAdmin, ReplicationToolError
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from rmqha.tools.rmqha_command import rmqha
+from rmqha.tools.terminal import CannotAnswerError
 from tests.faults.proxies import Proxy
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.wait import wait_until
@@ -123,9 +124,9 @@ class Stage:
     def end_of(self, node: BrokerNode) -> int:
         """The end of a broker's log; -1 when it gives no answer."""
         try:
-            with BrokerAdmin(timeout_ms=10_000) as admin:
+            with ClusterAdmin(timeout_millis=10_000) as admin:
                 return int(admin.runtime_info(node.address)["commitLogMaxOffset"])
-        except ReplicationToolError:
+        except CannotAnswerError:
             return -1
 
     def caught_up(self, *slaves: BrokerNode) -> None:
@@ -135,7 +136,7 @@ class Stage:
 
     def listed(self, *ids: int) -> None:
         """Wait until the name server lists exactly these."""
-        with BrokerAdmin(self.namesrv.address, 10_000) as admin:
+        with ClusterAdmin(self.namesrv.address, 10_000) as admin:
             wait_until(lambda: sorted(each.broker_id for each in admin.brokers()) == sorted(ids), 60_000,
                        f"{ids} are listed")
 

@@ -2,7 +2,7 @@
 import json
 
 from rmqha.common.protocol import response_code
-from rmqha.tools.ha.ask import BrokerAdmin, RefusedError
+from rmqha.tools.admin.cluster_admin import ClusterAdmin, RefusedError
 from tests.support import ports
 
 
@@ -30,7 +30,7 @@ def test_broker_that_refuses_the_question_does_answer(run, monkeypatch):
     def refuse(_admin, _address):
         raise RefusedError("no", response_code.NO_PERMISSION)
 
-    monkeypatch.setattr(BrokerAdmin, "runtime_info", refuse)
+    monkeypatch.setattr(ClusterAdmin, "runtime_info", refuse)
     result = run("check", "server", "-b", "127.0.0.1:1")
     assert result.exit_code == 0 and "answers, and refuses the question" in result.output
 

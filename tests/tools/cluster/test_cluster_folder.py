@@ -17,8 +17,8 @@ from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.tools.cluster import layout
 from rmqha.tools.cluster import layout as cluster_folder
-from rmqha.tools.cluster.cluster_command import BringUp
 from rmqha.tools.cluster.layout import PORTS_PER_BROKER, ClusterError, Shape
+from rmqha.tools.cluster.local_cluster import BringUp
 from rmqha.tools.config.config_command import check
 from rmqha.tools.rmqha_command import rmqha
 

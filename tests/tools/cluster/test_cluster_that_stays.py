@@ -15,8 +15,8 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from rmqha.tools import quickstart
-from rmqha.tools.cluster.cluster_command import LocalCluster
-from rmqha.tools.cluster.layout import free_port_block, load
+from rmqha.tools.cluster.layout import free_port_block, load, ports_needed
+from rmqha.tools.cluster.local_cluster import LocalCluster
 from rmqha.tools.cluster.processes import find
 from rmqha.tools.quickstart import find_conf
 from tests.support import start_as
@@ -156,7 +156,7 @@ def test_folder_that_the_quickstart_has_kept_starts_again(home):
     conf, folder = home / "conf", home / "kept"
     conf.mkdir()
     shutil.copy(find_conf() / "broker-a.properties", conf)
-    with LocalCluster(conf, folder, free_port_block(LocalCluster.ports_needed(conf))) as cluster:
+    with LocalCluster(conf, folder, free_port_block(ports_needed(conf))) as cluster:
         for node in (cluster.name_server, cluster.brokers[0]):  # a broker that is first registers 10 s later
             cluster.start(node)
             cluster.wait_until(lambda: b"boot success" in node.output_file.read_bytes(), 60, node.name)

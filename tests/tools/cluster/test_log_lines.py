@@ -4,8 +4,8 @@ import logging
 import pytest
 
 from rmqha.common.logs import JavaLevelFormatter, OtherDaysFileHandler
-from rmqha.tools.cluster.cluster_command import EntryReader, Follower, end_of_logs, last_entries, log_files
 from rmqha.tools.cluster.layout import NAMESRV, Node
+from rmqha.tools.cluster.log_lines import EntryReader, Follower, end_of_logs, last_entries, log_files
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from rmqha.tools.cluster.layout import load
 from rmqha.tools.cluster.processes import find
 from rmqha.tools.errors import CLIENT_ERRORS
-from rmqha.tools.ha.ask import BrokerAdmin
 from rmqha.tools.ha.switch import switch
 from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed
 from rmqha.tools.messages.produce import new_consumer, read_queues
@@ -94,7 +94,7 @@ def stored(namesrv):
 @pytest.mark.timeout(60 + 3 * SWITCHES)
 def test_planned_switches_lose_nothing_and_producers_go_on(layout):
     namesrv, replicas = layout.namesrv.address, [node.address for node in layout.replicas]
-    with Load(namesrv) as sending, BrokerAdmin(namesrv) as admin:
+    with Load(namesrv) as sending, ClusterAdmin(namesrv) as admin:
         for number in range(SWITCHES):
             sending.wait_for_all()
             switch(admin, replicas[(number + 1) % len(replicas)], [], 30, lambda _line: None)

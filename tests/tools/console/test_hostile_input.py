@@ -63,7 +63,7 @@ def client_of(now, admin_answer=()):
 
 
 def odd_snapshot():
-    odd = BrokerState("C\ud800", "broker-\ud800", 0, "o:1", latency_99="\ud800 nan")
+    odd = BrokerState("C\ud800", "broker-\ud800", "o:1", 0, latency_99="\ud800 nan")
     group = GroupState("readers", (QueuePlace("T\ud800", "b", 0, 1 << 62, 1, (1 << 63) - 1),))
     return snapshot(brokers=(MASTER, odd), groups=(group,))
 

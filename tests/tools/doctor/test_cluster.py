@@ -9,10 +9,10 @@ import pytest
 from rmqha.remoting import addresses
 from rmqha.remoting.addresses import Probe
 from rmqha.store.message_store_config import BrokerRole
+from rmqha.tools.admin.cluster_admin import Broker, NoAnswerError
 from rmqha.tools.doctor import cluster_checks
 from rmqha.tools.doctor.cluster_checks import check_cluster, check_name_servers, check_stopped_store
 from rmqha.tools.doctor.host_checks import Report
-from rmqha.tools.ha.ask import Broker, NoAnswerError
 from tests.store.ha.support import Peer
 from tests.support.in_process import running_name_server
 from tests.support.wait import wait_until
@@ -86,7 +86,7 @@ def test_slaves_without_a_master_and_name_servers_that_disagree(run, tmp_path):
 
 
 class FakeAdmin:
-    """Stands for BrokerAdmin: `answers` by address are (config, runtime table)."""
+    """Stands for ClusterAdmin: `answers` by address are (config, runtime table)."""
 
     answers: dict = {}
 
@@ -99,7 +99,7 @@ class FakeAdmin:
     def __exit__(self, *_exc):
         self.answers.clear()
 
-    def config(self, address):
+    def get_broker_config(self, address):
         if address not in self.answers:
             raise NoAnswerError(f"the broker {address} can't be reached")
         return self.answers[address][0]
@@ -126,7 +126,7 @@ def findings(monkeypatch):
     def check(master, slave=None, closed=()):
         answers = {MASTER.address: master, SLAVE.address: slave}
         monkeypatch.setattr(FakeAdmin, "answers", {address: each for address, each in answers.items() if each})
-        monkeypatch.setattr(cluster_checks, "BrokerAdmin", FakeAdmin)
+        monkeypatch.setattr(cluster_checks, "ClusterAdmin", FakeAdmin)
         monkeypatch.setattr(cluster_checks, "probe",
                             lambda host, port, _timeout: Probe.SILENT if port in closed else Probe.OPEN)
         report = Report()

@@ -3,11 +3,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqha.common.protocol.cluster_bodies import EpochEntry, EpochEntryCache, ReplicaIdentity, ReplicasInfo
+from rmqha.common.protocol.cluster_bodies import (
+    BrokerReplicasInfo,
+    EpochEntry,
+    EpochEntryCache,
+    ReplicaIdentity,
+    ReplicasInfo,
+)
 from rmqha.common.protocol.controller_headers import GetMetaDataResponseHeader
+from rmqha.tools.admin.cluster_admin import Broker, NoAnswerError, RefusedError
 from rmqha.tools.check_base import Status
-from rmqha.tools.ha.ask import Broker, NoAnswerError, RefusedError, ReplicationToolError, Told
+from rmqha.tools.ha.ask import Told
 from rmqha.tools.ha.controllers import Controllers, controllers_of, failover_lines, faults_of, split_addresses
+from rmqha.tools.terminal import CannotAnswerError
 
 ONE, TWO, THREE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 LEADER, OTHER = "10.0.0.9:9878", "10.0.0.8:9878"
@@ -20,27 +28,27 @@ def identity(broker_id, address, alive=True):
 class FakeAdmin:
     """Controllers and replicas that answer from tables."""
 
-    timeout_ms = 1_000
+    timeout_millis = 1_000
 
     def __init__(self, info=None, unclean=False, positions=None, silent=(), leader=LEADER):
         self.info, self.unclean, self.silent, self.leader = info, unclean, silent, leader
         self.positions = positions or {}
         self.asked = []
 
-    def controller_meta_data(self, address):
+    def get_controller_meta_data(self, address):
         self.asked.append(address)
         if address in self.silent:
             raise NoAnswerError(f"the controller {address} can't be reached")
         return GetMetaDataResponseHeader("group1", "n0" if self.leader else None, self.leader, address == self.leader,
                                          f"n0-{LEADER};n1-{OTHER}")
 
-    def controller_config(self, _address):
-        return {"enableElectUncleanMaster": str(self.unclean).lower()}
+    def get_controller_config(self, addresses):
+        return dict.fromkeys(addresses, {"enableElectUncleanMaster": str(self.unclean).lower()})
 
-    def replicas_info(self, _address, names):
-        return {} if self.info is None else {names[0]: self.info}
+    def get_in_sync_state_data(self, _address, names):
+        return BrokerReplicasInfo({} if self.info is None else {names[0]: self.info})
 
-    def epochs(self, address):
+    def get_broker_epoch_cache(self, address):
         if address not in self.positions:
             raise RefusedError("not supported", 3)
         epoch, end = self.positions[address]
@@ -65,7 +73,7 @@ def test_addresses_come_from_a_broker_in_controller_mode_and_are_checked():
     assert controllers_of({"enableControllerMode": "true", "controllerAddr": " a:1 ;b:2;"}) == ["a:1", "b:2"]
     assert controllers_of({"enableControllerMode": "false", "controllerAddr": "a:1"}) == []
     assert split_addresses(f"{LEADER}; {OTHER}") == [LEADER, OTHER]
-    with pytest.raises(ReplicationToolError, match="no host:port"):
+    with pytest.raises(CannotAnswerError, match="no host:port"):
         split_addresses("somewhere")
 
 
@@ -140,7 +148,7 @@ def test_a_leader_that_goes_between_two_questions_is_no_crash():
 
     def gone(*_args):
         raise NoAnswerError(f"the controller {LEADER} can't be reached")
-    admin.replicas_info = gone
+    admin.get_in_sync_state_data = gone
     view = Controllers(admin).look_at("broker-a", [LEADER])
     assert not view.known and any(each.error for each in view.controllers)
     assert any(status is Status.WARNING for status, _text in faults(view))
@@ -148,7 +156,7 @@ def test_a_leader_that_goes_between_two_questions_is_no_crash():
 
 def test_names_of_controllers_that_differ_are_told():
     admin = FakeAdmin(INFO)
-    admin.controller_meta_data = lambda address: SimpleNamespace(
+    admin.get_controller_meta_data = lambda address: SimpleNamespace(
         group="g", controllerLeaderId="x", controllerLeaderAddress=address, isLeader=False, peers="")
     view = Controllers(admin).look_at("broker-a", [LEADER, OTHER])
     assert any("name different leaders" in text for _status, text in faults(view))

@@ -6,7 +6,7 @@ import pytest
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
-from rmqha.tools.ha.log_match import LogAdmin
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from tests.support import store_compare
 from tests.support.wait import wait_until
 
@@ -101,5 +101,5 @@ def test_a_damaged_slave_is_repaired_from_a_java_master(role, make_namesrv, make
 
 def test_a_broker_of_rocketmq_gives_no_checksums(make_namesrv, make_broker):
     master = make_broker("java", make_namesrv("rmqha").address, "master")
-    with LogAdmin(timeout_ms=WAIT_MS) as admin:
-        assert admin.checksums(master.address, 0, 1, 1) is None
+    with ClusterAdmin(timeout_millis=WAIT_MS) as admin:
+        assert admin.get_commit_log_checksums(master.address, 0, 1, 1) is None

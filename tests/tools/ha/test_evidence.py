@@ -3,8 +3,9 @@ import threading
 
 import pytest
 
+from rmqha.tools.admin.cluster_admin import RefusedError
 from rmqha.tools.check_base import Status
-from rmqha.tools.ha.ask import RefusedError, ask_all
+from rmqha.tools.ha.ask import ask_all
 from rmqha.tools.ha.replication import Group, Reader
 from tests.tools.ha.test_replication import MASTER, OTHER, SLAVE, Answers, broker, connection, master_of_5, read_group
 
@@ -107,10 +108,10 @@ def test_master_that_another_address_leads_to_is_asked_who_it_is():
 
 def test_broker_that_refuses_the_question_is_unknown_not_bad():
     class Refusing(Answers):
-        def config(self, address):
+        def get_broker_config(self, address):
             if address == SLAVE.address:
                 raise RefusedError("no permission", 16)
-            return super().config(address)
+            return super().get_broker_config(address)
     view = read_group(Refusing(master=java_master(5000)), [MASTER, SLAVE])
     assert [(each.state, each.status) for each in view.slaves] == [("NOT_TOLD", UNKNOWN)]
     view = read_group(Refusing(slave=java_slave(5)), [SLAVE])
@@ -136,12 +137,12 @@ def test_broker_that_stands_still_holds_up_nobody_elses_answer():
     released = threading.Event()
 
     class Standing(Answers):
-        timeout_ms = 200
+        timeout_millis = 200
 
-        def config(self, address):
+        def get_broker_config(self, address):
             if address == SLAVE.address:
                 released.wait(240)
-            return super().config(address)
+            return super().get_broker_config(address)
     look = ask_all(Standing(master=java_master(5000), slave=java_slave(5000)), [MASTER, SLAVE])
     released.set()
     assert look[MASTER].answered and not look[SLAVE].alive and "answers too slowly" in look[SLAVE].error

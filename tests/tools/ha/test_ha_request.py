@@ -4,7 +4,7 @@ import json
 import pytest
 
 from rmqha.common.protocol import request_code
-from rmqha.tools.ha.ask import BrokerAdmin
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from tests.store.ha.support import Peer
 from tests.support import real_rocketmq_5
 from tests.support.java_mqadmin import JavaMqadmin
@@ -15,7 +15,7 @@ _FIELDS = {"master", "masterCommitLogMaxOffset", "inSyncSlaveNums", "haConnectio
 
 @pytest.fixture
 def admin(cluster):
-    with BrokerAdmin(cluster.namesrv) as made:
+    with ClusterAdmin(cluster.namesrv) as made:
         yield made
 
 

@@ -7,10 +7,11 @@ import pytest
 
 from rmqha.common.protocol import request_code
 from rmqha.store.ha import ha_transfer
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from rmqha.tools.ha import log_match
-from rmqha.tools.ha.ask import ReplicationToolError
-from rmqha.tools.ha.log_match import BrokerSide, LogAdmin, RangeGoneError, StreamSide, place_of
+from rmqha.tools.ha.log_match import BrokerSide, RangeGoneError, StreamSide, log_side, place_of
 from rmqha.tools.ha.receive import Master
+from rmqha.tools.terminal import CannotAnswerError
 from tests.tools.check.test_check_deep import FILE, KEPT, WAIT_MS, records
 from tests.tools.conftest import broker_at
 
@@ -46,7 +47,7 @@ def alone(tmp_path_factory):
 
 @pytest.fixture
 def admin():
-    with LogAdmin(timeout_ms=WAIT_MS) as one:
+    with ClusterAdmin(timeout_millis=WAIT_MS) as one:
         yield one
 
 
@@ -54,7 +55,7 @@ def admin():
 def side(request, alone, admin, monkeypatch):
     if request.param is StreamSide:
         alone.forget_checksums(monkeypatch)
-    one = admin.side(alone.master.address, "master")
+    one = log_side(admin, alone.master.address, "master")
     assert type(one) is request.param and (one.begin, one.end, one.file_size) == (0, alone.end, FILE)
     yield one
     one.close()
@@ -100,13 +101,13 @@ def test_a_reader_reports_where_it_began_and_nothing_else(alone, admin, monkeypa
     encode = ha_transfer.encode_report
     monkeypatch.setattr(log_match.ha_transfer, "encode_report", lambda offset: reports.append(offset) or encode(offset))
     monkeypatch.setattr(log_match, "_RECEIVE_SIZE", 4096)
-    side = admin.side(alone.master.address, "master")
+    side = log_side(admin, alone.master.address, "master")
     for offset in range(0, alone.end - 5000, 5000):
         side._last_report = 0.0  # a report is due
         assert side.read(offset, 5000) == alone.log[offset:offset + 5000]
     assert len(reports) > 20 and set(reports) == {1}
     side.close()
-    another = admin.side(alone.master.address, "master")
+    another = log_side(admin, alone.master.address, "master")
     assert another.read(70_000, 10) == alone.log[70_000:70_010] and set(reports) == {1, 70_000}
     another.close()
 
@@ -115,15 +116,15 @@ def test_a_sync_master_is_given_time_so_that_no_send_waits_for_what_is_reported(
     alone.forget_checksums(monkeypatch)
     waits = []
     for role in ("ASYNC_MASTER", "SYNC_MASTER"):
-        config = {**admin.config(alone.master.address), "brokerRole": role, "slaveTimeout": "1500"}
-        monkeypatch.setattr(LogAdmin, "config", lambda _self, _address, config=config: config)
-        admin.side(alone.master.address, "master", waits.append).close()
+        config = {**admin.get_broker_config(alone.master.address), "brokerRole": role, "slaveTimeout": "1500"}
+        monkeypatch.setattr(ClusterAdmin, "get_broker_config", lambda _self, _address, config=config: config)
+        log_side(admin, alone.master.address, "master", waits.append).close()
     assert waits == [6.5]
 
 
 def test_a_connection_that_ends_is_made_again(alone, admin, monkeypatch):
     alone.forget_checksums(monkeypatch)
-    side = admin.side(alone.master.address, "master")
+    side = log_side(admin, alone.master.address, "master")
     assert side.read(0, 100) == alone.log[:100]
     side._stream._socket.shutdown(socket.SHUT_RDWR)
     assert side.read(90, alone.end - 90) == alone.log[90:]
@@ -133,13 +134,13 @@ def test_a_connection_that_ends_is_made_again(alone, admin, monkeypatch):
 def test_a_port_that_is_none_of_replication_is_named(alone):
     port = int(alone.master.address.rpartition(":")[2])
     side = StreamSide("the master", Master("m", ("127.0.0.1", port), FILE, 0, alone.end, 1000, 1000))
-    with pytest.raises(ReplicationToolError, match="the master is read through its HA port: 127.0.0.1:"):
+    with pytest.raises(CannotAnswerError, match="the master is read through its HA port: 127.0.0.1:"):
         side.read(5, 10)
 
 
 def test_a_broker_that_waits_for_all_its_peers_is_not_read(alone, admin, monkeypatch):
     alone.forget_checksums(monkeypatch)
-    config = {**admin.config(alone.master.address), "inSyncReplicas": "3"}
-    monkeypatch.setattr(LogAdmin, "config", lambda _self, _address: config)
-    with pytest.raises(ReplicationToolError, match="inSyncReplicas above 2"):
-        admin.side(alone.master.address, "master")
+    config = {**admin.get_broker_config(alone.master.address), "inSyncReplicas": "3"}
+    monkeypatch.setattr(ClusterAdmin, "get_broker_config", lambda _self, _address: config)
+    with pytest.raises(CannotAnswerError, match="inSyncReplicas above 2"):
+        log_side(admin, alone.master.address, "master")

@@ -5,8 +5,8 @@ import pytest
 
 from rmqha.common.protocol import response_code
 from rmqha.store.message_store_config import BrokerRole
+from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, RefusedError
 from rmqha.tools.check_base import Status
-from rmqha.tools.ha.ask import Broker, BrokerAdmin, RefusedError
 from rmqha.tools.ha.judgement import Rules, judge, worst
 from rmqha.tools.ha.replication import Group, Reader
 from tests.support.in_process import running_name_server
@@ -69,7 +69,7 @@ def test_a_probe_that_is_refused_leaves_it_unknown():
     ([], "broker-a"), (["broker-a"], "C"), (["broker-a", "C"], "BenchmarkTest")])
 def test_it_goes_to_a_topic_that_each_broker_has(tmp_path, deleted, topic):
     with broker_at(tmp_path, None, brokerClusterName="C", autoCreateTopicEnable=False) as broker, \
-            BrokerAdmin() as admin:
+            ClusterAdmin() as admin:
         broker.send("BenchmarkTest", b"before")
         for name in deleted:
             broker.controller.topic_config_manager.delete_topic_config(name)
@@ -84,7 +84,7 @@ def test_it_goes_to_a_topic_that_each_broker_has(tmp_path, deleted, topic):
 
 def test_a_broker_that_takes_nothing_says_so(tmp_path):
     with broker_at(tmp_path, None, brokerClusterName="C", autoCreateTopicEnable=False) as broker, \
-            BrokerAdmin() as admin:
+            ClusterAdmin() as admin:
         for name in ("broker-a", "C", "BenchmarkTest"):
             broker.controller.topic_config_manager.delete_topic_config(name)
         with pytest.raises(RefusedError, match="topic\\[broker-a\\] not exist") as refused:

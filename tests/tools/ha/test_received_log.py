@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rmqha.tools.ha.ask import ReplicationToolError
 from rmqha.tools.ha.receive import ReceivedLog
+from rmqha.tools.terminal import CannotAnswerError
 from tests.tools.ha.logs import SEGMENT, content, files, log_of
 
 
@@ -119,14 +119,14 @@ def test_settled_goes_back_over_files(tmp_path):
 def test_folder_with_anything_else_is_refused_and_left_alone(tmp_path, make, text):
     make(tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(ReplicationToolError, match=text), ReceivedLog(str(tmp_path), SEGMENT):
+    with pytest.raises(CannotAnswerError, match=text), ReceivedLog(str(tmp_path), SEGMENT):
         pass
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_two_receivers_of_one_folder_are_one_too_many(tmp_path):
     with ReceivedLog(str(tmp_path), SEGMENT):
-        with pytest.raises(ReplicationToolError, match="another receiver"), ReceivedLog(str(tmp_path), SEGMENT):
+        with pytest.raises(CannotAnswerError, match="another receiver"), ReceivedLog(str(tmp_path), SEGMENT):
             pass
     with ReceivedLog(str(tmp_path), SEGMENT):
         pass

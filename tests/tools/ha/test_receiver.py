@@ -5,9 +5,9 @@ from contextlib import contextmanager
 import pytest
 
 from rmqha.remoting.frame_decoder import StreamError
-from rmqha.tools.ha.ask import ReplicationToolError
 from rmqha.tools.ha.receive import DivergedError, ReceivedLog, Receiver, ask_master
 from rmqha.tools.store.reading import scan_block
+from rmqha.tools.terminal import CannotAnswerError
 from tests.store.ha.support import FakeMaster
 from tests.support.wait import wait_until
 from tests.tools.ha import logs
@@ -291,14 +291,14 @@ def test_once_ends_where_the_master_ended(tmp_path):
 ])
 def test_master_that_would_wait_for_a_silent_receiver_is_left_alone(config, named):
     class Admin:
-        def config(self, _address):
+        def get_broker_config(self, _address):
             return {"haListenPort": "10912", **config}
 
         def runtime_info(self, _address):
             return {"commitLogMaxOffset": "77", "commitLogMinOffset": "-1"}
-    with pytest.raises(ReplicationToolError, match=named):
+    with pytest.raises(CannotAnswerError, match=named):
         ask_master(Admin(), "h:10911", ("h", 10912), acknowledge=False)
     told = ask_master(Admin(), "h:10911", ("h", 10912), acknowledge=True)
     assert (told.max_offset, told.min_offset, told.file_size) == (77, 0, 1 << 30)
-    with pytest.raises(ReplicationToolError, match="on port 10912, not 10999"):
+    with pytest.raises(CannotAnswerError, match="on port 10912, not 10999"):
         ask_master(Admin(), "h:10911", ("h", 10999), acknowledge=True)

@@ -4,10 +4,11 @@ import pytest
 from rmqha.common.config_keys import base_type, config_keys, key_types
 from rmqha.common.mix_all import property_text
 from rmqha.store.message_store_config import MessageStoreConfig
+from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin
 from rmqha.tools.check_base import Status
 from rmqha.tools.doctor.cluster_checks import check_replication
 from rmqha.tools.doctor.host_checks import Report
-from rmqha.tools.ha.ask import Broker, BrokerAdmin, Told
+from rmqha.tools.ha.ask import Told
 from rmqha.tools.ha.judgement import Rules, judge
 from rmqha.tools.ha.replication import SHARED, Group, differing, told_slave, view_of
 from tests.support.wait import wait_until
@@ -77,7 +78,7 @@ def test_check_and_doctor_report_a_running_pairs(cluster, run):
 
     def notes():
         report = Report()
-        with BrokerAdmin(cluster.namesrv) as admin:
+        with ClusterAdmin(cluster.namesrv) as admin:
             check_replication(admin, admin.brokers(), True, report)
         return [(each.severity.name, each.what) for each in report.findings if "settings differ" in each.what]
 

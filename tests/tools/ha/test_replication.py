@@ -4,11 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.protocol.cluster_bodies import HAConnectionRuntimeInfo, HARuntimeInfo
+from rmqha.tools.admin.cluster_admin import Broker, NoAnswerError, chosen
 from rmqha.tools.check_base import Status
 from rmqha.tools.ha import replication
-from rmqha.tools.ha.ask import Broker, NoAnswerError, ReplicationToolError, Told, chosen
+from rmqha.tools.ha.ask import Told
 from rmqha.tools.ha.replication import read_broker, sample_offsets
 from rmqha.tools.ha.status import RateMeter, as_json, render
+from rmqha.tools.terminal import CannotAnswerError
 from tests.support.tiers import drawn
 
 MASTER = Broker("C", "a", 0, "10.0.0.1:10911")
@@ -17,12 +19,12 @@ OTHER = Broker("C", "a", 2, "10.0.0.3:10911")
 
 
 class Answers:
-    """Stands for BrokerAdmin: address -> (config, runtime table, answer to 907, newest store time).
+    """Stands for ClusterAdmin: address -> (config, runtime table, answer to 907, newest store time).
 
     A broker may be a list of those: one for each look, the last one from then on.
     """
 
-    timeout_ms = 60_000
+    timeout_millis = 60_000
 
     def __init__(self, records=None, **brokers):
         self._records = records or {}
@@ -35,7 +37,7 @@ class Answers:
                 return answers if isinstance(answers, tuple) else answers[0]
         raise NoAnswerError(f"the broker {address} can't be reached")
 
-    def config(self, address):
+    def get_broker_config(self, address):
         return self._told(address)[0]
 
     def runtime_info(self, address):
@@ -48,7 +50,7 @@ class Answers:
     def ha_runtime_info(self, address):
         return self._told(address)[2]
 
-    def record_at(self, address, offset):
+    def view_record(self, address, offset):
         return self._records.get(address, b"same") if offset == 0 else b"same"
 
     def newest_store_timestamp(self, address, _deadline):
@@ -183,7 +185,7 @@ def test_rate_of_a_slave_comes_from_two_looks():
     (None, "zzz", "no broker 'zzz' at the name server; it knows"),
 ])
 def test_unknown_names_get_the_nearest(cluster, name, text):
-    with pytest.raises(ReplicationToolError) as failed:
+    with pytest.raises(CannotAnswerError) as failed:
         chosen([MASTER, SLAVE], cluster, name)
     assert text in failed.value.message
 
@@ -202,5 +204,5 @@ def test_any_answer_is_shown_or_refused(table, config):
     answer = ({**config}, table, master_of_5(5, connection("h:1", 1, 5)), None)
     try:
         render(read_group(Answers(master=answer, slave=answer), [MASTER, SLAVE]))
-    except ReplicationToolError as error:
+    except CannotAnswerError as error:
         assert "no number" in error.message

@@ -8,7 +8,7 @@ import pytest
 
 from rmqha.broker.metrics.broker_metrics import BrokerMetrics
 from rmqha.store.message_store_config import BrokerRole
-from rmqha.tools.ha.ask import BrokerAdmin
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from tests.support.in_process import running_name_server
 from tests.support.ports import free_ha_port
 from tests.support.scrape import Scrape, metrics_port
@@ -50,7 +50,7 @@ def scrubbing(tmp_path):
 
 def told(broker) -> dict[str, str]:
     """A broker's runtime table."""
-    with BrokerAdmin(timeout_ms=60_000) as admin:
+    with ClusterAdmin(timeout_millis=60_000) as admin:
         return admin.runtime_info(broker.address)
 
 

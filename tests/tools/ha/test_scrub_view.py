@@ -3,16 +3,16 @@ import json
 
 import pytest
 
+from rmqha.tools.admin.cluster_admin import Broker
 from rmqha.tools.check import summary
 from rmqha.tools.check_base import Status
 from rmqha.tools.doctor import cluster_checks
 from rmqha.tools.doctor.host_checks import Report
-from rmqha.tools.ha.ask import Broker
 from rmqha.tools.ha.judgement import Rules, judge, worst
 from rmqha.tools.ha.replication import read_broker
 from rmqha.tools.ha.status import as_json, render
 from rmqha.tools.ha.views import Reading
-from rmqha.tools.view.snapshot import replication_state
+from rmqha.tools.view.snapshot import all_faults
 from tests.tools.ha.test_evidence import java_slave, our_master, our_slave
 from tests.tools.ha.test_replication import MASTER, SLAVE, Answers, broker, read_group
 
@@ -147,8 +147,9 @@ def test_number_that_is_none_is_an_answer_that_nobody_can_judge():
 
 
 def test_top_and_console_show_it():
-    state = replication_state(view_of(scrubbed(**DIFFERS)))
-    assert [(status, text.partition(":10911")[0]) for status, text in state.faults] == [("CRITICAL", "slave 10.0.0.2")]
+    faults = all_faults(view_of(scrubbed(**DIFFERS)))
+    assert [(each.status, each.text.partition(":10911")[0]) for each in faults] == [
+        (Status.CRITICAL, "slave 10.0.0.2")]
 
 
 @pytest.mark.parametrize(("told", "severity", "todo"), [

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rmqha.client.exception import MQBrokerException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.tools.ha.ask import BrokerAdmin, RefusedError, ReplicationToolError
+from rmqha.tools.admin.cluster_admin import ClusterAdmin, RefusedError
+from rmqha.tools.terminal import CannotAnswerError
 from tests.store.ha.support import Peer
 from tests.support.java_driver import Workload
 from tests.support.wait import wait_until
@@ -115,7 +116,7 @@ def test_lag_of_a_stopped_slave_of_a_49_master(make_namesrv, make_broker, java_d
         os.kill(slave.pid, signal.SIGCONT)
     behind = slave_seen(lag_bytes=0)
     assert behind["ack_offset"] > at and behind["lag_seconds"] == 0.0 and behind["in_sync"] is True
-    with BrokerAdmin(namesrv, 30_000) as admin:
+    with ClusterAdmin(namesrv, 30_000) as admin:
         wait_until(lambda: len({admin.newest_store_timestamp(node.address) for node in (master, slave)}) == 1, 60_000,
                    "both tell the time of the same last message")
 
@@ -123,7 +124,7 @@ def test_lag_of_a_stopped_slave_of_a_49_master(make_namesrv, make_broker, java_d
 @pytest.mark.java
 def test_master_of_49_that_has_just_started_tells_of_itself(make_namesrv, make_broker):
     master = make_broker("java", make_namesrv("rmqha").address, "master")
-    with BrokerAdmin(timeout_ms=30_000) as admin:  # in its first second it answers with an exception
+    with ClusterAdmin(timeout_millis=30_000) as admin:  # in its first second it answers with an exception
         assert admin.runtime_info(master.address)["commitLogMaxOffset"] == "0"
 
 
@@ -134,10 +135,10 @@ def test_master_of_49_that_has_just_started_tells_of_itself(make_namesrv, make_b
 def test_broker_that_refuses_is_said(code, text):
     def refuse(*_arguments):
         raise MQBrokerException(code, "not you", "h:1")
-    with BrokerAdmin() as admin:
-        admin._api.get_broker_config = refuse
+    with ClusterAdmin() as admin:
+        admin.api.get_broker_config = refuse
         with pytest.raises(RefusedError) as failed:
-            admin.config("h:1")
+            admin.get_broker_config("h:1")
     assert text in failed.value.message and "the broker h:1" in failed.value.message
 
 
@@ -146,10 +147,10 @@ def test_broker_that_refuses_is_said(code, text):
 def test_any_body_of_an_answer_is_taken_or_refused(body):
     response = RemotingCommand.create_response_command(0, None)
     response.body = body
-    with BrokerAdmin() as admin:
-        admin._api.remoting_client.invoke_sync = lambda *_arguments: response
-        for ask in (admin.ha_runtime_info, admin.runtime_info, admin.config):
+    with ClusterAdmin() as admin:
+        admin.api.remoting_client.invoke_sync = lambda *_arguments: response
+        for ask in (admin.ha_runtime_info, admin.runtime_info, admin.get_broker_config):
             try:
                 ask("h:1")
-            except ReplicationToolError as error:
+            except CannotAnswerError as error:
                 assert "the broker h:1" in error.message

@@ -2,12 +2,12 @@
 import pytest
 
 from rmqha.common.protocol import response_code
-from rmqha.common.protocol.cluster_bodies import HARuntimeInfo, ReplicasInfo
+from rmqha.common.protocol.cluster_bodies import BrokerReplicasInfo, HARuntimeInfo, ReplicasInfo
 from rmqha.common.protocol.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
+from rmqha.tools.admin.cluster_admin import NoAnswerError, RefusedError
 from rmqha.tools.ha import switch as module
-from rmqha.tools.ha.ask import NoAnswerError, RefusedError, ReplicationToolError
 from rmqha.tools.ha.switch import switch
-from rmqha.tools.terminal import WorkFailedError
+from rmqha.tools.terminal import CannotAnswerError, WorkFailedError
 from tests.tools.ha.test_controllers import LEADER, ONE, POSITIONS, THREE, TWO, FakeAdmin, identity
 
 IN_SYNC = ReplicasInfo(1, ONE, 3, 7, [identity(1, ONE), identity(2, TWO)], [identity(3, THREE, False)])
@@ -22,14 +22,14 @@ class Replicas(FakeAdmin):
         self.infos, self.done, self.roles = list(infos), [], list(roles)
         self._hand_over, self._elect = hand_over, elect
 
-    def config(self, _address):
+    def get_broker_config(self, _address):
         return {"brokerName": "broker-a", "brokerClusterName": "c", "enableControllerMode": "true",
                 "controllerAddr": LEADER}
 
-    def replicas_info(self, _address, names):
-        return {names[0]: self.infos.pop(0) if len(self.infos) > 1 else self.infos[0]}
+    def get_in_sync_state_data(self, _address, names):
+        return BrokerReplicasInfo({names[0]: self.infos.pop(0) if len(self.infos) > 1 else self.infos[0]})
 
-    def hand_over(self, address, broker_id, timeout_ms):
+    def handover_master(self, address, broker_id, timeout_ms):
         self.done.append(("hand over", address, broker_id))
         assert 0 < timeout_ms <= 1_000
         if self._hand_over is not None:
@@ -39,7 +39,7 @@ class Replicas(FakeAdmin):
         self.done.append(("elect", address, cluster, name, broker_id))
         if self._elect is not None:
             raise self._elect
-        return ElectMasterResponseHeader(broker_id, TWO, 4, 8)
+        return ElectMasterResponseHeader(broker_id, TWO, 4, 8), None
 
     def ha_runtime_info(self, _address):
         return HARuntimeInfo(master=self.roles.pop(0) if len(self.roles) > 1 else self.roles[0])
@@ -130,28 +130,28 @@ def test_a_replica_that_does_not_become_the_master_is_told(clock):
 
 def test_what_no_controller_decides_is_said():
     admin = Replicas(IN_SYNC)
-    admin.config = lambda _address: {"brokerName": "broker-a"}
-    with pytest.raises(ReplicationToolError, match="ha promote"):
+    admin.get_broker_config = lambda _address: {"brokerName": "broker-a"}
+    with pytest.raises(CannotAnswerError, match="ha promote"):
         run(admin)
-    with pytest.raises(ReplicationToolError, match=r"knows no replica of broker-a at 10.0.0.7:1; it knows 10.0.0.1"):
+    with pytest.raises(CannotAnswerError, match=r"knows no replica of broker-a at 10.0.0.7:1; it knows 10.0.0.1"):
         run(Replicas(IN_SYNC), "10.0.0.7:1")
     admin = Replicas(IN_SYNC)
     admin.silent = (LEADER,)
-    with pytest.raises(ReplicationToolError, match="no controller leads: the controller 10.0.0.9:9878 can't"):
+    with pytest.raises(CannotAnswerError, match="no controller leads: the controller 10.0.0.9:9878 can't"):
         run(admin, timeout_s=0)
 
 
 def test_it_waits_for_a_controller_that_leads():
     admin = Replicas(IN_SYNC)
     answers = [NoAnswerError("it was killed"), GetMetaDataResponseHeader(), None]
-    meta_data = admin.controller_meta_data
+    meta_data = admin.get_controller_meta_data
 
     def asked(address):
         answer = answers.pop(0) if answers else None
         if isinstance(answer, Exception):
             raise answer
         return answer or meta_data(address)
-    admin.controller_meta_data = asked
+    admin.get_controller_meta_data = asked
     done, told = run(admin)
     assert done is not None and admin.done == [HAND_OVER, ELECT]
     assert told == ["waiting for a controller: no controller leads: it was killed",
@@ -160,13 +160,14 @@ def test_it_waits_for_a_controller_that_leads():
 
 def test_it_waits_when_another_controller_has_begun_to_lead():
     admin = Replicas(IN_SYNC)
-    infos, replicas_info = [RefusedError("not the leader", response_code.CONTROLLER_NOT_LEADER)], admin.replicas_info
+    infos = [RefusedError("not the leader", response_code.CONTROLLER_NOT_LEADER)]
+    replicas_info = admin.get_in_sync_state_data
 
     def asked(address, names):
         if infos:
             raise infos.pop()
         return replicas_info(address, names)
-    admin.replicas_info = asked
+    admin.get_in_sync_state_data = asked
     done, told = run(admin)
     assert done is not None and told == ["waiting for a controller: the controllers are changing: not the leader"]
 

@@ -143,10 +143,10 @@ def test_damaged_log_is_refused_unless_told_to_skip(run, run_json, copy, tmp_pat
 
 
 def test_what_a_topic_is_called_can_not_lead_out_of_the_folder(copy, tmp_path):
-    from rmqha.tools.terminal import StoreToolError
+    from rmqha.tools.terminal import CannotAnswerError
     work = rebuild.Rebuild(StoreReader(str(copy("own"))), str(tmp_path / "out"))
     for topic in ("..", "a/b", ""):
-        with pytest.raises(StoreToolError):
+        with pytest.raises(CannotAnswerError):
             work._queue_sink((topic, 0))
 
 

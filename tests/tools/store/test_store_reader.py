@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqha.tools.store import reading
 from rmqha.tools.store.reading import BlockEnd, scan_block
-from rmqha.tools.terminal import StoreToolError
+from rmqha.tools.terminal import CannotAnswerError
 from tests.store.support import open_store
 from tests.tools.store.test_verify import records, segment
 
@@ -102,7 +102,7 @@ def test_lock_of_another_process_is_seen_without_locking(tmp_path):
     with subprocess.Popen([sys.executable, "-c", HOLDER, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"
         assert reading.is_held(str(lock)) and reading._is_locked(str(lock))
-        with pytest.raises(StoreToolError), reading.held(str(lock)):
+        with pytest.raises(CannotAnswerError), reading.held(str(lock)):
             pass
         other.stdin.close()
     assert not reading.is_held(str(lock))

@@ -1,9 +1,11 @@
 """The tables of `top`: no server, no terminal."""
 from dataclasses import replace
 
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.views import Fault, MasterView, SlaveView
 from rmqha.tools.top.rows import Column, Row, Table, brokers, group_clients, group_queues, groups, topics, troubles
 from rmqha.tools.view.questions import ClientRow, GroupClients, TopicRow
-from rmqha.tools.view.snapshot import GroupRates, Picture, Replication, SlaveState, picture
+from rmqha.tools.view.snapshot import GroupRates, Picture, picture
 from tests.tools.view.pictures import MASTER, SLAVE, SLAVE_OF, group, place, snapshot
 
 
@@ -25,9 +27,9 @@ def test_brokers_stand_with_rates_state_and_lag():
 
 
 def test_a_silent_broker_and_a_slave_that_nobody_lists_are_seen():
-    stranger = SlaveState("10.0.0.9:5", None, "TRANSFER", "WARNING", lag_bytes=7, note="not listed")
+    stranger = SlaveView("10.0.0.9:5", state="TRANSFER", status=Status.WARNING, lag_bytes=7, note="not listed")
     seen = snapshot(brokers=[replace(MASTER, error="away")], replication=(
-        Replication("C", "broker-a", MASTER.address, (stranger,)),))
+        MasterView("C", "broker-a", MASTER.address, slaves=[stranger]),))
     table = brokers(Picture(seen), no_lines)
     assert texts(table, "address", "state", "lag") == [
         (MASTER.address, "NO ANSWER", ""), ("10.0.0.9:5", "TRANSFER", "7 B")]
@@ -83,10 +85,11 @@ def test_a_groups_queues_and_clients():
 
 
 def test_troubles_are_told_once_the_worst_first():
-    slave = replace(SLAVE_OF, status="CRITICAL", note="it stands still")
+    slave = replace(SLAVE_OF, status=Status.CRITICAL, note="it stands still")
     seen = Picture(snapshot(name_servers=(("ns", "ns is away"),),
-                            faults=(("WARNING", "ns is away"), ("WARNING", "odd")),
-                            replication=(Replication("C", "a", "m", (slave,), (("CRITICAL", "two masters"),)),),
+                            faults=(Fault(Status.WARNING, "ns is away"), Fault(Status.WARNING, "odd")),
+                            replication=(MasterView("C", "a", "m", slaves=[slave],
+                                                    faults=[Fault(Status.CRITICAL, "two masters")]),),
                             groups_errors=("slow",)))
     assert troubles(seen) == [
         ("bad", "ns is away"), ("bad", "a: two masters"), ("bad", f"a, slave {SLAVE.address}: it stands still"),

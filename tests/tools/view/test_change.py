@@ -1,8 +1,11 @@
 """Rates, growth, lines and the memory of them: no server."""
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
+from rmqha.common.units import bytes_text, count_text, percent_text, span_text
+from rmqha.tools.check_base import Status
+from rmqha.tools.ha.views import Fault
 from rmqha.tools.view.snapshot import (
     BEHIND,
     CLUSTER,
@@ -18,7 +21,7 @@ from rmqha.tools.view.snapshot import (
     seconds_to_go,
     sparkline,
 )
-from rmqha.tools.view.texts import bytes_text, count_text, overview, percent_text, span_text
+from rmqha.tools.view.texts import overview
 from tests.tools.view.pictures import MASTER, SLAVE, group, place, snapshot
 
 
@@ -118,12 +121,13 @@ def test_many_groups_leave_room_for_those_furthest_behind():
 
 def test_the_json_says_all_that_is_seen():
     now = snapshot(12.0, groups=[group("readers", place(0, 10, 4))], name_servers=(("ns:9876", "gone"),),
-                   faults=(("CRITICAL", "a fault"),), groups_errors=("slow",))
+                   faults=(Fault(Status.CRITICAL, "a fault"),), groups_errors=("slow",))
     told = overview(picture(now, snapshot(10.0), None))
     assert told["behind"] == 6 and told["groups"][0]["behind"] == 6
     assert told["replication"][0]["slaves"][0]["lag_bytes"] == 1_000
     assert told["name_servers"] == [{"address": "ns:9876", "error": "gone"}]
     assert told["faults"] == [{"status": "CRITICAL", "text": "a fault"}, {"status": "WARNING", "text": "slow"}]
+    assert {each.name for each in fields(MASTER)} < told["brokers"][0].keys()
     assert told["brokers"][0]["segments"] == 1 and told["brokers"][0]["in_msgs_per_s"] == 0.0
 
 

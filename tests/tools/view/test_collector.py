@@ -4,10 +4,10 @@ from contextlib import ExitStack
 import pytest
 
 from rmqha.store.message_store_config import BrokerRole
-from rmqha.tools.ha.ask import ReplicationToolError
+from rmqha.tools.terminal import CannotAnswerError
 from rmqha.tools.view import snapshot as collector_module
 from rmqha.tools.view.questions import ViewPoller
-from rmqha.tools.view.snapshot import Collector, History, picture, snapshot_pair
+from rmqha.tools.view.snapshot import Collector, History, all_faults, picture, snapshot_pair
 from tests.broker.support import running_broker
 from tests.support import ports
 from tests.support.in_process import running_name_server
@@ -32,15 +32,15 @@ def test_a_cluster_is_seen_with_its_replication_rates_and_groups(cluster):
     assert {broker.address for broker in now.brokers} == {cluster.master.address, cluster.slave.address}
     assert seen.broker_rates(cluster.master.address).in_msgs > 0
     (replication,) = now.replication
-    assert replication.master == cluster.master.address and not replication.faults
-    assert [(slave.address, slave.state, slave.status, slave.lag_bytes, slave.in_sync)
+    assert replication.address == cluster.master.address and not all_faults(replication)
+    assert [(slave.address, slave.state, slave.status.name, slave.lag_bytes, slave.in_sync)
             for slave in replication.slaves] == [(cluster.slave.address, "TRANSFER", "OK", 0, True)]
     assert now.settled and now.name_servers == ((cluster.namesrv, ""),)
 
 
 def test_only_the_cluster_that_was_asked_for_is_seen(cluster):
     with Collector(cluster.namesrv, TIMEOUT_MS, cluster="Nowhere") as collector:
-        with pytest.raises(ReplicationToolError, match="no cluster 'Nowhere'.* it knows C"):
+        with pytest.raises(CannotAnswerError, match="no cluster 'Nowhere'.* it knows C"):
             collector.collect()
     with Collector(cluster.namesrv, TIMEOUT_MS, broker=cluster.slave.address) as collector:
         assert len(collector.collect().brokers) == 2  # all of its name
@@ -48,7 +48,7 @@ def test_only_the_cluster_that_was_asked_for_is_seen(cluster):
 
 def test_without_a_name_server_there_is_an_error_for_people():
     with Collector("127.0.0.1:1", TIMEOUT_MS) as collector:
-        with pytest.raises(ReplicationToolError, match=r"name server 127.0.0.1:1 can't be reached"):
+        with pytest.raises(CannotAnswerError, match=r"name server 127.0.0.1:1 can't be reached"):
             collector.collect()
 
 
@@ -75,7 +75,7 @@ def test_a_name_server_and_brokers_may_go_and_come(tmp_path, in_haste):
         slaves.close()  # nobody is told of it
         gone = collector.collect()
         assert [bool(broker.error) for broker in gone.brokers] == [False, True]
-        assert [(each.state, each.status) for each in gone.replication[0].slaves] == [("UNREACHABLE", "CRITICAL")]
+        assert [(each.state, each.status.name) for each in gone.replication[0].slaves] == [("UNREACHABLE", "CRITICAL")]
         namesrv = names.enter_context(running_name_server(tmp_path, ns_port))
         slave = start_slave()
         wait_until(lambda: [each.state for one in collector.collect().replication for each in one.slaves] ==

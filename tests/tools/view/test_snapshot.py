@@ -1,10 +1,11 @@
 """What brokers tell, as a snapshot has it: no server."""
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, OffsetWrapper
+from rmqha.tools.admin.cluster_admin import Broker
 from rmqha.tools.check_base import Status
-from rmqha.tools.ha.ask import Broker, Told
+from rmqha.tools.ha.ask import Told
 from rmqha.tools.ha.views import MasterView, RefusedView, SlaveView
-from rmqha.tools.view.snapshot import broker_state, group_states, replication_state
+from rmqha.tools.view.snapshot import all_faults, at_one_moment, broker_state, group_states
 
 BROKER = Broker("C", "broker-a", 0, "10.0.0.1:10911")
 
@@ -37,11 +38,11 @@ def test_groups_of_all_brokers_come_together_without_the_idle_ones_of_the_system
 def test_a_slave_that_was_asked_a_moment_after_its_master_does_not_lag():
     healthy = SlaveView("s:1", 1, state="TRANSFER", ack_offset=11, lag_bytes=-1, in_sync=False)
     ahead = SlaveView("s:2", 2, state="AHEAD", lag_bytes=-9, in_sync=False, status=Status.CRITICAL)
-    state = replication_state(MasterView("C", "broker-a", "m:1", slaves=[healthy, ahead]))
+    state = at_one_moment(MasterView("C", "broker-a", "m:1", slaves=[healthy, ahead]))
     assert [(slave.lag_bytes, slave.in_sync) for slave in state.slaves] == [(0, True), (-9, False)]
 
 
 def test_refused_slaves_and_a_master_without_an_answer_are_faults():
     view = MasterView("C", "broker-a", "m:1", refused=[RefusedView("s:9", 50, 0, 10)], error="it is silent")
-    assert [(status, text[:12]) for status, text in replication_state(view).faults] == [
-        ("CRITICAL", "s:9 is refus"), ("CRITICAL", "it is silent")]
+    assert [(each.status, each.text[:12]) for each in all_faults(view)] == [
+        (Status.CRITICAL, "s:9 is refus"), (Status.CRITICAL, "it is silent")]

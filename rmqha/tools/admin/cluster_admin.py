@@ -1,0 +1,327 @@
+"""How commands ask a cluster: DefaultMQAdminExt with errors that say what to do; which brokers are asked."""
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, Self, TypeVar
+
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.common.config_keys import address_hint, is_host_and_port
+from rmqha.common.configuration import nearest_key
+from rmqha.common.message import message_decoder
+from rmqha.common.message.message import Message
+from rmqha.common.message.message_layout import MessageDecodeError
+from rmqha.common.mix_all import MASTER_ID
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.admin_headers import NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.protocol.client_headers import SendMessageRequestHeaderV2
+from rmqha.common.protocol.cluster_bodies import (
+    BrokerMemberGroup,
+    BrokerReplicasInfo,
+    ClusterInfo,
+    DepartedBroker,
+    EpochEntryCache,
+    HARuntimeInfo,
+)
+from rmqha.common.protocol.controller_headers import ElectMasterResponseHeader, GetMetaDataResponseHeader
+from rmqha.common.protocol.log_checksums import LogChecksums
+from rmqha.common.protocol.table_bodies import ConsumeStatsList
+from rmqha.common.texts import LONG, whole
+from rmqha.common.topics import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_BENCHMARK_TOPIC
+from rmqha.remoting.addresses import string2_socket_address
+from rmqha.remoting.exception import RemotingConnectException, RemotingException
+from rmqha.remoting.interfaces import RPCHook
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.terminal import CannotAnswerError
+
+DEFAULT_TIMEOUT_MS = 3000
+_PROBE_GROUP, _PROBE_BODY = "CLIENT_INNER_PRODUCER", b"rmqha check ha --probe"
+_OTHER_TOPIC = (response_code.NO_PERMISSION, response_code.TOPIC_NOT_EXIST)  # another may do
+_MAX_TOPICS = 500  # asked one by one for the time of their last message
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# How RocketMQ fails to tell of itself in the first second after its start, when its statistics have no sample.
+_NO_SAMPLE = "java.util.NoSuchElementException"
+_STARTING_S = 5
+_STARTING_STEP_S = 0.2
+_NO_NUMBER = LONG[0]
+
+
+class NoAnswerError(CannotAnswerError):
+    """A server can't be reached, or does not answer."""
+
+
+class RefusedError(CannotAnswerError):
+    """A server answered with an error; `code` is its response code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, order=True)
+class Broker:
+    """A broker as a name server lists it; `address` is host:port."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+
+    @property
+    def is_master(self) -> bool:
+        """Whether its id is a master's."""
+        return self.broker_id == MASTER_ID
+
+
+class ClusterAdmin(DefaultMQAdminExt):
+    """Single requests whose failures are NoAnswerError, RefusedError or CannotAnswerError; a context manager.
+
+    `namesrv_addr`: "host:port", several separated by semicolons; the environment is not looked at.
+    """
+
+    def __init__(self, namesrv_addr: str | None = None, timeout_millis: float = DEFAULT_TIMEOUT_MS,
+                 rpc_hook: RPCHook | None = None) -> None:
+        super().__init__(None, rpc_hook, timeout_millis, requests_only=True)
+        self.client_config.namesrv_addr = namesrv_addr or None
+        for address in (self.client_config.get_namesrv_addr() or "").split(";"):  # without http://
+            if address.strip():
+                parsed_address(address.strip(), "the name server")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.shutdown()
+
+    # ---- name servers
+
+    def examine_broker_cluster_info(self) -> ClusterInfo:
+        """All brokers that the name server knows."""
+        if not self.namesrv_addr:
+            raise CannotAnswerError("no name server: give it with -n host:port, or in NAMESRV_ADDR")
+        return self._asked(f"name server {self.namesrv_addr}", super().examine_broker_cluster_info)
+
+    def fetch_departed_brokers(self) -> list[DepartedBroker]:
+        """Those that the name server misses."""
+        return self._asked(f"name server {self.namesrv_addr}", super().fetch_departed_brokers)
+
+    def brokers(self) -> list[Broker]:
+        """All brokers that the name server knows, sorted."""
+        table = self.examine_broker_cluster_info().brokerAddrTable
+        return sorted(Broker(data.cluster or "", name, broker_id, address) for name, data in table.items()
+                      for broker_id, address in data.brokerAddrs.items())
+
+    def others(self, address: str) -> list[str]:
+        """The other brokers of the same name, as the name server lists them; none without a name server."""
+        if not self.namesrv_addr:
+            return []
+        return [each.address for each in chosen(self.brokers(), None, address) if each.address != address]
+
+    # ---- brokers
+
+    def get_broker_config(self, broker_addr: str) -> dict[str, str]:
+        """All settings of a broker."""
+        return self._asked(f"broker {broker_addr}", super().get_broker_config, broker_addr)
+
+    def runtime_info(self, address: str) -> dict[str, str]:
+        """The broker's runtime table. A broker that has just started is given time for its first sample."""
+        deadline = time.monotonic() + _STARTING_S
+        while True:
+            try:
+                return self._asked(f"broker {address}", self.fetch_broker_runtime_stats, address).table or {}
+            except RefusedError as refusal:
+                if _NO_SAMPLE not in refusal.message or time.monotonic() > deadline:
+                    raise
+            time.sleep(_STARTING_STEP_S)
+
+    def ha_runtime_info(self, address: str) -> HARuntimeInfo | None:
+        """How replication stands; None when the broker does not know the request, as 4.9."""
+        try:
+            return self._asked(f"broker {address}", self.get_broker_ha_status, address)
+        except RefusedError as refusal:
+            if refusal.code == response_code.REQUEST_CODE_NOT_SUPPORTED:
+                return None
+            raise
+
+    def newest_store_timestamp(self, address: str, deadline: float | None = None) -> int | None:
+        """When the newest message in any of a broker's queues was stored (ms); None when it can't be told.
+
+        Nor when it takes longer than to `deadline`, a monotonic time.
+        """
+        who, api = f"broker {address}", self.api
+        topics = list(self._asked(who, api.get_all_topic_config, address, self.timeout_millis).topicConfigTable or ())
+        if len(topics) > _MAX_TOPICS:
+            return None
+        newest = 0
+        for topic in topics:
+            if deadline is not None and time.monotonic() > deadline:
+                return None
+            try:
+                stats = self._asked(who, api.get_topic_stats_info, address, topic, self.timeout_millis)
+            except RefusedError:  # a topic that has gone meanwhile
+                continue
+            newest = max([newest, *(each.lastUpdateTimestamp for each in stats.offsetTable.values())])
+        return newest or None
+
+    def fetch_consume_stats_in_broker(
+        self, broker_addr: str, is_order: bool, timeout_millis: float
+    ) -> ConsumeStatsList:
+        """How far all groups of a broker have come."""
+        return self._asked(f"broker {broker_addr}", super().fetch_consume_stats_in_broker, broker_addr, is_order,
+                           timeout_millis)
+
+    def put_probe(self, broker: Broker) -> int:
+        """Send one small message to a topic that each broker of 4.9 has from its start; its offset in the log.
+
+        That of its name, as mqadmin sendMsgStatus; with brokerTopicEnable=false that of its cluster, or the one for
+        benchmarks. SELF_TEST_TOPIC, which is there too, takes no messages from 4.9 on.
+        """
+        refusals = []
+        for topic in dict.fromkeys(filter(None, (broker.name, broker.cluster, RMQ_SYS_BENCHMARK_TOPIC))):
+            header = SendMessageRequestHeaderV2(a=_PROBE_GROUP, b=topic, c=AUTO_CREATE_TOPIC_KEY_TOPIC, d=1, e=0, f=0,
+                                                g=int(time.time() * 1000), h=0, i="", j=0)
+            message = Message(topic, _PROBE_BODY)
+            try:
+                sent = self._asked(f"broker {broker.address}", self.api.send_message, broker.address, broker.name,
+                                   message, header, _PROBE_BODY, self.timeout_millis)
+            except RefusedError as error:
+                if error.code not in _OTHER_TOPIC:
+                    raise
+                refusals.append(error)
+            else:
+                return _offset_of(sent.offset_msg_id or "", broker)
+        raise refusals[0]
+
+    # ---- logs and roles
+
+    def view_record(self, broker_addr: str, offset: int) -> bytes:
+        """The record that begins at a commit log offset; RefusedError when none does."""
+        return self._asked(f"broker {broker_addr}", super().view_record, broker_addr, offset)
+
+    def get_commit_log_checksums(
+        self, broker_addr: str, offset: int, block_size: int, count: int
+    ) -> LogChecksums | None:
+        """None when the broker does not know the question."""
+        return self._asked(f"broker {broker_addr}", super().get_commit_log_checksums, broker_addr, offset, block_size,
+                           count)
+
+    def get_commit_log_bytes(self, broker_addr: str, offset: int, size: int) -> bytes | None:
+        """At most MAX_BYTES; b"" when the broker does not hold them all."""
+        return self._asked(f"broker {broker_addr}", super().get_commit_log_bytes, broker_addr, offset, size)
+
+    def get_broker_epoch_cache(self, broker_addr: str) -> EpochEntryCache:
+        """A replica's id, its epochs and the end of its log; RefusedError when its role does not change."""
+        return self._asked(f"broker {broker_addr}", super().get_broker_epoch_cache, broker_addr)
+
+    def notify_broker_role_changed(self, broker_addr: str, header: NotifyBrokerRoleChangedRequestHeader) -> None:
+        """Say to a replica who is the master."""
+        self._asked(f"broker {broker_addr}", super().notify_broker_role_changed, broker_addr, header)
+
+    def handover_master(self, broker_addr: str, broker_id: int, timeout_millis: int) -> None:
+        """Have a master stop taking messages until that replica holds all; RefusedError when it does not get there."""
+        self._asked(f"broker {broker_addr}", super().handover_master, broker_addr, broker_id, timeout_millis)
+
+    def rejoin_master(self, broker_addr: str) -> None:
+        """Have a slave cut off what its master does not have, at its next handshake."""
+        self._asked(f"broker {broker_addr}", super().rejoin_master, broker_addr)
+
+    # ---- controllers
+
+    def get_controller_meta_data(self, controller_addr: str) -> GetMetaDataResponseHeader:
+        """The group of a controller, and who leads."""
+        return self._asked(f"controller {controller_addr}", super().get_controller_meta_data, controller_addr)
+
+    def get_controller_config(self, controllers: list[str]) -> dict[str, dict[str, str]]:
+        """All settings of controllers, by address."""
+        return self._asked(f"controller {', '.join(controllers)}", super().get_controller_config, controllers)
+
+    def get_in_sync_state_data(self, controller_addr: str, broker_names: list[str]) -> BrokerReplicasInfo:
+        """What the leader that a controller names has of broker names; those that it does not know are left out."""
+        return self._asked(f"controller {controller_addr}", super().get_in_sync_state_data, controller_addr,
+                           broker_names)
+
+    def elect_master(
+        self, controller_addr: str, cluster_name: str, broker_name: str, broker_id: int
+    ) -> tuple[ElectMasterResponseHeader, BrokerMemberGroup | None]:
+        """Have the leader that a controller names make that replica the master."""
+        return self._asked(f"controller {controller_addr}", super().elect_master, controller_addr, cluster_name,
+                           broker_name, broker_id)
+
+    def _asked(self, whom: str, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What `ask` gives; its failures as errors for people."""
+        try:
+            return ask(*args, **kwargs)
+        except RemotingConnectException:
+            raise NoAnswerError(f"the {whom} can't be reached: nobody listens there, or a firewall is between. Is it "
+                                "running, and are address and port right?") from None
+        except RemotingException as error:
+            raise NoAnswerError(f"the {whom} gives no answer within {self.timeout_millis / 1000:g} s: {error}. Is it "
+                                "stopped, overloaded, or no RocketMQ port at all? --timeout waits longer") from None
+        except MQBrokerException as error:
+            if error.response_code == response_code.NO_PERMISSION:
+                raise RefusedError(f"the {whom} refuses, no permission: {error.error_message}. Ask with an account "
+                                   "that it lets administer, or from an address of its white list",
+                                   error.response_code) from None
+            raise RefusedError(f"the {whom} answers with error {error.response_code}: {error.error_message}",
+                               error.response_code) from None
+        except MQClientException as error:
+            raise RefusedError(f"the {whom} answers with error {error.response_code}: {error.error_message}",
+                               error.response_code) from None
+        except ValueError as error:  # FastjsonError, UnicodeDecodeError
+            raise CannotAnswerError(f"the {whom} answers with something that is no such answer: {error}. Is it a "
+                                    "RocketMQ broker or name server?") from None
+
+
+def number(table: dict[str, str], key: str, address: str, default: int = 0) -> int:
+    """A number that the broker at `address` tells; an error for people when it is not one."""
+    text = table.get(key)
+    if text is None:
+        return default
+    value = whole(text, _NO_NUMBER, least=_NO_NUMBER + 1)
+    if value == _NO_NUMBER:
+        raise CannotAnswerError(f"the broker {address} tells {key}={text[:50]!r}, which is no number of 64 bits. Is "
+                                "it a RocketMQ broker?")
+    return value
+
+
+def parsed_address(text: str, what: str) -> tuple[str, int]:
+    """(host, port) of "host:port"; an error for people when it has another form."""
+    if not is_host_and_port(text):
+        hint = address_hint(text)
+        raise CannotAnswerError(f"{what}: {text!r} is no host:port" + (f": {hint}" if hint else ""))
+    return string2_socket_address(text)
+
+
+def chosen(brokers: list[Broker], cluster: str | None, broker: str | None) -> list[Broker]:
+    """The brokers of a cluster, or those that share the name of `broker`, which is a name or an address."""
+    if cluster is not None:
+        clusters = {each.cluster for each in brokers}
+        if cluster not in clusters:
+            raise CannotAnswerError(f"no cluster {cluster!r} at the name server{_instead(cluster, clusters)}")
+        brokers = [each for each in brokers if each.cluster == cluster]
+    if broker is not None:
+        names = {each.name for each in brokers if broker in (each.name, each.address)}
+        if not names:
+            known = {each.name for each in brokers} | {each.address for each in brokers}
+            raise CannotAnswerError(f"no broker {broker!r} at the name server{_instead(broker, known)}")
+        brokers = [each for each in brokers if each.name in names]
+    return brokers
+
+
+def _instead(name: str, known: set[str]) -> str:
+    near = nearest_key(name, known)
+    if near:
+        return f"; did you mean {near}?"
+    return f"; it knows {', '.join(sorted(known)[:20])}" if known else "; it knows none"
+
+
+def _offset_of(message_id: str, broker: Broker) -> int:
+    """Where a message is in the log of the broker that gave it this id."""
+    try:
+        return message_decoder.decode_message_id(message_id).offset
+    except MessageDecodeError as error:
+        raise CannotAnswerError(f"the broker {broker.address} answers the probe with a bad message id: {error}"
+                                ) from error
