@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.common import mix_all
+from rmqha.common import mix_all, threads
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import config_keys
 from rmqha.common.configuration import nearest_key
@@ -36,11 +36,8 @@ class EmbeddedError(Exception):
 
 def wait_until(predicate: Callable[[], object], timeout_s: float, what: str) -> None:
     """Wait until `predicate` is true; EmbeddedError, which says `what` was waited for, when it is not in time."""
-    deadline = time.monotonic() + timeout_s
-    while not predicate():
-        if time.monotonic() > deadline:
-            raise EmbeddedError(f"waited {timeout_s:g} s in vain until {what}")
-        time.sleep(_STEP_S)
+    if not threads.wait_until(predicate, timeout_s, _STEP_S):
+        raise EmbeddedError(f"waited {timeout_s:g} s in vain until {what}")
 
 
 # Below those that Linux gives to outgoing connections: a broker that is started again has its ports back.
