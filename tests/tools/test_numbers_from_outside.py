@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.common import util_all
+from rmqha.common import units, util_all
 from rmqha.common.message.message import MessageClientExt, MessageQueue
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, OffsetWrapper
 from rmqha.common.texts import first_real, real, whole
@@ -28,7 +28,6 @@ from rmqha.tools.messages.consume import FIELDS
 from rmqha.tools.messages.produce import as_object
 from rmqha.tools.terminal import CannotAnswerError, iso_time, time_text
 from rmqha.tools.top import rows
-from rmqha.tools.view import texts
 from rmqha.tools.view import texts as as_json
 from rmqha.tools.view.questions import QueueRow, TopicDetail, message_json
 from rmqha.tools.view.snapshot import (
@@ -127,9 +126,9 @@ def test_the_progress_of_a_group_has_any_rate(tps):
 
 @given(FLOATS | st.integers())
 def test_every_value_has_a_short_text(value):
-    for show in (texts.count_text, texts.bytes_text, texts.percent_text, texts.span_text):
+    for show in (units.count_text, units.bytes_text, units.percent_text, units.span_text):
         assert show(value)
-    assert len(texts.count_text(value)) < 25
+    assert len(units.count_text(value)) < 25
     assert len(sparkline([value, None, 1.0], 5)) == 5
 
 
