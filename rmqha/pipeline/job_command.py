@@ -15,7 +15,7 @@ import click
 from rmqha.common import units
 from rmqha.common.filesystem import how_to_install
 from rmqha.pipeline import spark_start
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.worker import parse_moment, told_by_spark, told_by_task
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE
 

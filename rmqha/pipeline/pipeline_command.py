@@ -3,6 +3,7 @@ wrong usage need none.
 """
 import click
 
+from rmqha.pipeline.format_options import check_file, check_folder
 from rmqha.pipeline.job_command import (
     MOMENTS,
     PipelineGroup,
@@ -14,7 +15,6 @@ from rmqha.pipeline.job_command import (
     queue_file_size,
     session,
 )
-from rmqha.pipeline.options import check_file, check_folder
 
 _FOLDER = click.Path(exists=True, file_okay=False)
 

@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from rmqha.common.threads import NamedThreadPool
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.session import blame_python, is_connect, use_this_python
 from rmqha.pipeline.worker import settle
 from rmqha.store.bulk import bulk

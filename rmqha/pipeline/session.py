@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from rmqha.pipeline.cluster.cluster_source import ClusterDataSource
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.log.commit_log_source import CommitLogDataSource
-from rmqha.pipeline.options import PipelineError
 
 _FAST = {
     "spark.sql.python.filterPushdown.enabled": "true",

@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar
 
 import psutil
 
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.remoting.remoting_client import refusal
 
 CONNECT_TIMEOUT_S = 5

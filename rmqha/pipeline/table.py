@@ -28,8 +28,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.pipeline.log.log_scan import Block
-from rmqha.pipeline.options import Options, PipelineError
 
 ROCKETMQ: dict[str, DataType] = {
     "topic": StringType(),

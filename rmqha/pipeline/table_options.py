@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from pyspark.sql.types import StructField, StructType
 
 from rmqha.common.texts import parse_json
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 
 _METADATA = "rmqha.options"
 _OF_A_TABLE = "provider"  # only a table that is being made has this property

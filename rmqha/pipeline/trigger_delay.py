@@ -3,7 +3,7 @@ import time
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.format_options import Options, PipelineError
 
 OPTIONS = ("minOffsetsPerTrigger", "maxTriggerDelay", "maxOffsetsPerTrigger")
 _DEFAULT_DELAY_MS = 15 * 60_000

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar, cast
 
 from rmqha.common import units
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 
 FIRST_MS = -62_135_510_400_000  # 0001-01-02
 LAST_MS = 253_402_214_399_999  # 9999-12-30

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqha.testing.options import cluster_options, namesrv_addr
+from rmqha.testing.fixture_options import cluster_options, namesrv_addr
 
 if TYPE_CHECKING:
     from rmqha.testing.embedded import EmbeddedRocketMQ

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqha.testing import factories
-from rmqha.testing.options import add_options
+from rmqha.testing.fixture_options import add_options
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

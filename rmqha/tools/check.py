@@ -29,9 +29,9 @@ from rmqha.tools.admin.cluster_admin import (
     parsed_address,
 )
 from rmqha.tools.check_base import CheckCommand, Limits, LimitsType, Status
-from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of, leader_of, split_addresses
-from rmqha.tools.ha.judgement import Problem, Rules, judge_all, name_of, worst
-from rmqha.tools.ha.log_match import (
+from rmqha.tools.replication.controllers import Controllers, controller_faults, faults_of, leader_of, split_addresses
+from rmqha.tools.replication.judgement import Problem, Rules, judge_all, name_of, worst
+from rmqha.tools.replication.log_match import (
     Difference,
     LogSide,
     describe,
@@ -40,9 +40,9 @@ from rmqha.tools.ha.log_match import (
     in_unread_rest,
     log_side,
 )
-from rmqha.tools.ha.replication import cluster_options, controller_option, read_replication
-from rmqha.tools.ha.status import as_json
-from rmqha.tools.ha.views import FailoverView, MasterView, SlaveView
+from rmqha.tools.replication.reader import cluster_options, controller_option, read_replication
+from rmqha.tools.replication.status import as_json
+from rmqha.tools.replication.views import FailoverView, MasterView, SlaveView
 from rmqha.tools.terminal import (
     CannotAnswerError,
     cell,

@@ -29,12 +29,12 @@ from rmqha.common.protocol.cluster_bodies import ReplicasInfo
 from rmqha.common.threads import NamedThreadPool
 from rmqha.common.topics import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqha.tools.admin.cluster_admin import ClusterAdmin
-from rmqha.tools.cluster.layout import ClusterError, Node, free_port_block, ports_needed
-from rmqha.tools.cluster.local_cluster import LocalCluster, ended_in_order
 from rmqha.tools.errors import CLIENT_ERRORS, one_line
-from rmqha.tools.ha.switch import promote, switch
+from rmqha.tools.local_cluster.layout import ClusterError, Node, free_port_block, ports_needed
+from rmqha.tools.local_cluster.start import LocalCluster, ended_in_order
 from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed
 from rmqha.tools.messages.produce import new_consumer, read_queues
+from rmqha.tools.replication.switch import promote, switch
 from rmqha.tools.terminal import (
     FAILED,
     CannotAnswerError,

@@ -9,7 +9,7 @@ import psutil
 
 from rmqha import __version__
 from rmqha.common.program import discard_output, run_while_read
-from rmqha.tools.cluster.processes import ends
+from rmqha.tools.local_cluster.processes import ends
 
 USAGE = "Useage: mqshutdown broker | namesrv | controller"
 HELP = """

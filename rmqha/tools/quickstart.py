@@ -30,9 +30,9 @@ from rmqha.common.filesystem import checkout, open_regular, templates
 from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.exception import RemotingException
-from rmqha.tools.cluster.layout import ClusterError, Node, free_port_block, ports_needed
-from rmqha.tools.cluster.local_cluster import LocalCluster, ended_in_order
 from rmqha.tools.errors import CLIENT_ERRORS
+from rmqha.tools.local_cluster.layout import ClusterError, Node, free_port_block, ports_needed
+from rmqha.tools.local_cluster.start import LocalCluster, ended_in_order
 from rmqha.tools.terminal import HELP_OPTIONS, WorkFailedError, render_table
 
 CHUNK = 1 << 20

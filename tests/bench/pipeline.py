@@ -128,11 +128,11 @@ def cpu_seconds() -> float:
 def without_spark(root: Path, clock: Clock) -> None:
     """One thread: each step does what the ones before it do, and more."""
     from rmqha.common.filesystem import pread
+    from rmqha.pipeline.format_options import Options
     from rmqha.pipeline.log.columns import BlockColumns
     from rmqha.pipeline.log.log_ends import log_end
     from rmqha.pipeline.log.log_scan import BLOCK, find_logs, open_file, scan_range
     from rmqha.pipeline.log.ranges import ranges_of
-    from rmqha.pipeline.options import Options
     from rmqha.pipeline.table import arrow_schema, table_schema
     schema = arrow_schema(table_schema(Options({}, ("schema", "columns"), "benchmark")))
     log = find_logs([str(root)])[0]

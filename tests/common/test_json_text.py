@@ -21,8 +21,8 @@ from rmqha.store import store_path_config_helper as paths
 from rmqha.store.ha.log_comparison import Divergence
 from rmqha.store.ha.scrub_state import ScrubState
 from rmqha.store.store_path_config_helper import read_deleted_topics
-from rmqha.tools.cluster import layout, processes
-from rmqha.tools.cluster.layout import ClusterError
+from rmqha.tools.local_cluster import layout, processes
+from rmqha.tools.local_cluster.layout import ClusterError
 from rmqha.tools.messages import produce
 from tests.support.sources import nodes
 

@@ -10,8 +10,8 @@ from rmqha.broker import broker_startup
 from rmqha.common.compression import GZIP, inflate
 from rmqha.common.texts import MAX_BYTES, folder_name, is_folder_name, path_below
 from rmqha.store.consume_queue_layout import is_safe_topic
-from rmqha.tools.cluster import layout
-from rmqha.tools.cluster.layout import ClusterError
+from rmqha.tools.local_cluster import layout
+from rmqha.tools.local_cluster.layout import ClusterError
 from tests.store.support import open_store
 from tests.support.sources import ROOT
 

@@ -14,12 +14,12 @@ from unittest import mock
 from rmqha.store import store_path_config_helper as paths
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Span
-from rmqha.tools.store import builders, reading, rebuild
-from rmqha.tools.store.builders import IndexBuilder, QueueBuilder
-from rmqha.tools.store.readers import StoreReader
-from rmqha.tools.store.reading import RunOfUnits
-from rmqha.tools.store.rebuild import Rebuild
-from rmqha.tools.store.verify import LogCheck, Verification
+from rmqha.tools.store_files import builders, reading, rebuild
+from rmqha.tools.store_files.builders import IndexBuilder, QueueBuilder
+from rmqha.tools.store_files.readers import StoreReader
+from rmqha.tools.store_files.reading import RunOfUnits
+from rmqha.tools.store_files.rebuild import Rebuild
+from rmqha.tools.store_files.verify import LogCheck, Verification
 from rmqha.tools.terminal import CannotAnswerError
 from tests.fast_ways.support_store import counting, same, scratch
 from tests.fast_ways.support_store_files import damage, write_store
@@ -100,7 +100,7 @@ def _counts_one_less(self: QueueBuilder, index: int, units: bytes, real: Any = Q
 
 REBUILD = Way(
     name="store: rebuild and verify in bulk",
-    where="rmqha/tools/store/reading.py::SpanTaker",
+    where="rmqha/tools/store_files/reading.py::SpanTaker",
     condition="the bulk kernel is compiled, and the units of a block go on where their queues ended",
     plain="record by record",
     compare=_compare,

@@ -3,7 +3,7 @@ import traceback
 
 import pytest
 
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.worker import briefly
 
 

@@ -13,12 +13,12 @@ from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import MessageExt
 from rmqha.pipeline.cluster import stream_planner
 from rmqha.pipeline.cluster.cluster_source import READ_OPTIONS, WRITE_OPTIONS, ClusterStreamReader, message_batch
+from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.pipeline.jobs.report import _consumer_offsets
 from rmqha.pipeline.jobs.report import report as make_report
 from rmqha.pipeline.log import log_ends, ranges
 from rmqha.pipeline.log.commit_log_source import OPTIONS, CommitLogReader, common_options
 from rmqha.pipeline.log.log_scan import wanted_paths
-from rmqha.pipeline.options import Options, PipelineError
 from rmqha.pipeline.streams import lag_of
 from rmqha.pipeline.table import FURTHER, ROCKETMQ, arrow_schema, table_schema
 from rmqha.pipeline.table_options import all_options

@@ -6,7 +6,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.table_options import all_options, options_of_new_table, reader_options, with_options
 from tests.client.conftest import servers  # noqa: F401, a fixture
 from tests.store import support

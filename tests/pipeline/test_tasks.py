@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from rmqha.pipeline import progress
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.progress import merge_tasks, run_tasks
 from rmqha.pipeline.session import register, use_this_python
 from tests.support.sources import ROOT, modules

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.pipeline import spark_start
+from rmqha.pipeline.format_options import PipelineError, check_file, check_folder, local_path
 from rmqha.pipeline.job_command import told
-from rmqha.pipeline.options import PipelineError, check_file, check_folder, local_path
 from rmqha.pipeline.worker import first_line, told_by_spark, told_by_task
 from tests.pipeline.test_pipeline_command import run, store  # noqa: F401, fixtures
 from tests.support import start_as

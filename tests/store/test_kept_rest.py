@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from rmqha.common.message import message_decoder
 from rmqha.store.message_store_config import BrokerRole
-from rmqha.tools.store.dump import dump_command
+from rmqha.tools.store_files.dump import dump_command
 from tests.store.support import FILE_SIZE, bodies, crash, message, new_store, open_store, put, tree, wait_dispatched
 
 RECORDS = 50  # in three files

@@ -10,7 +10,7 @@ from rmqha.store.record_check import (
     newest_store_timestamp,
     store_timestamp_from,
 )
-from rmqha.tools.store.reading import scan_block
+from rmqha.tools.store_files.reading import scan_block
 from tests.store.support import FILE_SIZE, message, open_store, put
 from tests.support.tiers import drawn
 

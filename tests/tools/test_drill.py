@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.tools import drill
-from rmqha.tools.cluster.layout import ClusterError
-from rmqha.tools.cluster.local_cluster import LocalCluster
 from rmqha.tools.drill import Drill, Sent, write_conf
+from rmqha.tools.local_cluster.layout import ClusterError
+from rmqha.tools.local_cluster.start import LocalCluster
 from rmqha.tools.rmqha_command import rmqha
 from tests.support.tiers import in_all
 

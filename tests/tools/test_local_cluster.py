@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rmqha.common.configuration import read_config_file
-from rmqha.tools.cluster.layout import (
+from rmqha.tools.local_cluster.layout import (
     PORTS,
     PORTS_PER_BROKER,
     SMALL_FILES,
@@ -15,7 +15,7 @@ from rmqha.tools.cluster.layout import (
     free_port_block,
     ports_needed,
 )
-from rmqha.tools.cluster.local_cluster import LocalCluster
+from rmqha.tools.local_cluster.start import LocalCluster
 from rmqha.tools.quickstart import find_conf
 from tests.support.sources import ROOT
 
@@ -65,7 +65,7 @@ def test_waiting_in_vain_names_what_was_waited_for(cluster):
 
 
 def test_leaving_ends_every_process_even_a_stubborn_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("rmqha.tools.cluster.local_cluster.STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("rmqha.tools.local_cluster.start.STOP_TIMEOUT_S", 0.5)
     ready = tmp_path / "ready"
     stubborn = ("import signal, time; signal.signal(15, signal.SIG_IGN); "
                 f"open({str(ready)!r}, 'w').close(); time.sleep(99)")
@@ -99,7 +99,7 @@ def test_taken_port_is_not_in_the_block(monkeypatch):
         taken.bind(("", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr("rmqha.tools.cluster.layout.random.randrange", lambda low, high: port - 1)
+        monkeypatch.setattr("rmqha.tools.local_cluster.layout.random.randrange", lambda low, high: port - 1)
         with pytest.raises(ClusterError, match="free ports"):
             free_port_block(3)
 

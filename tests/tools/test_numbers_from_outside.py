@@ -14,18 +14,18 @@ from rmqha.common import units, util_all
 from rmqha.common.message.message import MessageClientExt, MessageQueue
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, OffsetWrapper
 from rmqha.common.texts import first_real, real, whole
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.pipeline.worker import FIRST_MS, LAST_MS, micros
 from rmqha.tools.admin.cluster_admin import Broker, number
 from rmqha.tools.command.consumer import _group
 from rmqha.tools.command.controller import _broker_row
 from rmqha.tools.command.message_print import message_fields, message_text
 from rmqha.tools.doctor.cluster_checks import _used
-from rmqha.tools.ha.ask import Told
-from rmqha.tools.ha.judgement import master_port
-from rmqha.tools.ha.views import _damaged
 from rmqha.tools.messages.consume import FIELDS
 from rmqha.tools.messages.produce import as_object
+from rmqha.tools.replication.ask import Told
+from rmqha.tools.replication.judgement import master_port
+from rmqha.tools.replication.views import _damaged
 from rmqha.tools.terminal import CannotAnswerError, iso_time, time_text
 from rmqha.tools.top import rows
 from rmqha.tools.view import texts as as_json

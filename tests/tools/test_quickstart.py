@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.tools import quickstart
-from rmqha.tools.cluster.layout import ClusterError
-from rmqha.tools.cluster.local_cluster import LocalCluster
+from rmqha.tools.local_cluster.layout import ClusterError
+from rmqha.tools.local_cluster.start import LocalCluster
 from rmqha.tools.quickstart import Quickstart, shares
 from rmqha.tools.terminal import WorkFailedError
 from tests.support.sources import ROOT

@@ -32,10 +32,10 @@ from rmqha.pipeline.archive.archive_files import (
     run_name,
 )
 from rmqha.pipeline.archive.archive_scan import MESSAGES, PIECE, SCHEMA, Task, scan_gap, scan_piece
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.log import ranges
 from rmqha.pipeline.log.log_ends import log_end
 from rmqha.pipeline.log.log_scan import ByteRange, LogFiles, find_logs, open_file
-from rmqha.pipeline.options import PipelineError
 from rmqha.pipeline.progress import map_in_tasks
 from rmqha.pipeline.session import blame_python, is_connect, use_this_python
 

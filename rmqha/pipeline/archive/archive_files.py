@@ -58,7 +58,7 @@ from pyspark.sql import SparkSession
 from rmqha.common.compression import GZIP, inflate
 from rmqha.common.filesystem import fsync_path
 from rmqha.common.texts import parse_json, path_below
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.session import is_connect
 
 VERSION = 2

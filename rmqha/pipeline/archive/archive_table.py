@@ -33,10 +33,10 @@ from rmqha.pipeline.archive.archive_files import COLUMNS, MANIFESTS, ArchiveFile
 from rmqha.pipeline.archive.archive_scan import MESSAGES, ROWS, TOLD_BY, records
 from rmqha.pipeline.cluster.cluster_sink import DROP
 from rmqha.pipeline.cluster.cluster_source import FORMAT as CLUSTER
+from rmqha.pipeline.format_options import Options, PipelineError, local_path
 from rmqha.pipeline.log.columns import BlockColumns
 from rmqha.pipeline.log.commit_log_source import FORMAT
 from rmqha.pipeline.log.log_scan import ROW, Block
-from rmqha.pipeline.options import Options, PipelineError, local_path
 from rmqha.pipeline.progress import map_in_tasks
 from rmqha.pipeline.session import register, use_this_python
 from rmqha.pipeline.table import FURTHER, ROCKETMQ, arrow_schema

@@ -25,8 +25,8 @@ from rmqha.common.filesystem import fsync_path
 from rmqha.common.util_all import offset2file_name
 from rmqha.pipeline.archive.archive_files import DATA, ArchiveFiles, Manifest, Manifests, Piece, Residue, archive_files
 from rmqha.pipeline.archive.archive_scan import MESSAGES, TOLD_BY, records
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.log.log_scan import COMMIT_LOG
-from rmqha.pipeline.options import PipelineError
 from rmqha.pipeline.progress import map_in_tasks
 from rmqha.pipeline.session import blame_python, use_this_python
 

@@ -25,8 +25,8 @@ from rmqha.common.configuration import ConfigError
 from rmqha.common.mix_all import MASTER_ID
 from rmqha.common.protocol.topic_route_data import BrokerData
 from rmqha.common.texts import Secret
+from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.pipeline.log.log_scan import COMMIT_LOG, find_logs
-from rmqha.pipeline.options import Options, PipelineError
 from rmqha.remoting.exception import (
     RemotingConnectException,
     RemotingException,

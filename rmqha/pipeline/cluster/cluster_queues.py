@@ -32,7 +32,7 @@ from rmqha.common.protocol import namespace_util, response_code
 from rmqha.common.protocol.client_headers import PullMessageRequestHeader
 from rmqha.common.protocol.topic_route_data import TopicRouteData
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, ClusterClient, cluster_client
-from rmqha.pipeline.options import Options, PipelineError, is_long, queue_id_of
+from rmqha.pipeline.format_options import Options, PipelineError, is_long, queue_id_of
 from rmqha.pipeline.streams import at_once
 from rmqha.remoting.exception import RemotingException
 

@@ -38,7 +38,7 @@ from rmqha.common.message.message import Message
 from rmqha.common.message.message_decoder import may_join_batch, properties_size, size_in_batch
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH
 from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, ClusterClient, cluster_client
-from rmqha.pipeline.options import MOST_INT, Options, PipelineError
+from rmqha.pipeline.format_options import MOST_INT, Options, PipelineError
 from rmqha.pipeline.worker import briefly, settle
 
 LONGEST_BODY = 4 << 20  # bytes; what brokers take by default

@@ -40,7 +40,7 @@ from rmqha.pipeline.cluster.cluster_queues import (
 )
 from rmqha.pipeline.cluster.cluster_sink import ClusterWriter
 from rmqha.pipeline.cluster.stream_planner import StreamPlanner, begin_of, end_of
-from rmqha.pipeline.options import MOST_INT, Options, PipelineError
+from rmqha.pipeline.format_options import MOST_INT, Options, PipelineError
 from rmqha.pipeline.streams import lag_metrics
 from rmqha.pipeline.table import KAFKA_SOURCE, arrow_schema, check_schema, is_kafka, table_schema
 from rmqha.pipeline.table_options import all_options, options_of_new_table, reader_options, with_options

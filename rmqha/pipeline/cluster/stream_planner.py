@@ -33,7 +33,7 @@ from rmqha.pipeline.cluster.cluster_queues import (
     set_offset,
     walk,
 )
-from rmqha.pipeline.options import Options, PipelineError, is_long, queue_id_of
+from rmqha.pipeline.format_options import Options, PipelineError, is_long, queue_id_of
 from rmqha.pipeline.worker import shares
 
 log = logging.getLogger("RocketmqPipeline")

@@ -12,6 +12,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from rmqha.common.filesystem import Segment, pread
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.log.log_ends import log_end
 from rmqha.pipeline.log.log_scan import (
     Block,
@@ -24,7 +25,6 @@ from rmqha.pipeline.log.log_scan import (
     scan_range,
 )
 from rmqha.pipeline.log.ranges import cut
-from rmqha.pipeline.options import PipelineError
 from rmqha.pipeline.progress import MOST_TASKS, Progress, merge_tasks, run_tasks
 
 _BLOCK = 1 << 20  # of either log: both stay in the core's cache

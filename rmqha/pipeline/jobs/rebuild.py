@@ -25,10 +25,10 @@ from rmqha.common.filesystem import pread
 from rmqha.common.texts import is_folder_name
 from rmqha.common.units import DELAY_LEVELS
 from rmqha.common.util_all import offset2file_name
+from rmqha.pipeline.format_options import MOST_LONG, PipelineError
 from rmqha.pipeline.log import ranges
 from rmqha.pipeline.log.log_ends import log_end
 from rmqha.pipeline.log.log_scan import BLOCK, ByteRange, Hole, LogFiles, find_logs, scan_range
-from rmqha.pipeline.options import MOST_LONG, PipelineError
 from rmqha.pipeline.progress import Progress, merge_tasks, run_tasks
 from rmqha.store import store_path_config_helper as paths
 from rmqha.store.bulk import bulk

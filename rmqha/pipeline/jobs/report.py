@@ -25,10 +25,10 @@ from pyspark.storagelevel import StorageLevel
 
 from rmqha import __version__
 from rmqha.common import filesystem
+from rmqha.pipeline.format_options import PipelineError, is_long, queue_id_of
 from rmqha.pipeline.log.commit_log_source import FORMAT
 from rmqha.pipeline.log.log_ends import log_end
 from rmqha.pipeline.log.log_scan import find_logs
-from rmqha.pipeline.options import PipelineError, is_long, queue_id_of
 from rmqha.pipeline.progress import run_tasks
 from rmqha.pipeline.session import register
 

@@ -22,12 +22,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rmqha.pipeline.format_options import Options
 from rmqha.pipeline.log import ranges
 from rmqha.pipeline.log.log_ends import log_end
 from rmqha.pipeline.log.log_scan import LogFiles, find_logs, wanted_paths
 from rmqha.pipeline.log.range_reader import MODES, PERMISSIVE, RangeReader
 from rmqha.pipeline.log.ranges import LogPartition, Selection
-from rmqha.pipeline.options import Options
 from rmqha.pipeline.streams import at_once
 from rmqha.pipeline.table import COLUMNS, table_schema
 from rmqha.pipeline.table_options import options_of_new_table, reader_options, with_options

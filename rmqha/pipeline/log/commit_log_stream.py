@@ -17,12 +17,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.pipeline.log import log_ends, ranges
 from rmqha.pipeline.log.log_ends import Anchor, KnownLog, Offset, has_grown, log_end
 from rmqha.pipeline.log.log_scan import UNLIMITED, LogFiles, Walked, find_logs, walk_on, wanted_paths
 from rmqha.pipeline.log.range_reader import RangeReader, log
 from rmqha.pipeline.log.ranges import LogPartition
-from rmqha.pipeline.options import Options, PipelineError
 from rmqha.pipeline.streams import at_once, lag_metrics
 from rmqha.pipeline.trigger_delay import TriggerDelay
 from rmqha.pipeline.worker import briefly, shares

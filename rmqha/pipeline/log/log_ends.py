@@ -41,6 +41,7 @@ from rmqha.common.message.message_layout import (
     decode_header,
     decode_parts,
 )
+from rmqha.pipeline.format_options import PipelineError, is_long
 from rmqha.pipeline.log.log_scan import (
     BLOCK,
     COMMIT_LOG,
@@ -57,7 +58,6 @@ from rmqha.pipeline.log.log_scan import (
     size_at,
     whole_file,
 )
-from rmqha.pipeline.options import PipelineError, is_long
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import Stop
 from rmqha.store.index.index_layout import HEADER as INDEX_HEADER

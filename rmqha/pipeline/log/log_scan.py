@@ -44,7 +44,7 @@ from rmqha.common.message.message_layout import (
     decode_text,
 )
 from rmqha.common.texts import JsonTextError, parse_json
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.pipeline.streams import at_once
 from rmqha.store.bulk import bulk
 from rmqha.store.bulk.bulk_layout import RECORD, Stop

@@ -6,10 +6,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.pipeline.log.columns import BlockColumns, BodyError, hole_batch
 from rmqha.pipeline.log.log_scan import Block, ByteRange, Hole, VanishedError, scan_range
 from rmqha.pipeline.log.ranges import LogPartition
-from rmqha.pipeline.options import Options, PipelineError
 from rmqha.pipeline.table import RowFilter, arrow_schema, check_schema, is_kafka
 from rmqha.pipeline.worker import briefly, settle
 

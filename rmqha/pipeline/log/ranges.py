@@ -10,8 +10,8 @@ from pyspark.sql.datasource import InputPartition
 
 from rmqha.common.filesystem import NAME_LENGTH, Segment, pread
 from rmqha.common.message.message_layout import MESSAGE_MAGIC_CODE, MessageDecodeError, decode_header
+from rmqha.pipeline.format_options import Options, PipelineError, is_long, queue_id_of
 from rmqha.pipeline.log.log_scan import ByteRange, LogFiles, VanishedError, find_record, open_file, whole_file
-from rmqha.pipeline.options import Options, PipelineError, is_long, queue_id_of
 from rmqha.pipeline.table import RowFilter
 
 DEFAULT_PARTITION_BYTES = 128 << 20

@@ -13,11 +13,11 @@ from rmqha.remoting.addresses import Probe, probe
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, chosen, number
 from rmqha.tools.check_base import Status
 from rmqha.tools.doctor.host_checks import Report, is_loopback, judge_used
-from rmqha.tools.ha.ask import Told
-from rmqha.tools.ha.controllers import Controllers, controller_faults, faults_of
-from rmqha.tools.ha.judgement import Rules, judge, log_problems, name_of
-from rmqha.tools.ha.replication import Group, NameServers, Reader, differing, roles_change
-from rmqha.tools.ha.views import MasterView, SlaveView
+from rmqha.tools.replication.ask import Told
+from rmqha.tools.replication.controllers import Controllers, controller_faults, faults_of
+from rmqha.tools.replication.judgement import Rules, judge, log_problems, name_of
+from rmqha.tools.replication.reader import Group, NameServers, Reader, differing, roles_change
+from rmqha.tools.replication.views import MasterView, SlaveView
 from rmqha.tools.terminal import CannotAnswerError, counted
 
 _SET_UP_ANEW = ("stop both; compare them with rmqha store diff, keep the one that is right, and set the other up anew "

@@ -24,9 +24,9 @@ from rmqha.tools.doctor.host_checks import (
     check_kernels,
     is_loopback,
 )
-from rmqha.tools.ha.controllers import split_addresses
-from rmqha.tools.store import reading
-from rmqha.tools.store.reading import CommitLogReader, list_folder
+from rmqha.tools.replication.controllers import split_addresses
+from rmqha.tools.store_files import reading
+from rmqha.tools.store_files.reading import CommitLogReader, list_folder
 from rmqha.tools.terminal import cell, counted, duration_type, emit, output_option, put
 
 

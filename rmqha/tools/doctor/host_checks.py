@@ -30,7 +30,7 @@ from rmqha.store.message_store_config import (
     MessageStoreConfig,
     waits_for_promotion,
 )
-from rmqha.tools.store import reading
+from rmqha.tools.store_files import reading
 
 
 class Severity(Enum):

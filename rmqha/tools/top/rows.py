@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from rmqha.common.units import bytes_text, count_text, percent_text, span_text
 from rmqha.tools.check_base import Status
-from rmqha.tools.ha.views import SlaveView
+from rmqha.tools.replication.views import SlaveView
 from rmqha.tools.terminal import cell
 from rmqha.tools.view.questions import GroupClients, TopicDetail, TopicRow
 from rmqha.tools.view.snapshot import (

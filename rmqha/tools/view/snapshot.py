@@ -27,10 +27,10 @@ from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, chosen
 from rmqha.tools.admin.default_mq_admin_ext import SYSTEM_GROUPS
 from rmqha.tools.check_base import Status
-from rmqha.tools.ha.ask import Look, Told, ask_all, in_parallel
-from rmqha.tools.ha.judgement import Case, log_problems, name_of
-from rmqha.tools.ha.replication import PATIENCE_S, Group, NameServers, ask_name_servers, told_slave, view_of
-from rmqha.tools.ha.views import BrokerView, Fault, MasterView, SlaveView
+from rmqha.tools.replication.ask import Look, Told, ask_all, in_parallel
+from rmqha.tools.replication.judgement import Case, log_problems, name_of
+from rmqha.tools.replication.reader import PATIENCE_S, Group, NameServers, ask_name_servers, told_slave, view_of
+from rmqha.tools.replication.views import BrokerView, Fault, MasterView, SlaveView
 from rmqha.tools.terminal import CannotAnswerError
 
 _FILE_SIZE = 1 << 30

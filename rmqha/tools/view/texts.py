@@ -11,7 +11,7 @@ import click
 from rmqha.common import mix_all
 from rmqha.common.texts import real
 from rmqha.remoting.interfaces import RPCHook
-from rmqha.tools.ha.views import Fault, MasterView, SlaveView
+from rmqha.tools.replication.views import Fault, MasterView, SlaveView
 from rmqha.tools.terminal import CannotAnswerError, duration_type
 from rmqha.tools.view.snapshot import BrokerState, GroupState, Picture, QueuePlace, all_faults, seconds_to_go
 

@@ -1,6 +1,6 @@
 """The files of an archive in a dict: for tests of what needs no Spark."""
 from rmqha.pipeline.archive.archive_files import archive_path
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 
 
 class MemoryFiles:

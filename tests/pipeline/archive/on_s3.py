@@ -17,7 +17,7 @@ from rmqha.pipeline.archive.archive import archive
 from rmqha.pipeline.archive.archive_files import archive_files
 from rmqha.pipeline.archive.archive_table import Chosen, archived_messages
 from rmqha.pipeline.archive.restore import restore, verify
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.session import spark_session
 from tests.pipeline.archive.logs import put
 from tests.support.spark_jars import jars

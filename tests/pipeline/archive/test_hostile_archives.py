@@ -16,7 +16,7 @@ from rmqha.pipeline.archive.archive import expire
 from rmqha.pipeline.archive.archive_files import Manifests, Piece, ReaderFiles, Residue, locked, parse_manifest
 from rmqha.pipeline.archive.archive_scan import blank, records
 from rmqha.pipeline.archive.restore import Unit, _Making, units_of
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 from tests.pipeline.archive.memory_files import MemoryFiles
 from tests.pipeline.archive.test_manifests import manifest
 from tests.pipeline.archive.test_remainder import columns_of

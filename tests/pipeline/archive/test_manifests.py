@@ -20,7 +20,7 @@ from rmqha.pipeline.archive.archive_files import (
     parse_manifest,
     run_name,
 )
-from rmqha.pipeline.options import PipelineError
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.worker import parse_moment
 from tests.pipeline.archive.memory_files import MemoryFiles
 

@@ -7,7 +7,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from rmqha.pipeline.cluster.cluster_source import FORMAT, READ_OPTIONS, ClusterStreamReader
-from rmqha.pipeline.options import Options
+from rmqha.pipeline.format_options import Options
 from rmqha.pipeline.table import table_schema
 
 

@@ -8,7 +8,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from rmqha.client.results import PullResult, PullStatus
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.pipeline.cluster.cluster_queues import EARLIEST, Bounds, Look, Mark, QueueOffsets, Seen, set_offset
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.format_options import Options, PipelineError
 from tests.pipeline.cluster.driven_query import DrivenQuery
 
 BROKER = "b"

@@ -20,7 +20,7 @@ from rmqha.pipeline.cluster.cluster_source import (
     ClusterStreamReader,
     partitions_of,
 )
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.pipeline.table import table_schema
 from rmqha.pipeline.trigger_delay import TriggerDelay
 from tests.client.conftest import servers  # noqa: F401, a fixture

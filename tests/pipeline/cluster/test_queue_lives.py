@@ -8,7 +8,7 @@ import pytest
 from rmqha.common.message.message import MessageExt
 from rmqha.pipeline.cluster import cluster_source, stream_planner
 from rmqha.pipeline.cluster.cluster_queues import Mark, Position, decode, encode
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.pipeline.table import table_schema
 from tests.pipeline.cluster.fake_cluster import BROKER, FakeCluster, FakeQuery, Life, limit_of
 

@@ -9,7 +9,7 @@ from rmqha.common.message.message import Message
 from rmqha.pipeline.cluster.cluster_client import cluster_client, find_stores
 from rmqha.pipeline.cluster.cluster_queues import ClusterQueues
 from rmqha.pipeline.cluster.cluster_source import READ_OPTIONS
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.remoting.exception import RemotingException
 from tests.pipeline.queries import run_to_end
 from tests.support import real_rocketmq

@@ -14,7 +14,7 @@ from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message.message_layout import MAX_PROPERTIES_LENGTH
 from rmqha.pipeline.cluster.cluster_sink import LONGEST_BODY, ClusterWriter, MessageMaker, check_columns
 from rmqha.pipeline.cluster.cluster_source import COMMON_OPTIONS, READ_OPTIONS, WRITE_OPTIONS, ClusterReader
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.pipeline.table import table_schema
 from tests.client.conftest import servers  # noqa: F401, a fixture
 from tests.pipeline.cluster.test_cluster import cluster, new_topic, real, wait_readable  # noqa: F401, fixtures

@@ -3,7 +3,7 @@ import pickle
 
 from rmqha.common.texts import Secret
 from rmqha.pipeline.cluster.cluster_client import CLIENT_OPTIONS, client_options
-from rmqha.pipeline.options import Options
+from rmqha.pipeline.format_options import Options
 
 
 def test_passwords_come_to_a_task_and_are_secrets_there():

@@ -19,7 +19,7 @@ from rmqha.pipeline.cluster.cluster_source import (
     WRITE_OPTIONS,
     ClusterReader,
 )
-from rmqha.pipeline.options import Options, PipelineError
+from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.pipeline.table import table_schema
 from tests.pipeline.cluster.test_cluster import new_topic, wait_readable
 from tests.support import ports

@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message import message_layout as layout
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.jobs.rebuild import (
     RangeTask,
     Shape,
@@ -16,7 +17,6 @@ from rmqha.pipeline.jobs.rebuild import (
     rebuild,
 )
 from rmqha.pipeline.log.log_scan import BLOCK, ByteRange
-from rmqha.pipeline.options import PipelineError
 from rmqha.store.bulk.bulk_layout import KEY
 from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE
 from rmqha.store.index.index_layout import index_key_hash_method

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rmqha.common.message import message_layout as layout
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.jobs import report as job
 from rmqha.pipeline.jobs.report import heat_slot_for, report, slot_for
-from rmqha.pipeline.options import PipelineError
 
 SECOND, HOUR = 1000, 3_600_000
 DAY = 24 * HOUR

@@ -3,9 +3,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqha.pipeline.format_options import Options
 from rmqha.pipeline.log.commit_log_source import FORMAT, OPTIONS
 from rmqha.pipeline.log.commit_log_stream import CommitLogStreamReader
-from rmqha.pipeline.options import Options
 from rmqha.pipeline.table import table_schema
 
 COLUMNS = "keys,physicalOffset,storeSize"

@@ -11,6 +11,7 @@ from rmqha.common.filesystem import Segment
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_decoder import decode
 from rmqha.common.sys_flags import COMPRESSED_FLAG
+from rmqha.pipeline.format_options import Options
 from rmqha.pipeline.log.columns import BlockColumns
 from rmqha.pipeline.log.log_ends import file_end, log_end
 from rmqha.pipeline.log.log_scan import (
@@ -23,7 +24,6 @@ from rmqha.pipeline.log.log_scan import (
     scan_range,
     whole_file,
 )
-from rmqha.pipeline.options import Options
 from rmqha.pipeline.table import FURTHER, ROCKETMQ, arrow_schema, table_schema
 
 HOSTS = [layout.host_to_bytes(host) for host in (("127.0.0.1", 10911), ("10.1.2.3", 4), ("::1", 5), ("fe80::2", -1))]

@@ -105,8 +105,8 @@ def test_the_table_of_the_older_connector_is_there_and_so_is_kafkas(spark, store
 
 def test_cutting_the_log_into_many_ranges_changes_no_row(spark, store, tmp_path, monkeypatch):
     # one file of all records, so that ranges begin in the middle of records
+    from rmqha.pipeline.format_options import Options
     from rmqha.pipeline.log import commit_log_source, ranges
-    from rmqha.pipeline.options import Options
     root = tmp_path / "big"
     with support.open_store(root, mappedFileSizeCommitLog=1 << 20) as running:
         for number in range(500):

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message.message_layout import BODY_CRC_POSITION
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.log import log_ends
 from rmqha.pipeline.log.log_scan import find_logs
-from rmqha.pipeline.options import PipelineError
 from tests.pipeline.log.driven_stream import DrivenStream
 from tests.store import support
 

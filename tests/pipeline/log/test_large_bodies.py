@@ -16,11 +16,11 @@ from rmqha.common.message import message_layout as layout
 from rmqha.common.sys_flags import COMPRESSED_FLAG
 from rmqha.pipeline.archive.archive_scan import Task, scan_piece
 from rmqha.pipeline.archive.archive_table import _READ, _AsTable
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.log import columns
 from rmqha.pipeline.log.columns import BlockColumns, BodyError
 from rmqha.pipeline.log.commit_log_source import CommitLogReader, common_options
 from rmqha.pipeline.log.log_scan import ByteRange, scan_range
-from rmqha.pipeline.options import PipelineError
 from rmqha.pipeline.table import arrow_schema, table_schema
 
 HOST = layout.host_to_bytes(("127.0.0.1", 10911))

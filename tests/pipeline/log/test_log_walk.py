@@ -253,8 +253,8 @@ def test_work_at_once_keeps_its_order_and_its_first_error():
 
 
 def test_partitions_are_small_when_pickled_and_not_too_many(tmp_path):
+    from rmqha.pipeline.format_options import Options, PipelineError
     from rmqha.pipeline.log import ranges
-    from rmqha.pipeline.options import Options, PipelineError
 
     def size(total: int, **given: str) -> int:
         options = Options(given, ("minPartitions", "maxPartitions", "maxPartitionBytes"), "F")

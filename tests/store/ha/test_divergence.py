@@ -5,8 +5,8 @@ from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.store.ha.log_comparison import Divergence
 from rmqha.store.message_store_config import BrokerRole
-from rmqha.tools.store.readers import StoreReader
-from rmqha.tools.store.rebuild import apply
+from rmqha.tools.store_files.readers import StoreReader
+from rmqha.tools.store_files.rebuild import apply
 from tests.store.support import message, open_store, put, wait_dispatched
 
 

@@ -10,7 +10,7 @@ from rmqha.common.message.message_layout import decode_header
 from rmqha.common.protocol import request_code
 from rmqha.store.clean_commit_log_service import CleanCommitLogService
 from rmqha.store.message_store_config import BrokerRole
-from rmqha.tools.ha import log_match
+from rmqha.tools.replication import log_match
 from tests.support.in_process import running_name_server
 from tests.support.wait import wait_until
 from tests.tools.conftest import Cluster, broker_at

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rmqha.tools.check import perfdata
 from rmqha.tools.check_base import Limits, LimitsType, Status
-from rmqha.tools.ha.judgement import Rules, judge, judge_all, worst
-from rmqha.tools.ha.views import Fault, MasterView, Reading, RefusedView, SlaveView
+from rmqha.tools.replication.judgement import Rules, judge, judge_all, worst
+from rmqha.tools.replication.views import Fault, MasterView, Reading, RefusedView, SlaveView
 from tests.store.ha.support import Peer
 from tests.support.wait import wait_until
 

@@ -2,7 +2,7 @@
 from dataclasses import replace
 
 from rmqha.tools.check_base import Status
-from rmqha.tools.ha.views import Fault, MasterView, SlaveView
+from rmqha.tools.replication.views import Fault, MasterView, SlaveView
 from rmqha.tools.top.rows import Column, Row, Table, brokers, group_clients, group_queues, groups, topics, troubles
 from rmqha.tools.view.questions import ClientRow, GroupClients, TopicRow
 from rmqha.tools.view.snapshot import GroupRates, Picture, picture

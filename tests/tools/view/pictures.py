@@ -1,7 +1,7 @@
 """Snapshots by hand."""
 from dataclasses import replace
 
-from rmqha.tools.ha.views import MasterView, SlaveView
+from rmqha.tools.replication.views import MasterView, SlaveView
 from rmqha.tools.view.snapshot import BrokerState, GroupState, QueuePlace, Snapshot
 
 MASTER = BrokerState("C", "broker-a", "10.0.0.1:10911", 0, role="ASYNC_MASTER", boot_ms=1, min_offset=0,

@@ -5,7 +5,7 @@ import pytest
 
 from rmqha.common.units import bytes_text, count_text, percent_text, span_text
 from rmqha.tools.check_base import Status
-from rmqha.tools.ha.views import Fault
+from rmqha.tools.replication.views import Fault
 from rmqha.tools.view.snapshot import (
     BEHIND,
     CLUSTER,

@@ -3,8 +3,8 @@ from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList, OffsetWrapper
 from rmqha.tools.admin.cluster_admin import Broker
 from rmqha.tools.check_base import Status
-from rmqha.tools.ha.ask import Told
-from rmqha.tools.ha.views import MasterView, RefusedView, SlaveView
+from rmqha.tools.replication.ask import Told
+from rmqha.tools.replication.views import MasterView, RefusedView, SlaveView
 from rmqha.tools.view.snapshot import all_faults, at_one_moment, broker_state, group_states
 
 BROKER = Broker("C", "broker-a", 0, "10.0.0.1:10911")

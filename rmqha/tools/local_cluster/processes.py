@@ -1,0 +1,220 @@
+"""The processes of a cluster's servers: started so that they stay, found again, stopped.
+
+A pid alone proves nothing, since another process may have it by now: the pid file holds the time at which the process
+began, too, and its command line must name the server's config file.
+
+How each server of a cluster does: its process, and what the others know of it.
+"""
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import psutil
+
+from rmqha.common import mix_all
+from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
+from rmqha.common.texts import parse_json
+from rmqha.common.threads import wait_until
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
+from rmqha.tools.local_cluster.layout import ClusterError, Layout, Node
+from rmqha.tools.terminal import CannotAnswerError
+
+log = logging.getLogger("RocketmqTools")
+
+_START_TOLERANCE_S = 2.0
+_EXEC_WAIT_S = 10  # a thread of the kernel never has a command line
+_KILL_WAIT_S = 10
+
+
+def start(node: Node) -> subprocess.Popen[bytes]:
+    """Start a server in a session of its own, without a terminal; what it prints goes to its file."""
+    node.log_folder.mkdir(parents=True, exist_ok=True)
+    with open(node.output_file, "ab") as output:
+        process = subprocess.Popen(
+            node.start_command(), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            env=node.environment(), cwd=node.folder, start_new_session=True)
+    began = _began(psutil.Process(process.pid))
+    mix_all.string2file_not_safe(json.dumps({"pid": process.pid, "began": began}), str(node.pid_file))
+    return process
+
+
+def find(node: Node) -> psutil.Process | None:
+    """A server's process; None when it does not run."""
+    try:
+        data = parse_json(node.pid_file.read_bytes(), "its text")
+        process = psutil.Process(data["pid"])
+        if abs(_began(process) - data["began"]) > _START_TOLERANCE_S:
+            return None
+        return process if _runs(process, node) else None
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        log.warning("%s is no pid file: %s", node.pid_file, error)
+        return None
+    except psutil.Error as error:
+        log.info("%s: %s", node.name, error)
+        return None
+
+
+def _runs(process: psutil.Process, node: Node) -> bool:
+    """Whether it runs the server. Waits for its command line: it has none for a moment after it was started."""
+    wait_until(lambda: process.cmdline() or process.status() == psutil.STATUS_ZOMBIE, _EXEC_WAIT_S)
+    return str(node.config_file) in process.cmdline()
+
+
+def _began(process: psutil.Process) -> float:
+    """Seconds after the host's start; the time of day at which it began changes when the clock is set."""
+    boot_time = psutil.boot_time()  # first: psutil makes the other from it
+    return process.create_time() - boot_time
+
+
+def stop(nodes: Sequence[Node], timeout_s: float) -> dict[str, str]:
+    """End servers in good order, and after a time-out at once: node -> "stopped", "killed" or "did not run"."""
+    running = {node.name: process for node in nodes if (process := find(node)) is not None}
+    results = {node.name: "stopped" if node.name in running else "did not run" for node in nodes}
+    for process in running.values():
+        _signal(process, kill=False)
+    deadline = time.monotonic() + timeout_s
+    for name, process in running.items():
+        if not ends(process, deadline):
+            results[name] = "killed"
+            _signal(process, kill=True)
+            if not ends(process, time.monotonic() + _KILL_WAIT_S):
+                raise ClusterError(f"{name} (pid {process.pid}) does not end, not even by SIGKILL: is a disk stuck?")
+    for node in nodes:
+        node.pid_file.unlink(missing_ok=True)
+    return results
+
+
+def _signal(process: psutil.Process, kill: bool) -> None:
+    try:
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+    except psutil.NoSuchProcess:
+        log.info("pid %d has ended already", process.pid)
+    except psutil.AccessDenied:
+        raise ClusterError(f"pid {process.pid} is {process.username()}'s, who alone may stop it") from None
+
+
+def ends(process: psutil.Process, deadline: float) -> bool:
+    """Wait for a process, somebody else's child, to end; False when it lives on."""
+    return wait_until(lambda: not _lives(process), deadline - time.monotonic())
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+_ASK_TIMEOUT_MS = 2_000
+_CONNECTED = ("TRANSFER", "SUSPEND")  # of HAConnectionState
+
+
+class State(StrEnum):
+    """Of a server."""
+
+    RUNNING = "running"  # serves; a broker is registered, a slave connected to its master too
+    STARTING = "starting"  # its process lives, but does not answer yet
+    NOT_REGISTERED = "not registered"  # it answers, but the name server does not list it
+    NOT_CONNECTED = "not connected"  # a slave that gets nothing from its master
+    NO_LEADER = "no leader"  # a controller that answers, and knows of none that leads
+    STOPPED = "stopped"
+    ENDED = "ended"  # by itself, or killed by somebody
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """A server at one moment; `rss` in bytes.
+
+    `is_leading`: whether a broker whose role the controller decides is the master; None when it does not say, or when
+    its role is its own.
+    """
+
+    node: Node
+    state: State
+    pid: int | None = None
+    rss: int | None = None
+    is_leading: bool | None = None
+
+    @property
+    def role(self) -> str:
+        """What it is at this moment."""
+        if self.is_leading is None:
+            return self.node.role
+        return "MASTER" if self.is_leading else "SLAVE"
+
+
+class Observer:
+    """Asks the servers of a cluster; a context manager."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._admin = ClusterAdmin(layout.namesrv.address, _ASK_TIMEOUT_MS)
+
+    def __enter__(self) -> Observer:
+        self._admin.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._admin.__exit__(*exc)
+
+    def states(self) -> list[NodeState]:
+        """Of all servers, in the layout's order."""
+        registered = self._registered()
+        return [self._state_of(node, registered) for node in self._layout.nodes]
+
+    def state_of(self, node: Node) -> NodeState:
+        """Of one server."""
+        return self._state_of(node, self._registered())
+
+    def _registered(self) -> set[str] | None:
+        """The brokers' addresses that the name server lists; None when it gives no answer."""
+        if find(self._layout.namesrv) is None:
+            return None
+        try:
+            return {broker.address for broker in self._admin.brokers()}
+        except CannotAnswerError as error:
+            log.info("%s", error.message)
+            return None
+
+    def _state_of(self, node: Node, registered: set[str] | None) -> NodeState:
+        process = find(node)
+        if process is None:
+            return NodeState(node, State.ENDED if node.pid_file.exists() else State.STOPPED)
+        try:
+            rss = process.memory_info().rss
+        except psutil.Error as error:
+            log.info("%s has just ended: %s", node.name, error)
+            return NodeState(node, State.ENDED)
+        if node.is_namesrv:
+            return NodeState(node, State.STARTING if registered is None else State.RUNNING, process.pid, rss)
+        try:
+            info = None if node.is_controller else self._admin.ha_runtime_info(node.address)
+            state = self._controller_state(node) if node.is_controller else _broker_state(node, info, registered)
+        except CannotAnswerError as error:
+            log.info("%s", error.message)
+            return NodeState(node, State.STARTING, process.pid, rss)
+        return NodeState(node, state, process.pid, rss, info.master if info is not None and node.is_replica else None)
+
+    def _controller_state(self, node: Node) -> State:
+        return State.RUNNING if self._admin.get_controller_meta_data(node.address).controllerLeaderAddress else (
+            State.NO_LEADER)
+
+
+def _broker_state(node: Node, info: HARuntimeInfo | None, registered: set[str] | None) -> State:
+    if node.address not in (registered or ()):
+        return State.NOT_REGISTERED
+    follows = node.is_slave or node.is_replica and info is not None and not info.master
+    if follows and info is not None and info.haClientRuntimeInfo.state not in _CONNECTED:
+        return State.NOT_CONNECTED
+    return State.RUNNING

@@ -1,0 +1,567 @@
+"""A folder that a master's log is received into: a commit log folder's files, names and sizes, written at the end.
+
+Following a master's log into a folder.
+
+    master --frames--> FrameDecoder --runs--> RecordVerifier --records--> compare what the folder holds, write, fsync
+    master <--8-byte reports: the position where this connection began; with `acknowledge` what is on disk
+
+A report is an acknowledgement to a master: all below it counts as stored by a slave. Without `acknowledge` a receiver
+therefore reports nothing but the position where it began, and begins so far back that no send can be waiting for what
+lies before it: its records are older than the newest by more than the master's slaveTimeout. What it gets twice it
+compares with what it holds.
+
+`ha receive`: stream a master's log to a folder, as pg_receivewal does for another database.
+"""
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+
+import click
+
+from rmqha.common.filesystem import NAME_LENGTH, open_regular, pread
+from rmqha.common.program import StopSignal, ending_signals
+from rmqha.common.units import size_text
+from rmqha.common.util_all import LONG_AGO
+from rmqha.remoting.frame_decoder import ByteStream, StreamError
+from rmqha.store import store_path_config_helper as paths
+from rmqha.store.ha import ha_transfer
+from rmqha.store.ha.record_verifier import RecordFlawError, RecordVerifier
+from rmqha.tools.admin.cluster_admin import DEFAULT_TIMEOUT_MS, ClusterAdmin, NoAnswerError, number, parsed_address
+from rmqha.tools.store_files import reading
+from rmqha.tools.store_files.reading import CommitLogReader, Folder, list_folder
+from rmqha.tools.terminal import CannotAnswerError, duration_type
+
+
+class ReceivedLog:
+    """The log in `folder`; a context manager, and only one at a time. Offsets are those of the commit log.
+
+    `begin` and `end` are what the folder surely holds (both None while it is empty), `synced` what is on disk of it.
+    After a restart it ends before its last record, which is there, but may have been cut.
+    A file has its full size from its beginning; behind `end` are zeros.
+    """
+
+    def __init__(self, folder: str, file_size: int) -> None:
+        self.folder = folder
+        self.file_size = file_size
+        self.begin: int | None = None
+        self.end: int | None = None
+        self.synced: int | None = None
+        self._folder_fd = -1
+        self._fd = -1  # of the file that holds `end`; -1: none yet
+        self._fd_start = 0  # offset of its first byte
+        self._dirty = False
+
+    def __enter__(self) -> "ReceivedLog":
+        os.makedirs(self.folder, exist_ok=True)
+        self._folder_fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._lock()
+            self._find_end()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        try:
+            if not isinstance(error, OSError):  # after a failed write nothing is known of what an fsync would say
+                self.sync()
+        finally:
+            self._close()
+
+    def settled(self, settle_ms: float) -> int | None:
+        """Where a record begins so that those before are at least `settle_ms` older than the newest.
+
+        At the latest the last record's beginning; None while the folder is empty. Reads the last file, and earlier
+        ones when all that is in it is young.
+        """
+        begin, end = self.begin, self.end
+        if begin is None or end is None or end == begin:
+            return begin
+        newest: int | None = None
+        found, at = begin, (end - 1) // self.file_size * self.file_size
+        while at >= begin:
+            begins = self._records_of(at, end)
+            if begins:
+                if newest is None:
+                    newest, found = max(stored for _offset, stored in begins), begins[-1][0]
+                young = next((offset for offset, stored in begins if stored > newest - settle_ms), None)
+                if young is not None:
+                    found = min(found, young)
+                if young != begins[0][0]:
+                    break
+            at -= self.file_size
+        return found
+
+    def write(self, offset: int, data: memoryview | bytes) -> None:
+        """Bytes of one file, right behind `end`; they are on disk after the next `sync`."""
+        assert self.end in (None, offset), f"{offset} is not behind {self.end}"
+        if self.begin is None:
+            self.begin = self.end = offset
+            self.synced = offset
+        start = offset - offset % self.file_size
+        if self._fd < 0 or self._fd_start != start:
+            self._open_file(start)
+        position = offset - start
+        while data:
+            written = os.pwrite(self._fd, data, position)
+            data, position = data[written:], position + written
+        self._dirty = True
+        self.end = start + position
+        if position == self.file_size:
+            self.sync()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """What the folder holds from `offset` on, within one file."""
+        start = offset - offset % self.file_size
+        fd = open_regular(self._path(start))
+        try:
+            return pread(fd, size, offset - start)
+        finally:
+            os.close(fd)
+
+    def sync(self) -> None:
+        """All that was written is on disk. OSError: it is not, and must not be acknowledged."""
+        if self._dirty:
+            os.fdatasync(self._fd)
+            self._dirty = False
+        self.synced = self.end
+
+    def _lock(self) -> None:
+        store_lock = paths.get_lock_file(os.path.dirname(os.path.abspath(self.folder)))
+        if reading.is_held(store_lock):
+            raise CannotAnswerError(f"{self.folder} belongs to a running broker ({store_lock} is held); "
+                                    "receive into another folder")
+        try:
+            fcntl.flock(self._folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CannotAnswerError(f"{self.folder}: another receiver writes here; give each its own folder"
+                                    ) from None
+
+    def _find_end(self) -> None:
+        folder = list_folder([self.folder])
+        self._check(folder)
+        if not folder.segments:
+            return
+        first, last = folder.segments[0], folder.segments[-1]
+        if last.size not in (0, self.file_size) or any(each.size != self.file_size for each in folder.segments[:-1]):
+            wrong = next(each for each in folder.segments if each.size != self.file_size)
+            raise CannotAnswerError(f"{wrong.path} has {wrong.size} bytes, the master's files have "
+                                    f"{self.file_size} (mappedFileSizeCommitLog): receive into another folder")
+        last_record, records_end = self._last_record(last.start)
+        if records_end == first.start:  # nothing was received
+            os.unlink(last.path)
+            return
+        self.begin, self.end = first.start, last_record
+        self._open_file(last.start, exists=True)
+        os.ftruncate(self._fd, records_end - last.start)  # what a crash left behind the last record
+        os.ftruncate(self._fd, self.file_size)
+        os.fsync(self._fd)
+        self.synced = self.end
+
+    def _check(self, folder: Folder) -> None:
+        if folder.foreign:
+            raise CannotAnswerError(f"{folder.foreign[0]} is no commit log file: a folder that receives a log holds "
+                                    "nothing else; give an empty one, or one of an earlier receiver")
+        for before, each in zip(folder.segments, folder.segments[1:]):
+            if each.start != before.start + self.file_size:
+                raise CannotAnswerError(f"{self.folder}: between {before.name} and {each.name} is a gap, or the "
+                                        f"master's files are not of {self.file_size} bytes")
+        if folder.segments and folder.segments[0].start % self.file_size:
+            raise CannotAnswerError(f"{folder.segments[0].path} is no file of a log of {self.file_size} byte files")
+
+    def _last_record(self, start: int) -> tuple[int, int]:
+        """(where the last record of a file begins, where it ends); the blank of a full file counts as one.
+
+        A record that has a wrong CRC, or names another place, does not count. The last one stays on disk, and is
+        received again: when it was cut within its properties, nothing in it tells.
+        """
+        walk, last, end = self._log().walk(start, check_crc=True), start, start
+        for records in walk:
+            for each in records:
+                if not each.crc_ok or each.physical_offset != each.offset:
+                    return last, each.offset
+                last, end = each.offset, each.offset + each.size
+        full = start + self.file_size
+        return (end, full) if walk.end.offset >= full else (last, end)
+
+    def _records_of(self, start: int, log_end: int) -> list[tuple[int, int]]:
+        """(offset, store time) of each record of one file that begins before `log_end`."""
+        begins: list[tuple[int, int]] = []
+        end = min(start + self.file_size, log_end)
+        for records in self._log().walk(start):
+            begins += [(record.offset, record.store_timestamp) for record in records if record.offset < end]
+            if records[-1].offset >= end:
+                break
+        return begins
+
+    def _log(self) -> CommitLogReader:
+        return CommitLogReader(list_folder([self.folder]), self.file_size)
+
+    def _path(self, start: int) -> str:
+        return os.path.join(self.folder, f"{start:0{NAME_LENGTH}d}")
+
+    def _open_file(self, start: int, exists: bool = False) -> None:
+        if self._fd >= 0:
+            self.sync()
+            os.close(self._fd)
+        flags = os.O_RDWR | os.O_CLOEXEC | (0 if exists else os.O_CREAT)
+        self._fd, self._fd_start = open_regular(self._path(start), flags, 0o644), start
+        if not exists:
+            os.ftruncate(self._fd, self.file_size)
+            os.fsync(self._fd)
+            os.fsync(self._folder_fd)
+
+    def _close(self) -> None:
+        for fd in (self._fd, self._folder_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._folder_fd = -1
+
+
+_RECEIVE_SIZE = 1024 * 1024  # bytes of one read
+_READ_WAIT_S = 0.25  # how soon a stop is seen
+_CONNECT_TIMEOUT_S = 5.0
+_SETTLE_MARGIN_MS = 5000  # a 4.9 master looks at its waiting sends once a second
+_SAMPLE_S = 0.5
+_LOOK_AGAIN_S = 30.0  # without data
+_MAX_SAMPLES = 1000
+
+
+class DivergedError(CannotAnswerError):
+    """The master's log is not the one that was received so far."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Master:
+    """What a master's broker port tells before its log is followed. Sizes and offsets are bytes, times ms."""
+
+    name: str
+    address: tuple[str, int]  # of the HA port
+    file_size: int
+    min_offset: int
+    max_offset: int
+    slave_timeout_ms: int
+    housekeeping_ms: int
+
+
+class Receiver:
+    """Receives into `log` until `stop()` is true, or a connection ends, or with `once` until the master's end as of the
+    connecting is reached."""
+
+    def __init__(self, log: ReceivedLog, acknowledge: bool, from_first: bool, once: bool,
+                 stop: Callable[[], bool], sync_interval_s: float = 1.0) -> None:
+        self._log = log
+        self._acknowledge = acknowledge
+        self._from_first = from_first
+        self._once = once
+        self._stop = stop
+        self._sync_interval_s = sync_interval_s
+        self._verifier = RecordVerifier(0)  # made with each connection, which begins with a record
+        self._arrivals: deque[tuple[float, int]] = deque(maxlen=_MAX_SAMPLES)  # (monotonic s, end of the log)
+        self._flawed_at = -1  # commit log offset of the last record that failed its checks
+        self._position: int | None = None  # what comes next on this connection; None: the master chooses
+        self._compared_to = 0  # what the folder held when this connection began
+        self._decoder = ha_transfer.FrameDecoder()
+        self._reported = 0
+        self._last_report: float = LONG_AGO  # monotonic s, as the next
+        self._last_sync = self._last_read = self._last_data = 0.0
+        self.received = 0  # bytes written
+
+    def follow(self, ask: Callable[[], Master], on_progress: Callable[[int], None]) -> None:
+        """One connection to the master that `ask` tells of. StreamError when it ends by itself, DivergedError when it
+        must not be tried again."""
+        master = ask()
+        begin = self._begin(master)
+        stream = ByteStream(master.address, _CONNECT_TIMEOUT_S)
+        try:
+            self._decoder = ha_transfer.FrameDecoder()
+            self._position, self._compared_to = begin or None, self._log.end or 0
+            self._verifier = RecordVerifier(master.file_size)
+            self._report(stream, begin)
+            self._last_read = self._last_data = time.monotonic()
+            while not self._stop() and not (self._once and (self._position or 0) >= master.max_offset):
+                self._receive(stream, master, on_progress)
+                if time.monotonic() - self._last_data > _LOOK_AGAIN_S:
+                    self._check_range(ask())
+                    self._last_data = time.monotonic()
+        finally:
+            stream.close()
+
+    def _begin(self, master: Master) -> int:
+        """The first report: where the master goes on from; 0 means its last file."""
+        log = self._log
+        if master.min_offset % master.file_size:
+            raise DivergedError(f"{master.name} begins at {master.min_offset}, where none of its files of "
+                                f"{master.file_size} bytes begins")
+        if log.end is None:
+            # The first byte of a record is always 0 (the top of its size), so a log can be asked for from 1 on,
+            # which asks for the first file, and acknowledges nothing.
+            return master.min_offset or int(master.max_offset > 1) if self._from_first else 0
+        if log.end > master.max_offset:
+            raise DivergedError(f"{log.folder} ends at {log.end}, the log of {master.name} at {master.max_offset}: it "
+                                "is another log, or has lost its end. Receive into another folder")
+        begin = self._settled(0 if self._acknowledge else master.slave_timeout_ms + _SETTLE_MARGIN_MS)
+        if begin < master.min_offset:
+            if log.end < master.min_offset:
+                raise DivergedError(f"{log.folder} ends at {log.end}, the log of {master.name} begins at "
+                                    f"{master.min_offset}: what is between was deleted. Receive into another folder")
+            begin = master.min_offset
+        return begin or 1
+
+    def _settled(self, settle_ms: float) -> int:
+        """The highest position that is surely waited for by nobody: by what arrived, else by the records' times."""
+        before = time.monotonic() - settle_ms / 1000
+        settled = None
+        while self._arrivals and self._arrivals[0][0] <= before:
+            settled = self._arrivals.popleft()
+        if settled is None:
+            place = self._log.settled(settle_ms)
+            assert place is not None  # `_begin` asks for it of a log that holds something
+            return place
+        self._arrivals.appendleft(settled)
+        return settled[1]
+
+    def _receive(self, stream: ByteStream, master: Master, on_progress: Callable[[int], None]) -> None:
+        """Read once, and do what is due."""
+        count = stream.receive_into(self._decoder.writable(_RECEIVE_SIZE), _READ_WAIT_S)
+        if count:
+            self._last_read = time.monotonic()
+            self._decoder.received(count)
+            self._take_runs(master)
+            on_progress(self._log.end or 0)
+        elif (time.monotonic() - self._last_read) * 1000 > master.housekeeping_ms:
+            raise StreamError(f"{stream.name} has been silent for {master.housekeeping_ms} ms")
+        self._sync_and_report(stream, idle=not count, master=master)
+
+    def _take_runs(self, master: Master) -> None:
+        """Take all that has come."""
+        try:
+            for run in self._decoder.runs(master.file_size):
+                if self._position is None:
+                    self._position = self._first_offset(run.offset, master)
+                if run.offset != self._position:
+                    raise DivergedError(f"{master.name} was asked to go on at {self._position} and answers with "
+                                        f"{run.offset}: it does not hold what this folder needs. Its log was deleted "
+                                        "up to there, has lost its end, or is another one")
+                if run.length:
+                    self._take(run.offset, self._decoder.view[run.start:run.start + run.length], master)
+                    self._position, self._last_data = run.offset + run.length, self._last_read
+        except ha_transfer.TransferError as error:
+            raise StreamError(f"{master.name}: {error}; is this its HA port?") from error
+
+    def _check_range(self, master: Master) -> None:
+        """A 4.9 master that has deleted what comes next sends heartbeats for ever."""
+        if self._position is not None and not master.min_offset <= self._position <= master.max_offset:
+            raise DivergedError(f"{master.name} holds {master.min_offset} to {master.max_offset}, and this folder goes "
+                                f"on at {self._position}: what it needs was deleted meanwhile")
+
+    def _first_offset(self, offset: int, master: Master) -> int:
+        """Where a log that was asked for by 0 begins."""
+        if offset % master.file_size or offset < 0:
+            raise DivergedError(f"{master.name} begins at {offset}, where none of its files of {master.file_size} "
+                                "bytes begins")
+        if self._from_first and offset > 0:
+            raise StreamError(f"{master.name} has just begun another file; asked again")
+        return offset
+
+    def _take(self, offset: int, data: memoryview, master: Master) -> None:
+        if offset % master.file_size + len(data) > master.file_size:
+            raise DivergedError(f"{master.name} sends {len(data)} bytes at {offset}, beyond the end of a file of "
+                                f"{master.file_size} bytes: its files are of another size")
+        if offset == 1:  # as `_begin` has asked; the byte in front of it is 0
+            self._store_pieces(0, memoryview(b"\0"), master)
+        self._store_pieces(offset, data, master)
+
+    def _store_pieces(self, offset: int, data: memoryview, master: Master) -> None:
+        """Store what is checked by now; the beginning of a record is held back."""
+        try:
+            for at, checked, start, length in self._verifier.take(offset, data, 0, len(data)):
+                self._store(at, checked[start:start + length], master)
+        except RecordFlawError as flaw:
+            is_known, self._flawed_at = flaw.offset == self._flawed_at, flaw.offset
+            reason = f"{master.name} sends damaged bytes, or what is no commit log: {flaw}; nothing of it is stored"
+            if is_known:
+                raise DivergedError(f"{reason}. It came so twice: check the master's store with rmqha store verify"
+                                    ) from flaw
+            raise StreamError(reason) from flaw
+
+    def _store(self, offset: int, data: memoryview, master: Master) -> None:
+        log = self._log
+        held = (log.end if log.end is not None else offset) - offset
+        if held > 0:
+            mine = log.read(offset, min(held, len(data)))
+            if mine != data[:held]:
+                at = next(place for place in range(held) if mine[place:place + 1] != data[place:place + 1])
+                raise DivergedError(f"{log.folder} and the log of {master.name} differ at {offset + at}: it is another "
+                                    "log, or one of them is damaged. Receive into another folder, and compare them "
+                                    "with rmqha store diff")
+            offset, data = offset + min(held, len(data)), data[held:]
+        if not data:
+            return
+        log.write(offset, data)
+        self.received += len(data)
+        now, end = time.monotonic(), offset + len(data)
+        is_whole = self._verifier.next_record(end) == end  # not within the blank of a file
+        if is_whole and (not self._arrivals or now - self._arrivals[-1][0] > _SAMPLE_S):
+            self._arrivals.append((now, end))
+
+    def _sync_and_report(self, stream: ByteStream, idle: bool, master: Master) -> None:
+        log, now = self._log, time.monotonic()
+        if self._acknowledge or idle or now - self._last_sync > self._sync_interval_s:
+            if log.synced != log.end:
+                log.sync()
+            self._last_sync = now
+        synced = log.synced or 0
+        if self._acknowledge and (self._position or 0) >= self._compared_to and synced > self._reported:
+            self._report(stream, synced)
+        elif (now - self._last_report) * 4000 > master.housekeeping_ms:
+            self._report(stream, self._reported)
+
+    def _report(self, stream: ByteStream, offset: int) -> None:
+        stream.send_all(ha_transfer.encode_report(offset), _CONNECT_TIMEOUT_S)
+        self._reported, self._last_report = offset, time.monotonic()
+
+
+_RETRY_S = 5.0
+_PROGRESS_S = 0.5
+
+
+def ask_master(admin: ClusterAdmin, broker: str, ha_address: tuple[str, int], acknowledge: bool) -> Master:
+    """What the broker tells of its log. CannotAnswerError when its HA port is another one, or when a peer that never
+    acknowledges would hold up its sends."""
+    config, table = admin.get_broker_config(broker), admin.runtime_info(broker)
+    if not acknowledge:
+        _check_harmless(config, broker)
+    ha_port = number(config, "haListenPort", broker)
+    if ha_port and ha_port != ha_address[1]:
+        raise CannotAnswerError(f"the broker {broker} listens to its slaves on port {ha_port}, not {ha_address[1]}: "
+                                "correct --master, or name the right broker with --broker")
+    return Master(name=f"{config.get('brokerName', '')} ({ha_address[0]}:{ha_address[1]})", address=ha_address,
+                  file_size=number(config, "mappedFileSizeCommitLog", broker, 1 << 30),
+                  min_offset=max(0, number(table, "commitLogMinOffset", broker)),
+                  max_offset=max(0, number(table, "commitLogMaxOffset", broker)),
+                  slave_timeout_ms=number(config, "slaveTimeout", broker, 5000),
+                  housekeeping_ms=number(config, "haHousekeepingInterval", broker, 20_000))
+
+
+def _check_harmless(config: dict[str, str], broker: str) -> None:
+    """A master that waits for all, or for so many, of its peers would count one that never acknowledges."""
+    waits = [key for key in ("allAckInSyncStateSet", "enableAutoInSyncReplicas") if config.get(key) == "true"]
+    if number(config, "inSyncReplicas", broker, 1) > 2:
+        waits.append("inSyncReplicas above 2")
+    if waits:
+        raise CannotAnswerError(f"the broker {broker} has {' and '.join(waits)}: it would wait for this receiver, "
+                                "which never acknowledges, and its sends would time out. Receive with "
+                                "--acknowledge, or from one of its slaves")
+
+
+class _Progress:
+    """Where the log has come to, on a terminal's standard error."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._at, self._from = 0.0, 0
+
+    def __call__(self, end: int) -> None:
+        now = time.monotonic()
+        if self._shown and now - self._at > _PROGRESS_S:
+            rate = (end - self._from) / (now - self._at) if self._at else 0
+            click.echo(f"\rreceived up to {end:,}, {size_text(round(rate))}/s      ", nl=False, err=True)
+            self._at, self._from = now, end
+
+    def close(self) -> None:
+        """What comes next begins a line of its own."""
+        if self._at:
+            click.echo(err=True)
+
+
+def _receive(receiver: Receiver, ask: Callable[[], Master], stop: StopSignal, once: bool) -> None:
+    """Connection after connection, until it is to stop."""
+    progress, said = _Progress(), ""
+    while not stop.is_set():
+        try:
+            receiver.follow(ask, progress)
+            break
+        except (StreamError, NoAnswerError) as error:
+            text = str(error)
+            if once:
+                raise CannotAnswerError(text) from error
+            if text != said:
+                click.echo(f"{text}; tried again each {_RETRY_S:g} s", err=True)
+                said = text
+            stop.wait(_RETRY_S)
+    progress.close()
+
+
+@click.command("receive")
+@click.option("--master", required=True, metavar="HOST:HAPORT", help="The master's HA port: its listenPort + 1.")
+@click.option("-b", "--broker", metavar="HOST:PORT", help="The master's listenPort; by default its HA port - 1.")
+@click.option("--folder", required=True, type=click.Path(file_okay=False), help="Where the files go.")
+@click.option("--from", "begin", type=click.Choice(["first", "last"]), default="first", show_default=True,
+              help="Which of the master's files an empty folder begins with.")
+@click.option("--acknowledge", is_flag=True,
+              help="Acknowledge what is on disk, so that a SYNC_MASTER counts this folder as a slave.")
+@click.option("--once", is_flag=True, help="End when all that the master holds now is received.")
+@click.option("--sync-interval", "sync_interval_s", default=1.0, show_default=True, type=duration_type(0),
+              help="Seconds after which what came is brought to disk; at once with --acknowledge.")
+@click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
+              type=duration_type(0.1, 600), help="Seconds to wait for an answer of the broker.")
+def receive_command(master: str, broker: str | None, folder: str, begin: str, acknowledge: bool, once: bool,
+                    sync_interval_s: float, timeout_s: float) -> None:
+    """Stream a master's commit log into a folder: the same files, names and sizes; goes on where the folder ends.
+
+    A store can be built on the folder with `rmqha store rebuild`. Ends with SIGTERM, SIGHUP or Ctrl-C; exit code 1 when
+    the master's log is not the one that was received so far.
+    """
+    ha_address = parsed_address(master, "--master")
+    broker = broker or f"{ha_address[0]}:{ha_address[1] - 1}"
+    parsed_address(broker, "--broker")
+    stop = StopSignal()
+    before = {number: signal.signal(number, stop.handler) for number in ending_signals()}
+    try:
+        with ClusterAdmin(timeout_millis=timeout_s * 1000) as admin:
+            def ask() -> Master:
+                return ask_master(admin, broker, ha_address, acknowledge)
+            file_size = _first_answer(ask, stop, once)
+            if file_size is None:
+                return
+            with ReceivedLog(folder, file_size) as log:
+                receiver = Receiver(log, acknowledge, begin == "first", once, stop.is_set, sync_interval_s)
+                click.echo(f"{folder}: {_held(log)}", err=True)
+                _receive(receiver, ask, stop, once)
+            click.echo(f"{folder}: {_held(log)}, {receiver.received:,} bytes of it now", err=True)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _first_answer(ask: Callable[[], Master], stop: StopSignal, once: bool) -> int | None:
+    """The size of the master's files, from its first answer; None when told to stop before."""
+    said = False
+    while not stop.is_set():
+        try:
+            return ask().file_size
+        except NoAnswerError as error:
+            if once:
+                raise
+            if not said:
+                click.echo(f"{error.message}; tried again each {_RETRY_S:g} s", err=True)
+                said = True
+            stop.wait(_RETRY_S)
+    return None
+
+
+def _held(log: ReceivedLog) -> str:
+    if log.end is None:
+        return "holds nothing"
+    return f"holds {log.begin:,} to {log.end:,}, on disk to {log.synced or 0:,}"

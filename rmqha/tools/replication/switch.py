@@ -1,0 +1,371 @@
+"""`ha switch`: another replica becomes the master, planned, with a controller that decides it.
+
+    wait until a controller leads and it is in sync
+    --> the master stops taking messages, and answers when the replica holds all
+    --> the controller elects it --> wait until it says that it is the master
+
+`ha rejoin`: the way back for a slave whose log has diverged from its master's.
+
+`ha promote` and `ha follow`: who is the master of replicas that change roles (enableAutoSwitchHA).
+
+The group `rmqha ha`.
+"""
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import click
+
+from rmqha.common.mix_all import NAMESRV_ADDR_ENV
+from rmqha.common.protocol import response_code
+from rmqha.common.protocol.admin_headers import NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.protocol.cluster_bodies import EpochEntryCache
+from rmqha.tools.admin.cluster_admin import (
+    DEFAULT_TIMEOUT_MS,
+    ClusterAdmin,
+    NoAnswerError,
+    RefusedError,
+    parsed_address,
+)
+from rmqha.tools.local_cluster import layout as cluster_folder
+from rmqha.tools.local_cluster.cluster_command import folder_options
+from rmqha.tools.replication.controllers import Controllers, controllers_of, split_addresses
+from rmqha.tools.replication.reader import controller_option
+from rmqha.tools.replication.receive import receive_command
+from rmqha.tools.replication.status import status_command
+from rmqha.tools.replication.views import FailoverView, ReplicaView
+from rmqha.tools.terminal import CannotAnswerError, WorkFailedError, duration_type, emit, output_option, put
+
+_HANDOVER_MS = 1_000
+_ROLE_S = 10.0  # for the new master to say that it is
+_LOOK_S, _LOOK_AT_ROLE_S = 0.1, 0.01
+_AGAIN_S = 1.5  # between two handovers: the master takes messages again meanwhile
+# the controller leads no more, or leases of the one that led before may hold for a moment
+_FOR_A_MOMENT = (response_code.CONTROLLER_NOT_LEADER, response_code.CONTROLLER_ELECT_MASTER_FAILED)
+
+
+@dataclass(frozen=True)
+class Switched:
+    """What has happened; `seconds` from when the old master was asked until the new one is it."""
+
+    broker: str
+    old_master: str
+    new_master: str
+    epoch: int
+    seconds: float
+
+
+def switch(admin: ClusterAdmin, address: str, given: list[str], timeout_s: float,
+           tell: Callable[[str], None]) -> Switched | None:
+    """Make the replica at an address the master; None when it is already.
+
+    WorkFailedError or CannotAnswerError when it can't be, and then the master is as before unless they say so.
+    """
+    config = admin.get_broker_config(address)
+    name, cluster = config.get("brokerName", ""), config.get("brokerClusterName", "")
+    addresses = given or controllers_of(config)
+    if not addresses:
+        raise CannotAnswerError(f"no controller decides the role of {address}: its configuration lacks "
+                                "enableControllerMode=true. `rmqha ha promote` changes roles without one")
+    wait = _Wait(timeout_s, tell)
+    while True:
+        view, replica = _wait_until_ready(admin, name, address, addresses, wait)
+        if replica.is_master:
+            return None
+        begin = time.monotonic()
+        if view.master:
+            _hand_over(admin, view, replica, tell)
+        try:
+            elected, _ = admin.elect_master(view.leader, cluster, name, replica.broker_id)
+            break
+        except CannotAnswerError as error:
+            if not (isinstance(error, RefusedError) and error.code in _FOR_A_MOMENT and wait.goes_on(
+                    f"waiting for the controller: {error.message}", _AGAIN_S)):
+                raise WorkFailedError(
+                    f"the controller did not elect {address}: {error.message}. The master takes messages again within "
+                    "a second unless the controller has chosen another (`rmqha ha status`)") from error
+    _wait_until_master(admin, address)
+    return Switched(name, view.master, address, elected.masterEpoch or 0, time.monotonic() - begin)
+
+
+class _Wait:
+    """How long is waited, in all; each reason is told once."""
+
+    def __init__(self, timeout_s: float, tell: Callable[[str], None] = lambda _why: None) -> None:
+        self.timeout_s = timeout_s
+        self._deadline, self._tell, self._told = time.monotonic() + timeout_s, tell, ""
+
+    def goes_on(self, why: str, pause_s: float = _LOOK_S) -> bool:
+        """Wait for a moment, unless the time is over."""
+        if time.monotonic() > self._deadline:
+            return False
+        if why != self._told:
+            self._tell(why)
+            self._told = why
+        time.sleep(pause_s)
+        return True
+
+
+def _wait_until_ready(admin: ClusterAdmin, name: str, address: str, controllers: list[str],
+                      wait: _Wait) -> tuple[FailoverView, ReplicaView]:
+    """Until a controller leads and the replica is in sync."""
+    while True:
+        view = Controllers(admin).look_at(name, controllers)
+        if not view.leader or any(each.error for each in view.controllers if each.address == view.leader):
+            errors = "; ".join(each.error for each in view.controllers if each.error)
+            why = ("no controller leads" if not view.leader else "the controllers are changing") + (
+                f": {errors}" if errors else "")
+            if not wait.goes_on(f"waiting for a controller: {why}"):
+                raise CannotAnswerError(f"{why}. Waited {wait.timeout_s:g} s; nothing was changed")
+            continue
+        replica = _replica(view, name, address)
+        if replica.is_master or replica.alive and replica.in_sync:
+            return view, replica
+        if not wait.goes_on(f"waiting for {address}: {replica.why_not}"):
+            raise WorkFailedError(f"{address} may not become the master: {replica.why_not}. Waited {wait.timeout_s:g} "
+                                  "s; nothing was changed")
+
+
+def _replica(view: FailoverView, name: str, address: str) -> ReplicaView:
+    for each in view.replicas:
+        if each.address == address:
+            return each
+    known = ", ".join(each.address for each in view.replicas)
+    raise CannotAnswerError(f"the controller {view.leader} knows no replica of {name} at {address}"
+                            + (f"; it knows {known}" if known else ""))
+
+
+def _hand_over(admin: ClusterAdmin, view: FailoverView, replica: ReplicaView, tell: Callable[[str], None]) -> None:
+    try:
+        admin.handover_master(view.master, replica.broker_id, _HANDOVER_MS)
+    except NoAnswerError as error:
+        raise WorkFailedError(f"{error.message}. The controller replaces a master that is gone by itself; nothing was "
+                              "changed") from error
+    except RefusedError as error:
+        if error.code != response_code.REQUEST_CODE_NOT_SUPPORTED:
+            raise WorkFailedError(f"{error.message}. Nothing was changed") from error
+        tell(f"{view.master} is RocketMQ's own, which knows no handover: what is sent during the change may be refused")
+
+
+def _wait_until_master(admin: ClusterAdmin, address: str) -> None:
+    wait = _Wait(_ROLE_S)
+    while (info := admin.ha_runtime_info(address)) is None or not info.master:
+        if not wait.goes_on("", _LOOK_AT_ROLE_S):
+            raise WorkFailedError(f"the controller has elected {address}, which is not the master after {_ROLE_S:g} s: "
+                                  "its log says why")
+
+
+def _address(node: str, folder: str | None, name: str | None) -> str:
+    """`host:port`, or the address of a server of `rmqha up`."""
+    if ":" in node:
+        parsed_address(node, "NODE")
+        return node
+    layout = cluster_folder.load(cluster_folder.chosen(folder, name))
+    for each in layout.nodes:
+        if each.name == node and each.is_broker:
+            return each.address
+    names = ", ".join(each.name for each in layout.nodes if each.is_broker)
+    raise CannotAnswerError(f"no broker {node!r} in this cluster; it has {names}. One elsewhere is host:port")
+
+
+@click.command("switch")
+@click.argument("node")
+@folder_options
+@controller_option
+@click.option("--timeout", "timeout_s", default=30.0, show_default=True, type=duration_type(0, 3600),
+              help="Seconds to wait until it is in sync, and a controller leads.")
+@output_option
+def switch_command(node: str, folder: str | None, name: str | None, controller: str | None, timeout_s: float,
+                   output: str) -> None:
+    """Make NODE the master: the address of a replica, host:port, or the name of a server of `rmqha up`.
+
+    For brokers whose master a controller chooses. It waits until NODE is in sync; then the master stops taking messages
+    for the moment that the change takes, and follows. No acknowledged message is lost.
+    """
+    address = _address(node, folder, name)
+    with ClusterAdmin(None, DEFAULT_TIMEOUT_MS) as admin:
+        done = switch(admin, address, split_addresses(controller or ""), timeout_s,
+                      lambda line: click.echo(line, err=True))
+    if output != "table":
+        emit({"switched": done is not None, **(asdict(done) if done is not None else {"newMaster": address})}, output)
+    elif done is None:
+        put(f"{address} is the master already")
+    else:
+        put(f"{address} is the master of epoch {done.epoch}" + (f" in place of {done.old_master}" if done.old_master
+            else "") + f", after {done.seconds:.3f} s")
+
+
+_STEP_S = 0.2
+_DIVERGED = "DIVERGED"
+_CUT = "haCutOff"  # offset, where the log had ended, the file
+
+
+def _wait_until_cut(admin: ClusterAdmin, broker: str, before: str | None, wait_s: float) -> dict[str, str]:
+    """The slave's runtime table once it has cut something off and follows again."""
+    wait = _Wait(wait_s)
+    while True:
+        table = admin.runtime_info(broker)
+        if table.get(_CUT) not in (None, before) and table.get("haClientState") in ("TRANSFER", _DIVERGED):
+            return table
+        if not wait.goes_on("", _STEP_S):
+            raise CannotAnswerError(f"{broker} is still {table.get('haClientState', 'without a master')} after "
+                                    f"{wait_s:g} s: {table.get('haClientLastError') or 'it tells no reason'}. It "
+                                    "goes on trying; see rmqha ha status")
+
+
+@click.command("rejoin")
+@click.option("-b", "--broker", required=True, help="The slave, host:port.")
+@click.option("--wait", "wait_s", default=60.0, show_default=True, type=duration_type(1, 3600),
+              help="Seconds until it must follow its master again.")
+@click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
+              type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
+def rejoin_command(broker: str, wait_s: float, timeout_s: float) -> None:
+    """Let a slave that has diverged (state DIVERGED) follow its master again.
+
+    The slave cuts its log, queues and index off where its log is no longer the master's. What it cuts off was never on
+    the master's disk, or was lost there; it is kept in a file of `diverged` in the slave's store, named after its
+    offset. haTruncateDivergedTail=true in the slave's configuration does the same whenever it diverges.
+    """
+    parsed_address(broker, "--broker")
+    with ClusterAdmin(None, timeout_s * 1000) as admin:
+        before = admin.runtime_info(broker).get(_CUT)
+        admin.rejoin_master(broker)
+        table = _wait_until_cut(admin, broker, before, wait_s)
+    offset, end, path = table[_CUT].split(",", 2)
+    click.echo(f"{broker}: {int(end) - int(offset)} bytes from {offset} on were cut off, and are in {path}")
+    if table["haClientState"] == _DIVERGED:
+        raise CannotAnswerError(f"{broker} is still DIVERGED: {table.get('haDivergedReason', '')}")
+    click.echo(f"{broker} follows {table.get('haMasterAddress', 'its master')} again")
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# A role change ends connections and dispatches what is left.
+_CHANGE_TIMEOUT_S = 60
+
+
+def tell_role(admin: ClusterAdmin, address: str, master: str, master_id: int, epoch: int,
+              ha_address: str | None = None) -> None:
+    """Say to the replica at `address` that `master`, with the id `master_id`, is the master of `epoch`."""
+    admin.notify_broker_role_changed(address, NotifyBrokerRoleChangedRequestHeader(
+        masterAddress=master, masterEpoch=epoch, syncStateSetEpoch=epoch, masterBrokerId=master_id,
+        masterHaAddress=ha_address))
+
+
+def last_epoch(cache: EpochEntryCache) -> int:
+    """The newest epoch; 0 when there is none."""
+    return max((entry.epoch for entry in cache.epochList or ()), default=0)
+
+
+def role_options(command: F) -> F:
+    """--broker, --timeout."""
+    for option in (
+            click.option("--timeout", "timeout_s", default=_CHANGE_TIMEOUT_S, show_default=True,
+                         type=duration_type(0.1, 600), help="Seconds to wait for each answer."),
+            click.option("-b", "--broker", required=True, help="The broker to change, host:port.")):
+        command = option(command)
+    return command
+
+
+@click.command("promote")
+@role_options
+@click.option("-n", "--namesrv", envvar=NAMESRV_ADDR_ENV, metavar="HOST:PORT",
+              help="Name servers, host:port, separated by semicolons: the broker's other replicas are told too.")
+@click.option("--epoch", type=click.IntRange(1, (1 << 31) - 1),
+              help="The epoch to begin; by default one above all that the replicas know.")
+@click.option("--force", is_flag=True, help="Also when the present master says that the broker is not in sync.")
+def promote_command(broker: str, namesrv: str | None, epoch: int | None, force: bool, timeout_s: float) -> None:
+    """Make a broker the master of its replicas.
+
+    The others stop taking messages first. What only they hold was never acknowledged by all, and is cut off when they
+    follow.
+    """
+    parsed_address(broker, "--broker")
+    with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
+        for line in promote(admin, broker, epoch, force):
+            click.echo(line)
+
+
+def promote(admin: ClusterAdmin, broker: str, epoch: int | None, force: bool) -> Iterator[str]:
+    """Do it; what has happened, line by line. CannotAnswerError when it would lose what is acknowledged."""
+    _check_no_controller(admin, broker)
+    target, others = admin.get_broker_epoch_cache(broker), _reachable(admin, broker)
+    if not force:
+        _check_in_sync(admin, broker, target, others)
+    epoch = epoch or 1 + max(map(last_epoch, (target, *others.values())))
+    for other in others:
+        tell_role(admin, other, broker, target.brokerId, epoch)
+        others[other] = admin.get_broker_epoch_cache(other)
+    tell_role(admin, broker, broker, target.brokerId, epoch)
+    end = admin.get_broker_epoch_cache(broker).epochList[-1].startOffset
+    yield f"{broker} is the master of epoch {epoch}, from commit log offset {end} on"
+    for other in others:
+        tell_role(admin, other, broker, target.brokerId, epoch)  # now the name server knows where the master is
+        behind = others[other].maxOffset - end
+        yield f"{other} follows" + (f"; its last {behind} bytes are cut off" if behind > 0 else "")
+
+
+def _reachable(admin: ClusterAdmin, broker: str) -> dict[str, EpochEntryCache]:
+    """The other replicas that answer, with their epochs."""
+    found = {}
+    for other in admin.others(broker):
+        try:
+            found[other] = admin.get_broker_epoch_cache(other)
+        except NoAnswerError as error:
+            click.echo(f"warning: {error.message}. What only this one holds is cut off when it comes back", err=True)
+    return found
+
+
+def _check_no_controller(admin: ClusterAdmin, broker: str) -> None:
+    """Where a controller decides, an epoch of which it does not know would make two masters."""
+    controllers = controllers_of(admin.get_broker_config(broker))
+    if controllers:
+        raise CannotAnswerError(f"a controller decides the role of {broker} ({', '.join(controllers)}): "
+                                f"`rmqha ha switch {broker}` makes it the master")
+
+
+def _check_in_sync(admin: ClusterAdmin, broker: str, target: EpochEntryCache,
+                   others: dict[str, EpochEntryCache]) -> None:
+    """Refuse when the present master says that the broker is behind; without a master, when others have more."""
+    host = parsed_address(broker, "--broker")[0]
+    for other, cache in others.items():
+        info = admin.ha_runtime_info(other)
+        if info is not None and info.master:
+            in_sync = [each for each in info.haConnectionInfo or () if each.inSync]
+            if not any((each.addr or "").rpartition(":")[0] == host for each in in_sync):
+                raise CannotAnswerError(
+                    f"the master {other} has no connection in sync from {host}: messages that it has acknowledged "
+                    f"may be lost. Wait until {broker} has caught up, or say --force")
+        elif (last_epoch(cache), cache.maxOffset) > (last_epoch(target), target.maxOffset):
+            raise CannotAnswerError(
+                f"{other} ends at {cache.maxOffset} of epoch {last_epoch(cache)}, and {broker} at {target.maxOffset} "
+                f"of epoch {last_epoch(target)}: acknowledged messages may be lost. Promote the other, or say --force")
+
+
+@click.command("follow")
+@role_options
+@click.option("--master", required=True, help="The master to follow, host:port (not its HA port).")
+@click.option("--ha", "ha_address", help="host:port of the master's HA port; by default what the name server says.")
+def follow_command(broker: str, master: str, ha_address: str | None, timeout_s: float) -> None:
+    """Make a broker follow a master: what its log has beyond their last common point is cut off."""
+    for text, what in ((broker, "--broker"), (master, "--master"), (ha_address, "--ha")):
+        if text is not None:
+            parsed_address(text, what)
+    with ClusterAdmin(None, timeout_s * 1000) as admin:
+        _check_no_controller(admin, broker)
+        leader, follower = admin.get_broker_epoch_cache(master), admin.get_broker_epoch_cache(broker)
+        if leader.brokerId == follower.brokerId:
+            raise CannotAnswerError(f"{broker} and {master} are the same broker, or have the same identity "
+                                    f"{leader.brokerId} (brokerIdentity in storePathRootDir)")
+        tell_role(admin, broker, master, leader.brokerId, max(last_epoch(leader), 1), ha_address)
+        click.echo(f"{broker} follows {master}, the master of epoch {last_epoch(leader)}")
+
+
+@click.group("ha")
+def ha_group() -> None:
+    """See how replication stands, receive a master's log, bring a slave back, change roles."""
+
+
+for _command in (status_command, receive_command, rejoin_command, switch_command, promote_command, follow_command):
+    ha_group.add_command(_command)

@@ -1,0 +1,175 @@
+"""A cluster of a name server, a master and a slave as `rmqha up` makes it: real processes, ended at the end."""
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.client.results import SendStatus
+from rmqha.common.message.message import Message
+from rmqha.tools import quickstart
+from rmqha.tools.local_cluster.layout import free_port_block, load, ports_needed
+from rmqha.tools.local_cluster.processes import find
+from rmqha.tools.local_cluster.start import LocalCluster
+from rmqha.tools.quickstart import find_conf
+from tests.support import start_as
+from tests.support.processes import has_ended
+from tests.support.wait import wait_until
+from tests.tools.local_cluster.support import command, environment, nodes, rmqha
+
+NAMES = ["namesrv", "broker-a", "broker-a-s"]
+SHAPE = ("--masters", 1, "--slaves", 1)
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A home folder whose clusters are ended in any case."""
+    yield tmp_path
+    for described in tmp_path.rglob("cluster.json"):
+        for node in load(described.parent).nodes:
+            if (process := find(node)) is not None:
+                process.kill()
+
+
+def send(address: str, text: str) -> SendStatus:
+    with DefaultMQProducer("group", address) as producer:
+        return producer.send(Message("T", text.encode()), 10_000).send_status
+
+
+def pids(home: Path, code: int = 0) -> dict[str, int | None]:
+    return {name: node["pid"] for name, node in nodes(home, code=code).items()}
+
+
+def texts(folder: Path) -> bytes:
+    """All that is in the logs of the cluster's brokers."""
+    return b"".join(file.read_bytes() for file in sorted(folder.glob("store/*/commitlog/*")))
+
+
+def test_cluster_goes_on_comes_back_with_its_data_and_is_deleted(home):
+    printed = rmqha(home, "up", "--wait", "--print-env", *SHAPE).stdout.splitlines()
+    folder = home / "rmqha" / "default"
+    address = printed[0].removeprefix("export NAMESRV_ADDR=")
+    assert printed == [f"export NAMESRV_ADDR={address}", f"export RMQHA_DIR={folder}"]
+    assert address.startswith("127.0.0.1:")
+    first = nodes(home)
+    assert list(first) == NAMES and {node["state"] for node in first.values()} == {"running"}
+    for name, node in first.items():
+        process = psutil.Process(node["pid"])
+        assert os.getsid(process.pid) == process.pid and process.terminal() is None
+        assert node["rss"] < 150 << 20
+        assert Path(node["logs"]) == folder / "logs" / name
+    assert send(address, "before") is SendStatus.SEND_OK  # of a sync master: its slave has it too
+    # nothing is allocated before it is needed
+    def sizes() -> list[os.stat_result]:
+        return [file.stat() for file in (folder / "store" / "broker-a" / "commitlog").iterdir()]
+    wait_until(lambda: {size.st_size for size in sizes()} == {8 << 20}, what="the next file")
+    assert sum(size.st_blocks * 512 for size in sizes()) < 1 << 20
+
+    os.kill(first["broker-a"]["pid"], signal.SIGKILL)
+    wait_until(lambda: nodes(home, code=1)["broker-a"]["state"] == "ended")
+    result = rmqha(home, "up", "--wait")
+    assert result.stderr.count("started") == 1 and "started broker-a," in result.stderr
+    assert f"\nexport NAMESRV_ADDR={address}\n" in result.stdout
+    again = pids(home)
+    assert {name for name in NAMES if again[name] != first[name]["pid"]} == {"broker-a"}
+    assert send(address, "after") is SendStatus.SEND_OK
+
+    assert rmqha(home, "down").stdout.splitlines() == ["broker-a-s stopped", "broker-a stopped", "namesrv stopped"]
+    assert {node["state"] for node in nodes(home, code=1).values()} == {"stopped"}
+    assert all(map(has_ended, again.values()))
+    moved = home / "elsewhere"
+    shutil.move(folder, moved)
+    rmqha(home, "up", "--dir", moved, "--wait")
+    there = nodes(home, "--dir", moved)
+    assert [node["address"] for node in there.values()] == [node["address"] for node in first.values()]
+    assert there["broker-a"]["store"] == str(moved / "store" / "broker-a")
+    assert texts(moved).count(b"before") == texts(moved).count(b"after") == 2 and not folder.exists()
+    result = rmqha(home, "down", "--purge", "--dir", moved)
+    assert result.stdout.endswith(f"deleted {moved}\n") and not moved.exists()
+    assert "no cluster in" in rmqha(home, "ps", "--dir", moved, code=1).stderr
+
+
+def test_the_end_of_a_terminal_ends_no_server(home):
+    leader, terminal = pty.openpty()
+    script = f"{' '.join(command('up', '--wait', '--masters', 1, '--slaves', 0))}; sleep 99"
+    shell = subprocess.Popen(start_as.command(["setsid", "--ctty", "sh", "-c", script], ctrl_c=True), stdin=terminal,
+                             stdout=terminal, stderr=terminal, env=environment(home), cwd=home)
+    os.close(terminal)
+    seen = b""
+    while b"export NAMESRV_ADDR" not in seen:
+        seen += os.read(leader, 4096)
+    os.close(leader)  # the terminal is gone: its session gets SIGHUP
+    assert shell.wait(240) == -signal.SIGHUP
+    assert {node["state"] for node in nodes(home).values()} == {"running"}
+    log = home / "rmqha" / "default" / "logs" / "broker-a" / "broker.log"
+    follower = subprocess.Popen(start_as.command(command("logs", "broker-a", "-f", "--file", "broker"), ctrl_c=True),
+                                stdout=subprocess.PIPE, text=True, env=environment(home), cwd=home)
+    assert "boot success" in next(line for line in follower.stdout if "boot" in line)
+    with open(log, "a") as opened:
+        opened.write("2026-01-01 00:00:00 WARN main - something new\n")
+    assert next(line for line in follower.stdout if "something" in line).endswith("WARN main - something new\n")
+    follower.send_signal(signal.SIGINT)
+    assert follower.wait(240) == 0
+    told = rmqha(home, "logs", "--level", "warn", "--lines", 1).stdout
+    assert told.startswith(("broker-a |", "namesrv  |"))
+    assert "no server 'broker-z'; there are namesrv, broker-a" in rmqha(home, "logs", "broker-z", code=1).stderr
+    assert "--file nothing: there is no such log; there are broker" in rmqha(home, "logs", "--file", "nothing",
+                                                                            code=1).stderr
+
+
+def test_server_that_can_not_start_is_told_with_the_end_of_its_log(home):
+    rmqha(home, "up", "--masters", 1, "--slaves", 0)
+    rmqha(home, "down")
+    config = home / "rmqha" / "default" / "conf" / "broker-a.properties"
+    config.write_text(config.read_text() + "flushDiskType=SOMETIMES\n")
+    error = rmqha(home, "up", "--wait", code=1).stderr
+    assert "broker-a has ended with code 2; the others go on" in error and "flushDiskType" in error
+    states = {name: node["state"] for name, node in nodes(home, code=1).items()}
+    assert states == {"namesrv": "running", "broker-a": "ended"}
+    error = rmqha(home, "up", "--wait", "--timeout", 0.1, code=1).stderr
+    assert "broker-a" in error and "flushDiskType" in error
+
+
+@pytest.mark.own_timeouts
+def test_server_that_is_stuck_is_waited_for_and_killed_at_last(home):
+    rmqha(home, "up", "--masters", 1, "--slaves", 0, "--wait")
+    stuck = psutil.Process(pids(home)["broker-a"])
+    stuck.suspend()
+    assert nodes(home, code=1)["broker-a"]["state"] == "starting"
+    assert "waited in vain for broker-a" in rmqha(home, "up", "--wait", "--timeout", 0.5, code=1).stderr
+    result = rmqha(home, "down", "--timeout", 0.5)
+    broker, namesrv = result.stdout.splitlines()
+    late = "{} did not end within 0.5 s and had to be killed"
+    assert broker == "broker-a killed" and late.format("broker-a") in result.stderr
+    # half a second is short for the other one, too
+    assert namesrv == ("namesrv killed" if late.format("namesrv") in result.stderr else "namesrv stopped")
+
+
+def test_folder_that_the_quickstart_has_kept_starts_again(home):
+    conf, folder = home / "conf", home / "kept"
+    conf.mkdir()
+    shutil.copy(find_conf() / "broker-a.properties", conf)
+    with LocalCluster(conf, folder, free_port_block(ports_needed(conf))) as cluster:
+        for node in (cluster.name_server, cluster.brokers[0]):  # a broker that is first registers 10 s later
+            cluster.start(node)
+            cluster.wait_until(lambda: b"boot success" in node.output_file.read_bytes(), 60, node.name)
+        send(cluster.name_server.address, "of the quickstart")
+    told = json.loads(rmqha(home, "up", "--wait", "--dir", folder, "-o", "json").stdout)
+    assert [node["state"] for node in told["nodes"]] == ["running"] * 2
+    assert told["NAMESRV_ADDR"] == cluster.name_server.address and texts(folder).count(b"of the quickstart") == 1
+    rmqha(home, "down", "--purge", "--dir", told["dir"])
+    assert not folder.exists()
+
+
+def test_quickstart_says_how_its_folder_is_started_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(quickstart, "_run", lambda home, messages: None)
+    monkeypatch.setattr(quickstart.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    printed = CliRunner().invoke(quickstart.main, ["--keep"]).output
+    assert f"kept: {tmp_path}; start it again with: rmqha up --wait --dir {tmp_path}\n" in printed
