@@ -76,8 +76,9 @@ from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.remoting.remoting_server import CertificateWatch, RemotingServer
 from rmqha.store.broker_stats_manager import BrokerStats, BrokerStatsManager, LmqBrokerStatsManager
 from rmqha.store.default_message_store import DefaultMessageStore
-from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.message_store_config import SLAVE, MessageStoreConfig
 from rmqha.store.record_check import block_checksums
+from rmqha.store.role import Role
 
 if TYPE_CHECKING:
     from rmqha.acl.plain_access_validator import PlainAccessValidator
@@ -109,12 +110,13 @@ class BrokerController:
         self.message_store_config = message_store_config
         self.configs = (broker_config, server_config, client_config, message_store_config)
         self.configured_role = message_store_config.brokerRole
+        self.role = Role(message_store_config, broker_config)
         if broker_config.enableControllerMode:
-            message_store_config.brokerRole = BrokerRole.SLAVE  # until the controller has decided
+            self.role.take(SLAVE)  # until the controller has decided
         self.addresses = BrokerAddresses(broker_config, message_store_config, server_config.listenPort)
         self.broker_outer_api = BrokerOuterAPI(client_config)
         self._make_tables()
-        self.registration = BrokerRegistration(broker_config, message_store_config, self.addresses,
+        self.registration = BrokerRegistration(broker_config, message_store_config, self.role, self.addresses,
                                                self.topic_config_manager, self.broker_outer_api)
         self.broker_fast_failure = BrokerFastFailure(lambda: broker_config.brokerFastFailureEnable)
         self.pools = BrokerPools(broker_config)
@@ -189,10 +191,12 @@ class BrokerController:
             # Differs: the validator is fixed; the original looks for others in META-INF/service
             home = self.broker_config.rocketmqHome
             assert home is not None  # the start has asked for it
+            from rmqha.acl.plain_access_validator import PlainAccessValidator  # most brokers have no access control
+
             self.access_validator = PlainAccessValidator(home)
         try:
             self.message_store = DefaultMessageStore(self.message_store_config, self.broker_stats_manager, None,
-                                                     self.broker_config)
+                                                     self.broker_config, self.role)
         except OSError:
             log.exception("Failed to initialize")
             return False
@@ -237,7 +241,7 @@ class BrokerController:
         self.master_main_port = MasterMainPort(self.broker_outer_api, self.addresses, self.slave_synchronize)
         self._make_transactions()
         self.role_services = RoleServices(
-            self.broker_config, self.message_store_config, self.slave_synchronize,
+            self.broker_config, self.role, self.slave_synchronize,
             store.handle_schedule_message_service, self.transactional_message_service,
             self.transactional_message_check_service, self._scheduler)
 
@@ -278,7 +282,7 @@ class BrokerController:
         client, main_port = self.message_store.ha_service.ha_client, self.master_main_port
         client.ask_main_port, client.ask_record = main_port.ask_main_port, main_port.ask_record
         self.message_store.ha_service.scrub_service.ask_checksums = main_port.ask_checksums
-        if self.message_store_config.brokerRole is not BrokerRole.SLAVE \
+        if not self.role.is_slave \
                 and not self.message_store_config.enableAutoSwitchHA:
             return
         if self.broker_config.enableControllerMode:
@@ -303,7 +307,7 @@ class BrokerController:
             at_fixed_rate(self._update_name_servers, 10 * _SECOND_MS, 2 * _MINUTE_MS)
         elif self.broker_config.fetchNamesrvAddrByAddressServer:
             at_fixed_rate(self.broker_outer_api.fetch_name_server_addr, 10 * _SECOND_MS, 2 * _MINUTE_MS)
-        if self.message_store_config.brokerRole is not BrokerRole.SLAVE:
+        if not self.role.is_slave:
             at_fixed_rate(self._print_master_and_slave_diff, 10 * _SECOND_MS, _MINUTE_MS)
         period = max(10 * _SECOND_MS, min(self.broker_config.registerNameServerPeriod, _MINUTE_MS))
         at_fixed_rate(self.registration.register_periodically, 10 * _SECOND_MS, period)
@@ -347,7 +351,7 @@ class BrokerController:
         consumer = ConsumerManageProcessor(store, self.consumer_manager, self.consumer_offset_manager,
                                            self.topic_deletion)
         end_transaction = EndTransactionProcessor(
-            self.message_store_config, store.deleted_topics, store.async_put_message,
+            self.message_store_config, self.role, store.deleted_topics, store.async_put_message,
             self.transactional_message_service, self.record_access,
             hand_over_to(self.pools.send_message_executor, lambda: config.waitTimeMillsInTransactionQueue))
         for server in (self.remoting_server, self.fast_remoting_server):
@@ -381,15 +385,15 @@ class BrokerController:
 
     def _admin_handlers(self) -> Iterator[AdminHandlers]:
         """All families."""
-        config, store_config, store = self.broker_config, self.message_store_config, self.message_store
+        config, role, store = self.broker_config, self.role, self.message_store
         topics, groups, offsets = (self.topic_config_manager, self.subscription_group_manager,
                                    self.consumer_offset_manager)
         consumers, stats, access = self.consumer_manager, self.broker_stats_manager, self.record_access
-        yield AdminTopicHandlers(store_config, topics, self.topic_deletion, self.registration,
+        yield AdminTopicHandlers(role, topics, self.topic_deletion, self.registration,
                                  self.slave_synchronize, store.execute_delete_files_manually)
         yield AdminQueueHandlers(self.addresses, store, store.consume_queue_table, topics, consumers,
                                  self.consumer_filter_manager)
-        yield AdminGroupHandlers(config, store_config, groups, offsets, consumers, self.producer_manager, stats)
+        yield AdminGroupHandlers(config, role, groups, offsets, consumers, self.producer_manager, stats)
         yield AdminOffsetHandlers(self.addresses, store, stats, topics, groups, offsets, consumers, access)
         yield AdminBrokerHandlers(self.configuration, config, self.registration, store, self.pools, stats,
                                   self.broker_stats)
@@ -397,7 +401,7 @@ class BrokerController:
                                   self.rebalance_lock_manager, self.broker2_client)
         yield AdminAclHandlers(config, self.addresses, self.access_validator)
         yield AdminTransactionHandlers(store.look_message_by_offset, store.put_message, access)
-        yield AdminHaHandlers(store_config, self.addresses, store.ha_service, store.commit_log,
+        yield AdminHaHandlers(self.message_store_config, role, self.addresses, store.ha_service, store.commit_log,
                               partial(block_checksums, store), store.schedule_message_service.encode)
         yield AdminRoleHandlers(config, store.auto_switch, store.get_max_phy_offset, self.role_services,
                                 self.registration, self.replicas_manager)
@@ -436,8 +440,8 @@ class BrokerController:
         self.master_main_port.begin()
         self.pull_request_hold_service.start()
         self.client_housekeeping_service.start()
-        self.role_services.handle_slave_synchronize(self.message_store_config.brokerRole)
-        if self.message_store_config.brokerRole is not BrokerRole.SLAVE:
+        self.role_services.handle_slave_synchronize(self.role.kind)
+        if not self.role.is_slave:
             self.role_services.begin_transactions()
         if self.replicas_manager is not None:
             self.replicas_manager.start()
@@ -503,13 +507,13 @@ class BrokerController:
         """Why it has no role and takes no messages, and who gives it one; None: it has one."""
         config, service = self.broker_config, self.message_store.ha_service
         if not self.message_store_config.enableAutoSwitchHA \
-                or self.message_store_config.brokerRole is not BrokerRole.SLAVE:
+                or not self.role.is_slave:
             return None
         if self.replicas_manager is not None:
             if self.replicas_manager.role.master_id is not None:
                 return None
             return f"the controllers at {config.controllerAddr} have not given it one yet"
-        if self.configured_role is BrokerRole.SLAVE or service.ha_client.master_address is not None:
+        if self.configured_role is SLAVE or service.ha_client.master_address is not None:
             return None
         return ("enableAutoSwitchHA=true, and its store was in use: another broker may be the master by now. `rmqha ha "
                 f"promote -b {self.broker_addr}` makes it the master; without that key it is a "

@@ -13,7 +13,8 @@ from rmqha.common import sys_flags
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
 from rmqha.common.topics import TopicConfig
-from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.message_store_config import MessageStoreConfig
+from rmqha.store.role import Role
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -27,8 +28,9 @@ class BrokerRegistration:
     """
 
     def __init__(self, broker_config: BrokerConfig, message_store_config: MessageStoreConfig,
-                 addresses: BrokerAddresses, topics: TopicConfigManager, api: BrokerOuterAPI) -> None:
+                 role: Role, addresses: BrokerAddresses, topics: TopicConfigManager, api: BrokerOuterAPI) -> None:
         self._config, self._store_config = broker_config, message_store_config
+        self._role = role
         self._addresses = addresses
         self._topics = topics
         self._api = api
@@ -133,7 +135,7 @@ class BrokerRegistration:
     def _note_master(self, has_master: bool) -> None:
         """Warn once when no master has a slave's name: it is misspelt, or the master is gone."""
         lacked = self.lacks_master
-        self.lacks_master = not has_master and self._store_config.brokerRole is BrokerRole.SLAVE
+        self.lacks_master = not has_master and self._role.is_slave
         # Differs: the original says nothing, and follows nobody for ever
         if self.lacks_master and not lacked:
             log.warning("%s", self.lacking_master_text())

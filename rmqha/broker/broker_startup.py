@@ -18,7 +18,7 @@ from rmqha.remoting.addresses import PortError
 from rmqha.remoting.protocol.remoting_command import SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
 from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig, use_tls
-from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig, check_role, check_sums, check_supported
+from rmqha.store.message_store_config import MessageStoreConfig, check_role, check_sums, check_supported
 
 log = logging.getLogger("RocketmqBroker")
 console = logging.getLogger("RocketmqConsole")
@@ -190,7 +190,7 @@ def unsafe_settings(controller: BrokerController) -> list[str]:
             "warning: access control is off (aclEnable=false): whoever reaches port "
             f"{controller.remoting_server.local_listen_port} of any address of this host may send, read and "
             "administrate")
-    if controller.message_store_config.brokerRole is not BrokerRole.SLAVE:
+    if not controller.role.is_slave:
         warnings.append(
             f"warning: the replication port {controller.message_store.ha_service.ha_listen_port} is open on all "
             "addresses and asks nobody who they are: whoever reaches it may copy all messages")

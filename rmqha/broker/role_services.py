@@ -13,7 +13,8 @@ from rmqha.broker.transaction.transactional_message_service import (
 )
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.threads import ScheduledService
-from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.store.role import Role
 
 _SECOND_MS = 1000
 _FIRST_SLAVE_SYNC_MS, _SLAVE_SYNC_MS = 3 * _SECOND_MS, 10 * _SECOND_MS
@@ -24,12 +25,12 @@ _FIRST_CONTROLLED_SYNC_MS, _CONTROLLED_SYNC_MS = 200, 3 * _SECOND_MS
 class RoleServices:
     """Begins and ends them; any thread. Whoever changes the role says so here."""
 
-    def __init__(self, broker_config: BrokerConfig, message_store_config: MessageStoreConfig,
+    def __init__(self, broker_config: BrokerConfig, role: Role,
                  slave_synchronize: SlaveSynchronize,
                  handle_schedule_message_service: Callable[[BrokerRole], None],
                  transactions: TransactionalMessageService, transaction_checks: TransactionalMessageCheckService,
                  scheduler: ScheduledService) -> None:
-        self._config, self._store_config = broker_config, message_store_config
+        self._config, self._role = broker_config, role
         self._handle_schedule_message_service = handle_schedule_message_service  # begins or ends it, by the role
         self.slave_synchronize = slave_synchronize
         self._transactions, self._transaction_checks = transactions, transaction_checks
@@ -79,7 +80,7 @@ class RoleServices:
 
     def becomes_master(self) -> None:
         """The role is a master's now, by a tool's word."""
-        role = self._store_config.brokerRole
+        role = self._role.kind
         self.handle_slave_synchronize(role)
         self._handle_schedule_message_service(role)
         self.begin_transactions()

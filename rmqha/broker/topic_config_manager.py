@@ -27,7 +27,7 @@ from rmqha.common.topics import TopicConfig, TopicValidator
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import WrittenEntries
 from rmqha.remoting.protocol.header_codec import KeptEntries
-from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.message_store_config import MessageStoreConfig
 
 if TYPE_CHECKING:
     from rmqha.store.default_message_store import DefaultMessageStore
@@ -322,7 +322,7 @@ class TopicDeletion:
         RemotingException when the master does not answer: nothing is done.
         """
         table = self._topics.topic_config_table
-        if self._store.message_store_config.brokerRole is BrokerRole.SLAVE:
+        if self._store.role.is_slave:
             self._delete_unused_of_slave(table, take_topics)
             return
         for topic in self._store.queue_removal.unused_topics(list(table)):

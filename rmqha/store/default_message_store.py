@@ -52,6 +52,7 @@ from rmqha.store.results import (
     QueryMessageResult,
     SelectMappedBufferResult,
 )
+from rmqha.store.role import Role
 from rmqha.store.schedule_message_service import ScheduleMessageService
 from rmqha.store.store_checkpoint import POSITIONS_SUFFIX, StoreCheckpoint
 from rmqha.store.store_life import flush_all, start_dispatch, sync_files
@@ -78,13 +79,14 @@ class DefaultMessageStore:
     """
 
     def __init__(self, message_store_config: MessageStoreConfig, broker_stats_manager: BrokerStatsManager | None,
-                 message_arriving_listener: MessageArrivingListener | None, broker_config: BrokerConfig) -> None:
+                 message_arriving_listener: MessageArrivingListener | None, broker_config: BrokerConfig,
+                 role: Role | None = None) -> None:
         self.message_store_config = message_store_config
         self.broker_stats_manager = broker_stats_manager
         self.broker_config = broker_config
         if broker_config.enableControllerMode:
             message_store_config.enableAutoSwitchHA = True  # as in 5.1.4, which has the first key only
-        self.state = state = StoreState(message_store_config, broker_config)
+        self.state = state = StoreState(message_store_config, role or Role(message_store_config, broker_config))
         self.role = state.role
         self.running_flags = state.running_flags
         self.store_stats_service = state.stats

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import threading
 
-from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.texts import LATER
 from rmqha.store.delay_levels import DelayLevels
 from rmqha.store.message_store_config import MessageStoreConfig
@@ -52,9 +51,9 @@ class StoreState:
     `is_shutdown`: no puts, no gets; written by the store's start and shutdown.
     """
 
-    def __init__(self, config: MessageStoreConfig, broker_config: BrokerConfig) -> None:
+    def __init__(self, config: MessageStoreConfig, role: Role) -> None:
         self.config = config
-        self.role = Role(config, broker_config)
+        self.role = role
         self.running_flags = RunningFlags()
         self.stats = StoreStatsService()
         self.delay_levels = DelayLevels(config)

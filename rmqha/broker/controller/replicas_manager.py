@@ -75,7 +75,7 @@ class State(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Role:
+class Mastership:
     """Who is the master, as far as this replica has followed it; `leads`: it is this one, and ready."""
 
     epoch: int = 0
@@ -113,7 +113,7 @@ class ReplicasManager(ServiceThread):
         self.master_address = ""  # guarded by _change
         self._ha_address: str | None = None  # of the master that this one follows; guarded by _change
         self._is_news_until_ns = 0  # the role; monotonic, written under _change
-        self.role = Role()  # replaced under _change and _lease_lock, read freely
+        self.role = Mastership()  # replaced under _change and _lease_lock, read freely
         self._change = threading.RLock()  # one role change at a time
         self._lease_lock = threading.Lock()  # a lease is granted to the role that it was asked for
         self._newest_epoch = 0  # that any leader has told; guarded by _lease_lock
@@ -146,7 +146,7 @@ class ReplicasManager(ServiceThread):
         """Give up the lease, and leave the controllers, which elect another master at once. Idempotent."""
         self.make_stop()
         with self._lease_lock:
-            self.role = Role(self.role.epoch, self.role.master_id)
+            self.role = Mastership(self.role.epoch, self.role.master_id)
             self.lease.renounced()
         self.api.shutdown()
         super().shutdown(interrupt)
@@ -388,7 +388,8 @@ class ReplicasManager(ServiceThread):
         """
         with self._change, self._lease_lock:
             if self.state is State.RUNNING:
-                self.state, self.role, self._newest_epoch = State.FIRST_TIME_SYNC_CONTROLLER_METADATA_DONE, Role(), 0
+                self.state = State.FIRST_TIME_SYNC_CONTROLLER_METADATA_DONE
+                self.role, self._newest_epoch = Mastership(), 0
                 self.lease.renounced()
                 self.lease.follows_nobody()
 
@@ -426,7 +427,7 @@ class ReplicasManager(ServiceThread):
             if self.state is not State.RUNNING and role.epoch and role.epoch == master_epoch:
                 self._serve()
 
-    def _take_role(self, role: Role) -> Role:
+    def _take_role(self, role: Mastership) -> Mastership:
         """From here on a lease of the old role counts for nothing; returns the old role."""
         with self._lease_lock:
             old, self.role = self.role, role
@@ -436,14 +437,14 @@ class ReplicasManager(ServiceThread):
     def _change_to_master(self, epoch: int, sync_state_set: Iterable[int], sync_state_set_epoch: int) -> None:
         log.info("Begin to change to master, brokerName:%s, replicas:%s, new Epoch:%d", self.broker_config.brokerName,
                  self._here.broker_addr, epoch)
-        old, done = self._take_role(Role(epoch, self.broker_id)), False
+        old, done = self._take_role(Mastership(epoch, self.broker_id)), False
         service = self.ha_service
         change = service.change_to_master_when_last_role_is_master if old.leads else service.change_to_master
         try:
             done = change(epoch, sync_state_set, sync_state_set_epoch)
         finally:
             if not done:  # the next look tries again
-                self._take_role(Role(old.epoch, old.master_id))
+                self._take_role(Mastership(old.epoch, old.master_id))
         if not done:
             self._stand_down(epoch)
             return
@@ -452,7 +453,7 @@ class ReplicasManager(ServiceThread):
         predecessor = self.master_address if not old.leads else ""
         self.master_address, self._ha_address = self._here.broker_addr, None
         with self._lease_lock:
-            self.role = Role(epoch, self.broker_id, True)
+            self.role = Mastership(epoch, self.broker_id, True)
         self._role_is_changed(None)
         if predecessor and predecessor != self.master_address:
             try:
@@ -478,7 +479,7 @@ class ReplicasManager(ServiceThread):
     def _change_to_slave(self, master_id: int, master_address: str, epoch: int, ha_address: str | None) -> None:
         log.info("Begin to change to slave, brokerName=%s, brokerId=%d, newMasterBrokerId=%d, newMasterAddress=%s, "
                  "newMasterEpoch=%d", self.broker_config.brokerName, self.broker_id, master_id, master_address, epoch)
-        old, done = self._take_role(Role(epoch, master_id)), False
+        old, done = self._take_role(Mastership(epoch, master_id)), False
         service, is_same = self.ha_service, master_id == old.master_id and master_address == self.master_address
         address = ha_address or (self._ha_address if is_same else None)
         change = service.change_to_slave_when_master_not_change if is_same and address == self._ha_address \
@@ -487,7 +488,7 @@ class ReplicasManager(ServiceThread):
             done = change(address, epoch)
         finally:
             if not done:
-                self._take_role(Role(old.epoch, old.master_id))
+                self._take_role(Mastership(old.epoch, old.master_id))
         if not done:
             log.error("this replica does not follow the master of epoch %d: the last one of its log is %d", epoch,
                       service.epoch_cache.last_epoch())
@@ -501,12 +502,12 @@ class ReplicasManager(ServiceThread):
                 log.warning("the master's HA address is not asked for: %s", error)
         self._role_is_changed(master_address)
 
-    def _find_ha_address(self, role: Role, master_address: str) -> None:
+    def _find_ha_address(self, role: Mastership, master_address: str) -> None:
         address = self._master_ha_address.find(master_address, lambda: self.role is role and not self.stopped)
         if address is not None:
             self.follow_at(role, address)
 
-    def follow_at(self, role: Role, ha_address: str) -> None:
+    def follow_at(self, role: Mastership, ha_address: str) -> None:
         """The master of `role` has its HA port there."""
         with self._change:
             if self.role is role and not self.stopped:
@@ -597,14 +598,14 @@ class ReplicasManager(ServiceThread):
             return False
         return True
 
-    def _ask_for_set(self, leader: str, role: Role, wanted: frozenset[int], epoch: int) -> None:
+    def _ask_for_set(self, leader: str, role: Mastership, wanted: frozenset[int], epoch: int) -> None:
         config = self.broker_config
         header = AlterSyncStateSetRequestHeader(config.brokerName, role.master_id, role.epoch)
         decided = self.api.alter_sync_state_set(leader, header, wanted, epoch, config.sendHeartbeatTimeoutMillis)
         if self.role.epoch == role.epoch:
             self.ha_service.set_sync_state_set(decided.syncStateSet, decided.syncStateSetEpoch)
 
-    def _set_refused(self, error: BrokerAnswerException, role: Role, leader: str) -> bool:
+    def _set_refused(self, error: BrokerAnswerException, role: Mastership, leader: str) -> bool:
         code = error.response_code
         if code == response_code.CONTROLLER_NOT_LEADER:
             self.leads_no_more(leader)

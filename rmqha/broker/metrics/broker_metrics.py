@@ -35,7 +35,6 @@ from rmqha.remoting.addresses import parse_channel_remote_addr, retransmits
 from rmqha.store import running_flags
 from rmqha.store.ha import scrub_state
 from rmqha.store.ha.peers import SERVING, HAConnectionState
-from rmqha.store.message_store_config import SLAVE, BrokerRole
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
@@ -468,7 +467,7 @@ class OwnMetrics:
         yield from self._log()
         yield from self._stalls()
         yield from self._failover()
-        if self._store.message_store_config.brokerRole is BrokerRole.SLAVE:
+        if self._store.role.is_slave:
             yield from self._as_slave()
         else:
             yield from self._as_master()
@@ -618,7 +617,7 @@ class BrokerMetrics(Subject):
                                         controller.consumer_manager)
         reader = ConsumerProgress(controller.message_store, topics, controller.consumer_offset_manager, consumers)
         progress = Memo(reader.of_groups(times, pace))
-        if names is not MetricsNames.otel and controller.message_store_config.brokerRole is not SLAVE:
+        if names is not MetricsNames.otel and not controller.role.is_slave:
             yield from ExporterMetrics(sources, topics, producers, reader, progress, pace).families()
         if names is not MetricsNames.exporter:
             yield from OtelMetrics(sources, topics, producers, consumers, progress, self._runtime).families()
@@ -628,7 +627,7 @@ class BrokerMetrics(Subject):
         """What is known before the store is open."""
         controller, store = self._controller, self._controller.message_store
         labels = _labels(controller.broker_config)
-        yield Family(INFO, [((*labels, controller.broker_addr, controller.message_store_config.brokerRole.name,
+        yield Family(INFO, [((*labels, controller.broker_addr, controller.role.kind.name,
                               rmqha.__version__, java.get_version_desc(java.CURRENT_VERSION)), 1)])
         yield Family(READY, [(labels, float(not self.why_not_ready()))])
         yield Family(STORE_OPEN, [(labels, float(store is not None and not store.is_shutdown))])

@@ -6,7 +6,6 @@ from rmqha.common import sys_flags
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.util_all import current_time_millis
 from rmqha.store.ha.peers import SERVING
-from rmqha.store.message_store_config import SLAVE, SYNC_MASTER
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_controller import BrokerController
@@ -31,7 +30,7 @@ def why_not_ready(controller: "BrokerController") -> list[str]:
     if controller.broker_outer_api.remoting_client.get_name_server_address_list() \
             and not controller.registration.name_servers_registered:
         reasons.append("no name server has taken its registration")
-    if controller.message_store_config.brokerRole is SLAVE:
+    if controller.role.is_slave:
         return reasons + list(_why_not_following(controller))
     return reasons + list(_why_not_sending(controller))
 
@@ -61,7 +60,7 @@ def _why_not_sending(controller: "BrokerController") -> Iterator[str]:
     wait_ms = config.startAcceptSendRequestTimeStamp - current_time_millis()
     if wait_ms > 0:
         yield f"startAcceptSendRequestTimeStamp is {wait_ms} ms ahead"
-    if controller.message_store_config.brokerRole is SYNC_MASTER and store.ha_service.ack_rule.need_ack_nums() is None:
+    if controller.role.is_sync_master and store.ha_service.ack_rule.need_ack_nums() is None:
         yield "it has not as many slaves in sync as its configuration asks for"
 
 
@@ -72,5 +71,5 @@ def _services(controller: "BrokerController") -> Iterator[ServiceThread]:
                 store.commit_log.flush_commit_log_service, store.flush_consume_queue_service,
                 store.ha_service.accept_socket_service, store.ha_service.group_transfer_service,
                 controller.pull_request_hold_service)
-    if not store.message_store_config.enableAutoSwitchHA or store.message_store_config.brokerRole is SLAVE:
+    if not store.message_store_config.enableAutoSwitchHA or store.role.is_slave:
         yield store.ha_service.ha_client  # where roles change it runs on slaves only

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
     from rmqha.remoting.channel import Channel
     from rmqha.store.broker_stats_manager import BrokerStatsManager
-    from rmqha.store.message_store_config import MessageStoreConfig
+    from rmqha.store.role import Role
 
 
 log = logging.getLogger("RocketmqBroker")
@@ -67,10 +67,10 @@ log = logging.getLogger("RocketmqBroker")
 class AdminGroupHandlers(AdminHandlers):
     """Groups: create, delete, list, who is online."""
 
-    def __init__(self, broker_config: BrokerConfig, message_store_config: "MessageStoreConfig",
+    def __init__(self, broker_config: BrokerConfig, role: "Role",
                  groups: "SubscriptionGroupManager", offsets: "ConsumerOffsetManager", consumers: "ConsumerManager",
                  producers: "ProducerManager", stats: "BrokerStatsManager") -> None:
-        self._config, self._store_config = broker_config, message_store_config
+        self._config, self._role = broker_config, role
         self._groups, self._offsets = groups, offsets
         self._consumers, self._producers = consumers, producers
         self._stats = stats
@@ -88,7 +88,7 @@ class AdminGroupHandlers(AdminHandlers):
 
     def update_and_create_subscription_group(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Create or change a group."""
-        refused = refuse_on_slave(self._store_config)
+        refused = refuse_on_slave(self._role)
         if refused is not None:
             return refused
         log.info("updateAndCreateSubscriptionGroup called by %s", parse_channel_remote_addr(channel))
@@ -121,7 +121,7 @@ class AdminGroupHandlers(AdminHandlers):
 
     def delete_subscription_group(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Forget a group, and its offsets if asked to."""
-        refused = refuse_on_slave(self._store_config)
+        refused = refuse_on_slave(self._role)
         if refused is not None:
             return refused
         header = request.decode_command_custom_header(DeleteSubscriptionGroupRequestHeader)

@@ -24,7 +24,7 @@ from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.role import Role
 
 if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
@@ -44,9 +44,9 @@ class AdminHandlers:
         raise NotImplementedError
 
 
-def refuse_on_slave(store_config: MessageStoreConfig) -> RemotingCommand | None:
+def refuse_on_slave(role: Role) -> RemotingCommand | None:
     """The answer to a change on a slave, None on a master."""
-    if store_config.brokerRole is not BrokerRole.SLAVE:
+    if not role.is_slave:
         return None
     return RemotingCommand.create_response_command(
         response_code.SYSTEM_ERROR, "Can't modify topic or subscription group from slave broker, please execute "

@@ -28,8 +28,9 @@ from rmqha.store.commit_log import CommitLog
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.ha.autoswitch.handover import HandoverError, hand_over
 from rmqha.store.ha.ha_service import HAService
-from rmqha.store.message_store_config import SLAVE, MessageStoreConfig
+from rmqha.store.message_store_config import MessageStoreConfig
 from rmqha.store.record_check import newest_store_timestamp, store_timestamp_from
+from rmqha.store.role import Role
 
 if TYPE_CHECKING:
     from rmqha.broker.broker_addresses import BrokerAddresses
@@ -136,10 +137,12 @@ class AdminRoleHandlers(AdminHandlers):
 class AdminHaHandlers(AdminHandlers):
     """How replication stands, and what slaves copy that belongs to no table of the broker."""
 
-    def __init__(self, message_store_config: MessageStoreConfig, addresses: "BrokerAddresses", ha_service: HAService,
-                 commit_log: CommitLog, checksums: Callable[[int, int, int, list[bytes] | None], list[int]],
+    def __init__(self, message_store_config: MessageStoreConfig, role: Role, addresses: "BrokerAddresses",
+                 ha_service: HAService, commit_log: CommitLog,
+                 checksums: Callable[[int, int, int, list[bytes] | None], list[int]],
                  encode_delay_offsets: Callable[[], str]) -> None:
         self._store_config = message_store_config
+        self._role = role
         self._addresses = addresses
         self._ha_service = ha_service
         self._commit_log = commit_log
@@ -170,7 +173,7 @@ class AdminHaHandlers(AdminHandlers):
 
     def rejoin_master(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
         """A slave that has diverged cuts off what its master does not have, at its next handshake."""
-        if self._store_config.brokerRole is not SLAVE:
+        if not self._role.is_slave:
             return system_error("this broker is no slave")
         if self._ha_service.divergence.found_in_log is None:
             return system_error("this slave's log has not diverged from its master's, as far as it knows")

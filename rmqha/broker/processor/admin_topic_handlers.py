@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rmqha.broker.slave_synchronize import SlaveSynchronize
     from rmqha.broker.topic_config_manager import TopicConfigManager, TopicDeletion
     from rmqha.remoting.channel import Channel
-    from rmqha.store.message_store_config import MessageStoreConfig
+    from rmqha.store.role import Role
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -41,10 +41,10 @@ log = logging.getLogger("RocketmqBroker")
 class AdminTopicHandlers(AdminHandlers):
     """Topics: create, delete, list; cleaning."""
 
-    def __init__(self, message_store_config: "MessageStoreConfig", topics: "TopicConfigManager",
+    def __init__(self, role: "Role", topics: "TopicConfigManager",
                  topic_deletion: "TopicDeletion", registration: "BrokerRegistration",
                  slave_synchronize: "SlaveSynchronize", delete_log_files: Callable[[], None]) -> None:
-        self._store_config = message_store_config
+        self._role = role
         self._topics = topics
         self._topic_deletion = topic_deletion
         self._registration = registration
@@ -66,7 +66,7 @@ class AdminTopicHandlers(AdminHandlers):
 
     def update_and_create_topic(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Create or change a topic, and register it at once."""
-        refused = refuse_on_slave(self._store_config)
+        refused = refuse_on_slave(self._role)
         if refused is not None:
             return refused
         header = request.decode_command_custom_header(CreateTopicRequestHeader)
@@ -93,7 +93,7 @@ class AdminTopicHandlers(AdminHandlers):
 
     def delete_topic(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Forget a topic and delete its queues."""
-        refused = refuse_on_slave(self._store_config)
+        refused = refuse_on_slave(self._role)
         if refused is not None:
             return refused
         header = request.decode_command_custom_header(DeleteTopicRequestHeader)

@@ -18,7 +18,6 @@ from rmqha.common.protocol.client_headers import EndTransactionRequestHeader
 from rmqha.remoting.addresses import exception_simple_desc, parse_channel_remote_addr
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.append import MessageExtBrokerInner
-from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.results import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from rmqha.remoting.interfaces import Answer
     from rmqha.store.deleted_topics import DeletedTopics
     from rmqha.store.message_store_config import MessageStoreConfig
+    from rmqha.store.role import Role
 
 log = logging.getLogger("RocketmqTransaction")
 
@@ -55,11 +55,12 @@ class EndTransactionProcessor:
     """
 
     # Differs: served by the thread that read it, which waits for nothing; endTransactionThreadPoolNums is not read.
-    def __init__(self, message_store_config: "MessageStoreConfig", deleted_topics: "DeletedTopics",
+    def __init__(self, message_store_config: "MessageStoreConfig", role: "Role", deleted_topics: "DeletedTopics",
                  put: Callable[[MessageExtBrokerInner], Completable[PutMessageResult]],
                  transactions: "TransactionalMessageService", record_access: "RecordAccess",
                  hand_over: "HandOver") -> None:
         self._store_config = message_store_config
+        self._role = role
         self._deleted_topics = deleted_topics
         self._put = put
         self._transactions = transactions
@@ -69,7 +70,7 @@ class EndTransactionProcessor:
     def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve one request; None, no answer, while the outcome is not known."""
         header = request.decode_command_custom_header(EndTransactionRequestHeader)
-        if self._store_config.brokerRole is BrokerRole.SLAVE:
+        if self._role.is_slave:
             log.warning("Message store is slave mode, so end transaction is forbidden. ")
             return _answer(response_code.SLAVE_NOT_AVAILABLE, NO_REMARK)
         outcome = header.commitOrRollback

@@ -25,7 +25,6 @@ from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.append import MessageExtBrokerInner
-from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.results import GetMessageResult, GetMessageStatus
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class PullMessageProcessor:
     def __init__(self, broker_config: BrokerConfig, store: "DefaultMessageStore", stats: "BrokerStatsManager",
                  addresses: "BrokerAddresses", admission: "PullAdmission", hold_service: "PullRequestHoldService",
                  offsets: "ConsumerOffsetManager", is_stale: Callable[[str, int, int], bool]) -> None:
-        self._config, self._store_config = broker_config, store.message_store_config
+        self._config, self._store_config, self._role = broker_config, store.message_store_config, store.role
         self._store, self._stats = store, stats
         self._addresses = addresses
         self._admission = admission
@@ -193,8 +192,7 @@ class PullMessageProcessor:
     def _offset_moved(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
                       result: GetMessageResult, response: RemotingCommand,
                       response_header: PullMessageResponseHeader) -> None:
-        store_config = self._store_config
-        if store_config.brokerRole is BrokerRole.SLAVE and not store_config.offsetCheckInSlave:
+        if self._role.is_slave and not self._store_config.offsetCheckInSlave:
             response_header.suggestWhichBrokerId = group_config.brokerId
             response.code = response_code.PULL_RETRY_IMMEDIATELY
             log.warning("PULL_OFFSET_MOVED:none correction. topic=%s, groupId=%s, requestOffset=%d, "
@@ -226,7 +224,7 @@ class PullMessageProcessor:
         self._store.async_put_message(message)
 
     def _commit_offset(self, channel: "Channel", header: PullMessageRequestHeader) -> None:
-        if self._store_config.brokerRole is not BrokerRole.SLAVE \
+        if not self._role.is_slave \
                 and not self._is_stale(header.topic, header.queueId, header.commitOffset):
             self._offsets.commit_offset(
                 parse_channel_remote_addr(channel), header.consumerGroup, header.topic, header.queueId,

@@ -8,6 +8,7 @@ from rmqha.common.broker_config import BrokerConfig
 from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.role import Role
 from rmqha.store.running_flags import RunningFlags
 
 ME, OTHER = 1, 2
@@ -21,7 +22,6 @@ class FakeHa(AutoSwitchHAService):
         self.told: list[tuple] = []
         self.last_epoch = 0
         self.failing = False
-        self.role = SimpleNamespace(take_id=lambda broker_id: None)
         self.epoch_cache = SimpleNamespace(last_epoch=lambda: self.last_epoch)
 
     def _change(self, what: str, epoch: int, *rest: object) -> bool:
@@ -74,6 +74,7 @@ class FakeBroker:
             brokerName="b", brokerClusterName="c", controllerAddr="127.0.0.1:1", enableControllerMode=True, **config)
         self.client_config = RemotingClientConfig()
         self.ha = FakeHa()
+        self.ha.role = Role(MessageStoreConfig(), self.broker_config)
         self.message_store = SimpleNamespace(ha_service=self.ha, auto_switch=self.ha, running_flags=RunningFlags(),
                                              message_store_config=MessageStoreConfig(storePathRootDir="/nowhere"),
                                              get_max_phy_offset=lambda: 9,

@@ -6,7 +6,7 @@ import pytest
 from rmqha.broker.broker_outer_api import BrokerAnswerException
 from rmqha.broker.controller import replicas_manager
 from rmqha.broker.controller.controller_heartbeat import ControllerHeartbeat
-from rmqha.broker.controller.replicas_manager import ReplicasManager, Role, State
+from rmqha.broker.controller.replicas_manager import Mastership, ReplicasManager, State
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import SyncStateSet
 from rmqha.common.protocol.controller_headers import (
@@ -67,12 +67,12 @@ def test_a_role_makes_a_fenced_broker_serve(make):
     broker = manager._roles  # which is each part of the broker
     lead(manager)
     assert ha(manager).told == [("master", 1, {ME}, 1)]
-    assert manager.role == Role(1, ME, True) and manager.state is State.RUNNING
+    assert manager.role == Mastership(1, ME, True) and manager.state is State.RUNNING
     assert not broker.is_isolated and not broker.message_store.running_flags.is_fenced
     assert broker.broker_config.brokerId == 0 and broker.slave_sync == [(BrokerRole.SYNC_MASTER, None)]
     manager.change_broker_role(OTHER, THERE, 2, [OTHER], 2, "127.0.0.1:20912")
     assert ha(manager).told[1:] == [("slave", 2, "127.0.0.1:20912")]
-    assert manager.role == Role(2, OTHER) and broker.broker_config.brokerId == ME
+    assert manager.role == Mastership(2, OTHER) and broker.broker_config.brokerId == ME
     assert broker.slave_sync[1:] == [(BrokerRole.SLAVE, THERE)]
 
 
@@ -82,7 +82,7 @@ def test_a_role_that_is_told_before_a_replica_has_registered_waits_for_that(make
     manager, addresses = make(), []
     manager.state, manager.controller_leader_address = state, "leader"
     lead(manager)
-    assert manager.role == Role() and manager.state is state and not ha(manager).told
+    assert manager.role == Mastership() and manager.state is state and not ha(manager).told
     told = RegisterBrokerToControllerResponseHeader(masterBrokerId=ME, masterAddress=HERE, masterEpoch=1,
                                                     syncStateSetEpoch=1)
     monkeypatch.setattr(manager.registration, "register", lambda *_: (told, SyncStateSet([ME], 1)))
@@ -90,7 +90,7 @@ def test_a_role_that_is_told_before_a_replica_has_registered_waits_for_that(make
     monkeypatch.setattr(manager, "_update_addresses", lambda: addresses.append("updated"))
     assert manager._start_basic_service()
     assert [each[0] for each in ha(manager).told] == ["id", "listener", "master", "set"] and addresses == ["updated"]
-    assert manager.role == Role(1, ME, True) and manager.state is State.RUNNING
+    assert manager.role == Mastership(1, ME, True) and manager.state is State.RUNNING
 
 
 def test_where_nobody_can_be_elected_that_is_asked_for_now_and_then(make, monkeypatch):
@@ -120,7 +120,7 @@ def test_news_of_an_epoch_that_is_known_changes_nothing(make):
     lead(manager, 3)
     for epoch in (1, 2, 3):
         manager.change_broker_role(OTHER, THERE, epoch, [OTHER], 5, "127.0.0.1:20912")
-    assert manager.role == Role(3, ME, True) and len(ha(manager).told) == 1
+    assert manager.role == Mastership(3, ME, True) and len(ha(manager).told) == 1
 
 
 def test_the_same_master_with_a_new_epoch_keeps_its_connections(make):
@@ -190,10 +190,10 @@ def test_a_role_change_that_fails_is_tried_again(make):
     ha(manager).failing = True
     with pytest.raises(OSError, match="the disk"):
         manager.change_broker_role(OTHER, THERE, 2, [OTHER], 2, "127.0.0.1:20912")
-    assert manager.role == Role(1, ME) and not manager.lease.holds()
+    assert manager.role == Mastership(1, ME) and not manager.lease.holds()
     ha(manager).failing = False
     manager.change_broker_role(OTHER, THERE, 2, [OTHER], 2, "127.0.0.1:20912")
-    assert manager.role == Role(2, OTHER)
+    assert manager.role == Mastership(2, OTHER)
 
 
 def test_a_log_that_has_had_the_epoch_stands_down(make):
@@ -201,9 +201,9 @@ def test_a_log_that_has_had_the_epoch_stands_down(make):
     manager.api.close_all = lambda: closed.append(True)
     ha(manager).last_epoch = 5
     lead(manager, 5)
-    assert closed and manager.role == Role(0, None) and manager.state is not State.RUNNING
+    assert closed and manager.role == Mastership(0, None) and manager.state is not State.RUNNING
     lead(manager, 6)
-    assert manager.role == Role(6, ME, True)
+    assert manager.role == Mastership(6, ME, True)
 
 
 def test_who_leads_the_controllers(make):

@@ -11,6 +11,7 @@ from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.results import SelectMappedBufferResult
+from rmqha.store.role import Role
 from rmqha.store.store_state import StoreState
 
 SEGMENT = 64 * 1024
@@ -60,7 +61,7 @@ class FakeStore:
         self.flush_fails = False
         self.broker_config = BrokerConfig()
         self.is_shutdown = False
-        self.state = StoreState(self.message_store_config, self.broker_config)
+        self.state = StoreState(self.message_store_config, Role(self.message_store_config, self.broker_config))
         self.ha_service = HAService(self, self.state, self.broker_config)
 
     @property

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from rmqha.common.protocol.cluster_bodies import HAConnectionRuntimeInfo, HARuntimeInfo
 from rmqha.tools.admin.cluster_admin import Broker, NoAnswerError, chosen
 from rmqha.tools.check_base import Status
+from rmqha.tools.replication import reader
 from rmqha.tools.replication.ask import Told
 from rmqha.tools.replication.reader import read_broker, sample_offsets
 from rmqha.tools.replication.status import RateMeter, as_json, render
