@@ -8,6 +8,7 @@ from rmqha.common import mix_all, topics
 from rmqha.common.message.message import Message
 from rmqha.common.message.message_decoder import MessageBatch
 from rmqha.common.protocol import namespace_util, response_code
+from rmqha.remoting.exception import RemotingException
 
 
 class MQClientException(Exception):
@@ -156,3 +157,6 @@ def is_not_allowed_send_topic(topic: str) -> None:
     """Raise MQClientException when nobody may send to `topic`."""
     if topics.is_not_allowed_send_topic(topic):
         raise MQClientException(f"Sending message to topic[{topic}] is forbidden.")
+
+
+CLIENT_ERRORS = (MQClientException, MQBrokerException, RemotingException)  # what any call of a client may raise

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import click
 
 from rmqha.client.consumer.listeners import MessageSelector
+from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common import mix_all
@@ -29,7 +30,7 @@ from rmqha.common.protocol.cluster_bodies import ReplicasInfo
 from rmqha.common.threads import NamedThreadPool
 from rmqha.common.topics import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqha.tools.admin.cluster_admin import ClusterAdmin
-from rmqha.tools.errors import CLIENT_ERRORS, one_line
+from rmqha.tools.errors import one_line
 from rmqha.tools.local_cluster.layout import ClusterError, Node, free_port_block, ports_needed
 from rmqha.tools.local_cluster.start import LocalCluster, ended_in_order
 from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed

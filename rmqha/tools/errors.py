@@ -3,13 +3,12 @@ import os
 
 import click
 
-from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.exception import CLIENT_ERRORS, MQBrokerException, MQClientException
 from rmqha.common.configuration import ConfigError
 from rmqha.common.filesystem import NotRegularFileError
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.terminal import CannotAnswerError
 
-CLIENT_ERRORS = (MQClientException, MQBrokerException, RemotingException)  # what any call of a client may raise
 TRACEBACK_ENV = "RMQHA_TRACEBACK"
 
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.client.results import PullStatus
 from rmqha.common import mix_all, topics, util_all
 from rmqha.common.java import Version, string_hash_code
@@ -27,7 +28,6 @@ from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt, get_consumer_running_info
-from rmqha.tools.errors import CLIENT_ERRORS
 
 log = logging.getLogger("RocketmqClient")
 

@@ -22,7 +22,7 @@ import click
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
-from rmqha.client.exception import MQClientException
+from rmqha.client.exception import CLIENT_ERRORS, MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common import topics
@@ -30,7 +30,6 @@ from rmqha.common.filesystem import checkout, open_regular, templates
 from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.exception import RemotingException
-from rmqha.tools.errors import CLIENT_ERRORS
 from rmqha.tools.local_cluster.layout import ClusterError, Node, free_port_block, ports_needed
 from rmqha.tools.local_cluster.start import LocalCluster, ended_in_order
 from rmqha.tools.terminal import HELP_OPTIONS, WorkFailedError, render_table

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.client.consumer.listeners import MessageSelector
+from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
-from rmqha.tools.errors import CLIENT_ERRORS
 from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed
 from rmqha.tools.messages.produce import new_consumer, read_queues
 from rmqha.tools.rmqha_command import rmqha

@@ -3,10 +3,10 @@ import itertools
 import threading
 from collections.abc import Callable
 
+from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
-from rmqha.tools.errors import CLIENT_ERRORS
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 

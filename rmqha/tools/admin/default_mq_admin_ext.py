@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable
 
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.exception import CLIENT_ERRORS, MQBrokerException, MQClientException
 from rmqha.client.impl.mq_admin_impl import MQAdminImpl
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.client.impl.mq_client_instance import MQClientInstance
@@ -62,7 +62,6 @@ from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_config import RemotingClientConfig
-from rmqha.tools.errors import CLIENT_ERRORS
 
 log = logging.getLogger("RocketmqClient")
 

@@ -25,6 +25,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
+from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.common import mix_all, util_all
 from rmqha.common.java import get_version_desc, hash_map_order
 from rmqha.common.message.message import MessageQueue
@@ -43,7 +44,6 @@ from rmqha.tools.command import sub_command
 from rmqha.tools.command.commons_cli import CommandLine, flag, option
 from rmqha.tools.command.sub_command import Document, Part, Row, SubCommand, Table
 from rmqha.tools.command.topic import delete_topic
-from rmqha.tools.errors import CLIENT_ERRORS
 from rmqha.tools.monitor import DefaultMonitorListener, MonitorConfig, MonitorService
 
 log = logging.getLogger("RocketmqClient")

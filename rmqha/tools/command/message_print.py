@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import Any
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
-from rmqha.client.exception import MQClientException
+from rmqha.client.exception import CLIENT_ERRORS, MQClientException
 from rmqha.client.results import PullStatus
 from rmqha.common import mix_all, util_all
 from rmqha.common.compression import MissingBody
@@ -39,7 +39,6 @@ from rmqha.tools.admin.message_track import stack_trace
 from rmqha.tools.command.commons_cli import CommandLine, NumberFormatException, option
 from rmqha.tools.command.message_send import pull_consumer
 from rmqha.tools.command.sub_command import Document, Part, Row, SubCommand
-from rmqha.tools.errors import CLIENT_ERRORS
 
 _DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})#([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,3})\Z")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}\Z")

@@ -19,6 +19,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.client.impl.mq_admin_impl import UNIQ_KEY_QUERY_MAX
 from rmqha.client.results import PullStatus
 from rmqha.client.trace import TraceType, TraceView
@@ -34,7 +35,6 @@ from rmqha.tools.command.commons_cli import CommandLine, flag, option
 from rmqha.tools.command.message_print import message_fields, null, offset_msg_id, properties_text
 from rmqha.tools.command.message_send import new_producer, pull_consumer
 from rmqha.tools.command.sub_command import Document, Part, Row, SubCommand, Table
-from rmqha.tools.errors import CLIENT_ERRORS
 
 BODY_FOLDER = Path("/tmp/rocketmq/msgbodys")
 

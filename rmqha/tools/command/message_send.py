@@ -16,6 +16,7 @@ from datetime import datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Decimal
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
+from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common import mix_all, util_all
 from rmqha.common.java import hash_map_order
@@ -24,7 +25,6 @@ from rmqha.common.message.message import Message, MessageQueue
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.command.commons_cli import CommandLine, option
 from rmqha.tools.command.sub_command import Document, Part, Row, SubCommand, Table
-from rmqha.tools.errors import CLIENT_ERRORS
 
 
 @dataclass

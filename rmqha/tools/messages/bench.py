@@ -12,10 +12,11 @@ import click
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.listeners import MessageSelector
+from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendCallback, SendResult, SendStatus
 from rmqha.common.message.message import Message
-from rmqha.tools.errors import CLIENT_ERRORS, one_line
+from rmqha.tools.errors import one_line
 from rmqha.tools.messages.consume import EARLIEST, Position, PositionType, QueueFeed
 from rmqha.tools.messages.produce import new_consumer, new_producer, read_queues
 from rmqha.tools.terminal import (

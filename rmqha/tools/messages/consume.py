@@ -22,13 +22,13 @@ import click
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.listeners import MessageSelector
-from rmqha.client.exception import MQBrokerException
+from rmqha.client.exception import CLIENT_ERRORS, MQBrokerException
 from rmqha.client.results import PullCallback, PullResult, PullStatus
 from rmqha.common import units
 from rmqha.common.compression import MissingBody
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.protocol import response_code
-from rmqha.tools.errors import CLIENT_ERRORS, one_line
+from rmqha.tools.errors import one_line
 from rmqha.tools.messages.produce import NO_GROUP, as_object, chosen_queues, new_consumer, read_queues, user_properties
 from rmqha.tools.terminal import (
     CannotAnswerError,

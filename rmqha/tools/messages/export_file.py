@@ -23,7 +23,7 @@ import click
 from rmqha.client import exception
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.listeners import MessageSelector
-from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.exception import CLIENT_ERRORS, MQBrokerException, MQClientException
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common import filesystem
@@ -35,7 +35,7 @@ from rmqha.common.message.message_decoder import MessageBatch, may_join_batch, s
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from rmqha.common.program import interrupted_later
 from rmqha.common.topics import check_topic
-from rmqha.tools.errors import CLIENT_ERRORS, one_line
+from rmqha.tools.errors import one_line
 from rmqha.tools.messages.consume import QueueFeed
 from rmqha.tools.messages.produce import (
     LONGEST_BODY,

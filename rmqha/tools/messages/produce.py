@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import click
 
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
-from rmqha.client.exception import MQClientException
+from rmqha.client.exception import CLIENT_ERRORS, MQClientException
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendResult, SendStatus
@@ -36,7 +36,7 @@ from rmqha.common.program import interrupted_later
 from rmqha.common.texts import JsonTextError, parse_json
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.cluster_admin import ClusterAdmin
-from rmqha.tools.errors import CLIENT_ERRORS, one_line
+from rmqha.tools.errors import one_line
 from rmqha.tools.terminal import (
     CannotAnswerError,
     WorkFailedError,

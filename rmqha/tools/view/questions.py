@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.exception import CLIENT_ERRORS, MQBrokerException, MQClientException
 from rmqha.client.trace import TraceView
 from rmqha.common import java, mix_all, sys_flags, topics
 from rmqha.common import topics as topic_validator
@@ -31,7 +31,6 @@ from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_track import message_track_detail
 from rmqha.tools.command.message_print import message_fields
-from rmqha.tools.errors import CLIENT_ERRORS
 from rmqha.tools.terminal import CannotAnswerError
 from rmqha.tools.view.snapshot import Collector, History, Picture, Snapshot, picture, rate
 

@@ -1,4 +1,5 @@
 """A broker and a replication service that only note what a ReplicasManager tells them."""
+import threading
 from types import SimpleNamespace
 
 from rmqha.broker.controller.broker_id_registration import RegisterState
@@ -66,6 +67,10 @@ class FakeHa(AutoSwitchHAService):
         return 7
 
 
+class _NoQueues(dict):
+    lock = threading.Lock()
+
+
 class FakeBroker:
     """As much of a broker's parts as a ReplicasManager asks for: it is all of them."""
 
@@ -78,7 +83,7 @@ class FakeBroker:
         self.message_store = SimpleNamespace(ha_service=self.ha, auto_switch=self.ha, running_flags=RunningFlags(),
                                              message_store_config=MessageStoreConfig(storePathRootDir="/nowhere"),
                                              get_max_phy_offset=lambda: 9,
-                                             consume_queue_table={})
+                                             consume_queue_table=_NoQueues())
         self.broker_addr, self.ha_server_addr = HERE, "127.0.0.1:10912"
         self.is_isolated = True
         self.slave_sync: list[tuple[BrokerRole, str | None]] = []

@@ -26,7 +26,7 @@ def test_what_the_original_lacks_is_marked_so_at_the_key():
 
 
 def test_who_reads_a_key_is_found_in_the_code():
-    assert "store/ha/ha_service.py" in explain("haSlaveFallbehindMax")[0].readers
+    assert "store/ha/ack_rules.py" in explain("haSlaveFallbehindMax")[0].readers
     assert explain("putMsgIndexHightWater")[0].readers == []
     assert "store/message_store_config.py" in explain("diskMaxUsedSpaceRatio")[0].readers
 

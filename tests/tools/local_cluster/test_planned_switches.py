@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 
 from rmqha.client.consumer.listeners import MessageSelector
+from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
 from rmqha.tools.admin.cluster_admin import ClusterAdmin
-from rmqha.tools.errors import CLIENT_ERRORS
 from rmqha.tools.local_cluster.layout import load
 from rmqha.tools.local_cluster.processes import find
 from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed

@@ -287,11 +287,11 @@ def test_disk_without_room_gives_the_answer_of_one_by_one(wire, monkeypatch):
 
 
 @pytest.mark.parametrize("prepare, code", [
-    (lambda broker: setattr(broker.controller.message_store_config, "brokerRole", BrokerRole.SLAVE),
+    (lambda broker: broker.controller.role.take(BrokerRole.SLAVE),
      response_code.SERVICE_NOT_AVAILABLE),
     (lambda broker: setattr(broker.controller.broker_config, "startAcceptSendRequestTimeStamp", 1 << 50),
      response_code.SYSTEM_ERROR),
-    (lambda broker: setattr(broker.controller.message_store_config, "brokerRole", BrokerRole.SYNC_MASTER),
+    (lambda broker: broker.controller.role.take(BrokerRole.SYNC_MASTER),
      response_code.SLAVE_NOT_AVAILABLE),
     (lambda broker: setattr(broker.controller.message_store_config, "maxMessageSize", 10),
      response_code.MESSAGE_ILLEGAL),
