@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import own_threads, patience, rewritten, schedule, selection, tiers
-from tests.support.cpu import Laps
-from tests.support.wait import wait_until
+from tests.support import patience, schedule, tiers, wait
+from tests.support.wait import Laps, wait_until
 
 _SECONDS: Counter[str] = Counter()  # that each test file took
 _CPU: Counter[str] = Counter()  # in seconds, likewise; in the process that reports
@@ -34,15 +33,15 @@ def pytest_configure(config: pytest.Config) -> None:
     tiers.choose(names_tests=named)
     settings.register_profile("few draws", settings.get_profile("same draws"), max_examples=tiers.drawn(100))
     settings.load_profile(tiers.pick("few draws", all="same draws", long="new draws"))
-    own_threads.note_starts()
+    wait.note_starts()
     _LAPS.append(Laps())
     from tests.support import ports
     worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     ports.claim()
     ports.use_part(int(worker.removeprefix("gw")) if worker else 0, count)
     if getattr(config.option, "numprocesses", None) and not worker and not named:
-        files = selection.test_files(config.rootpath)
-        rewritten.rewrite(config.rootpath, [file for file in files if not _is_left_out(file, config)],
+        files = schedule.test_files(config.rootpath)
+        schedule.rewrite(config.rootpath, [file for file in files if not _is_left_out(file, config)],
                           os.cpu_count() or 1)
 
 
@@ -69,7 +68,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def _is_left_out(file: Path, config: pytest.Config) -> bool:
     return (tiers.runs_none_of(file, file.relative_to(config.rootpath).as_posix())
-            or selection.is_left_out(config.option.keyword, file, config.rootpath))
+            or schedule.is_left_out(config.option.keyword, file, config.rootpath))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -105,7 +104,7 @@ def _tier_of(item: pytest.Item) -> str:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Threads that are started from here on are the test's. Its requests wait for a busy machine."""
     patience.be_patient(item.get_closest_marker("own_timeouts") is None)
-    own_threads.begin_test()
+    wait.begin_test()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -209,9 +208,9 @@ def _killed_at_the_end() -> Iterator[list]:
 @pytest.fixture(autouse=True, scope="module")
 def _clients_are_shut_down() -> Iterator[None]:
     """A client that a file leaves running asks its name server, and starts threads, beside all later tests."""
-    before = own_threads.running_clients()
+    before = wait.running_clients()
     yield
-    wait_until(lambda: own_threads.running_clients() <= before, what="the clients of this file to be shut down")
+    wait_until(lambda: wait.running_clients() <= before, what="the clients of this file to be shut down")
 
 
 @pytest.fixture

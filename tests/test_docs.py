@@ -1,9 +1,10 @@
-"""The pages say what is there: links, files, modules and commands exist, and no table has a row twice."""
+"""The pages say what is there: links, files, modules, commands, figures, and the tests of known faults exist."""
 import ast
 import importlib
 import importlib.util
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,10 @@ from rmqha.store import allocate_mapped_file_service
 from rmqha.store.reput_message_service import _GATHER_MS, _SLAVE_GATHER_MS
 from rmqha.tools.rmqha_command import GROUPS, PIPELINE
 from tests import test_tidy
-from tests.support.commands import loaded
+from tests.support.guide import loaded
 from tests.support.sources import ROOT, lines, modules
+
+# The pages say what is there: links, files, modules and commands exist, and no table has a row twice.
 
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
@@ -143,3 +146,71 @@ def test_design_names_each_room():
     text = text_of("docs/design.md")
     rooms = {path.split("/")[1] for path in modules() if path.count("/") > 1}
     assert {room for room in rooms if f"\n  {room}/ " not in text} == set()
+
+
+# The figures of README.md are those of the pages, which benchmarks write.
+
+README = (ROOT / "README.md").read_text("utf-8")
+ROW = re.compile(r"^\| ([^|]+) \| ([^|]*\d[^|]*) \| ([^|]*\d[^|]*) \|", re.MULTILINE)
+# each row of README's table -> what the row of performance.md is called
+ROWS = {
+    "sends acknowledged by a master alone": "Sends acknowledged by a master alone",
+    "sends acknowledged by master and slave": "Sends acknowledged by master and slave",
+    "a lone send": "A lone send, master and slave",
+    "CPU of the broker": "CPU of the broker for a million",
+    "a slave catches up": "A slave catches up with a master",
+    "start of an empty broker": "Start, empty store",
+}
+
+
+def figures(text):
+    """What a row is about -> (rmqha's figure, RocketMQ's)."""
+    return {what: (ours.strip(), theirs.strip()) for what, ours, theirs in ROW.findall(text)}
+
+
+def test_figures_of_the_readme_are_those_of_the_performance_page():
+    page = figures((ROOT / "docs" / "performance.md").read_text("utf-8").partition("\n## ")[0])
+    shown = figures(README.partition("\n## How fast\n")[2].partition("\n## ")[0])
+    assert len(shown) == len(ROWS)
+    for begin, name in ROWS.items():
+        [ours] = [pair for what, pair in shown.items() if what.startswith(begin)]
+        [theirs] = [pair for what, pair in page.items() if what.startswith(name)]
+        assert ours == theirs, f"README.md: {begin}: docs/performance.md has {theirs}"
+
+
+# The table of known faults in docs/replication.md names tests that are there.
+
+ROOT = Path(__file__).parents[1]
+_HEADING, _COLUMNS = "## Known faults", 4
+
+
+def table() -> dict[str, list[str]]:
+    """Fault -> its tests, "file::name"."""
+    text = (ROOT / "docs/replication.md").read_text("utf-8")
+    section = text[text.index(f"{_HEADING}\n"):].split("\n## ", 1)[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")][2:]
+    assert all(len(row) == _COLUMNS for row in rows)
+    return {row[0].strip(): re.findall(r"`([^`]+)`", row[-1]) for row in rows}
+
+
+FAULTS = table()
+
+
+def names_in(file: Path) -> set[str]:
+    """Names of the test functions of a file."""
+    tree = ast.parse(file.read_text("utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
+def test_the_faults_that_people_met_are_all_listed():
+    issues = set(re.findall(r"#(\d+)", " ".join(FAULTS)))
+    assert issues >= {"1155", "3015", "3388", "3161", "1082", "1118", "1535", "1244", "8875", "2476", "3484", "2706",
+                      "3129", "7016", "1094", "2259", "3358", "8539", "9403", "9455"}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_known_fault_has_tests_that_exist(fault):
+    assert FAULTS[fault], "no test is named"
+    for name in FAULTS[fault]:
+        file, _, function = name.partition("::")
+        assert function in names_in(ROOT / file), name

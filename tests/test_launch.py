@@ -1,15 +1,32 @@
-"""The programs: Ctrl-C while they start, and what each answers to --version, --help and nonsense."""
+"""The programs: their command lines beside RocketMQ's, Ctrl-C while they start, --version, --help and nonsense."""
 import os
 import signal
 import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from rmqha import __version__, launch
+from rmqha.broker import broker_startup
+from rmqha.client.exception import MQClientException
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.config_keys import config_keys
+from rmqha.common.configuration import ConfigError, load_config_file, take_words
+from rmqha.common.mix_all import object2properties, properties2string
+from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.program import INTERRUPTED, Interruptible, Terminated, exit_code, leave_when_interrupted
+from rmqha.controller import controller_startup
+from rmqha.namesrv import namesrv_startup
+from rmqha.remoting.remoting_config import ServerConfig
+from rmqha.store.message_store_config import MessageStoreConfig
+from rmqha.tools.command import mq_admin_startup
+from rmqha.tools.rmqha_command import rmqha
 from tests.support import start_as
 from tests.support.sources import ROOT
+
+# The programs: Ctrl-C while they start, and what each answers to --version, --help and nonsense.
 
 
 def start(tmp_path, *arguments, **options):
@@ -126,3 +143,150 @@ def test_ctrl_c_in_a_command_of_rmqha_ends_with_130(tmp_path):
             "sys.exit(launch.rmqha())")
     process = start(tmp_path, "-c", code)
     assert process.communicate(timeout=600) == ("", "interrupted\n") and process.returncode == INTERRUPTED
+
+
+# What people write on the command lines of the servers, and as name server addresses, beside what RocketMQ takes.
+
+CONTROLLER = ["controllerDLegerPeers=n0-127.0.0.1:9878", "controllerDLegerSelfId=n0"]
+
+
+def printed(module, arguments):
+    """The keys that -p prints of a server; as a process, since it sets up logging."""
+    done = subprocess.run([sys.executable, "-m", module.__name__, "-p", *arguments], capture_output=True, text=True,
+                          timeout=600)
+    assert done.returncode == 0, done.stderr
+    return {line.rpartition(" - ")[2] for line in done.stdout.splitlines()}
+
+
+@pytest.mark.parametrize("module, words", [
+    (broker_startup, ["-n", "127.0.0.1:9876", "autoCreateTopicEnable=false", "&"]),
+    (broker_startup, ["fileReservedTime=11", "-n", "127.0.0.1:9876", "listenPort=25000", "--", "brokerName=x=y"]),
+    (namesrv_startup, ["listenPort=9877", "&"]),
+    (namesrv_startup, ["enableControllerInNamesrv=true", "-n", "127.0.0.1:9876", *CONTROLLER]),
+    (controller_startup, [*CONTROLLER, "&", "-n", "127.0.0.1:9876"]),
+])
+def test_words_of_a_servers_command_line_count_as_keys(module, words):
+    wanted = {word for word in words if "=" in word}
+    assert wanted and not wanted - printed(module, words)
+
+
+@pytest.mark.parametrize("module", [broker_startup, namesrv_startup, controller_startup])
+@pytest.mark.parametrize("words, unknown", [
+    (["--no-such"], "--no-such"), (["a=b", "-x"], "-x"), (["--no-such", "value"], "--no-such"),
+    (["--listenPort=1"], "--listenPort=1")])
+def test_unknown_options_still_end_with_1(module, words, unknown, capsys):
+    with pytest.raises(SystemExit) as end:
+        module.parse_command_line(words)
+    assert end.value.code == 1 and f"unrecognized arguments: {unknown}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", [broker_startup, namesrv_startup, controller_startup])
+def test_a_word_with_a_bad_value_ends_with_2_and_names_the_key(module, capsys):
+    assert module.main(["listenPort=many"]) == 2
+    assert "command line: listenPort: expected a whole number from 0 to 65535, not 'many'" in capsys.readouterr().err
+
+
+def test_words_win_over_the_file_and_odd_ones_are_warned_of(tmp_path):
+    file = tmp_path / "broker.conf"
+    file.write_text("fileReservedTime=48\nbrokerName=of-the-file\nflushDiskType=SYNC_FLUSH\n")
+    configs, said = (BrokerConfig(), MessageStoreConfig()), []
+    load_config_file(str(file), configs, warn=said.append)
+    take_words(["fileReservedTime=5", "brokerNam=x", "&", "", "flushIntervalConsumeQueue = 9"], configs, said.append)
+    broker, store = configs
+    assert (store.fileReservedTime, store.flushIntervalConsumeQueue, broker.brokerName) == (5, 9, "of-the-file")
+    assert store.flushDiskType.name == "SYNC_FLUSH"
+    assert said == ["command line: '&' is passed over: neither an option nor key=value",
+                    "command line: '' is passed over: neither an option nor key=value",
+                    "command line: unknown key brokerNam, did you mean brokerName?; it is passed over"]
+
+
+def test_every_key_can_be_given_as_a_word():
+    for config in (BrokerConfig(), MessageStoreConfig(), NamesrvConfig(), ServerConfig()):
+        said, names = [], {field.name: key for key, field in config_keys(type(config)).items()}
+        words = [f"{names[name]}={text}" for name, text in object2properties(config).items()]
+        take_words(words, [config], said.append)
+        assert not said and len(words) > 5
+
+
+def test_what_a_server_writes_of_its_config_is_read_without_a_warning(tmp_path):
+    file = tmp_path / "written.conf"
+    for config in (BrokerConfig(), MessageStoreConfig(isEnableBatchPush=True), NamesrvConfig(), ServerConfig()):
+        file.write_text(properties2string(object2properties(config)))
+        again, said = type(config)(), []
+        properties = load_config_file(str(file), [again], warn=said.append)
+        assert said == [] and object2properties(again) == object2properties(config)
+        assert properties.lines
+
+
+def test_the_key_wins_over_the_name_under_which_a_server_writes_it(tmp_path):
+    file, said = tmp_path / "broker.conf", []
+    file.write_text("enableBatchPush=true\nisEnableBatchPush=false\n")
+    store = MessageStoreConfig()
+    load_config_file(str(file), [store], warn=said.append)
+    assert store.isEnableBatchPush and said == []
+
+
+# ---- addresses
+
+
+def refused(arguments):
+    """Why a broker does not start; -p: one that would start ends at once."""
+    with pytest.raises(ConfigError) as failure:
+        broker_startup.create_broker_controller(broker_startup.parse_command_line([*arguments, "-p"]))
+    return str(failure.value)
+
+
+BAD = [("a:9876,b:9876", "separate addresses with ; instead of ,"), ("a,b:9876", "separate addresses with ;"),
+       ("a:9876, b:9876", "separate addresses with ;"), ("tcp://a:9876", "leave out the scheme"),
+       ("a:9876/", "leave out the scheme"), ("a:9876 b:9876", "separate addresses with ;"), ("a", ""), ("a:", "")]
+
+
+@pytest.mark.parametrize("addresses, hint", [*BAD, ("http://a:9876", "leave out the scheme (http://)")])
+def test_brokers_refuse_addresses_that_they_would_never_register_at(tmp_path, addresses, hint, monkeypatch):
+    file = tmp_path / "broker.conf"
+    file.write_text(f"namesrvAddr={addresses}\n")
+    for arguments in (["-n", addresses], ["-c", str(file)], [f"namesrvAddr={addresses}"]):
+        said = refused(arguments)
+        assert "namesrvAddr: expected Name Server addresses" in said and hint in said and repr(addresses) in said
+    monkeypatch.setenv("NAMESRV_ADDR", addresses)
+    said = refused([])
+    assert said.startswith("environment variable NAMESRV_ADDR: expected") and hint in said
+
+
+@pytest.mark.parametrize("addresses, hint", BAD)
+def test_clients_and_tools_refuse_them_too(addresses, hint, capsys):
+    with pytest.raises(MQClientException) as failure:
+        DefaultMQProducer("group", addresses).start()
+    assert "expected host:port" in failure.value.error_message and hint in failure.value.error_message
+    for arguments in (["ha", "status"], ["top", "--once"], ["doctor"], ["check", "ha"],
+                      ["produce", "-t", "T"], ["consume", "-t", "T"]):
+        result = CliRunner().invoke(rmqha, [*arguments, "-n", addresses], input="x\n")
+        code = 3 if arguments[0] == "check" else 2
+        assert result.exit_code == code and hint in result.output and "host:port" in result.output, result.output
+    mq_admin_startup.main(["clusterList", "-n", addresses])
+    assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("addresses", ["127.0.0.1:1", "127.0.0.1:1;localhost:2", " 127.0.0.1:1 ; localhost:2; ",
+                                       "http://127.0.0.1:1", "http://MQ_INST_1_x.example:80", "[::1]:1", "::1:1"])
+def test_addresses_that_can_be_are_taken_and_without_blanks(addresses):
+    producer = DefaultMQProducer("group", addresses)
+    producer.start()
+    try:
+        taken = producer.api.get_name_server_address_list()
+        assert taken and not any(" " in address or "/" in address for address in taken)
+    finally:
+        producer.shutdown()
+
+
+@pytest.mark.parametrize("peers", ["n0-127.0.0.1:9878,n1-127.0.0.1:9879", "n0-http://127.0.0.1:9878"])
+def test_controllers_refuse_peers_that_nobody_finds(peers, capsys):
+    words = [f"controllerDLegerPeers={peers}", "controllerDLegerSelfId=n0"]
+    assert controller_startup.main(words) == 2
+    assert "expected id-host:port, several joined by ;" in capsys.readouterr().err
+
+
+def test_a_broker_refuses_controllers_that_nobody_finds():
+    with pytest.raises(ConfigError, match="controllerAddr: .*separate addresses with ; instead of ,"):
+        broker_startup.create_broker_controller(broker_startup.parse_command_line(
+            ["enableControllerMode=true", "controllerAddr=127.0.0.1:1,127.0.0.1:2", "-p"]))

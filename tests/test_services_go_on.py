@@ -50,13 +50,12 @@ from rmqha.store.message_store_config import BrokerRole, FlushDiskType
 from rmqha.store.results import PutMessageStatus
 from rmqha.tools.view.questions import ViewPoller
 from rmqha.tools.view.snapshot import History, Snapshot
-from tests.broker.controller.support import registered_manager
-from tests.broker.support import running_broker
+from tests.broker.support import registered_manager, running_broker
 from tests.store.ha.support import Peer
 from tests.store.support import bodies, message, open_store, put, wait_dispatched
-from tests.support.auto_switch_replica import RmqhaReplica, wait_same_end
-from tests.support.fake_etcd import FakeEtcd, FakeEtcdClient
-from tests.support.scrape import http_get
+from tests.support.auto_switch import RmqhaReplica, wait_same_end
+from tests.support.etcd import FakeEtcd, FakeEtcdClient
+from tests.support.raw_remoting import http_get
 from tests.support.wait import wait_until
 
 # They need libraries that may not be there, and have no services.

@@ -177,7 +177,7 @@ def test_short_waits_are_found():
 
 def test_tests_wait_for_facts():
     """They sleep through `tests.support.wait`, whose names say what for. Campaigns draw when faults happen."""
-    own = {"tests/test_tidy.py", "tests/support/wait.py", "tests/aio/support.py"}
+    own = {"tests/test_tidy.py", "tests/support/wait.py", "tests/aio/conftest.py"}
     tasks_of_spark = {"tests/pipeline/all_jobs.py", "tests/pipeline/test_tasks.py"}
     wrong = [f"{path}:{node.lineno}" for path in paths("tests")
              if path not in own | tasks_of_spark and not path.startswith(("tests/bench/", "tests/faults/"))
@@ -188,7 +188,7 @@ def test_tests_wait_for_facts():
 
 def test_tests_count_their_own_threads():
     """Those of the process are those of earlier tests and of shared servers, too, which start one when they like."""
-    whole_process = {"tests/support/own_threads.py", "tests/client/test_process_end.py", "tests/test_tidy.py"}
+    whole_process = {"tests/support/wait.py", "tests/client/test_processes.py", "tests/test_tidy.py"}
     counts = re.compile(r"\b(active_count|threading\.enumerate)\(")
     wrong = [f"{path}:{number}" for path in paths("tests") if path not in whole_process
              for number, line in enumerate(lines(path), 1) if counts.search(line)]

@@ -4,7 +4,7 @@ Which config keys a server shows, and which may be changed while it runs: one li
 
 A file may hold keys of several servers (a name server with a controller within itself), and whoever sends an
 UPDATE_*_CONFIG has what he changes written to that file. So a key that is fixed in one server is fixed in all, whether
-or not the server that is asked knows it. `tests/common/test_config_access.py` holds every key of every config class
+or not the server that is asked knows it. `tests/common/test_config_keys.py` holds every key of every config class
 against the lists: a new secret, path, name or address that is in none of them fails there.
 
 Reading a `-c` file into config objects, with errors that say file, key and line.

@@ -3,7 +3,7 @@
 JSON that others have written: files, answers, options. Whatever it holds, one kind of error says what is wrong.
 
 `json.loads` alone raises RecursionError for many brackets, takes NaN, and makes an infinity of 1e999.
-tests/common/test_json_text.py lists the few places that read JSON in another way.
+tests/common/test_texts.py lists the few places that read JSON in another way.
 
 Numbers that others send, as text or in JSON: each has a range, and what is outside is as if it were not there.
 

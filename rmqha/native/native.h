@@ -2,7 +2,7 @@
  * UTF-8.
  *
  * Names are Python's where it has one: see the table of rmqha/common/message/message_layout.py for the fields of a
- * record, and MessageRow for those of a send. tests/native/test_native_h.py holds each number against Python's.
+ * record, and MessageRow for those of a send. tests/native/test_kernels.py holds each number against Python's.
  */
 #ifndef RMQHA_NATIVE_H
 #define RMQHA_NATIVE_H

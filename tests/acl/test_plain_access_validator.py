@@ -16,7 +16,7 @@ from rmqha.common.protocol import request_code
 from rmqha.common.subscriptions import HeartbeatData
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from tests.acl.accounts import manager_of, request_of
+from tests.acl.support import manager_of, request_of
 from tests.support.tiers import drawn
 
 ALICE, ADMIN = ("aliceKey", "12345678"), ("adminKey", "adminSecret")

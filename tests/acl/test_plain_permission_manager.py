@@ -6,7 +6,7 @@ import yaml
 
 from rmqha.acl.common import AclException, PlainAccessResource
 from rmqha.common.topics import PlainAccessConfig
-from tests.acl.accounts import ACCOUNTS, manager_of
+from tests.acl.support import ACCOUNTS, manager_of
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until
 

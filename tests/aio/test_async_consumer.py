@@ -7,9 +7,8 @@ import pytest
 
 from rmqha import ConsumeFromWhere, Message, MessageModel, MessageSelector, MQClientException, Producer
 from rmqha.aio import AsyncConsumer
-from tests.aio.support import at_least, turns, until
-from tests.support.own_threads import own_threads
-from tests.support.wait import wait_until
+from tests.aio.conftest import at_least, turns, until
+from tests.support.wait import own_threads, wait_until
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 

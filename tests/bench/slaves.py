@@ -3,7 +3,8 @@
     python -m tests.bench.slaves [--slaves 1 4 8] [--threads 16] [--count 20000] [--rounds 3] [--roles SYNC_MASTER]
                                  [--json F]
 
-The slaves are raw sockets in one process (`tests/support/raw_slaves.py`), which throw away what they get and report its
+The slaves are raw sockets in one process (`tests/support/raw_remoting.py`), which throw away what they get and report
+its
 end: master, senders and slaves share the machine, and the master is what is measured. Each kind has one master; in each
 round each number of slaves is connected to it in turn, and the Java client sends. Printed are the median round's rate
 and latency, the CPU time per message of the master, of the slaves' process and of the client, and the rate as a part of
@@ -76,7 +77,7 @@ class Master:
         with RawClient(self.node.address) as client:
             wait_until(lambda: runtime(client)[0] >= 0, _READY_MS, "the master tells its offset")
             end = runtime(client)[0]
-        command = [sys.executable, "-m", "tests.support.raw_slaves", str(self.node.ha_port), str(count), str(end)]
+        command = [sys.executable, "-m", "tests.support.raw_remoting", str(self.node.ha_port), str(count), str(end)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout.readline() == "ready\n", f"the slaves ended: {process.wait(_READY_MS / 1000)}"

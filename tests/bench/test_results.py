@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.bench import performance_page as page
 from tests.bench import plots
+from tests.bench import plots as page
 from tests.bench.results import Results, ResultsError, Row, command_line, distribution, parse, read
 from tests.support.sources import ROOT
 

@@ -1,9 +1,19 @@
-"""What the tests of the broker share."""
+"""What the tests of the broker share: brokers in this process, also with access control, and a replication service
+that only notes."""
 import itertools
+import json
+import struct
+import threading
+from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 from rmqha.broker.broker_controller import BrokerController
+from rmqha.broker.controller.broker_id_registration import RegisterState
+from rmqha.broker.controller.controller_heartbeat import MasterHaAddress
+from rmqha.broker.controller.replicas_manager import ReplicasManager, State
 from rmqha.common import subscriptions as filter_api
 from rmqha.common import sys_flags
 from rmqha.common.broker_config import BrokerConfig
@@ -16,7 +26,12 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
-from rmqha.store.message_store_config import MessageStoreConfig
+from rmqha.store.ha.autoswitch.auto_switch_ha_service import AutoSwitchHAService
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.store.role import Role
+from rmqha.store.running_flags import RunningFlags
+from tests.interop.acl_requests import heartbeat, pull_fields, send_fields, send_v2_fields
+from tests.support.raw_remoting import SignedClient
 from tests.support.wait import wait_until
 
 _SMALL = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000,
@@ -138,3 +153,378 @@ class BrokerHarness:
 def bodies(response: RemotingCommand) -> list[bytes]:
     """The bodies of the messages in a pull answer."""
     return [message.body for message in message_decoder.decodes(response.body or b"")]
+
+
+# A broker and a replication service that only note what a ReplicasManager tells them.
+
+ME, OTHER = 1, 2
+HERE, THERE = "127.0.0.1:10911", "127.0.0.1:20911"
+
+
+class FakeHa(AutoSwitchHAService):
+    """Notes what it is told; no epoch up to `last_epoch` can be begun here."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple] = []
+        self.last_epoch = 0
+        self.failing = False
+        self.epoch_cache = SimpleNamespace(last_epoch=lambda: self.last_epoch)
+
+    def _change(self, what: str, epoch: int, *rest: object) -> bool:
+        if self.failing:
+            raise OSError("the disk")
+        if epoch <= self.last_epoch and what.startswith("master"):
+            return False
+        self.told.append((what, epoch, *rest))
+        return True
+
+    def change_to_master(self, master_epoch, sync_state_set=(), sync_state_set_epoch=0):
+        return self._change("master", master_epoch, set(sync_state_set), sync_state_set_epoch)
+
+    def change_to_master_when_last_role_is_master(self, master_epoch, sync_state_set=(), sync_state_set_epoch=0):
+        return self._change("master again", master_epoch, set(sync_state_set), sync_state_set_epoch)
+
+    def change_to_slave(self, new_master_addr, new_master_epoch=None):
+        return self._change("slave", new_master_epoch, new_master_addr)
+
+    def change_to_slave_when_master_not_change(self, new_master_addr, new_master_epoch):
+        return self._change("slave again", new_master_epoch, new_master_addr)
+
+    def update_master_address(self, new_addr):
+        self.told.append(("address", new_addr))
+
+    def set_sync_state_set(self, sync_state_set, epoch):
+        self.told.append(("set", set(sync_state_set), epoch))
+
+    def set_local_broker_id(self, broker_id):
+        self.told.append(("id", broker_id))
+
+    def lease_granted(self):
+        self.told.append(("lease",))
+
+    def use_lease(self, holds, renounce=None):
+        self.holds = holds
+
+    def register_sync_state_set_changed_listener(self, listener):
+        self.told.append(("listener", listener))
+
+    def confirm_offset(self):
+        return 7
+
+
+class _NoQueues(dict):
+    lock = threading.Lock()
+
+
+class FakeBroker:
+    """As much of a broker's parts as a ReplicasManager asks for: it is all of them."""
+
+    def __init__(self, **config: object) -> None:
+        self.broker_config = BrokerConfig(
+            brokerName="b", brokerClusterName="c", controllerAddr="127.0.0.1:1", enableControllerMode=True, **config)
+        self.client_config = RemotingClientConfig()
+        self.ha = FakeHa()
+        self.ha.role = Role(MessageStoreConfig(), self.broker_config)
+        self.message_store = SimpleNamespace(ha_service=self.ha, auto_switch=self.ha, running_flags=RunningFlags(),
+                                             message_store_config=MessageStoreConfig(storePathRootDir="/nowhere"),
+                                             get_max_phy_offset=lambda: 9,
+                                             consume_queue_table=_NoQueues())
+        self.broker_addr, self.ha_server_addr = HERE, "127.0.0.1:10912"
+        self.is_isolated = True
+        self.slave_sync: list[tuple[BrokerRole, str | None]] = []
+        self.topic_config_manager = SimpleNamespace(note_another_owner=lambda: None, topic_config_table={})
+        self.slave_synchronize = SimpleNamespace(take_consumer_offsets=lambda _address: None)
+
+    def handle_slave_synchronize(self, role, master_address=None):
+        self.slave_sync.append((role, master_address))
+
+    def register_broker_at_once(self) -> None:
+        pass
+
+    def change_special_service_status(self, should_start: bool) -> None:
+        pass
+
+
+def registered_manager(**config: object) -> ReplicasManager:
+    """A manager that has its id, and whose threads do not run."""
+    broker = FakeBroker(**config)
+    manager = ReplicasManager(broker.broker_config, broker.client_config, broker, broker.message_store,
+                              broker.topic_config_manager, broker, broker, MasterHaAddress(None, broker))
+    broker.message_store.running_flags.make_fenced(True)
+    manager.registration.broker_id, manager.registration.state = ME, RegisterState.REGISTERED
+    manager.state = State.REGISTER_TO_CONTROLLER_DONE
+    return manager
+
+
+# Each request code that a broker serves, called on something of one's own and on another's.
+#
+# `{topic}`, `{group}` ... in a field or body stand for the names and places of whose things are meant, see Things.
+
+OWN_GROUP_2 = "ownGroup2"
+
+
+@dataclass
+class Things:
+    """What somebody has at the broker: a topic with a message in it, a group, a half message."""
+
+    topic: str
+    group: str
+    offset: int = 0  # commit log offset of the message
+    msg_id: str = ""
+    half_queue_offset: int = 0
+    half_offset: int = 0
+    half_msg_id: str = ""
+
+    def fill(self, text: object) -> str:
+        """`text` with the names in it."""
+        filled = str(text)
+        for name, value in vars(self).items():
+            filled = filled.replace("{" + name + "}", str(value))
+        return filled
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call. `record`: the right that the processor asks for when it has found the record, for the table."""
+
+    code: int
+    what: str = ""
+    fields: dict[str, object] = field(default_factory=dict)
+    body: bytes | Callable[["Things"], bytes] = b""
+    record: str = ""
+    ends_half: bool = False
+
+    def fields_of(self, things: Things) -> dict[str, str]:
+        """The header's fields for these things."""
+        return {name: things.fill(value) for name, value in self.fields.items()}
+
+    def body_of(self, things: Things) -> bytes:
+        """The body for these things."""
+        return self.body(things) if callable(self.body) else self.body
+
+
+def as_json(**values: object) -> Callable[[Things], bytes]:
+    """A body with names in it."""
+    return lambda things: things.fill(json.dumps(values)).encode()
+
+
+def batch(properties: str = "") -> Callable[[Things], bytes]:
+    """The body of a batch of one message."""
+    def build(things: Things) -> bytes:
+        body, tail = b"of a batch", things.fill(properties).encode()
+        head = struct.pack(">iiiii", 22 + len(body) + len(tail), 0, 0, 0, len(body))
+        return head + body + struct.pack(">h", len(tail)) + tail
+
+    return build
+
+
+FURTHER = "INNER_MULTI_DISPATCH\x01{topic}"
+QUEUE = {"topic": "{topic}", "brokerName": "broker-a", "queueId": 0}
+LOCKS = as_json(consumerGroup="{group}", clientId="c", mqSet=[QUEUE])
+SUBSCRIPTION = {"topic": "{topic}", "subString": "*", "tagsSet": [], "codeSet": [], "subVersion": 1,
+                "expressionType": "TAG"}
+NO_TOPIC = {"topic": "NoTopicAtAll", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+            "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+PLACE = {"topic": "{topic}", "queueId": 0}
+IN_TOPIC = {"topic": "{topic}", "group": "{group}"}
+OPEN_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+
+CASES = [
+    Case(10, "", send_fields("{topic}"), b"x"),
+    Case(10, "to a retry topic", send_fields("%RETRY%{group}"), b"x"),
+    Case(10, "to a further queue", {**send_fields(OPEN_TOPIC), "properties": FURTHER}, b"x"),
+    Case(11, "", pull_fields("{topic}", "{group}")),
+    Case(11, "of a retry topic", pull_fields("%RETRY%{group}", "{group}")),
+    Case(11, "of a dead letter topic", pull_fields("%DLQ%{group}", "{group}")),
+    Case(12, "", {"topic": "{topic}", "key": "key", "maxNum": 9, "beginTimestamp": 0, "endTimestamp": 1 << 50}),
+    Case(14, "", {"consumerGroup": "{group}", **PLACE}),
+    Case(15, "", {"consumerGroup": "{group}", **PLACE, "commitOffset": 0}),
+    Case(17, "", NO_TOPIC),
+    Case(21),
+    Case(25, "", {}, b"regionId=DefaultRegion\n"),
+    Case(26),
+    Case(28),
+    Case(29, "", {**PLACE, "timestamp": 0}),
+    Case(30, "", PLACE),
+    Case(31, "", PLACE),
+    Case(32, "", PLACE),
+    Case(33, "", {"offset": "{offset}"}, record="SUB on the message's topic"),
+    Case(34, "of a consumer", {}, lambda things: heartbeat(things.group, things.topic)),
+    Case(34, "of a producer", {}, as_json(clientID="p", producerDataSet=[{"groupName": "producers"}],
+                                          consumerDataSet=[])),
+    Case(35, "of a consumer", {"clientID": "c", "consumerGroup": "{group}"}),
+    Case(35, "of a producer", {"clientID": "c", "producerGroup": "producers"}),
+    Case(36, "", {"offset": "{offset}", "group": "{group}", "delayLevel": 0, "originMsgId": "x", "unitMode": "false",
+                  "originTopic": "{topic}", "maxReconsumeTimes": 16}, record="SUB on the message's topic"),
+    Case(37, "", {"producerGroup": "producers", "tranStateTableOffset": "{half_queue_offset}", "msgId": "x",
+                  "commitLogOffset": "{half_offset}", "commitOrRollback": 8, "fromTransactionCheck": "false"},
+         record="PUB on the topic that the half message is meant for", ends_half=True),
+    Case(38, "", {"consumerGroup": "{group}"}),
+    Case(41, "", {}, LOCKS),
+    Case(42, "", {}, LOCKS),
+    Case(43),
+    Case(45),
+    Case(46, "", {}, as_json(clientId="c", group="{group}", subscriptionData=SUBSCRIPTION)),
+    Case(50, "", {"accessKey": "short", "secretKey": "x"}),
+    Case(51, "", {"accessKey": "nobodysKey"}),
+    Case(52),
+    Case(53),
+    Case(200, "", {}, as_json(groupName="madeGroup")),
+    Case(201),
+    Case(202, "", {"topic": "{topic}"}),
+    Case(203, "", {"consumerGroup": "{group}"}),
+    Case(204, "", {"producerGroup": "producers"}),
+    Case(207, "", {"groupName": "madeGroup"}),
+    Case(208, "of a topic", {"consumerGroup": "{group}", "topic": "{topic}"}),
+    Case(208, "of all topics", {"consumerGroup": "{group}"}, record="SUB on each topic that the group has read"),
+    Case(215, "", {"topic": "NoTopicAtAll"}),
+    Case(222, "", {**IN_TOPIC, "timestamp": -1, "isForce": "true"}),
+    Case(223, "", IN_TOPIC),
+    Case(300, "", {"topic": "{topic}"}),
+    Case(303, "", IN_TOPIC),
+    Case(305),
+    Case(306),
+    Case(307, "", {"consumerGroup": "{group}", "clientId": "c", "jstackEnable": "false"}),
+    Case(308, "", {"topic": "{topic}", "compareGroup": "{group}"}),
+    Case(309, "", {"consumerGroup": "{group}", "clientId": "c", "msgId": "{msg_id}", "brokerName": "broker-a"},
+         record="SUB on the message's topic"),
+    Case(310, "", send_v2_fields("{topic}", "producers"), b"x"),
+    Case(310, "to a retry topic", send_v2_fields("%RETRY%{group}", "CLIENT_INNER_PRODUCER"), b"x"),
+    Case(310, "to a further queue", {**send_v2_fields(OPEN_TOPIC, "producers"), "i": FURTHER}, b"x"),
+    Case(314, "of a topic", {"srcGroup": "{group}", "destGroup": OWN_GROUP_2, "topic": "{topic}"}),
+    Case(314, "of all topics", {"srcGroup": "{group}", "destGroup": OWN_GROUP_2},
+         record="SUB on each topic that the group has read"),
+    Case(315, "", {"statsName": "TOPIC_PUT_NUMS", "statsKey": "{topic}"}),
+    Case(315, "of a group", {"statsName": "GROUP_GET_NUMS", "statsKey": "{topic}@{group}"}),
+    Case(315, "of the broker", {"statsName": "BROKER_PUT_NUMS", "statsKey": "DefaultCluster"}),
+    Case(316),
+    Case(317, "", {"isOrder": "false"}),
+    Case(320, "", send_v2_fields("{topic}", "producers", True), batch()),
+    Case(320, "with a further queue", send_v2_fields(OPEN_TOPIC, "producers", True), batch(FURTHER)),
+    Case(321, "", {**PLACE, "index": 0, "count": 1}),
+    Case(321, "for a group", {**PLACE, "index": 0, "count": 1, "consumerGroup": "{group}"}),
+    Case(323, "", {"msgId": "{half_msg_id}"}, record="PUB on the topic that the half message is meant for",
+         ends_half=True),
+    Case(324, "", send_fields("{topic}"), b"x"),
+    Case(325, "", send_v2_fields("{topic}", "producers"), b"x"),
+    Case(328),
+    Case(329),
+    Case(907),
+    Case(1007),
+    Case(1008, "", {"masterAddress": "x", "masterHaAddress": "x", "masterBrokerId": 0, "masterEpoch": 1,
+                    "syncStateSetEpoch": 1}),
+    Case(30001),
+    Case(30002, "", {"brokerId": "1"}),
+    Case(30003, "", {"offset": 0, "blockSize": 4096, "count": 1}),
+]
+
+
+# A broker with access control in this process: accounts, whose topics and groups are whose, and clients for them.
+
+OWN, ACL_OTHER = Things("OwnTopic", "ownGroup"), Things("OtherTopic", "otherGroup")
+ACCOUNTS = f"""\
+globalWhiteRemoteAddresses:
+- 127.0.0.9
+accounts:
+- accessKey: adminKey
+  secretKey: adminSecret
+  admin: true
+- accessKey: deniedKey
+  secretKey: deniedSecret
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+- accessKey: pubberKey
+  secretKey: pubberSecret
+  topicPerms:
+  - {OWN.topic}=PUB
+- accessKey: subberKey
+  secretKey: subberSecret
+  topicPerms:
+  - {OWN.topic}=SUB
+  - '%DLQ%{OWN.group}=SUB'
+  groupPerms:
+  - {OWN.group}=SUB
+  - {OWN_GROUP_2}=SUB
+- accessKey: defaultKey
+  secretKey: defaultSecret
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: DENY
+  topicPerms:
+  - {ACL_OTHER.topic}=DENY
+  groupPerms:
+  - {OWN.group}=SUB
+"""
+ADMIN, DENIED = ("adminKey", "adminSecret"), ("deniedKey", "deniedSecret")
+PUBBER, SUBBER = ("pubberKey", "pubberSecret"), ("subberKey", "subberSecret")
+BY_DEFAULT = ("defaultKey", "defaultSecret")  # everything but OtherTopic and groups
+HOME, OPEN_HOST = "127.0.0.1", "127.0.0.9"
+SECRET = b"only for those who may read OtherTopic"
+_REFUSED = "org.apache.rocketmq.acl.common.AclException: "
+
+
+class AclBroker:
+    """The broker, and what each client of it does."""
+
+    def __init__(self, harness) -> None:
+        self.controller = harness.controller
+        self.store = harness.store
+        self.address = harness.address
+        self.fast_address = harness.fast_address
+
+    def client(self, account, source=HOME, address=None) -> SignedClient:
+        """A connection of an account."""
+        return SignedClient(address or self.address, account, source)
+
+    def ask(self, account, code, body=b"", source=HOME, **fields):
+        """One request by an account."""
+        with self.client(account, source) as client:
+            return client.request(code, body, **fields)
+
+    def put(self, topic, body=SECRET, properties="", **changes):
+        """Let the admin send; (commit log offset, message id, queue offset)."""
+        answer = self.ask(ADMIN, 10, body, **{**send_fields(topic), "properties": properties, **changes})
+        assert answer.code == 0, answer
+        msg_id = answer.fields["msgId"]
+        return message_decoder.decode_message_id(msg_id).offset, msg_id, int(answer.fields["queueOffset"])
+
+    def half(self, topic, body=SECRET):
+        """Let the admin send a half message."""
+        return self.put(topic, body, "TRAN_MSG\x01true\x02PGROUP\x01producers\x02")
+
+    def things(self, things: Things, with_half: bool = False) -> Things:
+        """What somebody has, with a new message; and a new half message, if it is to be ended."""
+        if not things.offset:
+            things.offset, things.msg_id, _ = self.put(things.topic, properties="KEYS\x01key\x02")
+        if with_half:
+            things.half_offset, things.half_msg_id, things.half_queue_offset = self.half(things.topic)
+        return things
+
+    def end_of(self, topic, queue_id=0):
+        """The queue's end, once all is dispatched."""
+        wait_until(lambda: self.store.dispatch_behind_bytes() <= 0, 60_000, "dispatch")
+        return self.store.get_max_offset_in_queue(topic, queue_id)
+
+    @staticmethod
+    def body_offset(offset):
+        """Where the body of the record at an offset begins in the log: behind 88 bytes, as all hosts are IPv4."""
+        return offset + 88
+
+
+@contextmanager
+def acl_broker(folder: Path, accounts: str = ACCOUNTS, **config):
+    """A running broker with these accounts, all topics and all groups."""
+    (folder / "conf").mkdir(parents=True)
+    (folder / "conf" / "plain_acl.yml").write_text(accounts, "utf-8")
+    with running_broker(folder, aclEnable=True, **config) as harness:
+        broker = AclBroker(harness)
+        with broker.client(ADMIN) as admin:
+            for topic in (OWN.topic, ACL_OTHER.topic):
+                admin.create_topic(topic, 1)
+            for group in (OWN.group, OWN_GROUP_2, ACL_OTHER.group):
+                assert admin.request(200, b'{"groupName": "%s"}' % group.encode()).code == 0
+        yield broker
+
+
+def is_refused(answer) -> bool:
+    """Whether access control has said no."""
+    return (answer.remark or "").startswith(_REFUSED)

@@ -22,10 +22,22 @@ from rmqha.namesrv.default_request_processor import DefaultRequestProcessor
 from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_config import ServerConfig
-from tests.broker.access_cases import CASES, Case, Things
-from tests.broker.acl_broker import ADMIN, DENIED, HOME, OPEN_HOST, OTHER, OWN, PUBBER, SUBBER, acl_broker, is_refused
-from tests.support.raw_remoting import Answer, binary_header, frame
-from tests.support.signed_client import SignedClient
+from tests.broker.support import (
+    ACL_OTHER,
+    ADMIN,
+    CASES,
+    DENIED,
+    HOME,
+    OPEN_HOST,
+    OWN,
+    PUBBER,
+    SUBBER,
+    Case,
+    Things,
+    acl_broker,
+    is_refused,
+)
+from tests.support.raw_remoting import Answer, SignedClient, binary_header, frame
 from tests.support.sources import ROOT
 
 PAGE = ROOT / "docs" / "acl.md"
@@ -120,7 +132,7 @@ def served_for(broker, client: SignedClient, case: Case, things: Things) -> bool
 def walk(folder: Path, kind: type[SignedClient] = SignedClient, is_fast: bool = False) -> list[Row]:
     """Ask for everything, as everybody."""
     rows = []
-    own, other = replace(OWN), replace(OTHER)
+    own, other = replace(OWN), replace(ACL_OTHER)
     with acl_broker(folder) as broker:
         address = broker.fast_address if is_fast else broker.address
         clients = {who: kind(address, *account_and_source) for who, account_and_source in WHO.items()}

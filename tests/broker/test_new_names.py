@@ -13,9 +13,9 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_config import RemotingClientConfig
 from tests.interop.request_code_cases import BROKER_CODES, CLIENT, GROUP, ONLINE, PRODUCERS, TOPIC, Code, Field
-from tests.support.kept import names_kept, own_objects
 from tests.support.tiers import in_all
 from tests.support.wait import wait_until
+from tests.support.watch import names_kept, own_objects
 
 pytestmark = in_all
 

@@ -1,25 +1,29 @@
-"""Producer, consumers and admin calls against rmqha's own servers in this process."""
+"""Producers, consumers, transactions, requests and admin calls against rmqha's own servers in this process."""
 import threading
 from collections import Counter
 from contextlib import contextmanager
 
 import pytest
 
+from rmqha.client import results
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus, MessageListenerConcurrently
-from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.exception import MQBrokerException, MQClientException, RequestTimeoutException
+from rmqha.client.hooks import LocalTransactionState, TransactionListener
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.request_response_future import select_message_queue_by_hash
+from rmqha.client.producer.request_response_future import RequestCallback, select_message_queue_by_hash
+from rmqha.client.producer.transaction_mq_producer import TransactionMQProducer
 from rmqha.client.results import PullCallback, PullStatus, SendCallback, SendStatus
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.client_bodies import CMResult
 from rmqha.common.subscriptions import ConsumeFromWhere, MessageModel
 from rmqha.remoting.exception import RemotingException
-from tests.support.own_threads import own_threads
-from tests.support.wait import wait_until
+from tests.support.wait import own_threads, wait_until
+
+# Producer, consumers and admin calls against rmqha's own servers in this process.
 
 OK, LATER = ConsumeConcurrentlyStatus.CONSUME_SUCCESS, ConsumeConcurrentlyStatus.RECONSUME_LATER
 TIMEOUT_MS = 30_000
@@ -489,3 +493,142 @@ def test_consumer_that_cannot_reach_its_name_server_leaves_no_thread_behind():
     with pytest.raises(RemotingException), consumer:
         raise AssertionError("not reached")
     wait_until(lambda: not _threads_since(before), 60_000, "its threads to end")
+
+
+# Transactions with rmqha's own servers in this process.
+
+COMMIT, ROLLBACK, UNKNOW = (LocalTransactionState.COMMIT_MESSAGE, LocalTransactionState.ROLLBACK_MESSAGE,
+                            LocalTransactionState.UNKNOW)
+LONG_MS = 60_000
+
+
+class Outcomes(TransactionListener):
+    """Says what the argument of the send is; an exception is raised. Asked later, it says commit."""
+
+    def __init__(self):
+        self.asked = []
+        self._lock = threading.Lock()
+
+    def execute_local_transaction(self, msg, arg):
+        if isinstance(arg, Exception):
+            raise arg
+        return arg
+
+    def check_local_transaction(self, msg):
+        with self._lock:
+            self.asked.append((msg.topic, bytes(msg.body), msg.flag, msg.transaction_id))
+        return COMMIT
+
+
+@pytest.fixture
+def checking(servers):
+    """The brokers ask after a second, each second."""
+    configs = [broker.broker_config for broker in servers.brokers.values()]
+    for config in configs:
+        config.transactionTimeOut = config.transactionCheckInterval = 1000
+    for broker in servers.brokers.values():
+        broker.transactional_message_check_service.wakeup()
+    yield
+    for config in configs:
+        config.transactionTimeOut, config.transactionCheckInterval = 6_000, 60_000
+
+
+def test_only_what_is_committed_arrives(servers, make_topic):
+    topic, listener, seen = make_topic("Trans"), Outcomes(), Seen()
+    with consuming(servers, servers.unique("trans_readers"), topic, seen):
+        with TransactionMQProducer(servers.unique("trans"), servers.namesrv, listener) as transactions:
+            for body, outcome in ((b"yes", COMMIT), (b"no", ROLLBACK), (b"big" * 4000, COMMIT)):
+                result = transactions.send_message_in_transaction(Message(topic, body, tags="T"), outcome)
+                assert (result.send_status, result.local_transaction_state) == (SendStatus.SEND_OK, outcome)
+                assert result.message_queue.topic == topic
+            wait_until(lambda: len(seen.bodies) == 2, LONG_MS, "the committed messages")
+    assert dict(seen.bodies) == {b"yes": 1, b"big" * 4000: 1}
+    assert {msg.tags for msg in seen.messages} == {"T"}
+
+
+def test_broker_asks_about_what_nobody_ended(servers, make_topic, checking):
+    topic, listener, seen = make_topic("Late"), Outcomes(), Seen()
+    with consuming(servers, servers.unique("late_readers"), topic, seen):
+        with TransactionMQProducer(servers.unique("late"), servers.namesrv, listener) as transactions:
+            unsure = Message(topic, b"unsure", flag=7)
+            transactions.send_message_in_transaction(unsure, UNKNOW)
+            failed = transactions.send_message_in_transaction(Message(topic, b"failed"), RuntimeError("disk full"))
+            assert failed.local_transaction_state is UNKNOW
+            wait_until(lambda: len(seen.bodies) == 2, LONG_MS, "the messages that were asked about")
+    assert {asked[:3] for asked in listener.asked} == {(topic, b"unsure", 7), (topic, b"failed", 0)}
+    assert unsure.transaction_id in {asked[3] for asked in listener.asked}
+    assert {msg.flag for msg in seen.messages if msg.body == b"unsure"} == {7}
+
+
+def test_listener_is_needed(servers):
+    with TransactionMQProducer(servers.unique("none"), servers.namesrv) as transactions:
+        with pytest.raises(MQClientException, match="TransactionListener is null"):
+            transactions.send_message_in_transaction(Message("Any", b"x"))
+
+
+# Requests and their replies with rmqha's own servers in this process.
+
+LONG_MS = 60_000
+
+
+class Replier(MessageListenerConcurrently):
+    """Replies to each request with its body turned round; is silent when the body says so."""
+
+    def __init__(self, sender):
+        self._sender = sender
+
+    def consume_message(self, msgs, context):
+        for msg in msgs:
+            if msg.body != b"silence":
+                self._sender.send(results.create_reply_message(msg, msg.body[::-1]))
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+
+@pytest.fixture
+def replied(servers, make_topic, producer):
+    """(topic with a consumer that replies, a producer of requests on an instance of its own)."""
+    topic = make_topic("Requests")
+    with consuming(servers, servers.unique("repliers"), topic, Replier(producer)):
+        with DefaultMQProducer(servers.unique("requests"), servers.namesrv, client_manager=MQClientManager()) as sender:
+            yield topic, sender
+
+
+def test_reply_comes_to_who_asked(replied):
+    topic, sender = replied
+    for body in (b"abc", b"x" * 20_000):
+        reply = sender.request(Message(topic, body), LONG_MS)
+        assert (reply.body, reply.topic) == (body[::-1], "DefaultCluster_REPLY_TOPIC")
+        assert int(reply.get_property("ARRIVE_TIME")) >= int(reply.get_property("PUSH_REPLY_TIME")) > 0
+
+
+def test_callback_gets_the_reply_or_the_timeout(replied):
+    topic, sender = replied
+    got, done = [], threading.Semaphore(0)
+
+    def note(what):
+        got.append(what)
+        done.release()
+
+    sender.request_async(Message(topic, b"abc"), RequestCallback(note, note), LONG_MS)
+    assert done.acquire(timeout=LONG_MS / 1000) and got[0].body == b"cba"
+    sender.request_async(Message(topic, b"silence"), RequestCallback(note, note), 2000)
+    assert done.acquire(timeout=LONG_MS / 1000) and isinstance(got[1], RequestTimeoutException)
+    wait_until(lambda: not sender.default_mq_producer_impl._requests, LONG_MS, "no request left")
+
+
+def test_request_without_reply_times_out(replied):
+    topic, sender = replied
+    with pytest.raises(RequestTimeoutException, match="wait reply message timeout, 2000 ms"):
+        sender.request(Message(topic, b"silence"), 2000)
+
+
+def test_request_that_can_not_be_sent_says_why(replied):
+    _topic, sender = replied
+    with pytest.raises(MQClientException, match="send request message to <.*> fail") as error:
+        sender.request(Message("bad topic!", b"x"), LONG_MS)
+    assert "contains illegal characters" in str(error.value.__cause__)
+
+
+def test_message_that_is_no_request_has_no_reply():
+    with pytest.raises(MQClientException, match=r"property\[CLUSTER\] is null"):
+        results.create_reply_message(Message("Any", b"x"), b"y")

@@ -1,11 +1,33 @@
-"""The tables of a client: routes in, addresses out; no connection is made."""
+"""The tables of a client: routes in, addresses and queues out, and where offsets are kept."""
+from types import SimpleNamespace
+
 import pytest
 
 from rmqha.client.client_config import ClientConfig
-from rmqha.client.exception import MQClientException
+from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
+from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
+from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
+from rmqha.client.consumer.offset_stores import LocalFileOffsetStore, ReadOffsetType, RemoteBrokerOffsetStore
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.impl.client_routes import (
+    topic_route_data2_topic_publish_info,
+    topic_route_data2_topic_subscribe_info,
+    topic_route_data_is_change,
+)
+from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLitePullConsumerImpl
+from rmqha.client.impl.consumer.rebalance import RebalanceLitePullImpl, RebalancePushImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager, make_client_instance
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.producer_config import ProducerConfig
+from rmqha.common.message.message import Message, MessageQueue
+from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.topic_route_data import BrokerData, QueueData, TopicRouteData
+from rmqha.common.subscriptions import ConsumeFromWhere
+from rmqha.remoting.exception import RemotingTimeoutException
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from tests.support.wait import wait_until
+
+# The tables of a client: routes in, addresses out; no connection is made.
 
 
 def route(**addrs):
@@ -127,3 +149,212 @@ def test_manager_shares_instances_by_client_id():
     assert manager.get_or_create_mq_client_instance(other) is not first
     manager.remove_client_factory(first.client_id)
     assert manager.get_or_create_mq_client_instance(one) is not first
+
+
+# From routes to queues.
+
+READ, WRITE = 4, 2
+MASTER_A, MASTER_B = BrokerData("C", "a", {0: "1:1", 1: "1:5"}), BrokerData("C", "b", {0: "1:2"})
+SLAVE_B = BrokerData("C", "b", {1: "1:6"})
+
+
+def topic_route(*brokers, perm_a=READ | WRITE, perm_b=READ | WRITE, read=2, write=2):
+    data = [QueueData("b", read, write, perm_b), QueueData("a", read, write, perm_a)]
+    return TopicRouteData(queueDatas=data, brokerDatas=list(brokers))
+
+
+def queues(broker, count):
+    return [MessageQueue("T", broker, number) for number in range(count)]
+
+
+def test_writable_queues_of_masters_can_be_sent_to_sorted_by_broker():
+    info = topic_route_data2_topic_publish_info("T", topic_route(MASTER_A, MASTER_B))
+    assert info.message_queue_list == queues("a", 2) + queues("b", 2) and info.ok() and not info.order_topic
+
+
+def test_broker_without_master_cannot_be_sent_to_but_be_pulled():
+    both = topic_route(MASTER_A, SLAVE_B)
+    assert topic_route_data2_topic_publish_info("T", both).message_queue_list == queues("a", 2)
+    assert topic_route_data2_topic_subscribe_info("T", both) == set(queues("a", 2) + queues("b", 2))
+
+
+def test_permissions_decide():
+    info = topic_route_data2_topic_publish_info("T", topic_route(MASTER_A, MASTER_B, perm_a=READ))
+    assert info.message_queue_list == queues("b", 2)
+    readable = topic_route_data2_topic_subscribe_info("T", topic_route(MASTER_A, MASTER_B, perm_b=WRITE))
+    assert readable == set(queues("a", 2))
+
+
+def test_numbers_of_read_and_write_queues_are_kept_apart():
+    both = topic_route(MASTER_A, MASTER_B, read=3, write=1)
+    assert len(topic_route_data2_topic_publish_info("T", both).message_queue_list) == 2
+    assert len(topic_route_data2_topic_subscribe_info("T", both)) == 6
+
+
+def test_ordered_topic_takes_its_queues_from_the_configuration():
+    ordered = topic_route(MASTER_A)
+    ordered.orderTopicConf = "b:2;a:1;"
+    info = topic_route_data2_topic_publish_info("T", ordered)
+    assert info.order_topic and info.message_queue_list == queues("b", 2) + queues("a", 1)
+
+
+def test_queue_choice_goes_round_and_leaves_the_last_broker():
+    info = topic_route_data2_topic_publish_info("T", topic_route(MASTER_A, MASTER_B))
+    assert {info.select_one_message_queue() for _ in range(4)} == set(info.message_queue_list)
+    assert {info.select_one_message_queue("a").brokerName for _ in range(8)} == {"b"}
+    alone = topic_route_data2_topic_publish_info("T", topic_route(MASTER_A))
+    assert alone.select_one_message_queue("a").brokerName == "a", "better the same broker than none"
+    assert info.get_queue_id_by_broker("a") == 2 and info.get_queue_id_by_broker("x") == -1
+
+
+def test_route_is_changed_by_content_not_by_order():
+    one, other = topic_route(MASTER_A, MASTER_B), topic_route(MASTER_B, MASTER_A)
+    other.queueDatas.reverse()
+    assert not topic_route_data_is_change(one, other)
+    assert topic_route_data_is_change(one, topic_route(MASTER_A, SLAVE_B))
+    assert topic_route_data_is_change(None, one)
+
+
+# Offsets of broadcasting consumers.
+
+MQ = [MessageQueue("T", "a", number) for number in range(3)]
+STORE = ReadOffsetType.READ_FROM_STORE
+
+
+@pytest.fixture
+def make_store(tmp_path):
+    return lambda: LocalFileOffsetStore("1.1.1.1@x", "g", str(tmp_path))
+
+
+def test_offsets_come_back_from_the_file(make_store):
+    store = make_store()
+    store.load()
+    store.update_offset(MQ[0], 17, increase_only=False)
+    store.update_offset(MQ[1], 5, increase_only=False)
+    store.persist_all(MQ[:1])
+    again = make_store()
+    again.load()
+    assert again.read_offset(MQ[0], STORE) == 17 and again.read_offset(MQ[1], STORE) == -1
+
+
+def test_increase_only_keeps_the_higher_offset(make_store):
+    store = make_store()
+    for offset, increase_only, expected in ((5, True, 5), (3, True, 5), (3, False, 3), (9, True, 9)):
+        store.update_offset(MQ[0], offset, increase_only)
+        assert store.read_offset(MQ[0], STORE) == expected
+    assert store.clone_offset_table("T") == {MQ[0]: 9} and store.clone_offset_table("U") == {}
+
+
+def test_backup_is_read_when_the_file_is_damaged(make_store):
+    store = make_store()
+    for offset in (1, 2):
+        store.update_offset(MQ[0], offset, increase_only=False)
+        store.persist_all(MQ)
+    with open(store.store_path, "w", encoding="utf-8") as file:
+        file.write("{broken")
+    again = make_store()
+    again.load()
+    assert again.read_offset(MQ[0], STORE) == 1
+
+
+def test_file_and_backup_damaged_is_told(make_store):
+    store = make_store()
+    for _ in range(2):
+        store.update_offset(MQ[0], 1, increase_only=False)
+        store.persist_all(MQ)
+    for path in (store.store_path, store.store_path + ".bak"):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("{broken")
+    with pytest.raises(MQClientException):
+        make_store().load()
+
+
+# Only a broker that says so has no offset of a group; whatever else it says, the group waits.
+
+REMOTE_STORE_MQ = MessageQueue("T", "a", 0)
+CODES = sorted(value for name, value in vars(response_code).items() if name.isupper() and isinstance(value, int)
+               and value != response_code.SUCCESS)
+LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+
+
+def store_of(error: Exception) -> RemoteBrokerOffsetStore:
+    """One whose broker fails like that."""
+    def query(_addr, _header, _timeout_ms):
+        raise error
+
+    found = SimpleNamespace(broker_addr="127.0.0.1:1")
+    routes = SimpleNamespace(find_broker_address_in_subscribe=lambda *_args, **_named: found)
+    return RemoteBrokerOffsetStore(SimpleNamespace(query_consumer_offset=query), routes, "g")
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_only_not_found_is_no_offset(code):
+    store = store_of(MQBrokerException(code, "no", "127.0.0.1:1"))
+    expected = -1 if code == response_code.QUERY_NOT_FOUND else -2
+    assert store.read_offset(REMOTE_STORE_MQ, ReadOffsetType.READ_FROM_STORE) == expected
+    assert store.read_offset(REMOTE_STORE_MQ, ReadOffsetType.MEMORY_FIRST_THEN_STORE) == expected
+
+
+@pytest.mark.parametrize("kind", [RebalancePushImpl, RebalanceLitePullImpl])
+@pytest.mark.parametrize(("error", "begin"), [
+    (MQBrokerException(response_code.QUERY_NOT_FOUND, "no", "a"), 5_000_000),
+    (MQBrokerException(response_code.SYSTEM_BUSY, "busy", "a"), -1),
+    (MQBrokerException(response_code.NO_PERMISSION, "no", "a"), -1),
+    (RemotingTimeoutException("a", 5000), -1), (MQClientException("no broker"), -1)], ids=repr)
+def test_rebalance_begins_anew_only_without_an_offset(kind, error, begin):
+    settings = SimpleNamespace(consume_from_where=LAST, consume_timestamp="")
+    rebalance = kind(settings, lambda *_args: None)
+    rebalance.offset_store = store_of(error)
+    rebalance.mq_client_factory = SimpleNamespace(mq_admin_impl=SimpleNamespace(max_offset=lambda _mq: 5_000_000))
+    assert rebalance.compute_pull_from_where_with_exception(REMOTE_STORE_MQ) == begin
+
+
+def test_pull_consumers_say_that_the_broker_does_not():
+    consumer = DefaultMQPullConsumer("g", "127.0.0.1:1")
+    impl = consumer.default_mq_pull_consumer_impl
+    impl._is_running, impl.offset_store = lambda: None, store_of(MQBrokerException(response_code.SYSTEM_BUSY, "", "a"))
+    with pytest.raises(MQClientException, match="Fetch consume offset"):
+        consumer.fetch_consume_offset(REMOTE_STORE_MQ, from_store=True)
+    lite = SimpleNamespace(check_service_state=lambda: None, offset_store=impl.offset_store)
+    with pytest.raises(MQClientException, match="Fetch consume offset"):
+        DefaultLitePullConsumerImpl.committed(lite, REMOTE_STORE_MQ)
+
+
+class BusyAtFirst:
+    """Stands before a broker's processor and turns the first requests away."""
+
+    def __init__(self, processor, times: int) -> None:
+        self._processor, self.left = processor, times
+
+    def process_request(self, channel, request):
+        if self.left:
+            self.left -= 1
+            return RemotingCommand.create_response_command(response_code.SYSTEM_BUSY, "[OVERLOAD]system busy")
+        return self._processor.process_request(channel, request)
+
+    def reject_request(self) -> bool:
+        return self._processor.reject_request()
+
+
+def test_group_of_a_busy_broker_skips_nothing_of_its_backlog(servers, monkeypatch):
+    topic, group, got = servers.unique("Backlog"), servers.unique("backlog"), []
+    with DefaultMQProducer(servers.unique("p"), servers.namesrv) as producer:
+        producer.admin.create_topic("TBW102", topic, 1)
+        sent = {producer.send(Message(topic, b"%d" % number)).msg_id for number in range(20)}
+    for broker in servers.brokers.values():
+        broker.consumer_offset_manager.commit_offset("test", group, topic, 0, 0)
+        pair = broker.remoting_server.processor_table[request_code.QUERY_CONSUMER_OFFSET]
+        busy = BusyAtFirst(pair.processor, 6)
+        monkeypatch.setitem(broker.remoting_server.processor_table, request_code.QUERY_CONSUMER_OFFSET,
+                            pair._replace(processor=busy))
+
+    def listener(messages):
+        got.extend(message.msg_id for message in messages)
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    consumer = DefaultMQPushConsumer(group, servers.namesrv, listener)
+    consumer.consume_from_where = LAST
+    consumer.subscribe(topic, "*")
+    with consumer:
+        factory = consumer.default_mq_push_consumer_impl.mq_client_factory
+        wait_until(lambda: factory.rebalance_immediately() or sent <= set(got), what="the backlog")

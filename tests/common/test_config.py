@@ -1,17 +1,30 @@
-"""The config classes: keys, defaults, clamps; and files that are wrong."""
+"""The config classes, keys updated while a server runs, config JSON, versions of tables, and what servers share at
+their start."""
 import dataclasses
+import json
 import logging
+import os
+import resource
+import sys
+import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
-from rmqha.common import mix_all
+from rmqha.common import mix_all, server_util
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import config_keys, key_types
-from rmqha.common.configuration import ConfigError, load_config_file, nearest_key
+from rmqha.common.config_manager import ConfigManager
+from rmqha.common.configuration import ConfigError, Configuration, load_config_file, nearest_key
+from rmqha.common.data_version import ChangeLog, entries_of, follows
 from rmqha.common.mix_all import parse_property
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store.message_store_config import BrokerRole, FlushDiskType, MessageStoreConfig
+
+# The config classes: keys, defaults, clamps; and files that are wrong.
 
 CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, RemotingClientConfig, NamesrvConfig)
 
@@ -178,3 +191,296 @@ def test_new_spelling_wins_over_the_old_one(conf, caplog):
 def test_nearest_key_is_none_when_nothing_is_near():
     assert nearest_key("qqq", ["brokerName"]) is None
     assert nearest_key("brokerrole", ["brokerRole", "brokerName"]) == "brokerRole"
+
+
+# Configuration: all keys of a server, updated and saved while it runs.
+
+LOG = logging.getLogger("RocketmqNamesrv")
+
+
+@pytest.fixture
+def parts(tmp_path):
+    namesrv = NamesrvConfig(configStorePath=str(tmp_path / "namesrv.conf"))
+    server = ServerConfig()
+    configuration = Configuration(LOG, namesrv, server)
+    configuration.set_store_path_from_config(namesrv, "configStorePath")
+    return configuration, namesrv, server, tmp_path / "namesrv.conf"
+
+
+def test_text_holds_the_keys_of_all_objects_and_of_the_file(parts):
+    configuration, *_ = parts
+    configuration.register_config({"unknownKey": "kept"}).register_config(None)
+    lines = configuration.get_all_configs_format_string().splitlines()
+    assert {"productEnvName=center", "listenPort=8888", "useEpollNativeSelector=false", "unknownKey=kept"} < set(lines)
+
+
+def test_text_shows_what_the_objects_hold_now(parts):
+    configuration, namesrv, *_ = parts
+    namesrv.productEnvName = "changed"
+    assert "productEnvName=changed\n" in configuration.get_all_configs_format_string()
+
+
+def test_update_sets_objects_counts_and_saves(parts):
+    configuration, namesrv, server, file = parts
+    before = configuration.get_data_version().counter
+    configuration.update({"serverWorkerThreads": "3", "orderMessageEnable": "true", "noSuchKey": "1"})
+    assert (server.serverWorkerThreads, namesrv.orderMessageEnable) == (3, True)
+    assert configuration.get_data_version().counter == before + 1
+    text = file.read_text()
+    assert "serverWorkerThreads=3\n" in text and "noSuchKey" not in text
+
+
+def test_update_keeps_the_old_file(parts):
+    configuration, _, _, file = parts
+    file.write_text("listenPort=1\n")
+    configuration.update({"listenPort": "2"})
+    assert file.with_name("namesrv.conf.bak").read_text() == "listenPort=1\n"
+
+
+def test_bad_value_changes_nothing(parts):
+    configuration, namesrv, server, file = parts
+    with pytest.raises(ConfigError, match="serverWorkerThreads"):
+        configuration.update({"productEnvName": "x", "serverWorkerThreads": "many"})
+    assert (namesrv.productEnvName, server.serverWorkerThreads) == ("center", 8)
+    assert configuration.get_data_version().counter == 0 and not file.exists()
+
+
+def test_failing_disk_is_logged(parts, caplog):
+    configuration, namesrv, _, file = parts
+    file.mkdir()
+    configuration.update({"productEnvName": "x"})
+    assert namesrv.productEnvName == "x" and "persist string2File error" in caplog.text
+
+
+def test_no_store_path_is_logged(caplog):
+    Configuration(LOG, ServerConfig()).persist()
+    assert "no store path" in caplog.text
+
+
+def test_store_path_of_an_attribute_must_exist():
+    with pytest.raises(AttributeError):
+        Configuration(LOG).set_store_path_from_config(ServerConfig(), "nothing")
+
+
+# Config JSON: always the old or the new state, and loud when neither is readable.
+
+
+class Table(ConfigManager):
+    """A dict in a file."""
+
+    def __init__(self, path):
+        self.path = str(path)
+        self.table = {}
+
+    def config_file_path(self):
+        return self.path
+
+    def encode(self, pretty_format=False):
+        return json.dumps(self.table)
+
+    def decode(self, json_string):
+        self.table = json.loads(json_string)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "config" / "topics.json"
+
+
+def persisted(file, *states):
+    table = Table(file)
+    for state in states:
+        table.table = state
+        assert table.persist()
+    return table
+
+
+def test_no_file_is_an_empty_state(file):
+    assert Table(file).load()
+
+
+def test_state_is_loaded_again(file):
+    persisted(file, {"a": 1}, {"a": 2})
+    table = Table(file)
+    assert table.load() and table.table == {"a": 2}
+
+
+@pytest.mark.parametrize("content", [b"", b'{"a":', b"\xff\xfe", None], ids=["empty", "cut", "not UTF-8", "missing"])
+def test_unusable_file_falls_back_to_the_backup(file, content):
+    persisted(file, {"a": 1}, {"a": 2})
+    os.remove(file)
+    if content is not None:
+        file.write_bytes(content)
+    table = Table(file)
+    assert table.load() and table.table == {"a": 1}
+
+
+@pytest.mark.parametrize("content", [b"", b'{"a":'])
+@pytest.mark.parametrize("backup", [b"", b"{", None])
+def test_nothing_readable_is_not_an_empty_state(file, caplog, content, backup):
+    file.parent.mkdir()
+    file.write_bytes(content)
+    if backup is not None:
+        file.with_name("topics.json.bak").write_bytes(backup)
+    assert not Table(file).load()
+    assert "neither it nor its backup file is usable" in caplog.text
+
+
+def test_refusing_disk_is_logged_and_keeps_the_old_state(file, monkeypatch, caplog):
+    table = persisted(file, {"a": 1})
+
+    def fail(*_):
+        raise OSError(5, "Input/output error")
+    monkeypatch.setattr(os, "fsync", fail)
+    table.table = {"a": 2}
+    assert not table.persist()
+    assert "exception" in caplog.text and json.loads(file.read_text()) == {"a": 1}
+
+
+def test_no_json_saves_nothing(file):
+    table = Table(file)
+    table.encode = lambda pretty_format=False: None
+    assert table.persist() and not file.exists()
+
+
+# What has changed since a state, and which states are known.
+
+NAMES = st.sampled_from("abcde")
+
+
+class ChangeLogTable(RuleBasedStateMachine):
+    """A copy that takes changes is equal to the table, whatever happened in between."""
+
+    copies = Bundle("copies")
+
+    @initialize()
+    def begin(self):
+        self.changes, self.table, self.counter = ChangeLog(), {}, 0
+
+    @rule(name=NAMES)
+    def put(self, name):
+        self.counter += 1
+        self.table[name] = self.counter
+        self.changes.note([name])
+
+    @rule(name=NAMES)
+    def take_away(self, name):
+        if self.table.pop(name, None) is not None:
+            self.changes.note_all()
+
+    @rule(target=copies)
+    def copy(self):
+        return self.changes.mark(), dict(self.table)
+
+    @rule(target=copies, known=consumes(copies))
+    def follow(self, known):
+        mark, copied = known
+        now, names = self.changes.mark(), self.changes.since(mark)
+        if names is None:
+            copied = dict(self.table)
+        else:
+            assert len(set(names)) == len(names)
+            copied = copied | {name: self.table[name] for name in names}
+        assert copied == self.table
+        assert names is None or follows(mark, now)
+        return now, copied
+
+
+TestTable = ChangeLogTable.TestCase
+
+
+def test_the_latest_change_comes_first_and_once():
+    changes = ChangeLog()
+    mark = changes.mark()
+    changes.note("abca")
+    assert changes.since(mark) == ["a", "c", "b"]
+    assert changes.since(changes.mark()) == []
+
+
+def test_a_state_from_before_something_went_is_not_known():
+    changes = ChangeLog()
+    changes.note("a")
+    before = changes.mark()
+    changes.note_all()
+    assert changes.since(before) is None
+    assert changes.since(changes.mark()) == []
+
+
+@given(st.text() | st.from_regex(r"[0-9a-f]{32}\.[0-9]{1,5000}"))
+def test_any_other_text_is_no_known_state(text):
+    changes = ChangeLog()
+    assert changes.since(text) is None
+    assert not follows(text, changes.mark()) and not follows(changes.mark(), text)
+
+
+@pytest.mark.parametrize("suffix", ["", "x", "-1", "1", "9" * 5000, "\u0661"])
+def test_a_state_that_never_was_is_not_known(suffix):
+    changes = ChangeLog()
+    life = changes.mark().rpartition(".")[0]
+    assert changes.since(f"{life}.{suffix}") is None
+
+
+def test_one_state_follows_another_of_its_life_that_is_not_newer():
+    changes, other = ChangeLog(), ChangeLog()
+    first = changes.mark()
+    changes.note("a")
+    second = changes.mark()
+    assert follows(first, first) and follows(first, second)
+    assert not follows(second, first) and not follows(other.mark(), second)
+
+
+def test_no_change_is_lost_between_threads():
+    changes, copied, stopped = ChangeLog(), set(), threading.Event()
+
+    def note(number):
+        for each in range(2000):
+            changes.note([f"{number}.{each}"])
+
+    def follow():
+        mark = changes.mark()
+        while not stopped.is_set():
+            now = changes.mark()
+            copied.update(changes.since(mark))
+            mark = now
+        copied.update(changes.since(mark))
+
+    threads = [threading.Thread(target=note, args=(number,)) for number in range(4)]
+    follower = threading.Thread(target=follow)
+    for thread in [follower, *threads]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stopped.set()
+    follower.join()
+    assert copied == {f"{number}.{each}" for number in range(4) for each in range(2000)}
+
+
+def test_entries_of_a_table_are_a_copy_without_those_that_are_gone():
+    table = {"a": 1, "b": 0, "c": 3}
+    assert entries_of(table, None) == table and entries_of(table, None) is not table
+    assert entries_of(table, ["c", "gone", "b"]) == {"c": 3, "b": 0}
+    assert entries_of(table, []) == {}
+
+
+# What mqnamesrv and mqbroker share at their start.
+
+
+def test_descriptor_limit_is_raised_to_the_hard_one():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        server_util.raise_descriptor_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_integers_of_many_digits_are_refused():
+    before = sys.get_int_max_str_digits()
+    try:
+        server_util.limit_digits()
+        assert int("9" * server_util.MAX_DIGITS) > 0
+        with pytest.raises(ValueError, match="digits"):
+            int("9" * (server_util.MAX_DIGITS + 1))
+    finally:
+        sys.set_int_max_str_digits(before)

@@ -1,13 +1,17 @@
-"""ServiceThread, ScheduledService, NamedThreadPool, Waker: who wakes whom, and that nothing is left behind."""
+"""Threads, pools and calls done ahead: who wakes whom, in which order, and that nothing is left behind."""
 import os
 import selectors
 import threading
 
 import pytest
 
+from rmqha.common import threads as thread_pool
+from rmqha.common.futures import ANSWER, COUNT, REPLICATE, WAKE, Round, WorkAhead, at_round_end, usable_cores
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, ScheduledService, Waker
-from tests.support.wait import at_least, wait_until
+from tests.support.wait import at_least, own_threads, wait_until
+
+# ServiceThread, ScheduledService, NamedThreadPool, Waker: who wakes whom, and that nothing is left behind.
 
 
 class CountingService(ServiceThread):
@@ -311,3 +315,112 @@ def test_closed_waker_never_writes_to_a_reused_descriptor():
         os.read(reader, 8)
     os.close(reader)
     os.close(writer)
+
+
+# Calls that are done ahead: each once, in the order of who takes them, and none behind the end.
+
+
+def test_a_machine_has_cores():
+    assert 1 <= usable_cores() <= 8
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_each_call_is_done_once_and_gives_its_own_result(threads):
+    done = []
+    with WorkAhead("Ahead_", threads) as work:
+        begun = [work.begin(lambda number=number: (done.append(number), number)[1]) for number in range(200)]
+        assert [each.take() for each in begun] == list(range(200))
+        assert begun[7].take() == 7
+    assert sorted(done) == list(range(200))
+    assert not any(thread.name.startswith("Ahead_") for thread in own_threads())
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_an_error_comes_to_who_takes_the_result(threads):
+    with WorkAhead("Ahead_", threads) as work:
+        failing = work.begin(lambda: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            failing.take()
+        assert work.begin(lambda: 5).take() == 5
+
+
+def test_the_end_waits_for_what_was_begun_and_leaves_the_rest():
+    begun, go_on, done = threading.Event(), threading.Event(), []
+
+    def first():
+        begun.set()
+        assert go_on.wait(240)
+        done.append(1)
+
+    with WorkAhead("Ahead_", 1) as work:
+        work.begin(first)
+        rest = work.begin(lambda: done.append(2))
+        assert begun.wait(240)
+        threading.Timer(0.05, go_on.set).start()
+    assert done == [1]
+    rest.take()
+    assert done == [1, 2]
+
+
+def test_without_a_thread_who_takes_the_result_does_the_call(monkeypatch):
+    def no_thread(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(thread_pool.threading.Thread, "start", no_thread)
+    with WorkAhead("Ahead_", 2) as work:
+        assert work.begin(threading.current_thread).take() is threading.current_thread()
+
+
+# Round: what one channel or service does at its end keeps nothing from the others.
+
+
+class Counted:
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.times = 0
+
+    def act(self) -> None:
+        self.times += 1
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("torn"), MemoryError(), SystemExit(1)])
+def test_failure_of_one_does_not_stop_the_others(error, caplog):
+    first, broken, third = Counted(), Counted(error), Counted()
+    last_broken, last = Counted(error), Counted()
+    with Round():
+        for one in (first, broken, third):
+            assert at_round_end(ANSWER, one.act)
+        for one in (last_broken, last):
+            assert at_round_end(WAKE, one.act)
+    assert [one.times for one in (first, broken, third, last_broken, last)] == [1] * 5
+    assert caplog.text.count("at the end of a round failed") == 2
+    assert not at_round_end(ANSWER, first.act)  # the round is over
+
+
+def test_failure_within_a_round_does_what_was_asked_for():
+    queued = Counted()
+    with pytest.raises(ValueError), Round():
+        at_round_end(ANSWER, queued.act)
+        raise ValueError
+    assert queued.times == 1
+
+
+def test_counts_and_wakes_are_behind_what_is_sent_each_in_the_order_asked_for():
+    done = []
+    with Round():
+        for phase in (WAKE, ANSWER, COUNT, REPLICATE):
+            assert at_round_end(phase, lambda phase=phase: done.append(phase))
+        with Round():  # joins
+            at_round_end(ANSWER, lambda: done.append("inner"))
+        assert not done
+    assert done == [ANSWER, REPLICATE, "inner", WAKE, COUNT]
+
+
+def test_one_asked_for_twice_is_done_once():
+    one = Counted()
+    with Round():
+        at_round_end(ANSWER, one.act)
+        at_round_end(ANSWER, one.act)
+    assert one.times == 1

@@ -1,4 +1,4 @@
-"""A controller in this process: what it decides when brokers ask, fall silent, go away and come back."""
+"""A controller in this process: what it decides, and in which order brokers are notified."""
 from types import SimpleNamespace
 
 import pytest
@@ -6,12 +6,18 @@ import pytest
 from rmqha.common.configuration import ConfigError
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol import response_code as code
+from rmqha.common.protocol.admin_headers import NotifyBrokerRoleChangedRequestHeader
+from rmqha.common.protocol.cluster_bodies import SyncStateSet
 from rmqha.controller import notify_service
 from rmqha.controller.local_store import NotLeaderError
+from rmqha.controller.notify_service import Audience, NotifyService, RoleChange
+from rmqha.remoting.exception import RemotingException
 from tests.controller.support import LEASE_MS, NAME, FakeBroker, controller
 from tests.support.ports import free_port
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import at_least, lasting, stays, wait_until
+
+# A controller in this process: what it decides when brokers ask, fall silent, go away and come back.
 
 LONG_MS = 600_000  # longer than a test waits
 
@@ -321,3 +327,94 @@ def test_replicas_are_cleaned(world):
 def test_settings_that_it_can_not_start_with(tmp_path, keys, problem):
     with pytest.raises(ConfigError, match=problem):
         controller(tmp_path, **keys)
+
+
+# In which order brokers are notified of a new master, without servers.
+
+NOTIFY_NAME = "broker-a"
+ALL = Audience("old:1", "new:1", ("ours:1",), ("slave:1", "slave:2"))
+
+
+class World:
+    """A client, and a scheduled service that waits until the test runs its tasks."""
+
+    def __init__(self) -> None:
+        self.notified: list[tuple[str, int]] = []
+        self.tasks: list = []
+        self.unreachable: set[str] = set()
+
+    def invoke_sync(self, address, request, _timeout_ms):
+        self.notified.append((address, request.custom_header.masterEpoch))
+        if address in self.unreachable:
+            raise RemotingException(f"connect to {address} failed")
+
+    invoke_oneway = invoke_sync
+
+    def schedule(self, task, _delay_ms):
+        self.tasks.append(task)
+
+    def wait_scheduled(self, count):
+        wait_until(lambda: len(self.tasks) == count, what=f"{count} tasks, of {self.notified}")
+
+    def epochs_of(self, address):
+        return [epoch for each, epoch in self.notified if each == address]
+
+
+@pytest.fixture
+def notify_world():
+    return World()
+
+
+@pytest.fixture
+def service(notify_world):
+    one = NotifyService(notify_world, notify_world)
+    yield one
+    one.shutdown()
+
+
+def change(epoch):
+    return RoleChange(NotifyBrokerRoleChangedRequestHeader(masterAddress="new:1", masterEpoch=epoch),
+                      SyncStateSet([2], epoch))
+
+
+@pytest.mark.parametrize("unreachable", ["", "old:1", "new:1", "old:1 new:1"])
+def test_old_master_then_new_master_then_slaves(notify_world, service, unreachable):
+    notify_world.unreachable = set(unreachable.split())
+    service.notify_in_turn(NOTIFY_NAME, ALL, change(1))
+    notify_world.wait_scheduled(1)
+    wait_until(lambda: len(notify_world.notified) == 3)
+    assert notify_world.notified[0] == ("old:1", 1)
+    assert sorted(notify_world.notified[1:]) == [("new:1", 1), ("ours:1", 1)]
+    assert service.has_slaves_to_notify(NOTIFY_NAME) and not service.has_slaves_to_notify("other")
+    notify_world.tasks[0]()
+    wait_until(lambda: len(notify_world.notified) == 5)
+    assert {address for address, _ in notify_world.notified[3:]} == set(ALL.later)
+    assert not service.has_slaves_to_notify(NOTIFY_NAME)
+
+
+def test_nothing_is_scheduled_without_slaves_of_rocketmq(notify_world, service):
+    service.notify_in_turn(NOTIFY_NAME, Audience(None, "new:1", ("ours:1",), ()), change(1))
+    wait_until(lambda: sorted(notify_world.notified) == [("new:1", 1), ("ours:1", 1)])
+    assert not notify_world.tasks and not service.has_slaves_to_notify(NOTIFY_NAME)
+
+
+@pytest.mark.parametrize("later", [ALL.later, ()], ids=["with slaves", "without"])
+def test_slaves_are_not_notified_of_a_change_that_another_replaces(notify_world, service, later):
+    service.notify_in_turn(NOTIFY_NAME, ALL, change(1))
+    notify_world.wait_scheduled(1)
+    service.notify_in_turn(NOTIFY_NAME, Audience(None, "new:1", (), later), change(2))
+    wait_until(lambda: notify_world.epochs_of("new:1") == [1, 2])
+    notify_world.tasks[0]()
+    assert service.has_slaves_to_notify(NOTIFY_NAME) == bool(later)
+    if later:
+        notify_world.wait_scheduled(2)
+        notify_world.tasks[1]()
+        wait_until(lambda: notify_world.epochs_of("slave:1") and notify_world.epochs_of("slave:2"))
+    assert notify_world.epochs_of("slave:1") == notify_world.epochs_of("slave:2") == ([2] if later else [])
+
+
+def test_a_pool_that_is_shut_down_keeps_nobody_waiting(notify_world, service):
+    service.shutdown()
+    service.notify_in_turn(NOTIFY_NAME, ALL, change(1))
+    notify_world.tasks[0]()
+    assert notify_world.notified == [] and not service.has_slaves_to_notify(NOTIFY_NAME)

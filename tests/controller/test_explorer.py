@@ -3,12 +3,10 @@
 import pytest
 
 from rmqha.controller.replicas_info_manager import ReplicaSet
-from tests.controller.explorer.frozen import NOW_NS, Time, aged, freeze, thaw
 from tests.controller.explorer.model import Bounds, Model, Violation
 from tests.controller.explorer.planted import LOGS, PLANTED
-from tests.controller.explorer.rules import Rules, Stored, replica_set
-from tests.controller.explorer.search import exhaust, walk
-from tests.controller.explorer.spaces import LONG_SPACES, SPACES, WALKS
+from tests.controller.explorer.rules import NOW_NS, Rules, Stored, Time, aged, freeze, replica_set, thaw
+from tests.controller.explorer.search import LONG_SPACES, SPACES, WALKS, exhaust, walk
 from tests.support import tiers
 
 _WALKS = tiers.pick(1, all=10, long=400)  # of ten ways each

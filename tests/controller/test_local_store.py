@@ -1,12 +1,27 @@
-"""The file of a controller that is alone."""
+"""Stores of a controller's decisions: the same tests for file and etcd, and the file by itself."""
 import os
+import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from rmqha.controller import local_store
-from rmqha.controller.local_store import LocalStore, NotLeaderError, StoreConflictError, StoreFailedError
+from rmqha.controller.etcd_store import EtcdStore
+from rmqha.controller.local_store import (
+    ControllerStore,
+    LocalStore,
+    NotLeaderError,
+    StoreConflictError,
+    StoreFailedError,
+    Versioned,
+)
 from rmqha.controller.replicas_info_manager import Replica, ReplicaSet
+from tests.support.etcd import etcd_config, require_etcd
+from tests.support.nodes import EtcdNode
+from tests.support.wait import wait_until
+
+# The file of a controller that is alone.
 
 SET = ReplicaSet("c", "b", {1: Replica("h:1", "h:1;5")}, 2, 1, 3, frozenset({1}), 4)
 OTHER = ReplicaSet("c", "名", {2: Replica("h:2", 'a"};{')}, 3)
@@ -123,3 +138,152 @@ def test_who_does_not_know_what_is_on_the_disk_leads_no_more(folder, monkeypatch
     with pytest.raises(NotLeaderError):
         store.put("b", 0, SET)
     store.shutdown()
+
+
+# What every store of a controller's decisions does: the same tests for the file and for etcd.
+
+ONE = ReplicaSet("cluster", "broker-a", {1: Replica("127.0.0.1:10911", "127.0.0.1:10911;17")}, 2, 1, 1,
+                 frozenset({1}), 1)
+NAMES = ("broker-a", "a/b", "broker ä 名", ".", "..", "", "leader", "x" * 255)
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory, module_nodes):
+    require_etcd()
+    node = EtcdNode(tmp_path_factory.mktemp("etcd"), sync=False)  # a disk may take longer than a lease
+    module_nodes.append(node)
+    return node.start()
+
+
+@pytest.fixture(params=["local", pytest.param("etcd", marks=pytest.mark.etcd)])
+def open_store(request, tmp_path):
+    """Opens a store, the same one each time."""
+    opened: list[ControllerStore] = []
+    if request.param == "etcd":
+        config = etcd_config([request.getfixturevalue("etcd").address])
+
+    def make() -> ControllerStore:
+        if request.param == "etcd":
+            store = EtcdStore(config, "n0", "127.0.0.1:9878")
+        else:
+            local = pytest.importorskip("rmqha.controller.local_store")
+            store = local.LocalStore(str(tmp_path / "store"), "n0", "127.0.0.1:9878")
+        opened.append(store)
+        store.start()
+        wait_until(lambda: store.leads, what="it leads")
+        return store
+    yield make
+    for store in opened:
+        store.shutdown()
+
+
+def test_it_leads_alone_and_is_empty(open_store):
+    store = open_store()
+    assert (store.leader_id, store.leader_address) == ("n0", "127.0.0.1:9878")
+    assert store.names() == [] and store.get("broker-a") == Versioned(None, store.get("none").version)
+
+
+def test_what_is_put_is_read(open_store):
+    store = open_store()
+    first = store.put("broker-a", store.get("broker-a").version, ONE)
+    assert first.replica_set == ONE and store.get("broker-a") == first
+    second = store.put("broker-a", first.version, replace(ONE, master_id=None))
+    assert second.version != first.version and store.get("broker-a") == second
+    assert store.names() == ["broker-a"]
+
+
+def test_a_put_names_the_version_that_is_there(open_store):
+    store = open_store()
+    absent = store.get("broker-a").version
+    first = store.put("broker-a", absent, ONE)
+    second = store.put("broker-a", first.version, replace(ONE, master_epoch=2))
+    for version in (absent, first.version, second.version + 1):
+        for new in (replace(ONE, master_epoch=3), None):
+            with pytest.raises(StoreConflictError):
+                store.put("broker-a", version, new)
+    assert store.get("broker-a") == second
+
+
+def test_a_deleted_name_may_come_again_and_no_version_comes_twice(open_store):
+    store = open_store()
+    versions = [store.get("broker-a").version]
+    for epoch in range(3):
+        versions.append(store.put("broker-a", versions[-1], replace(ONE, master_epoch=epoch)).version)
+        deleted = store.put("broker-a", versions[-1], None)
+        assert deleted.replica_set is None and store.get("broker-a") == deleted and store.names() == []
+        versions.append(deleted.version)
+    assert len(set(versions)) == len(versions)
+    for version in versions[:-1]:
+        with pytest.raises(StoreConflictError):
+            store.put("broker-a", version, ONE)
+
+
+def test_names_are_any_text_and_independent(open_store):
+    store = open_store()
+    for number, name in enumerate(NAMES):
+        store.put(name, store.get(name).version, replace(ONE, broker_name=name, master_epoch=number))
+    assert sorted(store.names()) == sorted(NAMES)
+    again = _reopened(open_store, store)
+    assert sorted(again.names()) == sorted(NAMES)
+    assert [again.get(name).replica_set.master_epoch for name in NAMES] == list(range(len(NAMES)))
+
+
+def test_all_is_there_after_a_restart(open_store):
+    store = open_store()
+    kept = store.put("broker-a", store.get("broker-a").version, ONE)
+    gone = store.put("broker-b", store.get("broker-b").version, replace(ONE, broker_name="broker-b"))
+    store.put("broker-b", gone.version, None)
+    again = _reopened(open_store, store)
+    assert again.names() == ["broker-a"] and again.get("broker-a") == kept
+    again.put("broker-a", kept.version, replace(ONE, master_epoch=7))
+    again.put("broker-b", again.get("broker-b").version, replace(ONE, broker_name="broker-b"))
+    assert sorted(_reopened(open_store, again).names()) == ["broker-a", "broker-b"]
+
+
+def _reopened(open_store, store):
+    store.shutdown()
+    store.shutdown()
+    return open_store()
+
+
+def test_one_that_was_shut_down_does_not_lead(open_store):
+    store = open_store()
+    version = store.put("broker-a", store.get("broker-a").version, ONE).version
+    store.shutdown()
+    assert not store.leads
+    for act in (store.names, lambda: store.get("broker-a"), lambda: store.put("broker-a", version, None)):
+        with pytest.raises(NotLeaderError):
+            act()
+
+
+def test_who_leads_is_told(open_store):
+    store = open_store()
+    store.shutdown()
+    told = []
+    store.on_leader_changed = lambda: told.append(store.leads)
+    store.start()
+    wait_until(lambda: told == [True])
+    assert store.leads and store.leads_since_ns <= time.monotonic_ns()
+
+
+def test_many_threads_lose_no_change(open_store):
+    store = open_store()
+    store.put("broker-a", store.get("broker-a").version, replace(ONE, master_epoch=0))
+    conflicts = []
+
+    def count(times: int) -> None:
+        while times:
+            seen = store.get("broker-a")
+            try:
+                store.put("broker-a", seen.version,
+                          replace(seen.replica_set, master_epoch=seen.replica_set.master_epoch + 1))
+                times -= 1
+            except StoreConflictError:
+                conflicts.append(seen.version)
+    threads = [threading.Thread(target=count, args=(10,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.get("broker-a").replica_set.master_epoch == 80
+    assert _reopened(open_store, store).get("broker-a").replica_set.master_epoch == 80

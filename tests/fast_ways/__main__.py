@@ -4,9 +4,7 @@ import logging
 import sys
 import time
 
-from tests.fast_ways.kept import leave_all
-from tests.fast_ways.way import FAST, PLAIN, Way
-from tests.fast_ways.ways import all_ways
+from tests.fast_ways.way import FAST, PLAIN, Way, all_ways, leave_all
 from tests.support.sources import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "fast-ways.md"

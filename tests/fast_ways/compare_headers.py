@@ -17,7 +17,7 @@ from rmqha.remoting.protocol.fastjson import FastjsonError, quote
 from rmqha.remoting.protocol.header_codec import HEADER_FIXED, LENGTH, LanguageCode, SerializeType, plan_of
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size
-from tests.remoting.protocol.test_golden import CLASSES
+from tests.remoting.protocol.test_remoting_command import CLASSES
 
 LONGEST = 300_000  # bytes of a drawn header; what a header may have at most is 1 MiB
 PIECES = ("a", "topic", "é", "日本", "😀", "\x01", "\x02", "\n", "\x7f", "\u2028", '"', "\\", "/", " ", "0", "'")

@@ -1,23 +1,36 @@
-"""Stores for the comparisons: loaded, but without their services, so that whatever is done is done by who compares."""
+"""Stores and logs for the comparisons, without their services, and what may happen to their files."""
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import random
+import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
-from rmqha.common import filesystem
+from rmqha.common import filesystem, sys_flags
 from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.message import message_layout as layout
+from rmqha.common.topics import RMQ_SYS_SCHEDULE_TOPIC
 from rmqha.store import commit_log
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.dispatch import MessageArrivingListener
+from rmqha.store.flush_consume_queue_service import RETRY_TIMES_OVER
 from rmqha.store.mapped_file import MappedFile
+from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.running_flags import RunningFlags
-from tests.store.support import new_store
+from rmqha.store.store_life import first_offset
+from tests.fast_ways.way import some_size
+from tests.store.support import new_store, tree
+
+# Stores for the comparisons: loaded, but without their services, so that whatever is done is done by who compares.
 
 NOW = 1_700_000_000_000
 _SHARED_MEMORY, _ROOM = "/dev/shm", 512 << 20
@@ -165,3 +178,271 @@ def cuts(data: bytes | bytearray, positions: Iterable[int]) -> Iterator[tuple[in
         if end > begin:
             yield begin, end
         begin = end
+
+
+# Logs for the comparisons: bytes as a master writes them, of messages of all kinds, unusual ones on demand.
+
+HOSTS = tuple(layout.host_to_bytes((host, 10911)) for host in ("10.0.0.1", "10.0.0.1", "2001:db8::1"))
+TOPICS = ("T", "orders", "\u4e3b\u9898", "\U0001f600", RMQ_SYS_SCHEDULE_TOPIC)
+ODD_TOPICS = (b"a/b", b"..", b"\xff\xfe", b"T" * 127, b"\xed\xa0\x80", "\u4e3b".encode()[:2])
+WORDS = (b"a", b"order-1", "\u6807\u7b7e".encode(), "\U0001f600x".encode(), b"polygenelubricants", b"k" * 40)
+ODD_WORDS = (b"\xff", b"\xc3", b"\xf4\x90\x80\x80", b"")
+LEVELS = (b"17", b"18", b"1", b"0", b"-3", b"99")
+ODD_LEVELS = (b"x", b"2147483648", b"", b"1 ")
+KINDS = (0, 0, 0, 0, sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_COMMIT_TYPE,
+         sys_flags.TRANSACTION_ROLLBACK_TYPE)
+
+
+@dataclass(frozen=True)
+class Record:
+    """Of a record in the log."""
+
+    offset: int
+    size: int
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    has_unit: bool
+    store_timestamp: int  # ms, another one of each record
+    body: range  # its places in the log
+
+
+@dataclass
+class LogMaker:
+    """Makes the log of a master, one record after the other.
+
+    `odd`: how often something is unusual, from 0 to 1: names and text that are no UTF-8, indexes and places that are
+    wrong, further queues. `bodies`: how long they are at most. `repeats`: a message may have a key twice.
+    """
+
+    rng: random.Random
+    file_size: int
+    odd: float = 0.0
+    bodies: int = 300
+    repeats: bool = True
+    topics: tuple[str, ...] = TOPICS
+    data: bytearray = field(default_factory=bytearray)
+    records: list[Record] = field(default_factory=list)
+    next_offsets: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    clock: int = NOW
+
+    def add(self, count: int) -> None:
+        """So many records more."""
+        for _ in range(count):
+            self._add()
+
+    def _add(self) -> None:
+        rng, is_odd = self.rng, self.rng.random() < self.odd
+        topic = rng.choice(ODD_TOPICS) if is_odd and rng.random() < 0.3 else rng.choice(self.topics).encode()
+        queue_id, kind = rng.choice((0, 0, 1, 2)), rng.choice(KINDS)
+        queue_offset = self.next_offsets.get((topic, queue_id), 0)
+        has_unit = kind not in (sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_ROLLBACK_TYPE)
+        if is_odd and rng.random() < 0.2:
+            queue_offset = max(0, rng.choice((queue_offset + 1, queue_offset + 5, queue_offset - 1, 0, 1 << 40)))
+        body = rng.randbytes(some_size(rng, (), min(self.bodies, self.file_size - 2000)))
+        properties = self._properties(is_odd)
+        born, store = rng.choice(HOSTS), rng.choice(HOSTS)
+        self.clock += 1
+        size = layout.cal_msg_length(layout.host_flags(born, store), len(body), len(topic), len(properties))
+        self._begin_file(size)
+        offset = len(self.data)
+        said = offset + rng.choice((1, -1, self.file_size)) if is_odd and rng.random() < 0.05 else offset
+        self.data += layout.encode_record(
+            layout.body_crc32(body), queue_id, 7, queue_offset if has_unit else 0, said,
+            kind | layout.host_flags(born, store), self.clock - 5, born, self.clock, store, 0, 0, body,
+            bytes((len(topic),)) + topic, properties)
+        if has_unit:
+            self.next_offsets[topic, queue_id] = queue_offset + 1 if queue_offset < 1 << 40 else 0
+        behind = offset + size - len(topic) - len(properties) - layout.LENGTHS_SIZE
+        self.records.append(Record(offset, size, topic, queue_id, queue_offset, has_unit, self.clock,
+                                   range(behind - len(body), behind)))
+
+    def _properties(self, is_odd: bool) -> bytes:
+        rng, entries = self.rng, []
+        words = WORDS + ODD_WORDS if is_odd else WORDS
+        if rng.random() < 0.6:
+            entries.append(b"TAGS\x01" + rng.choice(words))
+        if rng.random() < 0.6:
+            entries.append(b"KEYS\x01" + rng.choice((b" ", b"  ")).join(
+                (rng.choices if self.repeats else rng.sample)(words, k=rng.randrange(5))))
+        if rng.random() < 0.7:
+            entries.append(b"UNIQ_KEY\x01" + (b"%032X" % rng.getrandbits(128) if not self.repeats or rng.random() < 0.9
+                                              else rng.choice(words)))
+        if rng.random() < 0.3:
+            entries.append(b"DELAY\x01" + rng.choice(LEVELS + ODD_LEVELS if is_odd else LEVELS))
+        if is_odd and rng.random() < 0.3:
+            entries.append(b"INNER_MULTI_DISPATCH\x01" + rng.choice((b"%LMQ%a", b"%LMQ%a,other", b"other")))
+            entries.append(b"INNER_MULTI_QUEUE_OFFSET\x01" + rng.choice((b"0", b"0,0", b"3", b"1,1", b"x")))
+        rng.shuffle(entries)
+        return b"\x02".join(entries) + rng.choice((b"", b"\x02"))
+
+    def _begin_file(self, size: int) -> None:
+        """Close the file with a blank when a record of `size` bytes has no room in it."""
+        room = self.file_size - len(self.data) % self.file_size
+        if size + 8 > room:
+            self.data += layout.encode_blank(room) + bytes(room - 8)
+
+    def cut(self, offset: int, marks: Mapping[str, int]) -> None:
+        """What lies from `offset` on, where a record begins, is gone. `marks`: below which a topic's are dead."""
+        del self.data[offset:]
+        self.records = [record for record in self.records if record.offset < offset]
+        below = {topic.encode(): mark for topic, mark in marks.items()}
+        self.next_offsets = {(record.topic, record.queue_id): record.queue_offset + 1 for record in self.records
+                             if record.has_unit and record.offset >= below.get(record.topic, 0)}
+
+
+# Stores that lie still, and what may happen to their files meanwhile.
+
+
+def write_store(rng: random.Random, root: Path, maker: LogMaker, clean: bool, **keys: Any) -> None:
+    """A store with the log of `maker` that has run, dispatched and stopped: well, or by a crash.
+
+    A slave may have a part of a record at its end. What a crash leaves may not be dispatched to the end.
+    """
+    with loaded_store(root, **keys) as store:
+        end = len(maker.data)
+        if keys.get("brokerRole") is BrokerRole.SLAVE and rng.random() < 0.3 and end:
+            end = rng.randrange(end)
+        begin = 0
+        while begin < end:
+            stop = min(end, store.commit_log.roll_next_file(begin))
+            assert store.append_to_commit_log(begin, maker.data, begin, stop - begin)
+            begin = stop
+            if rng.random() < 0.3:
+                store.reput_message_service.do_reput()
+                store.flush()
+                store.flush_consume_queue_service.do_flush(RETRY_TIMES_OVER)
+        if clean or rng.random() < 0.7:
+            store.reput_message_service.do_reput()
+        if clean:
+            store.shutdown()
+            assert store.shut_down_normal
+    if not clean:
+        (root / "abort").touch()
+
+
+def files_of(root: Path, folder: str) -> list[Path]:
+    """All files below a folder of a store, in order."""
+    return sorted(path for path in (root / folder).rglob("*") if path.is_file())
+
+
+def change(path: Path, position: int, data: bytes) -> None:
+    """Write to a file."""
+    with open(path, "r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def _some_bytes(rng: random.Random, root: Path, maker: LogMaker) -> None:
+    """Of a record of the last files, other ones; or nothing, as when a page never came to the disk."""
+    if not maker.records:
+        return
+    record = rng.choice(maker.records[-rng.choice((3, 40, 200)):])
+    at = record.offset + rng.choice((rng.randrange(record.size), rng.randrange(90), record.size - 1))
+    size = rng.choice((1, 1, 2, 40))
+    data = rng.choice((rng.randbytes(size), bytes(size), bytes(512 - at % 512)))
+    path = root / "commitlog" / f"{at // maker.file_size * maker.file_size:020d}"
+    with suppress(FileNotFoundError):
+        change(path, at % maker.file_size, data[:maker.file_size - at % maker.file_size])
+
+
+def _body(rng: random.Random, root: Path, maker: LogMaker) -> None:
+    """A byte of one of the last bodies is another."""
+    bodies = [record.body for record in maker.records[-40:] if record.body]
+    if bodies:
+        at = rng.choice(rng.choice(bodies))
+        path = root / "commitlog" / f"{at // maker.file_size * maker.file_size:020d}"
+        with suppress(FileNotFoundError):
+            change(path, at % maker.file_size, bytes((maker.data[at] ^ 0x40,)))
+
+
+def _no_blank(rng: random.Random, root: Path, maker: LogMaker) -> None:
+    """At the end of a file."""
+    path = rng.choice(files_of(root, "commitlog") or [None])  # type: ignore[list-item]
+    if path is not None and maker.records:
+        begin = int(path.name)
+        end = max([record.offset + record.size - begin for record in maker.records
+                   if begin <= record.offset < begin + maker.file_size], default=0)
+        change(path, min(end, maker.file_size - 8), rng.choice((bytes(8), rng.randbytes(8))))
+
+
+def _behind_the_end(rng: random.Random, root: Path, maker: LogMaker) -> None:
+    """Something lies behind the log's end."""
+    files = files_of(root, "commitlog")
+    at = len(maker.data) % maker.file_size
+    if files and at < maker.file_size - 100:
+        change(files[-1], at, rng.randbytes(rng.choice((1, 4, 90))))
+
+
+def _queues(rng: random.Random, root: Path, _maker: LogMaker) -> None:
+    """A queue, some units of it, or all queues are gone."""
+    files = files_of(root, "consumequeue")
+    if not files:
+        return
+    path, kind = rng.choice(files), rng.randrange(5)
+    if kind == 0:
+        shutil.rmtree(root / "consumequeue")
+    elif kind == 1:
+        shutil.rmtree(path.parent)
+    elif kind == 2:
+        path.unlink()
+    else:
+        at = rng.randrange(path.stat().st_size // 20) * 20 + rng.choice((0, 0, 3))
+        change(path, at, bytes(path.stat().st_size - at) if kind == 3 else rng.randbytes(1))
+
+
+def _index(rng: random.Random, root: Path, _maker: LogMaker) -> None:
+    """Its last file, or all of it, is gone."""
+    files = files_of(root, "index")
+    for path in files[-rng.choice((1, len(files) or 1)):]:
+        path.unlink()
+
+
+def _last_file(rng: random.Random, root: Path, maker: LogMaker) -> None:
+    """Of the log: nothing in it, or gone."""
+    files = files_of(root, "commitlog")
+    if files:
+        files[-1].write_bytes(bytes(maker.file_size)) if rng.random() < 0.5 else files[-1].unlink()
+
+
+def _checkpoint(_rng: random.Random, root: Path, _maker: LogMaker) -> None:
+    """Nobody knows what was on the disk."""
+    for path in root.glob("checkpoint*"):
+        path.unlink()
+
+
+DAMAGES: tuple[Callable[[random.Random, Path, LogMaker], None], ...] = (
+    _some_bytes, _some_bytes, _body, _body, _no_blank, _behind_the_end, _queues, _queues, _index, _last_file,
+    _checkpoint)
+
+
+def damage(rng: random.Random, root: Path, maker: LogMaker) -> None:
+    """None, or some of these."""
+    if rng.random() < 0.3:
+        _body(rng, root, maker)
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        rng.choice(DAMAGES)(rng, root, maker)
+
+
+def dispatch_rest(store: DefaultMessageStore) -> None:
+    """What a start does next."""
+    reput = store.reput_message_service
+    reput.reput_from_offset = first_offset(store.commit_log, store.consume_queue_table, reput)
+    reput.do_reput()
+
+
+def store_files(root: Path) -> dict[str, Any]:
+    """Log, queues and index; the names of index files tell the time."""
+    files = tree(root)
+    return {"log": {path: data for path, data in files.items() if path.startswith("commitlog/")},
+            "queues": {path: data for path, data in files.items() if path.startswith("consumequeue/")},
+            "index": [data for path, data in files.items() if path.startswith("index/")]}
+
+
+def queue_state(store: DefaultMessageStore) -> dict[str, Any]:
+    """All that a queue's next message and its readers go by."""
+    return {f"{queue.topic}-{queue.queue_id}": (
+        queue.max_physic_offset, queue.min_logic_offset, queue.get_max_offset_in_queue(),
+        queue.mapped_file_queue.flushed_where, queue.mapped_file_queue.committed_where,
+        [(file.file_from_offset, file.wrote_position, file.committed_position, file.flushed_position)
+         for file in queue.mapped_file_queue.mapped_files]) for queue in store.all_consume_queues()}

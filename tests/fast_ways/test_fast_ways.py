@@ -4,9 +4,7 @@ import re
 import pytest
 
 from tests.fast_ways.__main__ import PAGE, page
-from tests.fast_ways.kept import leave_all
-from tests.fast_ways.way import FAST, PLAIN
-from tests.fast_ways.ways import all_ways
+from tests.fast_ways.way import FAST, PLAIN, all_ways, leave_all
 from tests.support import tiers
 from tests.support.sources import ROOT
 

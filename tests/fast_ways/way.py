@@ -1,20 +1,27 @@
-"""Describe one fast way and how it is compared with the plain one.
-
-A case is drawn from a random.Random and compared: `compare` raises AssertionError when the two ways differ, and returns
-how often each was taken, so that a comparison whose fast way was never taken fails, too. Sizes are drawn from 0 up to
-4 MiB with a heavy tail, and around every threshold; where a threshold is a constant, `compare` lowers it for most
-cases, so that small data crosses it. A plant is a fault put into the fast way: some drawn case has to find it.
-"""
+"""Describe one fast way and how it is compared with the plain one; and keep what is costly to start."""
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
+import pkgutil
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 from unittest import mock
+
+import tests.fast_ways
+
+# Describe one fast way and how it is compared with the plain one.
+#
+# A case is drawn from a random.Random and compared: `compare` raises AssertionError when the two ways differ, and
+# returns how often each was taken, so that a comparison whose fast way was never taken fails, too. Sizes are drawn
+# from 0 up to 4 MiB with a heavy tail, and around every threshold; where a threshold is a constant, `compare` lowers
+# it for most cases, so that small data crosses it. A plant is a fault put into the fast way: some drawn case has to
+# find it.
 
 FAST, PLAIN = "fast", "plain"
 
@@ -90,3 +97,61 @@ def some_size(rng: random.Random, thresholds: Iterable[int] = (), largest: int =
     if thresholds and rng.random() < 0.25:
         return min(largest, max(0, rng.choice(thresholds) + rng.randint(-16, 16)))
     return min(largest, int(2 ** (rng.random() ** 2 * largest.bit_length())) - 1)
+
+
+# All fast ways, in the order of the table.
+
+
+def all_ways() -> list[Way]:
+    """The WAYS of each module `compare_*` of this package, in the order of their names."""
+    ways: list[Way] = []
+    for module in sorted(pkgutil.iter_modules(tests.fast_ways.__path__), key=lambda each: each.name):
+        if module.name.startswith("compare_"):
+            ways += importlib.import_module(f"tests.fast_ways.{module.name}").WAYS
+    return ways
+
+
+# What is costly to start, as servers are, and shared by many drawn cases.
+
+T = TypeVar("T")
+_entered: list[Kept] = []
+
+
+class Kept(Generic[T]):
+    """A context that is entered by the first case that uses it, and left after `most` cases, after one that failed
+    (whatever made it fail may have left its marks), or by `leave_all`."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[T]], most: int = 100) -> None:
+        self._make = make
+        self._most = most
+        self._stack = contextlib.ExitStack()
+        self._value: T | None = None
+        self._uses = 0
+
+    @contextlib.contextmanager
+    def using(self) -> Iterator[T]:
+        """Use it for one case."""
+        if self._uses >= self._most:
+            self.leave()
+        if self._value is None:
+            _entered.append(self)
+            self._value = self._stack.enter_context(self._make())
+        self._uses += 1
+        try:
+            yield self._value
+        except BaseException:
+            self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Leave it; the next case enters it again."""
+        self._uses, self._value = 0, None
+        if self in _entered:
+            _entered.remove(self)
+        self._stack.close()
+
+
+def leave_all() -> None:
+    """Leave each that is entered, before the process or a module of tests ends."""
+    while _entered:
+        _entered[-1].leave()

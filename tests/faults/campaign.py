@@ -19,19 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults import network
-from tests.faults.clocks import Clock
-from tests.faults.descriptors import Descriptors
-from tests.faults.disks import Full, Sync
-from tests.faults.fault import Fault
-from tests.faults.kills import Kill
-from tests.faults.links import Link
-from tests.faults.pair_points import AtPoints
-from tests.faults.peers import Liars
-from tests.faults.power import Power
-from tests.faults.proxies import ThroughProxy
-from tests.faults.quiet import Idle, Probes
-from tests.faults.stops import Stop
-from tests.faults.tails import Tail
+from tests.faults.link_faults import Liars, Link, ThroughProxy
+from tests.faults.machine_faults import Clock, Descriptors, Full, Power, Sync, Tail
+from tests.faults.pair import Fault
+from tests.faults.process_faults import AtPoints, Idle, Kill, Probes, Stop
 from tests.support import ports
 from tests.support.start_as import end_with_parent
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from tests.faults.pair import BOOT_MS, SMALL
 from tests.faults.pair_broker import Broker
 from tests.support import store_compare
+from tests.support.load import TopicLoad
 from tests.support.nodes import NamesrvNode
 from tests.support.raw_remoting import Answer, RawClient
-from tests.support.topic_load import TopicLoad
 from tests.support.wait import wait_until
 
 TOPIC = "Again"

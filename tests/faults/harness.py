@@ -1,11 +1,4 @@
-"""Rounds: kill a store at a point, open it again, hold it against what was acknowledged.
-
-One Python process has imported everything and has a single thread; it forks a fresh process for each step, which is as
-clean as a new one and is there at once.
-
-    test --a line per step--> nursery --fork--> process that is killed, or that checks
-         <-------result------         <--wait--
-"""
+"""Rounds: kill a store at a point, open it again, hold it against what was acknowledged."""
 import json
 import logging
 import os
@@ -15,13 +8,312 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults.points import AGAIN, POINTS, Point
+from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.common import sys_flags
+from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.message import message_decoder, message_layout
+from rmqha.common.message.message import Message, MessageExtBatch
+from rmqha.common.message.message_const import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+)
+from rmqha.common.message.message_decoder import message_properties2string
+from rmqha.common.message.message_layout import host_to_bytes
+from rmqha.store import commit_log
+from rmqha.store.append import MessageExtBrokerInner, MessageRow
+from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.message_store_config import FlushDiskType, MessageStoreConfig
+from tests.faults.points import AGAIN, LOAD, POINTS, SHUTDOWN, Point, Trap
+from tests.support import store_compare
 from tests.support.sources import ROOT
+from tests.support.wait import wait_until
+
+# What the processes of a round do: one puts messages until it is killed, the next one opens the store and checks it.
+#
+# Messages tell what they are: a body begins with the message's name, and is filled up from it; its keys are made of
+# it.
+
+QUEUES = [("A", 0), ("A", 1), ("Ä", 0)]
+PREPARED_TOPIC, DELAYED_TOPIC, GROUP = "Prepared", "Delayed", "g"
+THREADS = 3
+# Store time runs faster, so that the checkpoint covers most of a store that is written within a second.
+_MS_PER_PUT = 30
+_HOST = ("127.0.0.1", 10911)
+_MAX_TIME = (1 << 63) - 1
+
+
+# Stores take turns with these: what changes the order of things, or leaves something out.
+VARIANTS = [{}, {"dispatchBehindFlush": True}, {"messageIndexSafe": True}, {"preallocateMappedFile": False},
+            {"warmMapedFileEnable": True, "flushLeastPagesWhenWarmMapedFile": 1}]
+
+
+def config(root: Path, variant: int) -> MessageStoreConfig:
+    """A store of small files that are flushed all the time."""
+    return MessageStoreConfig(
+        **VARIANTS[variant % len(VARIANTS)],
+        storePathRootDir=str(root), flushDiskType=FlushDiskType.SYNC_FLUSH, mappedFileSizeCommitLog=16384,
+        mappedFileSizeConsumeQueue=400, maxHashSlotNum=20, maxIndexNum=80, haListenPort=0, flushIntervalConsumeQueue=20,
+        flushConsumeQueueThoroughInterval=100, maxMsgsNumBatch=64, syncFlushTimeout=60_000)
+
+
+class Process:
+    """One process on `folder`: the store, the consumer offsets beside it, and the list of what was acknowledged."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "store"
+        settings = config(self.root, int((folder / "variant").read_text()))
+        self.store = DefaultMessageStore(settings, None, None, BrokerConfig())
+        self.offsets = ConsumerOffsetManager(settings, None, None)
+        self._acknowledged = os.open(folder / "acknowledged", os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        _cut_torn_line(self._acknowledged)
+        self.count = 0  # acknowledged by this process
+        self._stop = threading.Event()
+
+    def acknowledge(self, *fields) -> None:
+        """Written with one call, so that it is there once the process is killed; a kill may cut it at a page's end."""
+        os.write(self._acknowledged, (json.dumps(fields) + "\n").encode())
+        self.count += 1
+
+    def open(self) -> None:
+        """Load and start."""
+        assert self.offsets.load(), "consumer offsets can't be loaded"
+        assert self.store.load(), "the store can't be loaded"
+        self.store.start()
+
+    def run_clock(self) -> None:
+        """Store times go on from the newest of the log."""
+        begin = max((record.store_timestamp for record in store_compare.walk(self.root / "commitlog")), default=0)
+        now = max(begin + 1, int(time.time() * 1000))
+        ticks = iter(range(now, now + 10_000_000, _MS_PER_PUT))
+        commit_log.current_time_millis = lambda: next(ticks)
+
+    def put_until_killed(self, seed: int, prefix: str) -> list[threading.Thread]:
+        """Start the putting threads."""
+        jobs = [threading.Thread(target=self._put, args=(random.Random(seed * 100 + number), f"{prefix}.{number}"),
+                                 daemon=True) for number in range(THREADS)]
+        jobs.append(threading.Thread(target=self._commit_offsets, daemon=True))
+        for job in jobs:
+            job.start()
+        return jobs
+
+    def stop_putting(self, jobs: list[threading.Thread]) -> None:
+        """Wait for the last put."""
+        self._stop.set()
+        for job in jobs:
+            job.join()
+
+    def _put(self, rng: random.Random, prefix: str) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            topic, queue_id = rng.choice(QUEUES)
+            if rng.random() < 0.1:
+                self._put_batch([f"{prefix}.{number}.{part}" for part in range(rng.randint(2, 5))], topic, queue_id)
+            elif rng.random() < 0.3:
+                self._put_rows([f"{prefix}.{number}.{part}" for part in range(rng.randint(1, 4))], rng)
+            else:
+                self._put_one(f"{prefix}.{number}", topic, queue_id, rng)
+
+    def _put_one(self, name: str, topic: str, queue_id: int, rng: random.Random) -> None:
+        msg = make_message(name, topic, queue_id, rng.choice([40, 300, 900]))
+        kind = rng.random()
+        if kind < 0.05:
+            msg.topic, msg.sys_flag = PREPARED_TOPIC, sys_flags.TRANSACTION_PREPARED_TYPE
+        elif kind < 0.08:
+            msg.topic = DELAYED_TOPIC  # delivered again at once or late, as the store's clock has it
+            msg.put_property(PROPERTY_DELAY_TIME_LEVEL, "18")
+            msg.properties_string = message_properties2string(msg.properties)
+        result = self.store.put_message(msg)
+        if result.is_ok:
+            self.acknowledge(name, msg.topic, msg.queue_id, result.append_message_result.logics_offset)
+
+    def _put_batch(self, names: list[str], topic: str, queue_id: int) -> None:
+        parts = []
+        for name in names:
+            part = Message(topic, body_of(name, 100))
+            part.properties = {PROPERTY_KEYS: f"k{name}"}
+            parts.append(message_decoder.encode_message(part))
+        batch = MessageExtBatch(topic, b"".join(parts))
+        batch.queue_id, batch.born_host, batch.store_host, batch.properties = queue_id, _HOST, _HOST, {}
+        result = self.store.put_messages(batch)
+        if result.is_ok:
+            for index, name in enumerate(names):
+                self.acknowledge(name, topic, queue_id, result.append_message_result.logics_offset + index)
+
+    def _put_rows(self, names: list[str], rng: random.Random) -> None:
+        """Several messages that need nothing but to be appended, each for a queue of its own."""
+        messages = [make_message(name, *rng.choice(QUEUES), rng.choice([40, 300, 900])) for name in names]
+        result = self.store.put_rows([row_of(msg) for msg in messages], host_to_bytes(_HOST))
+        if result is None:
+            return
+        result.status.get(90_000)  # whatever it is: they are in the log, at a file's end the first of them
+        for name, msg, offset in zip(names, messages, result.queue_offsets):
+            self.acknowledge(name, msg.topic, msg.queue_id, offset)
+
+    def _commit_offsets(self) -> None:
+        offset = self.offsets.query_offset(GROUP, "A", 0)
+        while not self._stop.wait(0.02):
+            offset += 1
+            self.offsets.commit_offset("client", GROUP, "A", 0, offset)
+            if self.offsets.persist():
+                self.acknowledge("offset", "A", 0, offset)
+
+
+def make_message(name: str, topic: str, queue_id: int, size: int) -> MessageExtBrokerInner:
+    """A message with two keys and a tag."""
+    msg = MessageExtBrokerInner(topic, body_of(name, size))
+    msg.queue_id, msg.born_host, msg.store_host = queue_id, _HOST, _HOST
+    msg.born_timestamp = 1_600_000_000_000
+    msg.properties = {PROPERTY_KEYS: f"k{name}", PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX: f"u{name}",
+                      PROPERTY_TAGS: f"tag{size}"}
+    msg.tags_code = MessageExtBrokerInner.tags_string2tags_code(None, f"tag{size}")
+    msg.properties_string = message_properties2string(msg.properties)
+    return msg
+
+
+def row_of(msg: MessageExtBrokerInner) -> MessageRow:
+    """A message as the express lane hands it to the store."""
+    properties = msg.properties_string.encode()
+    tail = message_layout.encode_topic(msg.topic) + message_layout.SHORT.pack(len(properties)) + properties
+    return MessageRow(msg.topic, msg.queue_id, f"{msg.topic}-{msg.queue_id}",
+                     MessageRow.record_size(len(msg.body), len(tail)), message_layout.body_crc32(msg.body), msg.flag, 0,
+                     msg.born_timestamp, host_to_bytes(_HOST), 0, msg.body, tail)
+
+
+def body_of(name: str, size: int) -> bytes:
+    """`size` bytes that begin with the name."""
+    unit = name.encode() + b"|"
+    return (unit * (size // len(unit) + 1))[:max(size, len(unit))]
+
+
+def be_killed(folder: Path, point_name: str, passage: int, seed: int) -> None:
+    """Run with a point planted. Comes back only when the point was not passed."""
+    point = POINTS[point_name]
+    trap = Trap(passage, lambda: (folder / "killed").write_text(point_name))
+    point.plant(trap)
+    process = Process(folder)
+    trap.armed = point.phase not in (LOAD, SHUTDOWN)
+    process.open()
+    process.run_clock()
+    if trap.armed:
+        return
+    trap.armed = point.phase == LOAD
+    jobs = process.put_until_killed(seed, f"{seed}.{os.getpid()}.{time.time_ns()}")
+    if point.phase == LOAD:
+        threading.Event().wait()
+    wait_until(lambda: process.count >= 60, 60_000, "60 acknowledgements")
+    process.stop_putting(jobs)
+    trap.armed = True
+    process.store.shutdown()
+
+
+def check(folder: Path) -> int:
+    """Open a killed store, and hold everything against what was acknowledged; the number of records."""
+    process = Process(folder)
+    process.open()
+    store, acknowledged = process.store, read_acknowledged(folder)
+    wait_until(lambda: store.dispatch_behind_bytes() <= 0, 60_000, "everything dispatched")
+    _check_offsets(process, acknowledged)
+    process.run_clock()
+    for topic, queue_id in QUEUES:
+        last = store.get_max_offset_in_queue(topic, queue_id)
+        name = f"after.{time.time_ns()}"
+        result = store.put_message(make_message(name, topic, queue_id, 40))
+        assert result.is_ok, result
+        offset = result.append_message_result.logics_offset
+        assert offset == last, f"{topic}-{queue_id}: the next put got {offset}, {last} was due"
+        process.acknowledge(name, topic, queue_id, offset)
+    wait_until(lambda: store.dispatch_behind_bytes() <= 0, 60_000, "everything dispatched")
+    records = list(store_compare.walk(process.root / "commitlog"))
+    _check_messages(records, read_acknowledged(folder))
+    _check_gets(store, records)
+    _check_keys(store, records)
+    store.shutdown()
+    assert store.shut_down_normal and not (process.root / "abort").exists(), "no clean shutdown"
+    _check_queues(process.root)
+    return len(records)
+
+
+def _cut_torn_line(fd: int) -> None:
+    text = os.pread(fd, os.fstat(fd).st_size, 0)
+    os.ftruncate(fd, text.rfind(b"\n") + 1)
+
+
+def read_acknowledged(folder: Path) -> list[list]:
+    """[name, topic, queue id, offset] of each message, and of the consumer offsets under the name "offset"."""
+    file = folder / "acknowledged"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def _check_offsets(process: Process, acknowledged: list[list]) -> None:
+    saved = max((offset for name, *_, offset in acknowledged if name == "offset"), default=-1)
+    found = process.offsets.query_offset(GROUP, "A", 0)
+    assert found >= saved, f"consumer offset {found}, but {saved} was saved"
+
+
+def _check_messages(records: list[store_compare.Record], acknowledged: list[list]) -> None:
+    found: dict[str, list] = {}
+    for record in records:
+        found.setdefault(record.body.split(b"|", 1)[0].decode(), []).append(record)
+    for name, topic, queue_id, offset in acknowledged:
+        if name == "offset":
+            continue
+        places = [(each.topic, each.queue_id, each.queue_offset) for each in found.get(name, [])]
+        assert places.count((topic, queue_id, offset)) == 1, f"{name} was put at {topic, queue_id, offset}: {places}"
+        body = found[name][0].body
+        assert body == body_of(name, len(body)), f"{name} has another body"
+
+
+def _check_gets(store: DefaultMessageStore, records: list[store_compare.Record]) -> None:
+    for topic, queue_id in QUEUES:
+        expected = [each.offset for each in records if (each.topic, each.queue_id) == (topic, queue_id)]
+        found, offset = [], 0
+        while offset < store.get_max_offset_in_queue(topic, queue_id):
+            result = store.get_message(GROUP, topic, queue_id, offset, 64)
+            found += [message_decoder.decode(buffer, True, False).commit_log_offset
+                      for buffer in result.message_buffer_list]
+            result.release()
+            assert result.next_begin_offset > offset, result.status
+            offset = result.next_begin_offset
+        assert found == expected, f"{topic}-{queue_id}: {len(found)} read of {len(expected)}"
+
+
+def _check_keys(store: DefaultMessageStore, records: list[store_compare.Record]) -> None:
+    lost = []
+    for record in records:
+        keys = [record.properties[name] for name in (PROPERTY_KEYS, PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+                if name in record.properties]
+        for key in keys:
+            found = store.index_service.query_offset(record.topic, key, 64, 0, _MAX_TIME).phy_offsets
+            if found.count(record.offset) != 1:
+                lost.append((key, record.offset, found))
+    assert not lost, f"{len(lost)} keys of {len(records)} records are not found once, the first: {lost[:3]}"
+
+
+def _check_queues(root: Path) -> None:
+    store_compare.check_consume_queues(root)
+    for key, folder in store_compare.queues_on_disk(root).items():
+        first = next(store_compare.units(folder))[0]
+        assert first == 0, f"{key} begins at {first}"
+
+
+# Rounds: kill a store at a point, open it again, hold it against what was acknowledged.
+#
+# One Python process has imported everything and has a single thread; it forks a fresh process for each step, which is
+# as clean as a new one and is there at once.
+#
+#     test --a line per step--> nursery --fork--> process that is killed, or that checks
+#          <-------result------         <--wait--
 
 NOT_PASSED = 3
 FAILED = 4
@@ -163,8 +455,7 @@ def _in_child(step: Callable, folder: Path, arguments: list, answer: int) -> Non
 
 def _serve() -> None:
     """The nursery: a line in, a process, a line out."""
-    from tests.faults import workload
-    steps = {"be_killed": workload.be_killed, "check": workload.check}
+    steps = {"be_killed": be_killed, "check": check}
     for line in sys.stdin:
         name, folder, *arguments = json.loads(line)
         reader, writer = os.pipe()

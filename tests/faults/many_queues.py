@@ -21,9 +21,9 @@ from pathlib import Path
 from tests.faults.pair import BOOT_MS
 from tests.faults.pair_broker import Broker
 from tests.support import store_compare
+from tests.support.load import Sent, TopicLoad
 from tests.support.nodes import NamesrvNode
 from tests.support.raw_remoting import RawClient
-from tests.support.topic_load import Sent, TopicLoad
 from tests.support.wait import wait_until
 
 KILLED = {"master": 3, "slave": 1, "both": 1}  # how often, by weight

@@ -1,18 +1,271 @@
-"""A master and its slave under load: how they are started, and held against what was acknowledged."""
+"""A master and its slave under load, a group's offsets, the last word on a life, and the face of a kind of fault."""
 import json
 import os
 import random
-from collections.abc import Callable
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tests.faults import last_word, verdict
-from tests.faults.drawn_messages import KIB, Drawing
-from tests.faults.log_copy import LogCopy
-from tests.faults.offsets import Commits
-from tests.faults.pair_broker import Broker
-from tests.faults.senders import QUEUES, TOPICS, Senders
-from tests.faults.verdict import Violation
+from click.testing import CliRunner
+
+from rmqha.tools.rmqha_command import rmqha
+from tests.faults import verdict
+from tests.faults.drawn_messages import KIB, Drawing, crc_of
+from tests.faults.pair_broker import Broker, Holdings
+from tests.faults.senders import QUEUES, TOPIC, TOPICS, Acknowledged, Senders
+from tests.faults.verdict import LogCopy, Place, Violation
+from tests.support import store_compare
 from tests.support.nodes import NamesrvNode
+from tests.support.raw_remoting import Answer, RawClient, frame, header
+from tests.support.wait import wait_until
+
+# A consumer group's offsets, committed to the master without a pause: the witness of invariant D.
+#
+#     D  an offset that was committed is there for as long as the broker lives, and one that was saved for ever: what a
+#        broker's file says never falls, on the slave neither, and a master that comes back knows what its file says
+# (of rmqha's files only: the original deletes a file before it puts the next one in its place)
+
+GROUP = "FaultsGroup"
+_UPDATE_CONSUMER_OFFSET, _QUERY_CONSUMER_OFFSET = 15, 14
+_PAUSE_S = 0.05
+_TIMEOUT_S = 120.0  # longer than any stop: what timed out could overwrite what was committed after it
+_SAVED_MS = 60_000  # a broker saves for the first time 10 s after its start
+
+
+def saved_offsets(broker: Broker) -> dict[int, int]:
+    """Queue id -> offset, from the broker's file; {} while there is none."""
+    path = Path(broker.store) / "config" / "consumerOffset.json"
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    try:
+        # numbers as keys have no quotes
+        table = json.loads(re.sub(r"([{,]\s*)(\d+)(\s*:)", r'\1"\2"\3', text))["offsetTable"]
+    except (ValueError, KeyError) as failure:
+        raise Violation(f"D: {path} is neither old nor new: {failure}: {text[:99]!r}") from None
+    return {int(queue): offset for queue, offset in table.get(f"{TOPIC}@{GROUP}", {}).items()}
+
+
+class Commits:
+    """Commits growing offsets while `go` holds; `check` holds what brokers know against it."""
+
+    def __init__(self, address: str, master: Broker, slave: Broker, seed: int):
+        self._address = address
+        self._master, self._brokers = master, [one for one in (master, slave) if one.kind == "rmqha"]
+        self._rng = random.Random(f"commits {seed}")
+        self._answered: dict[int, tuple[int, int]] = {}  # queue id -> (offset, pid of the master); the thread's
+        # of each broker and queue: what its file said last, and before that; the older one is on the disk for sure
+        self._saved: dict[tuple[str, int], tuple[int, int]] = {}
+        self._forgotten: Violation | None = None  # what a master that came back does not know; the thread's
+        self.grown_on_slave = 0  # times that the slave's file was seen to have higher offsets
+        self._go, self._stopped, self._busy = threading.Event(), threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name="commits", daemon=True)
+        self._thread.start()
+
+    def go(self) -> None:
+        """Commit."""
+        self._go.set()
+
+    def pause(self) -> None:
+        """Commit no more, and wait until nothing is on its way."""
+        self._go.clear()
+        wait_until(lambda: not self._busy, int(_TIMEOUT_S * 1000) + 10_000, "an answer to a committed offset")
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._go.set()
+        self._thread.join(240)
+        assert not self._thread.is_alive(), "commits hang"
+
+    def _run(self) -> None:
+        client, offset, met = None, 0, 0
+        while not self._stopped.is_set():
+            self._busy = self._go.is_set()
+            if not self._busy:
+                self._go.wait(0.1)
+                continue
+            process = self._master.process
+            if process is None:  # it is being started again
+                time.sleep(_PAUSE_S)
+                continue
+            pid, queue, offset = process.pid, self._rng.randrange(QUEUES), offset + 1
+            try:
+                client = client or RawClient(self._address, _TIMEOUT_S)
+                if met != pid:
+                    self._meet(client)
+                    met = pid
+                answer = client.request(_UPDATE_CONSUMER_OFFSET, consumerGroup=GROUP, topic=TOPIC, queueId=queue,
+                                        commitOffset=offset)
+                if answer.code == 0:
+                    self._answered[queue] = offset, pid
+            except (OSError, EOFError):
+                if client is not None:
+                    client.socket.close()
+                client = None
+            time.sleep(_PAUSE_S)
+        self._busy = False
+        if client is not None:
+            client.socket.close()
+
+    def _meet(self, client: RawClient) -> None:
+        """A master that came back knows what its file says, before anything is committed to it."""
+        for queue in range(QUEUES):
+            try:
+                self._check_master(client, queue, self._saved.get((self._master.base_name, queue), (-1, -1))[0])
+            except Violation as violation:
+                self._forgotten = self._forgotten or violation
+
+    def check(self) -> None:
+        """Both brokers live, nothing is committed meanwhile."""
+        if self._forgotten is not None:
+            raise self._forgotten
+        self.look()
+        answered, pid = dict(self._answered), self._master.pid
+        with RawClient(self._address, _TIMEOUT_S) as client:
+            for queue in range(QUEUES):
+                offset, of_pid = answered.get(queue, (-1, 0))
+                floor = self._saved.get((self._master.base_name, queue), (-1, -1))[0]
+                if of_pid == pid:
+                    floor = max(floor, offset)
+                self._check_master(client, queue, floor)
+
+    @staticmethod
+    def _check_master(client: RawClient, queue: int, floor: int) -> None:
+        answer = client.request(_QUERY_CONSUMER_OFFSET, consumerGroup=GROUP, topic=TOPIC, queueId=queue)
+        known = int(answer.fields["offset"]) if answer.code == 0 else -1
+        if known < floor:
+            raise Violation(f"D: the master knows offset {known} of queue {queue} ({answer.code} {answer.remark}), and "
+                            f"{floor} was committed")
+
+    def look(self) -> None:
+        """Hold the files against what they said before; a broker need not live for that."""
+        for broker in self._brokers:
+            found = saved_offsets(broker)
+            grown = False
+            for queue in range(QUEUES):
+                key = broker.base_name, queue
+                last, before = self._saved.get(key, (-1, -1))
+                offset = found.get(queue, -1)
+                if offset < last:
+                    raise Violation(f"D: the {broker.base_name}'s file says {offset} for queue {queue}, after {last}")
+                if offset > last:
+                    self._saved[key], grown = (offset, last), last >= 0
+            self.grown_on_slave += grown and broker.base_name == "slave"
+
+    def wait_until_saved(self) -> None:
+        """Until the master's file has all that is committed by now."""
+        wanted = {queue: offset for queue, (offset, _pid) in dict(self._answered).items()}
+
+        def all_saved() -> bool:
+            saved = saved_offsets(self._master)
+            return all(saved.get(queue, -1) >= offset for queue, offset in wanted.items())
+        wait_until(all_saved, _SAVED_MS, f"offsets {wanted} in the master's file")
+        self.look()
+
+    def lost_power(self, broker: Broker) -> None:
+        """What its file said last may not have been on its disk."""
+        for key, (_last, before) in list(self._saved.items()):
+            if key[0] == broker.base_name:
+                self._saved[key] = before, before
+
+    def set_up_anew(self, broker: Broker) -> None:
+        """Its store is gone."""
+        for key in list(self._saved):
+            if key[0] == broker.base_name:
+                del self._saved[key]
+
+
+# At the end of a life, when nobody sends any more: all is read once more, and what was acknowledged from the slave.
+#
+#     files of both     read from their beginnings, by a new copy; the logs compared; consume queues against the log
+#     the slave's port  each acknowledged message by its offset (VIEW_MESSAGE_BY_ID), all queues as consumers pull them
+#     `store verify`    on each store, while its broker runs: clean
+#
+# The first two share nothing with rmqha but the slave itself; the third is rmqha's own command.
+
+_VIEW_MESSAGE_BY_ID = 33
+_AT_A_TIME = 16
+_LAST_WORD_TIMEOUT_S = 60
+_SUCCESS, _TOPIC_NOT_EXIST = 0, 17
+
+
+def place_of(record: store_compare.Record) -> tuple[str, Place]:
+    """Name and place of a record that came over the wire."""
+    properties = record.properties
+    crc = crc_of(record.body, properties.get("TAGS", ""), properties.get("FILLING", ""))
+    return properties.get("KEYS", ""), (record.topic, record.queue_id, record.queue_offset, record.physical_offset, crc)
+
+
+def check_by_offset(address: str, who: str, wanted: Sequence[tuple[str, Acknowledged]]) -> int:
+    """Each message can be read from this broker by its offset, and is what was sent. Their number."""
+    with RawClient(address, _LAST_WORD_TIMEOUT_S) as client:
+        for begin in range(0, len(wanted), _AT_A_TIME):
+            some = dict(enumerate(wanted[begin:begin + _AT_A_TIME], begin))
+            for opaque, (_, placed) in some.items():
+                client.send(frame(header(_VIEW_MESSAGE_BY_ID, opaque, offset=placed.offset)))
+            for _ in range(len(some)):
+                opaque, answer = client.read_frame()
+                name, placed = some.pop(opaque)
+                found = [place_of(record) for record in _records(answer.body)] if answer.code == _SUCCESS else []
+                if found != [(name, placed.place())]:
+                    raise Violation(f"A: read from the {who} at {placed.offset}: {found or answer}, acknowledged was "
+                                    f"{name} {placed}")
+    return len(wanted)
+
+
+def check_by_queue(address: str, who: str, copy: LogCopy, topics: Sequence[str] = TOPICS) -> int:
+    """A consumer pulls what the log has of some topics, queue by queue. The number of messages."""
+    by_offset = {place[3]: (name, place) for name, places in copy.places.items() for place in places}
+    with RawClient(address, _LAST_WORD_TIMEOUT_S) as client:
+        queues = {key: units for key, units in copy.queues.items() if key[0] in topics}
+        for (topic, queue_id), units in queues.items():
+            index = min(units)
+            while index in units:
+                for record in _pulled(client, who, topic, queue_id, index):
+                    found, expected = place_of(record), by_offset[units[index][0]]
+                    if found != expected:
+                        raise Violation(f"A: a consumer reads {found} from the {who} at {topic}/{queue_id} {index}, "
+                                        f"the log has {expected}")
+                    index += 1
+    return sum(map(len, queues.values()))
+
+
+def _pulled(client: RawClient, who: str, topic: str, queue_id: int, index: int) -> list[store_compare.Record]:
+    def known() -> Answer | None:
+        answer = client.pull(topic, queue_id, index, 64)
+        return None if answer.code == _TOPIC_NOT_EXIST else answer
+    answer = wait_until(known, what=f"the {who} to know the topic {topic}, of which its master tells it every 10 s")
+    records = list(_records(answer.body)) if answer.code == _SUCCESS else []
+    if not records:
+        raise Violation(f"A: {topic}/{queue_id} can't be read from the {who} at {index}: {answer}")
+    return records
+
+
+def _records(body: bytes) -> Iterator[store_compare.Record]:
+    try:
+        yield from store_compare.records_in(body)
+    except (AssertionError, UnicodeDecodeError) as failure:
+        raise Violation(f"A: what was read is no record: {failure}: {body[:99]!r}") from failure
+
+
+def check_store(broker: Broker) -> None:
+    """`store verify` finds nothing; the index of the original, which loses entries at a kill, is left out."""
+    properties = broker.properties
+    index = ["--index-slots", str(properties["maxHashSlotNum"]), "--index-entries", str(properties["maxIndexNum"])]
+    result = CliRunner().invoke(rmqha, [
+        "store", "verify", str(broker.store), "--all", "--file-size", str(properties["mappedFileSizeCommitLog"]),
+        *(index if broker.kind == "rmqha" else ["--no-index"])])
+    if result.exit_code != 0:
+        raise Violation(f"V: store verify of the {broker.base_name}: code {result.exit_code}: {result.output[:2000]} "
+                        f"{result.exception!r}")
+
+
+# A master and its slave under load: how they are started, and held against what was acknowledged.
 
 # Small files, so that a cycle rolls some of them; quick heartbeats, so that a cut is seen soon.
 SMALL = {
@@ -81,20 +334,20 @@ class Pair:
         return self
 
     def end(self) -> str:
-        """The last word on a life that went well, see last_word.py; what it was about."""
+        """The last word on a life that went well; what it was about."""
         self.copies = {broker.base_name: LogCopy(broker.commit_log) for broker in (self.master, self.slave)}
         told = self.settle()
         by_offset, by_queue = self.near_slave(self._read_from_slave)
         for broker in (self.master, self.slave):
             if broker not in self.flawed_queues:
-                last_word.check_store(broker)
+                check_store(broker)
         return f"{told}; {by_offset} read from the slave by offset, {by_queue} by queue; both stores are clean"
 
     def _read_from_slave(self) -> tuple[int, int]:
         slave, copy = self.slave, self.copies["slave"]
         wanted = [(name, placed) for name, placed in self.senders.snapshot().items() if placed.offset >= copy.begin]
-        return (last_word.check_by_offset(slave.address, "slave", wanted),
-                0 if self.flawed_queues else last_word.check_by_queue(slave.address, "slave", copy))
+        return (check_by_offset(slave.address, "slave", wanted),
+                0 if self.flawed_queues else check_by_queue(slave.address, "slave", copy))
 
     @staticmethod
     def give_topics(broker: Broker) -> None:
@@ -155,3 +408,92 @@ class Pair:
         """Each message that is acknowledged by now is in this broker's log, whatever the state of the other one."""
         verdict.check_acknowledged(broker, self.copies[broker.base_name], self.senders.snapshot())
         self.commits.look()
+
+
+# The face of a kind of fault: a pair of brokers that lives for some cycles, each of which does one thing to it.
+
+# What 4.9 does not know: the slave shows its last record, takes the whole history, and acknowledges what is forced.
+TRUST = {"haHandshakeEnable": "true", "haSyncFromFirstFile": "true", "haSlaveAckAfterFlush": "true"}
+_FEW, _MANY = 40, 120  # messages before a fault, at most
+
+
+class Fault:
+    """One life of a pair. Everything that is chosen follows from `seed`; when it happens is up to the machine.
+
+    `plants`: faults of planted.py, for the master and for the slave, which the cycles are expected to find. `small`:
+    leave out what takes long.
+    """
+
+    name = ""
+    cycles_per_life = 20
+    address_of_master = "127.0.0.1"
+    by_name_only = False  # True: only when it is asked for by name
+    master_of_rmqha_only = False  # True: the original is known to fail as a master
+
+    def __init__(self, folder: Path, seed: int, kinds: tuple[str, str] = ("rmqha", "rmqha"),
+                 plants: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()), small: bool = False):
+        self.folder = folder
+        self.seed = seed
+        self.kinds = kinds
+        self.plants = plants
+        self.small = small
+        self.rng = random.Random(f"{self.name} {seed}")
+        self.trusting = kinds == ("rmqha", "rmqha") and random.Random(f"settings {seed}").random() < 0.5
+        self.file_sizes = some_file_sizes(f"{self.name} {seed}")
+        self.pair: Pair | None = None
+        self.holdings: list[Holdings] = []
+        self.told = ""  # by the end
+        self.notes: Counter[str] = Counter()  # what happened how often; summed up at the end
+
+    @classmethod
+    def why_not(cls) -> str | None:
+        """The reason why this kind can't be had on this machine; None when it can."""
+        return None
+
+    def sides(self) -> tuple[dict, dict]:
+        """Options of master and slave: the plants, sizes of files, and for every other pair rmqha's own settings."""
+        settings = {**self.file_sizes, **(TRUST if self.trusting else {})}
+        return {"plants": self.plants[0], **settings}, {"plants": self.plants[1], **settings}
+
+    def make(self) -> Pair:
+        """The pair, not started."""
+        raise NotImplementedError
+
+    def open(self) -> None:
+        """Make and start the pair."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.notes["lives with handshake, whole history and acks after flush"] += self.trusting
+        self.pair = self.make()
+        master = self.pair.master
+        self.pair.open(f"{self.address_of_master}:{master.port}")
+
+    def load(self) -> None:
+        """Send, until some messages are acknowledged: at first a few senders, whose records come one by one, then all.
+        """
+        self.pair.senders.go(self.rng.randint(1, 3))
+        self.pair.senders.wait_for_more(self.rng.randint(1, _FEW), BOOT_MS)
+        self.pair.senders.go()
+        self.pair.senders.wait_for_more(self.rng.randint(1, _FEW if self.small else _MANY), BOOT_MS)
+
+    def cycle(self) -> str:
+        """Do one thing to the pair, check, and say in a few words what was done. Raises Violation."""
+        raise NotImplementedError
+
+    def hold(self) -> None:
+        """Remember what both brokers hold, when it is asked for the first time: they live through all cycles."""
+        if not self.holdings:
+            self.holdings = [Holdings(broker) for broker in (self.pair.master, self.pair.slave)]
+
+    def end(self) -> None:
+        """At the end of a life that went well: brokers that lived through all cycles hold no more than at first, and
+        the last word on both stores."""
+        brokers = self.pair.master, self.pair.slave
+        self.notes["empty files of the original taken away"] += sum(broker.empty_files for broker in brokers)
+        for holdings in self.holdings:
+            holdings.assert_returned()
+        self.told = self.pair.end()
+
+    def close(self) -> None:
+        """Kill what runs, take down what was put up; called also after a failure."""
+        if self.pair is not None:
+            self.pair.close()

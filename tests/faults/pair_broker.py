@@ -1,7 +1,10 @@
-"""One broker of a pair: how it is started with faults in it, stopped, and what it holds."""
+"""One broker of a pair: how it is started with faults in it, also of C libraries, stopped, and what it holds."""
+import functools
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +14,28 @@ from tests.support import store_compare
 from tests.support.nodes import BrokerNode
 from tests.support.raw_remoting import GET_BROKER_RUNTIME_INFO, Answer, RawClient
 from tests.support.wait import wait_until
+
+# Small C libraries that are preloaded into a broker, compiled when they are needed.
+
+_HERE = Path(__file__).parent
+
+
+@functools.cache
+def why_not() -> str | None:
+    """The reason why nothing can be compiled on this machine; None when it can."""
+    return None if shutil.which("gcc") else "not installed: gcc"
+
+
+def compiled(name: str, folder: Path) -> Path:
+    """Compile `name`.c of this package into `folder`; the library."""
+    library = folder / f"{name}.so"
+    done = subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(_HERE / f"{name}.c"), "-ldl"],
+                          capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+# One broker of a pair: how it is started with faults in it, stopped, and what it holds.
 
 
 def _good(answer: Answer) -> Answer | None:
@@ -37,7 +62,7 @@ class Broker(BrokerNode):
         return self
 
     def lay_trap(self, point: str | None, passage: int) -> None:
-        """From the next start on it kills itself at the n-th passage of a point of pair_points.py; None: no more."""
+        """From the next start on it kills itself at the n-th passage of a point of process_faults.py; None: no more."""
         self._plants = tuple(plant for plant in self._plants if plant != "die") + (("die",) if point else ())
         self._extra_env = {**self._extra_env, "FAULTS_POINT": point or "", "FAULTS_PASSAGE": str(passage)}
         self.become(self.kind)

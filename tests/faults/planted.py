@@ -23,8 +23,8 @@ from rmqha.store.ha.ha_connection import ReadSocketService
 from rmqha.store.ha.ha_transfer import FrameDecoder
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.results import PutMessageStatus
-from tests.faults.pair_points import ARM, OF_MASTER, OF_SLAVE
 from tests.faults.points import Trap
+from tests.faults.process_faults import ARM, OF_MASTER, OF_SLAVE
 
 _LATE_S = 0.05
 _WRITE_LATE_S = 0.5  # longer than another takes to become the master

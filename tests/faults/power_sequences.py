@@ -25,8 +25,7 @@ from rmqha.store import consume_queue_recovery
 from rmqha.store.message_store_config import BrokerRole, FlushDiskType
 from tests.faults import ledger
 from tests.faults import machine as machines
-from tests.faults.machine import Machine, Wrong
-from tests.faults.synced_disk import in_use
+from tests.faults.machine import Machine, Wrong, in_use
 
 _STEPS = (5, 40)
 _CHUNK = 50

@@ -1,11 +1,22 @@
-"""A few cycles of each kind of fault: nothing that was acknowledged is lost, both logs are the same bytes at the end.
+"""A few cycles of each kind of fault, kill -9 at each named point, and random sequences on disks that forget."""
+import os
+import queue
+import random
+from concurrent.futures import Future, ThreadPoolExecutor
 
-The long forms are `python -m tests.faults --minutes N --seed S`; see __main__.py.
-"""
 import pytest
 
 from tests.faults import campaign
+from tests.faults.harness import Nursery, Outcome, Rounds
+from tests.faults.machine import PAGE, SECTOR, NothingByChance, SyncedDisk, in_use
+from tests.faults.points import AGAIN, LOAD, POINTS, RECOVERY, SHUTDOWN, START, Trap
+from tests.faults.power_sequences import run_some
+from tests.support import tiers
 from tests.support.tiers import in_all
+
+# A few cycles of each kind of fault: nothing that was acknowledged is lost, both logs are the same bytes at the end.
+#
+# The long forms are `python -m tests.faults --minutes N --seed S`; see __main__.py.
 
 # kind of fault -> cycles
 CYCLES = {"kill": 2, "points": 1, "link": 2, "power": 1, "stop": 1, "proxy": 2, "sync": 1, "full": 1, "tail": 1,
@@ -47,3 +58,113 @@ def test_the_same_seed_gives_the_same_schedule(tmp_path):
     assert schedule(1) == schedule(1)
     assert not {life.seed for life in schedule(1)} & {life.seed for life in schedule(2)}
     assert sum(life.cycles for life in schedule(1)) == 2 * 60
+
+
+# kill -9 at each named point: what was acknowledged is there, and the store is whole; see tests.faults.
+#
+# RMQHA_FAULT_SEEDS=20 tries more seeds; `python -m tests.faults` does so with a table.
+
+SEEDS = range(1, int(os.environ.get("RMQHA_FAULT_SEEDS", tiers.pick(1, long=2))) + 1)
+JOBS = 4  # the processes mostly wait
+
+
+@pytest.fixture(scope="module")
+def kill_at_points_outcomes(request, tmp_path_factory) -> dict[tuple[str, int], Future]:
+    """All selected rounds, several stores at a time."""
+    wanted = [item.callspec.params for item in request.session.items
+              if item.path == request.path and "point_name" in getattr(getattr(item, "callspec", None), "params", ())]
+    free: queue.SimpleQueue[Rounds] = queue.SimpleQueue()
+    nurseries = [Nursery() for _ in range(JOBS)]
+    for number, nursery in enumerate(nurseries):
+        free.put(Rounds(nursery, tmp_path_factory.mktemp(f"stores{number}"), number))
+
+    def run(point_name: str, seed: int) -> Outcome:
+        rounds = free.get()
+        try:
+            return rounds.run(POINTS[point_name], seed)
+        finally:
+            free.put(rounds)
+
+    with ThreadPoolExecutor(JOBS) as pool:
+        yield {(each["point_name"], each["seed"]): pool.submit(run, **each) for each in wanted}
+    for nursery in nurseries:
+        nursery.close()
+
+
+@tiers.in_all
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("point_name", POINTS)
+def test_nothing_acknowledged_is_lost_and_all_is_whole_after_a_kill(point_name, seed, kill_at_points_outcomes):
+    outcome = kill_at_points_outcomes[point_name, seed].result()
+    assert not outcome.failure, f"passage {outcome.passage}: {outcome.failure}"
+    assert outcome.records > 0
+
+
+def test_points_cover_every_part_of_a_store_s_life():
+    assert len(POINTS) >= 20
+    assert {point.phase for point in POINTS.values()} == {LOAD, SHUTDOWN, START, RECOVERY, AGAIN}
+    assert all(point.first in POINTS for point in POINTS.values() if point.phase in (RECOVERY, AGAIN))
+
+
+def test_a_passage_counts_only_once_armed():
+    trap = Trap(2, lambda: None)
+    assert not trap.is_due()
+    trap.armed = True
+    assert [trap.is_due(), trap.is_due(), trap.is_due()] == [False, True, False]
+
+
+# Random sequences on disks that forget what was not forced to them; the long form is in power_sequences.py.
+
+_SEQUENCES = tiers.pick(40, all=200, long=20_000)
+
+
+@pytest.mark.timeout(3600)
+def test_nothing_that_was_acknowledged_is_lost_and_all_queues_follow_from_the_log():
+    failures, steps = run_some(1, _SEQUENCES)
+    assert not failures
+    assert all(any(step.endswith(name) for step in steps) for name in ("power", "kill", "restart", "append", "feed"))
+
+
+@pytest.mark.parametrize("seed", [513918, 901034, 906421, 1301775, 1303997])
+def test_sequences_that_once_failed_hold(seed):
+    assert run_some(seed, 1)[0] == []
+
+
+def test_disk_forgets_what_was_not_forced_to_it(tmp_path):
+    disk = SyncedDisk(tmp_path)
+    with in_use(disk):
+        with open(tmp_path / "synced", "wb", buffering=0) as file:
+            file.write(b"a" * PAGE)
+            os.fsync(file.fileno())
+            file.seek(0)
+            file.write(b"b" * SECTOR)
+        (tmp_path / "nameless").write_bytes(b"c")
+        with open(tmp_path / "nameless", "rb") as file:
+            os.fsync(file.fileno())
+        fd = os.open(tmp_path, os.O_RDONLY)
+        os.unlink(tmp_path / "nameless")
+        os.fsync(fd)
+        os.close(fd)
+        disk.lose_power(NothingByChance())
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"synced": b"a" * PAGE}
+
+
+def test_any_later_sectors_may_be_there(tmp_path):
+    seen = set()
+    for seed in range(60):
+        path = tmp_path / str(seed)
+        disk = SyncedDisk(path)
+        with in_use(disk):
+            for round_ in (b"a", b"b"):
+                with open(path / "file", "wb", buffering=0) as file:
+                    file.write(round_ * 2 * SECTOR)
+                    if round_ == b"a":
+                        os.fsync(file.fileno())
+                        fd = os.open(path, os.O_RDONLY)
+                        os.fsync(fd)
+                        os.close(fd)
+            disk.lose_power(random.Random(seed))
+            content = (path / "file").read_bytes()
+            assert content[:SECTOR] in (b"a" * SECTOR, b"b" * SECTOR)
+            seen.add((content[0], content[-1]))
+    assert seen == {(first, last) for first in b"ab" for last in b"ab"}

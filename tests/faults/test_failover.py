@@ -4,7 +4,7 @@ The long forms are `python -m tests.faults.failover`; see failover/__main__.py.
 """
 import pytest
 
-from tests.faults.failover import campaign
+from tests.faults.failover import lives as campaign
 from tests.faults.failover.__main__ import why_not
 from tests.faults.failover.cluster import Plan
 from tests.faults.failover.lives import KINDS, Life, Outcome, run_life

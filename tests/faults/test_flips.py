@@ -20,7 +20,7 @@ from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.results import PutMessageStatus
 from tests.faults.flips import CHECKED, HEADER, UNCHECKED, Flip, Relay, some_size
 from tests.faults.same_bytes import end_of
-from tests.store.ha.test_replication_of_real_stores import log_of, make_store
+from tests.store.ha.test_ha_service import log_of, make_store
 from tests.support import store_compare
 from tests.support.nodes import BrokerNode
 from tests.support.raw_remoting import GET_BROKER_RUNTIME_INFO, Answer, RawClient

@@ -10,7 +10,7 @@ from rmqha.store.message_store_config import BrokerRole
 from tests.faults import same_bytes
 from tests.faults.same_bytes import Log, Report, Side
 from tests.faults.sized_load import LARGEST, MIB, PROFILES, Acknowledged, Plan, Sent
-from tests.store.ha.test_replication_of_real_stores import SEGMENT, make_store, put
+from tests.store.ha.test_ha_service import REAL_STORES_SEGMENT, make_store, put
 from tests.support import store_compare
 from tests.support.tiers import in_all, pick
 
@@ -117,12 +117,12 @@ def test_judge_finds_a_bit_anywhere_in_a_record(judged, master, at, checked):
 
 
 def test_judge_finds_a_bit_of_the_blank_at_the_end_of_a_file(judged):
-    report = judged(lambda files: flip(files[0], SEGMENT - 1))
+    report = judged(lambda files: flip(files[0], REAL_STORES_SEGMENT - 1))
     assert (report.sides[1].differ, report.sides[1].damaged, report.is_good) == (1, 0, False)
 
 
 def test_judge_finds_a_file_that_is_missing(judged):
-    report = judged(lambda files: files[SEGMENT].unlink())
+    report = judged(lambda files: files[REAL_STORES_SEGMENT].unlink())
     lost = report.sides[1].differ
     assert 0 < lost < RECORDS and report.sides[1].damaged == report.sides[1].unreadable == lost
 

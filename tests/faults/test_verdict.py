@@ -1,15 +1,28 @@
-"""What the fault suite makes of an index that was given twice, and of a record that the original has torn."""
+"""The judges of the fault suite: verdicts, the last word on a life, and reading logs that change."""
+import itertools
+import random
 import shutil
+import struct
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from tests.faults import pair as last_word
 from tests.faults import verdict
-from tests.faults.log_copy import LogCopy
-from tests.faults.pair import Pair
-from tests.faults.power import Power
+from tests.faults.drawn_messages import EDGES, KIB, LONGEST_PROPERTIES, Drawing
+from tests.faults.machine_faults import Power
+from tests.faults.pair import SMALL, Pair
+from tests.faults.pair_broker import Broker
+from tests.faults.senders import TOPICS, Senders
+from tests.faults.verdict import LogCopy, Violation, check_queues
 from tests.store.support import message, open_store
 from tests.support import store_compare
+from tests.support.raw_remoting import SEND_BATCH
+
+# What the fault suite makes of an index that was given twice, and of a record that the original has torn.
 
 
 @pytest.fixture
@@ -87,3 +100,226 @@ def _then(first, second):
         return first()
     finally:
         second()
+
+
+# The last word on a life finds what is not there, on the wire and in the files.
+
+
+def test_what_is_not_what_was_sent_is_found(tmp_path):
+    broker = Broker("rmqha", tmp_path / "one", "one", **SMALL)
+    try:
+        broker.start(120_000)
+        senders = Senders(broker.address, "s", 1, tmp_path / "journal", drawing=Drawing(128 * KIB))
+        try:
+            senders.go()
+            senders.wait_for_more(200)
+            senders.pause()
+        finally:
+            senders.close()
+        copy = LogCopy(broker.commit_log)
+        check_queues(broker, copy)
+        placed = list(senders.acknowledged.items())
+        assert last_word.check_by_offset(broker.address, "one", placed) == len(placed) >= 200
+        assert last_word.check_by_queue(broker.address, "one", copy) == copy.count >= 200
+        last_word.check_store(broker)
+        name, first = placed[0]
+        for wrong in (replace(first, crc=first.crc ^ 1), replace(first, offset=first.offset + 12)):
+            with pytest.raises(Violation, match=f"read from the one at {wrong.offset}"):
+                last_word.check_by_offset(broker.address, "one", [(name, wrong)])
+        copy.places[name] = [(*first.place()[:-1], first.crc ^ 1)]
+        with pytest.raises(Violation, match="a consumer reads"):
+            last_word.check_by_queue(broker.address, "one", copy)
+        # a CRC; nobody looks at that of an empty body
+        offset = next(record.offset for record in store_compare.walk(broker.commit_log) if record.body)
+        with open(broker.commit_log / f"{0:020d}", "r+b") as log:
+            log.seek(offset + 8)
+            log.write(b"\x7f\xff\xff\xff")
+        with pytest.raises(Violation, match="V: store verify of the one: code 1"):
+            last_word.check_store(broker)
+    finally:
+        broker.kill()
+
+
+# The campaigns' reading of a log: it goes on where it ended, and sees what has changed, and what is not whole.
+
+
+@pytest.fixture
+def store(tmp_path):
+    """One that is open, with three messages."""
+    with open_store(tmp_path) as opened:
+        for number in range(3):
+            assert opened.put_message(message(body=b"%d" % number * 500, KEYS=f"m{number}", TAGS="T")).is_ok
+        yield opened
+
+
+def folder_of(store):
+    """Of its log."""
+    return Path(store.message_store_config.get_store_path_commit_log())
+
+
+def log_of(store):
+    """The one file of its log."""
+    (file,) = folder_of(store).glob("0*0")
+    return file
+
+
+def write(file, at, data):
+    """Over what is there."""
+    with open(file, "r+b") as log:
+        log.seek(at)
+        log.write(data)
+
+
+def test_a_log_that_grows_is_read_on(store):
+    copy = LogCopy(folder_of(store))
+    copy.read()
+    assert (copy.count, sorted(copy.places), copy.flaw) == (3, ["m0", "m1", "m2"], "")
+    assert store.put_message(message(body=b"", KEYS="m3", TAGS="T")).is_ok
+    ends = copy.followed_end()
+    assert copy.log_end() == ends() == store.get_max_phy_offset() > copy.end
+    copy.read()
+    assert copy.count == 4 and copy.end == store.get_max_phy_offset()
+    assert store.put_message(message(body=b"m" * 99)).is_ok
+    assert ends() == store.get_max_phy_offset()
+
+
+def test_a_size_that_is_seen_half_written_is_looked_at_again(store):
+    """Its bytes may lie in two lines of the cache: a record of 29,046 bytes (0x7176) was seen with 118 (0x76)."""
+    copy = LogCopy(folder_of(store))
+    copy.read()
+    begin = copy.end
+    for name in ("long", "next"):
+        assert store.put_message(message(body=bytes(900), KEYS=name)).is_ok
+    end = store.get_max_phy_offset()
+    whole = log_of(store).read_bytes()[begin:end]
+    size = int.from_bytes(whole[:4], "big")
+    assert size & 0xFF00 and size & 0xFF
+    ends = copy.followed_end()
+    for seen, behind in (  # of the two records: nothing, a torn head, and so on
+            (bytes(end - begin), begin), (bytes(3) + whole[3:8], begin + (size & 0xFF)), (whole[:size], begin + size),
+            (whole[:size] + bytes(3) + whole[size + 3:size + 8], begin + size + (size & 0xFF)), (whole, end)):
+        write(log_of(store), begin, seen.ljust(end - begin, b"\0"))
+        assert ends() == behind
+
+
+def test_a_body_that_is_not_that_of_its_crc_ends_the_reading(store):
+    copy = LogCopy(folder_of(store))
+    copy.read()
+    (_, _, _, second, _), = copy.places["m1"]
+    copy.forget()
+    write(log_of(store), second + 100, b"\xff")
+    copy.read()
+    assert copy.count == 1 and copy.end == second
+    assert "has another body than its CRC is of" in copy.flaw
+
+
+def test_a_record_of_which_a_slave_has_a_part_is_no_flaw_and_is_read_when_it_is_whole(store):
+    copy, end = LogCopy(folder_of(store)), store.get_max_phy_offset()
+    copy.read()
+    (_, _, _, third, _), = copy.places["m2"]
+    data = log_of(store).read_bytes()[third:end]
+    for size in (1, 7, 8, len(data) // 2, len(data) - 1):
+        copy.forget()
+        write(log_of(store), third + size, bytes(len(data) - size))
+        copy.read(third + size)
+        assert (copy.count, copy.end, copy.flaw) == (2, third, "")
+        write(log_of(store), third, data)
+        copy.read(end)
+        assert (copy.count, copy.end, copy.flaw) == (3, end, "")
+
+
+def test_a_last_record_that_has_changed_makes_it_read_all(store):
+    copy = LogCopy(folder_of(store))
+    copy.read()
+    (_, _, _, third, _), = copy.places["m2"]
+    write(log_of(store), third, bytes(copy.end - third))
+    copy.read()
+    assert copy.count == 2 and sorted(copy.places) == ["m0", "m1"] and copy.end == third
+
+
+@pytest.mark.parametrize("read_before_the_blank", [False, True])
+def test_a_blank_that_was_taken_back_makes_it_read_all(tmp_path, read_before_the_blank):
+    """As the original does that was killed before it had the next file: a smaller message takes the blank's place."""
+    def put(store, name, size=1500):
+        assert store.put_message(message(body=bytes(size), KEYS=name)).is_ok
+
+    with open_store(tmp_path, mappedFileSizeCommitLog=4096) as store:
+        copy = LogCopy(folder_of(store))
+        put(store, "m0")
+        put(store, "m1")
+        if read_before_the_blank:
+            copy.read()
+        before = store.get_max_phy_offset()
+        put(store, "m2")
+    first, second = sorted(copy.folder.iterdir())
+    second.unlink()
+    copy.read()
+    assert (copy.count, copy.end) == (2, 4096)
+    write(first, before, bytes(4096 - before))
+    with open_store(tmp_path, mappedFileSizeCommitLog=4096) as store:
+        assert store.get_max_phy_offset() == before
+        put(store, "small", 10)
+        put(store, "m3")
+        copy.read(store.get_max_phy_offset())
+        assert sorted(copy.places) == ["m0", "m1", "m3", "small"] and copy.end == store.get_max_phy_offset()
+
+
+def test_an_index_lower_than_the_one_before_is_a_repeat(store):
+    """Whether or not the log still has the message that was given it first."""
+    copy = LogCopy(folder_of(store))
+    copy.read()
+    (topic, queue_id, *_), = copy.places["m2"]
+    assert copy.repeated == ""
+    for index, repeated in ((9, ""), (7, f"{topic}/{queue_id}: index 7 after 9")):
+        store.commit_log.topic_queue_table[f"{topic}-{queue_id}"] = index
+        assert store.put_message(message(body=b"", KEYS="later")).is_ok
+        copy.read()
+        assert copy.repeated == repeated
+
+
+def test_nothing_is_read_beyond_a_limit(store):
+    copy = LogCopy(folder_of(store))
+    copy.read()
+    (_, _, _, third, _), = copy.places["m2"]
+    copy.read(third)
+    assert copy.count == 2 and copy.end == third
+
+
+def test_a_record_elsewhere_is_a_flaw(store):
+    copy = LogCopy(folder_of(store))
+    write(log_of(store), 28, struct.pack(">q", 12))
+    copy.read()
+    assert copy.count == 0 and copy.flaw.endswith("says 12")
+
+
+def drawn(drawing, count=6000):
+    """Requests of one seed."""
+    rng, names = random.Random(3), (f"n{number}" for number in itertools.count())
+    return [drawing.request(rng, TOPICS, 4, names) for _ in range(count)]
+
+
+@pytest.mark.parametrize("largest", [128 * KIB, 4 << 20])
+def test_messages_of_all_sizes_are_drawn(largest):
+    requests = drawn(Drawing(largest))
+    messages = [one for request in requests for one in request.messages]
+    sizes = Counter(len(one.body) for one in messages)
+    assert sizes[0] > 50 and max(sizes) <= largest
+    assert max(sizes) > largest // 2 and sum(count for size, count in sizes.items() if 5000 <= size <= 30_000) > 1000
+    assert all(any(abs(size - edge) < 3 for size in sizes) for edge in EDGES if edge <= largest)
+    properties = [len(one.properties) for one in messages]
+    assert LONGEST_PROPERTIES - 60 < max(properties) <= LONGEST_PROPERTIES
+    batches = [request for request in requests if request.code == SEND_BATCH]
+    assert len(batches) > 500 and max(len(batch.messages) for batch in batches) > 15
+    assert max(len(request.body()) for request in requests) <= largest
+    assert {request.topic for request in requests} == set(TOPICS)
+    assert len({one.name for one in messages}) == len(messages)
+
+
+def test_messages_of_a_fixed_size_make_records_of_one_size():
+    requests = drawn(Drawing(fixed_size=300), 100)
+    assert {(len(one.messages), one.topic, len(one.body())) for one in requests} == {(1, TOPICS[0], 300)}
+
+
+def test_the_same_seed_draws_the_same():
+    assert [request.messages for request in drawn(Drawing(), 200)] == [
+        request.messages for request in drawn(Drawing(), 200)]

@@ -1,13 +1,22 @@
-"""Expressions: what they say of messages, and that nothing breaks them. Equality with Java: test_beside_java."""
+"""Expressions: what they say of messages, in linear time; bloom filters; and both beside the original's."""
+import os
+import random
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqha.broker.expression_message_filter import MessageEvaluationContext
+from rmqha.common.config_keys import parse_property
 from rmqha.filter import selector_parser
 from rmqha.filter import selector_parser as filter_factory
-from rmqha.filter.expressions import EmptyEvaluationContext, FilterError, MQFilterException
+from rmqha.filter.bloom_filter import BitsArray, BloomFilter, BloomFilterData, murmur3_128_low
+from rmqha.filter.expressions import EmptyEvaluationContext, FilterError, MQFilterException, double_value_of
+from rmqha.filter.selector_parser import MAX_LENGTH, _parsed, parse
 from tests.filter.expressions import EXPRESSIONS, MESSAGES
+from tests.support.watch import assert_linear
+
+# Expressions: what they say of messages, and that nothing breaks them. Equality with Java: below.
 
 
 def value(sql, **properties):
@@ -86,3 +95,175 @@ def test_any_text_is_an_expression_or_an_error(sql, properties):
         assert expression.evaluate(MessageEvaluationContext(properties)) in (True, False, None)
     except FilterError as error:
         assert error.describe().startswith("java.lang.")
+
+
+# Expressions, and the values that they look at, are read in linear time.
+
+GROWING = {
+    "operands": lambda n: " or ".join(["a=1"] * n),
+    "list": lambda n: "a in (" + ",".join(["'x'"] * n) + ")",
+    "minus signs": lambda n: "- " * n,
+    "comments without an end of line": lambda n: "a = " + "- --" * 40 + "x" * n * 10,
+    "comments without an end": lambda n: "a = 1 or /* " * n,
+    "many short comments": lambda n: "/*x*/--y\n" * n + "a=1",
+    "quotes": lambda n: "a='" + "''" * n * 5,
+    "text without an end": lambda n: "a='" + "x" * n * 5,
+    "digits": lambda n: "a=" + "1" * n * 10,
+    "digits behind a point": lambda n: "a=1." + "1" * n * 10 + "x",
+    "error at the end": lambda n: "a=1 or " * n + "@",
+    "operand missing at the end": lambda n: "a=1 or " * n + "or",
+    "characters beyond the BMP": lambda n: "a='\U0001f600' or " * n + "a=1",
+}
+NUMBERS = {
+    "digits": lambda n: "1" * n * 10 + "x", "hexadecimal digits": lambda n: "0x" + "1" * n * 10 + "x",
+    "digits and a point": lambda n: "1" * n * 10 + "." + "1" * n * 10 + "x",
+    "exponent": lambda n: "1e" + "1" * n * 10 + "x",
+}
+
+
+def raising_value_errors(read, *errors):
+    def wrapped(text):
+        try:
+            read(text)
+        except errors as error:
+            raise ValueError from error
+    return wrapped
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_expression_is_parsed_in_linear_time(name):
+    assert_linear(GROWING[name], raising_value_errors(_parsed, MQFilterException), 400)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_text_is_read_as_a_number_in_linear_time(name):
+    assert_linear(NUMBERS[name], raising_value_errors(double_value_of, FilterError), 300)
+    assert_linear(NUMBERS[name], lambda text: parse_property(text, float), 300)
+
+
+def test_expression_beyond_the_limit_is_refused():
+    longest = "a=1 or " * (MAX_LENGTH // 7 - 1) + "a=1"
+    assert parse(longest)
+    with pytest.raises(MQFilterException, match="an expression of .* characters, the limit is 65536"):
+        parse(longest.ljust(MAX_LENGTH + 1))
+
+
+def test_plus_signs_within_each_other_are_looked_through_only_so_often():
+    parse("+a = 1" + " or +a = 1" * 2000)
+    parse("+(" * 20 + "a = 1" + ")" * 20)
+    with pytest.raises(MQFilterException, match="StackOverflowError"):
+        parse("+(" * 20 + "a = 1" + " or a = 1" * 3000 + ")" * 20)
+
+
+# Bit arrays and bloom filters. Equality with Java's bits: below.
+
+
+@given(st.lists(st.integers(0, 111)), st.lists(st.integers(0, 111)))
+def test_bits_that_were_set_are_set(to_set, to_clear):
+    bits = BitsArray.create(112)
+    for position in to_set:
+        bits.set_bit(position, True)
+    for position in to_clear:
+        bits.set_bit(position, False)
+    expected = set(to_set) - set(to_clear)
+    assert {position for position in range(112) if bits.get_bit(position)} == expected
+    copy = BitsArray.of(bytes(bits.bytes))
+    assert (copy.bytes, copy.bit_length) == (bits.bytes, 112)
+    assert str(copy).replace("\n", "")[::-1] == "".join("1" if position in expected else "0" for position in range(112))
+
+
+@pytest.mark.parametrize("position", [-1, 16, 1000])
+def test_bit_outside_is_refused(position):
+    with pytest.raises(ValueError, match="BitPos is"):
+        BitsArray.create(16).get_bit(position)
+    with pytest.raises(ValueError, match="BitPos is"):
+        BitsArray.create(16).set_bit(position, True)
+    with pytest.raises(ValueError, match="Bytes is empty"):
+        BitsArray.of(b"")
+
+
+@given(st.lists(st.text(), max_size=20))
+def test_name_that_was_put_in_is_hit(names):
+    bloom = BloomFilter.create_by_fn(20, 32)
+    bits = BitsArray.create(bloom.m)
+    for name in names:
+        bloom.hash_to(bloom.generate(name), bits)
+    assert all(bloom.is_hit(bloom.generate(name), bits) for name in names)
+
+
+def test_sizes_follow_error_rate_and_count():
+    assert str(BloomFilter.create_by_fn(20, 32)) == "f: 20, n: 32, k: 3, m: 112"
+    for f, n in ((0, 1), (100, 1), (20, 0)):
+        with pytest.raises(ValueError):
+            BloomFilter.create_by_fn(f, n)
+
+
+def test_data_of_another_filter_is_refused():
+    bloom = BloomFilter.create_by_fn(20, 32)
+    for data in (None, BloomFilterData(104, [1, 2, 3]), BloomFilterData(112, [1]), BloomFilterData(112, None)):
+        assert not bloom.is_valid(data)
+        with pytest.raises(ValueError, match="may not belong to this filter"):
+            bloom.is_hit(data, BitsArray.create(112))
+    with pytest.raises(ValueError, match="is not equal to 112"):
+        bloom.is_hit(bloom.generate("x"), BitsArray.create(104))
+
+
+def test_hash_of_nothing_is_zero():
+    assert murmur3_128_low(b"") == 0
+
+
+# Expressions by the original's filter module and by ours: the same errors, texts and values.
+
+JAVA_PIECES = ("a", "b", "not", "and", "or", "between", "in", "true", "false", "null", "is", "1", "2.5", "'x'", "'1'",
+               "=",
+          "<>", ">", ">=", "<", "<=", "(", ",", ")", "+", "-", "a = 1", "a is null", "b not in ('x')",
+          "a between 1 and 2", "--", "@", "\n", "\t", "/* */", "3L", "'")
+COUNT = int(os.environ.get("RMQHA_SQL_TEXTS", "2000"))
+
+
+def ours(sql: str) -> dict:
+    """What our module says of an expression, in the form of the driver's answer."""
+    try:
+        expression = selector_parser.parse(sql)
+    except MQFilterException as error:
+        return {"error": str(error)}
+    return {"text": str(expression), "values": [value_of(expression, message) for message in MESSAGES]}
+
+
+def value_of(expression, message: dict[str, str]):
+    try:
+        return expression.evaluate(MessageEvaluationContext(message))
+    except FilterError as error:
+        return error.describe()
+
+
+def javas(driver, expressions: list[str]) -> list[dict]:
+    return driver.submit("sqlEvaluate", expressions=expressions, messages=list(MESSAGES)).result()["answers"]
+
+
+def differences(driver, expressions: list[str]) -> list[tuple]:
+    """(expression, Java's answer, ours) where they differ."""
+    return [(sql, theirs, mine) for sql, theirs in zip(expressions, javas(driver, expressions), strict=True)
+            if theirs != (mine := ours(sql))]
+
+
+@pytest.mark.java
+def test_table_of_expressions(java_driver):
+    assert differences(java_driver, list(EXPRESSIONS)) == []
+
+
+@pytest.mark.java
+def test_any_pieces_of_expressions(java_driver):
+    choose = random.Random(4)
+    expressions = [" ".join(choose.choices(JAVA_PIECES, k=choose.randrange(12))) for _ in range(COUNT)]
+    assert differences(java_driver, expressions)[:1] == []
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("f, n", [(20, 32), (10, 128), (1, 1), (99, 7)])
+def test_bits_of_bloom_filters(java_driver, f, n):
+    names = ["", "g#t", "group#topic", "x" * 15, "x" * 16, "x" * 17, "x" * 100, "größe#名\U0001F600"]
+    theirs = java_driver.submit("bloom", f=f, n=n, names=names).result()
+    ours = BloomFilter.create_by_fn(f, n)
+    assert (ours.m, ours.k) == (theirs["m"], theirs["k"])
+    assert [ours.calc_bit_positions(name) for name in names] == theirs["bits"]

@@ -9,8 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fuzz.frames import Fuzzer, Input
-from tests.fuzz.remoting import CLOSED, NOTHING, calls_of, probe, stocked
+from tests.fuzz.remoting import CLOSED, NOTHING, Fuzzer, Input, calls_of, probe, stocked
 from tests.interop.request_code_cases import BROKER, NAMESRV
 from tests.interop.request_code_compare import Servers
 from tests.support.raw_remoting import RawClient

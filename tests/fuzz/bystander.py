@@ -23,8 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.interop.request_code_cases import TOPIC as STOCKED
-from tests.support.raw_remoting import GET_BROKER_CLUSTER_INFO, GET_MAX_OFFSET, frame, header
-from tests.support.signed_client import SignedClient
+from tests.support.raw_remoting import GET_BROKER_CLUSTER_INFO, GET_MAX_OFFSET, SignedClient, frame, header
 from tests.support.start_as import end_with_parent
 
 PAUSE_S = 0.004  # between two questions

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from rmqha.common.lazy_dataclasses import dataclass
 from tests.fuzz import dialect
-from tests.fuzz.frames import FIRST_OPAQUE, GROWN, MAX_FRAME, Call, Fuzzer, framed
+from tests.fuzz.remoting import FIRST_OPAQUE, GROWN, MAX_FRAME, Call, Fuzzer, framed
 
 KIB, MIB = 1 << 10, 1 << 20
 MERSENNE = (1 << 61) - 1  # CPython's integers hash modulo this

@@ -1,16 +1,85 @@
-"""Texts of fastjson's dialect: each production within each other one, deep, wide and long.
+"""What reading texts of fastjson's dialect costs for a byte: `python -m tests.fuzz.dialect --inputs 200000 --seed 1`.
 
-A production is a text around a hole; what stands in the hole is a leaf or another production. Pure; written from what
-fastjson reads, and sharing no code with rmqha. `python -m tests.fuzz.dialect` times the reading of many texts, as each
-header and body that a server reads; see `tests/fuzz/dialect_campaign.py`.
+Each text is read as a header or a body of some of the classes that servers read. What is compared is CPU time of this
+process, without what the same reader takes for `{a:0}`: that is paid for a request, not for its bytes. The yardstick is
+the median of all readings of about that length for which rmqha's own parser was called and that were not refused: what
+the standard library reads is read many times quicker, and has to stay below the same limit. A reading that
+seems to cost more than `--times` of it is made again, and the least of five counts. Exit code 1 when one is left.
 """
+import argparse
+import dataclasses
+import functools
+import importlib
+import logging
+import math
+import pkgutil
 import random
 import statistics
+import struct
 import sys
+import time
+import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tests.fuzz.collisions import colliding
+from rmqha.common import protocol as headers
+from rmqha.common.data_version import DataVersion
+from rmqha.common.protocol.client_bodies import (
+    CheckClientRequestBody,
+    GetConsumerStatusBody,
+    LockBatchRequestBody,
+    ResetOffsetBody,
+    UnlockBatchRequestBody,
+)
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerBody, SyncStateSet
+from rmqha.common.protocol.command_custom_header import CommandCustomHeader
+from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
+from rmqha.common.protocol.topic_route_data import TopicRouteData
+from rmqha.common.subscriptions import HeartbeatData
+from rmqha.common.topics import SubscriptionGroupConfig
+from rmqha.remoting.exception import RemotingCommandException
+from rmqha.remoting.protocol import fastjson, remoting_serializable
+from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+# Integers for which CPython's dicts and sets look in the same places.
+#
+# An integer hashes to itself. Where its place is taken, the next one is 5 * place + 1 + what is left of the hash, and
+# of that five bits fewer are left each time. So most of the numbers here take the places that follow one another when
+# nothing is left; the others, which walk, meet only taken places until then, and walk along half of these. Pure;
+# written from what CPython does, and sharing no code with rmqha.
+
+MORE_BITS = 10  # that a number which walks has, beside those of its place: they leave few steps, and enough numbers
+
+
+@functools.cache
+def colliding(places: int, walkers: int | None = None) -> list[int]:
+    """As many integers as a dict of so many places holds (a power of two); of them `walkers` walk, or a quarter."""
+    count = places * 2 // 3
+    walkers = count // 4 if walkers is None else min(walkers, count // 4)
+    rng, mask, bits = random.Random(places), places - 1, places.bit_length() + MORE_BITS
+    order: dict[int, int] = {}  # by place: how many stand before it on the walk
+    place = 1
+    for number in range(count - walkers):
+        order[place] = number
+        place = (5 * place + 1) & mask
+    found, last = dict.fromkeys(order), len(order) // 2
+    while len(found) < count:
+        number = left = rng.getrandbits(bits)
+        place = number & mask
+        while place in order and left >> 5:
+            left >>= 5
+            place = (5 * place + left + 1) & mask
+        place = (5 * place + 1) & mask
+        if order.get(place, last) < last:
+            found[number] = None
+    return list(found)
+
+
+# Texts of fastjson's dialect: each production within each other one, deep, wide and long.
+#
+# A production is a text around a hole; what stands in the hole is a leaf or another production. Pure; written from
+# what fastjson reads, and sharing no code with rmqha. `python -m tests.fuzz.dialect` times the reading of many texts,
+# as each header and body that a server reads; see `tests/fuzz/dialect.py`.
 
 FEW = 1024  # colliding keys, which rmqha takes
 HOLE = "@"
@@ -153,7 +222,267 @@ def costly(costs: dict[str, float], times: float) -> list[str]:
             for name, cost in sorted(costs.items(), key=lambda pair: -pair[1]) if cost > times * median]
 
 
+# What reads a stranger's JSON: headers of all classes, and bodies of all classes with the text at each place.
+
+Reader = Callable[[bytes], object]
+READERS_HOLE = b"@"
+# What name server, broker and controller decode of a request; the last two are what a broker and a cluster's other
+# servers are answered with by whoever says to be a client or a name server. A test compares it with the sources.
+BODIES = [HeartbeatData, CheckClientRequestBody, LockBatchRequestBody, UnlockBatchRequestBody, SubscriptionGroupConfig,
+          DataVersion, TopicConfigSerializeWrapper, RegisterBrokerBody, SyncStateSet, list[str], GetConsumerStatusBody,
+          ResetOffsetBody, TopicRouteData]
+
+
+def _framed(header: bytes, kind: int = 0) -> RemotingCommand:
+    try:
+        return RemotingCommand.decode(struct.pack(">I", kind << 24 | len(header)) + header)
+    except RemotingCommandException as error:
+        raise ValueError from error
+
+
+def _header(before: bytes, after: bytes) -> Reader:
+    return lambda text: _framed(before + text + after)
+
+
+def _body(cls: type, before: bytes, after: bytes) -> Reader:
+    return lambda text: remoting_serializable.decode(cls, before + text + after)
+
+
+READERS: dict[str, Reader] = {
+    "any value": fastjson.loads,
+    "remark": _header(b'{"code":34,"remark":', b"}"),
+    "field": _header(b'{"code":34,"extFields":{"a":', b"}}"),
+    "unknown field": _header(b'{code:34,"x":', b"}"),
+    "heartbeat": _body(HeartbeatData, b'{"clientID":', b"}"),
+    "offsets": _body(ResetOffsetBody, b'{"offsetTable":', b"}"),
+}
+
+
+def header_classes() -> list[type[CommandCustomHeader]]:
+    """All of them."""
+    for module in pkgutil.walk_packages(headers.__path__, headers.__name__ + "."):
+        importlib.import_module(module.name)
+    found, waiting = [], [CommandCustomHeader]
+    while waiting:
+        below = waiting.pop().__subclasses__()
+        found += below
+        waiting += below
+    return sorted(set(found), key=lambda cls: cls.__name__)
+
+
+def _custom_header(cls: type[CommandCustomHeader], field: str) -> Reader:
+    """The text is the value of one field, by turns as it is and as a text in quotes; the others are `1`."""
+    names = [item.name for item in dataclasses.fields(cls)]
+    before = '{"code":34,"extFields":{%s"%s":' % ("".join(f'"{name}":"1",' for name in names if name != field), field)
+
+    def read(text: bytes) -> object:
+        if len(text) % 2 == 0:
+            text = b'"%b"' % text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+        command = _framed(b"%b%b}}" % (before.encode(), text))
+        try:
+            return command.decode_command_custom_header(cls)
+        except RemotingCommandException as error:
+            raise ValueError from error
+    return read
+
+
+def _binary_remark(text: bytes) -> object:
+    return _framed(struct.pack(">hbhiii", 34, 0, 409, 1, 0, len(text)) + text + struct.pack(">i", 0), 1)
+
+
+def _binary_fields(length: int) -> Reader:
+    """Pieces of the text are names and values by turns, each of `length` bytes."""
+    def read(text: bytes) -> object:
+        pieces = [text[at:at + length] for at in range(0, len(text), length)]
+        pairs = b"".join(struct.pack(">i" if number % 2 else ">h", len(piece)) + piece
+                         for number, piece in enumerate(pieces[:len(pieces) & ~1]))
+        return _framed(struct.pack(">hbhiii", 34, 0, 409, 1, 0, 0) + struct.pack(">i", len(pairs)) + pairs, 1)
+    return read
+
+
+def places(annotation: object, levels: int = 7) -> Iterator[tuple[str, bytes]]:
+    """(name, JSON with HOLE) of each place of a value of this type: itself, elements, values, keys, fields."""
+    yield "", READERS_HOLE
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if levels == 0:
+        return
+    if dataclasses.is_dataclass(annotation):
+        hints = typing.get_type_hints(annotation)
+        for item in dataclasses.fields(annotation):
+            for name, inner in places(hints[item.name], levels - 1):
+                yield f".{item.name}{name}", b'{"%b":%b}' % (item.name.encode(), inner)
+    elif origin is dict:
+        yield "{key}", b"{@:1}"
+        for name, inner in places(args[1], levels - 1):
+            yield f"{{}}{name}", b'{"k":%b}' % inner
+    elif origin in (list, set):
+        for name, inner in places(args[0], levels - 1):
+            yield f"[]{name}", b"[%b]" % inner
+    else:
+        for arg in args:  # of an optional one
+            yield from (one for one in places(arg, levels) if one[0])
+
+
+def all_readers() -> dict[str, Reader]:
+    """READERS, and one for each field of each class of headers and for each place of each class of bodies."""
+    readers = dict(READERS)
+    readers |= {f"header {cls.__name__}.{item.name}": _custom_header(cls, item.name)
+                for cls in header_classes() for item in dataclasses.fields(cls)}
+    readers |= {"binary remark": _binary_remark, "binary fields": _binary_fields(8), "binary names": _binary_fields(64)}
+    for cls in BODIES:
+        for name, text in places(cls):
+            before, _, after = text.partition(READERS_HOLE)
+            readers[f"body {getattr(cls, '__name__', cls)}{name}"] = _body(cls, before, after)
+    return readers
+
+
+# Share of the inputs, by size: characters, about.
+SHARES = {64: 0.12, 250: 0.23, 1000: 0.30, 4000: 0.24, 14_000: 0.10, 60_000: 0.008, 300_000: 0.002}
+AGAIN = 5
+CAMPAIGN_FEW = 200  # readings of a size that are too few for a median of their own; it is then that of all sizes
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One text, read once. `asked`: the size it was made for; `cost`: microseconds of CPU time for a byte, without the
+    fixed part."""
+
+    reader: str
+    text: Text
+    asked: int
+    length: int
+    cost: float
+    is_read: bool
+    is_parsed: bool  # by `fastjson.parse`: token by token, the slow way
+
+    @property
+    def size(self) -> int:
+        """The size of SHARES that its length is next to."""
+        return min(SHARES, key=lambda size: abs(math.log(size / max(1, self.length))))
+
+    def __str__(self) -> str:
+        return (f"{self.cost:.3f} us a byte: {self.text.name}; {self.length} bytes, made for {self.asked}, as "
+                f"{self.reader}, {'read' if self.is_read else 'refused'}")
+
+
+class _ParserCalls:
+    """Whether the parser was called within the block: `seen`."""
+
+    def __enter__(self) -> "_ParserCalls":
+        self.seen = False
+        self._parse = fastjson.parse
+        fastjson.parse = self._noted
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        fastjson.parse = self._parse
+
+    def _noted(self, text: str, most_wide: int | None = None) -> object:
+        self.seen = True
+        return self._parse(text, most_wide)
+
+
+def cpu_us(read: Reader, data: bytes, runs: int = 1) -> tuple[float, bool]:
+    """(the least CPU time, whether it is read and not refused)."""
+    best, is_read = float("inf"), True
+    for _ in range(runs):
+        begin = time.process_time_ns()
+        try:
+            read(data)
+        except ValueError:
+            is_read = False
+        best = min(best, (time.process_time_ns() - begin) / 1000)
+    return best, is_read
+
+
+class Campaign:
+    """`run` reads; `readings` are those so far, `worst` those that cost too much."""
+
+    def __init__(self, seed: int, readers: dict[str, Reader] | None = None):
+        self.readers = all_readers() if readers is None else readers
+        self.readings: list[Reading] = []
+        self._rng = random.Random(seed)
+        self._fixed = {name: cpu_us(read, b"{a:0}", 25)[0] for name, read in self.readers.items()}
+
+    def run(self, inputs: int, seconds_max: float = float("inf"), texts: list[Text] = ALL,
+            shares: dict[int, float] | None = None) -> None:
+        """Read so many, of each size its share, or fewer when the time is over. A text is made once for all its
+        readers."""
+        deadline = time.monotonic() + seconds_max
+        names = list(self.readers)
+        for size, share in (SHARES if shares is None else shares).items():
+            count = round(inputs * share)
+            each = max(2, -(-count // len(texts)))
+            for text in self._rng.sample(texts, len(texts)):
+                if count <= 0 or time.monotonic() > deadline:
+                    break
+                data = text.make(size).encode("utf-8", "replace")
+                for name in self._rng.sample(names, min(each, len(names), count)):
+                    self.readings.append(self._read(name, text, size, data))
+                    count -= 1
+
+    def _read(self, name: str, text: Text, asked: int, data: bytes, runs: int = 1) -> Reading:
+        with _ParserCalls() as parser:
+            took, is_read = cpu_us(self.readers[name], data, runs)
+        cost = max(0.0, took - self._fixed[name]) / max(1, len(data))
+        return Reading(name, text, asked, len(data), cost, is_read, parser.seen)
+
+    def medians(self) -> dict[int, float]:
+        """By size, of those that are parsed and not refused."""
+        costs: dict[int, list[float]] = {}
+        for one in self.readings:
+            if one.is_read and one.is_parsed:
+                costs.setdefault(one.size, []).append(one.cost)
+        together = statistics.median(cost for some in costs.values() for cost in some)
+        return {size: statistics.median(costs[size]) if len(costs.get(size, ())) >= CAMPAIGN_FEW else together
+                for size in {one.size for one in self.readings}}
+
+    def worst(self, times: float) -> list[Reading]:
+        """Those that cost more than `times` the median of their size, in each of some runs; the costliest first."""
+        medians, found = self.medians(), []
+        for one in self.readings:
+            if one.cost > times * medians[one.size]:
+                data = one.text.make(one.asked).encode("utf-8", "replace")
+                again = self._read(one.reader, one.text, one.asked, data, AGAIN)
+                if again.cost > times * medians[one.size]:
+                    found.append(again)
+        return sorted(found, key=lambda one: -one.cost / medians[one.size])
+
+
+def report(campaign: Campaign, times: float, shown: int = 5) -> list[str]:
+    """Lines: a size each, and the costliest of it as a multiple of the median."""
+    medians, lines = campaign.medians(), []
+    for size, median in sorted(medians.items()):
+        own = sorted((one for one in campaign.readings if one.size == size), key=lambda one: -one.cost)
+        refused = sum(not one.is_read for one in own)
+        lines.append(f"size {size}: {len(own)} readings, {refused} refused, {median:.3f} us a byte in the median of "
+                     f"those that were parsed, {statistics.median(one.cost for one in own):.3f} of all")
+        lines += [f"    {one.cost / median:.1f} times it, once: {one}" for one in own[:shown]]
+    return lines + [f"a fault costs more than {times:g} times the median of its size, the least of {AGAIN} runs"]
+
+
+def main() -> int:
+    """Read, and report."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.dialect", description=__doc__)
+    parser.add_argument("--inputs", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--times", type=float, default=10, help="of the median, that a byte may cost")
+    parser.add_argument("--seconds-max", type=float, default=float("inf"), help="per run; what is left is not read")
+    asked = parser.parse_args()
+    logging.getLogger("RocketmqRemoting").addHandler(logging.NullHandler())  # a line for each field that is wrong
+    logging.getLogger("RocketmqRemoting").propagate = False
+    begin = time.monotonic()
+    campaign = Campaign(asked.seed)
+    campaign.run(asked.inputs, asked.seconds_max)
+    found = campaign.worst(asked.times)
+    sys.stdout.writelines(f"{line}\n" for line in report(campaign, asked.times))
+    medians = campaign.medians()
+    sys.stdout.writelines(f"FAULT {one.cost / medians[one.size]:.1f} times the median, {one}\n" for one in found)
+    sys.stdout.write(f"{len(campaign.readings)} of {asked.inputs} readings of seed {asked.seed} by "
+                     f"{len(campaign.readers)} readers in {time.monotonic() - begin:.0f} s, {len(found)} too costly\n")
+    return 1 if found or len(campaign.readings) < asked.inputs else 0
+
+
 if __name__ == "__main__":
-    from tests.fuzz.dialect_campaign import main
 
     sys.exit(main())

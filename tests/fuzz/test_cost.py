@@ -6,7 +6,7 @@ import pytest
 from tests.fuzz.bystander import ON_THE_WAY, Wait, delay_between, own_delay, run_delays_and_cpu
 from tests.fuzz.cost import MIB, Kind, growth, measure, send_alone
 from tests.fuzz.cost_inputs import CostInputs
-from tests.fuzz.frames import MAX_FRAME, Call, framed
+from tests.fuzz.remoting import MAX_FRAME, Call, framed
 from tests.interop.request_code_cases import BROKER, BROKER_CODES, NAMESRV_CODES, cases_of
 from tests.support.tiers import in_all, in_long
 

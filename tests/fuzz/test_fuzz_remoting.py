@@ -1,10 +1,16 @@
-"""A few thousand broken requests in each run of the tests; `python -m tests.fuzz.remoting` sends any number of them."""
+"""Broken requests at the main ports, and strangers at each of the other doors of a cluster."""
 import struct
+import sys
 
 import pytest
 
-from tests.fuzz.frames import MAX_FRAME, Call, Fuzzer, Input, framed
-from tests.fuzz.remoting import MIB, fuzz, slips_in_logs, stocked
+from tests.fuzz.cost import CONSOLE, CONTROLLER, FAST, HA, METRICS, Kind, inputs_at, measure
+from tests.fuzz.cost_inputs import MIB as COST_DOORS_MIB
+from tests.fuzz.remoting import MAX_FRAME, MIB, Call, Fuzzer, Input, framed, fuzz, slips_in_logs, stocked
+from tests.interop.request_code_cases import BROKER, NAMESRV
+from tests.support.tiers import in_all, in_long
+
+# A few thousand broken requests in each run of the tests; `python -m tests.fuzz.remoting` sends any number of them.
 
 INPUTS = 5_000
 SEED = 49
@@ -50,3 +56,53 @@ def test_stacks_and_dead_threads_in_logs_are_found(tmp_path):
         "TypeError: no\n2026 INFO x - fine\n")
     (tmp_path / "broker.out").write_text("Exception in thread Thread-1:\n")
     assert slips_in_logs(tmp_path) == ["broker.log: TypeError: no", "broker.out: Exception in thread Thread-1:"]
+
+
+# The doors of a cluster beside the main ports: the bystander and strangers ask at each, and faults are found.
+
+COST_DOORS_SEED = 7
+PATIENCE_S = 1.5  # as in test_cost
+DOORS = {BROKER, NAMESRV, FAST, HA, CONTROLLER, CONSOLE, METRICS}
+
+
+@pytest.fixture
+def kind_of(nodes, tmp_path):
+    """Makes a cluster with all doors, whose broker has a fault."""
+    pytest.importorskip("uvicorn"), pytest.importorskip("prometheus_client")
+    kinds = []
+
+    def make(fault: str, **how: bool) -> Kind:
+        kinds.append(Kind("rmqha", tmp_path, nodes, how.get("acl", False),
+                          [sys.executable, "-m", "tests.fuzz.planted_broker", fault], True, how.get("tls", False)))
+        return kinds[-1]
+    yield make
+    for kind in kinds:
+        kind.servers.close()
+
+
+@in_all
+@pytest.mark.parametrize("how", [
+    {"tls": True, "acl": True}, pytest.param({}, marks=in_long)], ids=["TLS and access control", "open"])
+def test_every_door_is_asked_by_strangers_and_bystanders_and_makes_nobody_wait(kind_of, how):
+    report = measure([kind_of("none", **how)], range(220), COST_DOORS_SEED, slack_mib=128, more_s=PATIENCE_S)
+    assert not report.faults, "\n".join(report.faults)
+    assert {name.removeprefix("rmqha ") for name in report.told} == DOORS
+    assert all(told.questions > 20 for told in report.told.values())
+    for door in DOORS:
+        assert sum(count for name, count in report.outcomes.items() if name.startswith(f"rmqha {door}: ")) >= 15, door
+
+
+@in_long
+@pytest.mark.parametrize("fault, door", [("ha", HA), ("metrics", METRICS)])
+def test_planted_slow_path_of_a_door_is_found(kind_of, fault, door):
+    report = measure([kind_of(fault)], range(60), COST_DOORS_SEED)
+    assert any(f"the bystander of the rmqha {door} waited" in one for one in report.faults), report.faults
+    assert not any("bystander of the rmqha controller" in one for one in report.faults), report.faults
+
+
+@pytest.mark.parametrize("door", [HA, METRICS, CONSOLE, CONTROLLER])
+def test_inputs_of_a_door_are_many_and_made_from_their_number(door):
+    inputs = [inputs_at(door, COST_DOORS_SEED).input(number) for number in range(200)]
+    assert inputs[17] == inputs_at(door, COST_DOORS_SEED).input(17) != inputs_at(door, COST_DOORS_SEED + 1).input(17)
+    assert len({one.data for one in inputs}) > 100 and max(len(one.data) for one in inputs) > COST_DOORS_MIB // 8
+    assert len({one.what.split(" of ")[0].split(", ")[1 if "HTTP" in one.what else 0] for one in inputs}) >= 5

@@ -8,7 +8,7 @@ import pytest
 
 from rmqha.broker.processor.send_codec import json_in_python, sends_in_python
 from rmqha.store.bulk import bulk_python
-from tests.fuzz.native_twins import TARGETS, BulkTarget, Difference, Inputs, SendsTarget, feed
+from tests.fuzz.native_sanitizers import TARGETS, BulkTarget, Difference, Inputs, SendsTarget, feed
 from tests.support.sources import ROOT
 
 INPUTS = 2_000

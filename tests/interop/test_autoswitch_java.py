@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.support import real_rocketmq
-from tests.support.auto_switch_replica import (
+from tests.support.auto_switch import (
     SEGMENT,
     TIMEOUT_MS,
+    VERSION,
     JavaReplica,
     Replica,
     RmqhaReplica,
@@ -18,7 +19,6 @@ from tests.support.auto_switch_replica import (
     stored_indexes,
     wait_same_end,
 )
-from tests.support.auto_switch_store import VERSION
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.java

@@ -4,10 +4,9 @@ import time
 import pytest
 
 from rmqha.common import mix_all
-from tests.support import real_rocketmq_5
-from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
-from tests.support.java_mqadmin import JavaMqadmin
-from tests.support.nodes import BrokerNode
+from tests.support import real_rocketmq
+from tests.support.mqadmin import JavaMqadmin
+from tests.support.nodes import BrokerNode, ControllerNode, broker_keys, sync_state
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 
@@ -91,7 +90,7 @@ def test_brokers_of_java_fail_over_come_back_and_obey_mqadmin(controller, replic
     with RawClient(second.address) as client:
         assert client.request(30, topic=TOPIC, queueId=0).fields["offset"] == str(100 + 1)
 
-    admin = JavaMqadmin(tmp_path / "tools", real_rocketmq_5.VERSION).output
+    admin = JavaMqadmin(tmp_path / "tools", real_rocketmq.VERSION_5).output
     text = admin("getControllerMetaData", "-a", controller.address)
     assert f"#ControllerLeaderAddress\t{controller.address}" in text, text
     text = admin("getSyncStateSet", "-a", controller.address, "-b", BROKER)

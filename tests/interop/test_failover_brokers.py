@@ -11,9 +11,8 @@ from rmqha.common.message.message import Message
 from rmqha.common.protocol.cluster_bodies import ClusterInfo
 from rmqha.remoting.protocol.remoting_serializable import from_json
 from tests.support import store_compare
-from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
 from tests.support.load import Acknowledged, Load, raw_sender, send_until_stored
-from tests.support.nodes import BrokerNode
+from tests.support.nodes import BrokerNode, ControllerNode, broker_keys, sync_state
 from tests.support.raw_remoting import GET_BROKER_CLUSTER_INFO, RawClient
 from tests.support.tiers import in_long
 from tests.support.wait import wait_until

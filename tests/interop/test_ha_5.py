@@ -6,9 +6,9 @@ import pytest
 
 from tests.interop.test_replication_directions import prime, wait_until_equal
 from tests.support import real_rocketmq, store_compare
-from tests.support.bodies import small_sizes
 from tests.support.java_driver import JavaDriver, Workload
-from tests.support.real_rocketmq_5 import VERSION
+from tests.support.load import small_sizes
+from tests.support.real_rocketmq import VERSION_5
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.java
@@ -20,8 +20,8 @@ SEGMENTS = 3  # at the least
 
 @pytest.fixture(autouse=True)
 def jars_of_5():
-    if shutil.which("mvn") is None and not real_rocketmq.has_jars_of(VERSION):
-        pytest.skip(f"not installed: mvn, to fetch {VERSION}")
+    if shutil.which("mvn") is None and not real_rocketmq.has_jars_of(VERSION_5):
+        pytest.skip(f"not installed: mvn, to fetch {VERSION_5}")
 
 
 @pytest.mark.parametrize("master_kind, slave_kind, keys", [

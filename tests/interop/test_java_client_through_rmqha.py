@@ -3,9 +3,9 @@ import re
 
 import pytest
 
-from tests.support.bodies import mixed_sizes, small_sizes
 from tests.support.java_driver import JavaDriver, Workload, assert_all_read
-from tests.support.kinds import pairs
+from tests.support.load import mixed_sizes, small_sizes
+from tests.support.mqadmin import pairs
 from tests.support.nodes import MIB, BrokerNode
 from tests.support.wait import wait_until
 

@@ -24,8 +24,7 @@ from rmqha.tools.monitor import DefaultMonitorListener, MonitorConfig, MonitorSe
 from tests.interop import mqadmin_cases_cluster, mqadmin_cases_messages
 from tests.support import mqadmin, real_rocketmq
 from tests.support.java_driver import JavaDriver, Workload
-from tests.support.java_mqadmin import JavaMqadmin, start_endless
-from tests.support.mqadmin import Case, Cluster, rmqha_tool
+from tests.support.mqadmin import Case, Cluster, JavaMqadmin, rmqha_tool, start_endless
 from tests.support.processes import ServerProcess
 from tests.support.wait import wait_until
 

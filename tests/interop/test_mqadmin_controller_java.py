@@ -10,11 +10,9 @@ from click.testing import CliRunner
 
 from rmqha.tools.command.sub_commands import SUB_COMMANDS_OF_5
 from rmqha.tools.rmqha_command import rmqha
-from tests.support import real_rocketmq, real_rocketmq_5
-from tests.support.controller_nodes import ControllerNode, broker_keys, sync_state
-from tests.support.java_mqadmin import JavaMqadmin
-from tests.support.mqadmin import rmqha_tool
-from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support import real_rocketmq
+from tests.support.mqadmin import JavaMqadmin, rmqha_tool
+from tests.support.nodes import BrokerNode, ControllerNode, NamesrvNode, broker_keys, sync_state
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.java
@@ -64,15 +62,15 @@ def expendable(request: pytest.FixtureRequest, nodes: list, tmp_path_factory: py
 
 def new_stage(kind: str, nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Stage:
     """Start a stage, where 5.1.4 can be had."""
-    if shutil.which("mvn") is None and not real_rocketmq.has_jars_of(real_rocketmq_5.VERSION):
-        pytest.skip(f"not installed: mvn, to fetch {real_rocketmq_5.VERSION}")
+    if shutil.which("mvn") is None and not real_rocketmq.has_jars_of(real_rocketmq.VERSION_5):
+        pytest.skip(f"not installed: mvn, to fetch {real_rocketmq.VERSION_5}")
     return Stage(kind, tmp_path_factory.mktemp(kind), nodes)
 
 
 @pytest.fixture(scope="module")
 def java_tool(tmp_path_factory: pytest.TempPathFactory) -> Tool:
     """5.1.4's mqadmin, a JVM a command."""
-    return JavaMqadmin(tmp_path_factory.mktemp("tools"), real_rocketmq_5.VERSION).output
+    return JavaMqadmin(tmp_path_factory.mktemp("tools"), real_rocketmq.VERSION_5).output
 
 
 def ours(*args: str) -> str:

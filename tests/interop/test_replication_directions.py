@@ -4,9 +4,9 @@ from collections import Counter
 import pytest
 
 from tests.support import store_compare
-from tests.support.bodies import small_sizes
 from tests.support.java_driver import JavaDriver, Workload, assert_all_read
-from tests.support.kinds import pairs
+from tests.support.load import small_sizes
+from tests.support.mqadmin import pairs
 from tests.support.nodes import BrokerNode
 from tests.support.wait import wait_until
 

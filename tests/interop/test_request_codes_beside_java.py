@@ -13,9 +13,19 @@ import pytest
 from rmqha.remoting.protocol import fastjson
 from tests.fuzz.beside_java import compare
 from tests.interop.request_code_cases import BROKER, all_cases
-from tests.interop.request_code_compare import Outcome, Servers, call_all
-from tests.interop.request_code_questions import GROUP, TOPIC, Asked, java_consumer, rmqha_consumer
-from tests.interop.request_code_table import KNOWN, Row, render
+from tests.interop.request_code_compare import (
+    KNOWN,
+    QUESTIONS_GROUP,
+    QUESTIONS_TOPIC,
+    Asked,
+    Outcome,
+    Row,
+    Servers,
+    call_all,
+    java_consumer,
+    render,
+    rmqha_consumer,
+)
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.sources import ROOT
 from tests.support.tiers import in_long
@@ -114,7 +124,7 @@ def test_consumers_tell_what_they_do(asked):
     """307, passed on to the consumer."""
     infos = {}
     for kind, one in asked.items():
-        what = {"consumerGroup": GROUP, "clientId": one.client_id, "jstackEnable": "true"}
+        what = {"consumerGroup": QUESTIONS_GROUP, "clientId": one.client_id, "jstackEnable": "true"}
         infos[kind] = wait_until(lambda one=one, what=what: (info := one.ask(307, **what))["statusTable"]
                                  and queues_of(info) and info, 60_000, "messages of the queue are consumed")
     java, rmqha = infos["java"], infos["rmqha"]
@@ -134,15 +144,15 @@ def test_consumers_tell_what_they_do(asked):
 def queues_of(info: dict) -> list[dict]:
     """What the consumer says of the one queue; none before it has been given to it."""
     return [process for queue, process in info["mqTable"].items()
-            if queue == {"brokerName": "broker-a", "queueId": 0, "topic": TOPIC}]
+            if queue == {"brokerName": "broker-a", "queueId": 0, "topic": QUESTIONS_TOPIC}]
 
 
 def test_consumers_tell_their_offsets(asked):
     """223 to the broker, 221 from there to the consumers."""
-    queue = {"brokerName": "broker-a", "queueId": 0, "topic": TOPIC}
+    queue = {"brokerName": "broker-a", "queueId": 0, "topic": QUESTIONS_TOPIC}
     for one in asked.values():
         def table():
-            return one.ask(223, topic=TOPIC, group=GROUP, clientAddr="")["consumerTable"]
+            return one.ask(223, topic=QUESTIONS_TOPIC, group=QUESTIONS_GROUP, clientAddr="")["consumerTable"]
         wait_until(lambda: table() == {one.client_id: {fastjson.FrozenObject(queue): 10}}, 60_000, "all consumed")
 
 
@@ -150,7 +160,7 @@ def test_consumers_consume_what_they_are_told_to(asked):
     """309; the message is consumed once more."""
     answers = {}
     for kind, one in asked.items():
-        answers[kind] = one.ask(309, consumerGroup=GROUP, clientId=one.client_id, msgId=one.message_id)
+        answers[kind] = one.ask(309, consumerGroup=QUESTIONS_GROUP, clientId=one.client_id, msgId=one.message_id)
         assert answers[kind].pop("spentTimeMills") >= 0
     assert answers["rmqha"] == answers["java"]
     assert answers["java"]["consumeResult"] == "CR_SUCCESS"
@@ -162,12 +172,13 @@ def test_consumers_go_back(asked):
     """222 to the broker, 220 from there to the consumers; Java's takes ten seconds before it goes on."""
     before = asked["rmqha"].consumed()
     for one in asked.values():
-        assert one.broker.request(15, consumerGroup=GROUP, topic=TOPIC, queueId=0, commitOffset=10).code == 0
-        offsets = one.ask(222, topic=TOPIC, group=GROUP, timestamp=0, isForce="true")["offsetTable"]
+        assert one.broker.request(15, consumerGroup=QUESTIONS_GROUP, topic=QUESTIONS_TOPIC, queueId=0,
+                                  commitOffset=10).code == 0
+        offsets = one.ask(222, topic=QUESTIONS_TOPIC, group=QUESTIONS_GROUP, timestamp=0, isForce="true")["offsetTable"]
         assert list(offsets.values()) == [0]
     wait_until(lambda: asked["rmqha"].consumed() >= before + 10, 60_000, "all again")
     one = asked["java"]
-    status = {"topic": TOPIC, "group": GROUP, "clientAddr": ""}
+    status = {"topic": QUESTIONS_TOPIC, "group": QUESTIONS_GROUP, "clientAddr": ""}
     wait_until(lambda: one.ask(223, **status)["consumerTable"][one.client_id].popitem()[1] < 10, 60_000, "went back")
     wait_until(lambda: one.ask(223, **status)["consumerTable"][one.client_id].popitem()[1] == 10, 60_000, "all again")
     assert one.consumed() >= 20

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import real_rocketmq, tiers
-from tests.support.integration_runner import IntegrationRunner, Outcome, Servers
+from tests.support.java_driver import IntegrationRunner, Outcome, Servers
 from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.tiers import in_long
 from tests.support.wait import wait_until

@@ -2,9 +2,9 @@
 import pytest
 
 from tests.support import store_compare
-from tests.support.bodies import small_sizes
 from tests.support.java_driver import Workload, assert_all_read
-from tests.support.kinds import pairs
+from tests.support.load import small_sizes
+from tests.support.mqadmin import pairs
 
 TOPIC = "Exchanged"
 QUEUES = 4

@@ -18,10 +18,9 @@ from rmqha.common.message.message import Message
 from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed
 from rmqha.tools.messages.produce import new_consumer, read_queues
 from rmqha.tools.rmqha_command import rmqha
-from tests.support.controller_nodes import ControllerNode, sync_state
 from tests.support.guide import Section, keys_to_remove, keys_to_set, remove_keys, set_lines
 from tests.support.mqadmin import rmqha_tool
-from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support.nodes import BrokerNode, ControllerNode, NamesrvNode, sync_state
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.java

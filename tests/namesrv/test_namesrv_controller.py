@@ -1,16 +1,29 @@
-"""A whole name server within the test's process, over sockets."""
+"""A whole name server, within the test's process and as mqnamesrv, and its metrics."""
 import json
+import os
+import re
+import signal
+import socket
+import subprocess
 
 import pytest
 
+from rmqha.common import metrics
+from rmqha.common.filesystem import how_to_install
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code
 from rmqha.namesrv import namesrv_startup
-from rmqha.namesrv.namesrv_controller import NamesrvController
+from rmqha.namesrv.namesrv_controller import NAMESRV_METRICS, NamesrvController
 from rmqha.remoting.remoting_config import ServerConfig
-from tests.support.own_threads import own_threads
-from tests.support.raw_remoting import RawClient
-from tests.support.wait import wait_until
+from rmqha.store.message_store_config import BrokerRole
+from tests.broker.support import running_broker
+from tests.support.ports import free_port
+from tests.support.processes import ServerProcess
+from tests.support.raw_remoting import RawClient, Scrape, http_get
+from tests.support.sources import ROOT
+from tests.support.wait import own_threads, wait_until
+
+# A whole name server within the test's process, over sockets.
 
 BROKER = {"brokerName": "broker-a", "clusterName": "c1", "haServerAddr": "10.0.0.1:10912"}
 BODY = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": {
@@ -137,3 +150,163 @@ def test_silent_product_environment_is_an_unknown_topic(new_server, monkeypatch)
     monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
     with client(new_server(clusterTest=True)) as connection:
         assert route_code(connection) == 17
+
+
+# A name server's metrics against the brokers that are registered.
+
+
+def test_brokers_topics_and_health(tmp_path):
+    config = NamesrvConfig(kvConfigPath=str(tmp_path / "kv.json"), configStorePath=str(tmp_path / "ns.conf"),
+                           metricsPort=free_port())
+    controller = NamesrvController(config, ServerConfig(listenPort=0))
+    assert controller.initialize()
+    assert controller.metrics().why_not_ready() == ["it is starting, or going down"]
+    controller.start()
+    try:
+        address, port = f"127.0.0.1:{controller.local_listen_port}", config.metricsPort
+        assert Scrape(port).value("rmqha_namesrv_topics") == 0 and http_get(port, "/readyz")[0] == 200
+        with running_broker(tmp_path / "m", address, brokerClusterName="C") as master:
+            slave = {"brokerClusterName": "C", "brokerRole": BrokerRole.SLAVE, "brokerId": 1}
+            with running_broker(tmp_path / "s", address, **slave):
+                scrape = Scrape(port)
+                assert scrape.value("rmqha_namesrv_brokers", cluster="C") == 2
+                assert scrape.value("rmqha_namesrv_masters", cluster="C") == 1
+                assert scrape.value("rmqha_namesrv_broker_names_without_master", cluster="C") == 0
+                assert 0 <= scrape.value("rmqha_namesrv_broker_heartbeat_age_seconds", cluster="C", broker="broker-a",
+                                         broker_id="0", address=master.address) < 60
+                assert scrape.value("rmqha_namesrv_connections") == 2
+                topics = scrape.value("rmqha_namesrv_topics")
+                assert topics > 1
+                master.send("New")
+                wait_until(lambda: Scrape(port).value("rmqha_namesrv_topics") == topics + 1)
+            wait_until(lambda: Scrape(port).value("rmqha_namesrv_brokers", cluster="C") == 1)
+        told = {name + ("_total" if family.type == "counter" else "") for name, family in scrape.families.items()}
+        assert {metric.name for metric in NAMESRV_METRICS} <= told
+        controller.remoting_server.io.shutdown()
+        assert http_get(port, "/healthz")[:2] == (503, b"the thread of its port has ended\n")
+    finally:
+        controller.shutdown()
+
+
+def test_a_name_of_which_only_slaves_are_left_is_told(tmp_path):
+    config = NamesrvConfig(kvConfigPath=str(tmp_path / "kv.json"), configStorePath=str(tmp_path / "ns.conf"),
+                           metricsPort=free_port())
+    controller = NamesrvController(config, ServerConfig(listenPort=0))
+    assert controller.initialize()
+    controller.start()
+    try:
+        address = f"127.0.0.1:{controller.local_listen_port}"
+        with running_broker(tmp_path / "s", address, brokerRole=BrokerRole.SLAVE, brokerId=1):
+            scrape = Scrape(config.metricsPort)
+            assert scrape.value("rmqha_namesrv_broker_names_without_master", cluster="DefaultCluster") == 1
+            assert scrape.value("rmqha_namesrv_masters", cluster="DefaultCluster") == 0
+    finally:
+        controller.shutdown()
+
+
+# mqnamesrv as a process: options, exit codes, config files.
+
+LAUNCHER = str(ROOT / "bin" / "mqnamesrv")
+
+
+@pytest.fixture
+def run(tmp_path):
+    def call(*arguments):
+        env = {**os.environ, "HOME": str(tmp_path)}
+        return subprocess.run([LAUNCHER, *arguments], env=env, capture_output=True, text=True, timeout=600)
+    return call
+
+
+@pytest.fixture
+def conf(tmp_path):
+    def write(text):
+        path = tmp_path / "ns.conf"
+        path.write_bytes(text.encode("latin-1"))
+        return str(path)
+    return write
+
+
+def test_help_names_rocketmqs_options(run):
+    result = run("-h")
+    assert result.returncode == 0
+    for option in ("-c( <arg>)?, --configFile <arg>", "-n( <arg>)?, --namesrvAddr <arg>", "-p, --printConfigItem"):
+        assert re.search(option, result.stdout)  # Python 3.13 names the value once
+
+
+def test_wrong_option_exits_with_1(run):
+    assert run("-q").returncode == 1
+
+
+def test_all_config_items_are_printed(run, conf):
+    result = run("-c", conf("productEnvName=here\n"), "-p")
+    assert result.returncode == 0
+    assert " INFO main - productEnvName=here\n" in result.stdout and " - listenPort=9876\n" in result.stdout
+
+
+@pytest.mark.parametrize(("text", "problem"), [
+    ("listenPort=ten\n", ":1: listenPort: expected a whole number from 0 to 65535, not 'ten'"),
+    ("# x\nproductEnvName=\\u12\n", ":2: Malformed \\uxxxx encoding."),
+])
+def test_bad_config_file_exits_with_2_and_says_where(run, conf, text, problem):
+    file = conf(text)
+    result = run("-c", file)
+    assert result.returncode == 2 and file + problem in result.stderr
+
+
+def test_missing_config_file_exits_with_2(run):
+    result = run("-c", "/nowhere/ns.conf")
+    assert result.returncode == 2 and "/nowhere/ns.conf: cannot read the config file" in result.stderr
+
+
+def test_broken_kv_file_exits_with_2(run, conf, tmp_path):
+    (tmp_path / "kv.json").write_text("{")
+    result = run("-c", conf(f"listenPort={free_port()}\nkvConfigPath={tmp_path}/kv.json\n"))
+    assert result.returncode == 2 and "kv.json" in result.stderr
+
+
+def test_server_boots_logs_and_ends_on_sigterm(conf, tmp_path):
+    port = free_port()
+    file = conf(f"listenPort={port}\nkvConfigPath={tmp_path}/kv.json\nproductEnvNmae=x\n")
+    server = ServerProcess("namesrv", [LAUNCHER, "-c", file], tmp_path, "boot success. serializeType=JSON",
+                           {"HOME": str(tmp_path), "ROCKETMQ_LOG_DIR": ""})
+    try:
+        server.start()
+        assert "unknown key productEnvNmae, did you mean productEnvName?" in server.output()
+        with RawClient(f"127.0.0.1:{port}") as connection:
+            assert connection.request(100, namespace="n", key="k", value="v").code == 0
+            assert server.stop() == 0
+        log = (tmp_path / "logs" / "rocketmqlogs" / "namesrv.log").read_text()
+        assert " INFO main - The Name Server boot success. serializeType=JSON\n" in log
+        assert "did you mean productEnvName?" in log and "shutdown hook was invoked" in log
+        server.start()
+        with RawClient(f"127.0.0.1:{port}") as connection:
+            assert connection.request(101, namespace="n", key="k").fields == {"value": "v"}
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(240) == 0
+    finally:
+        server.kill()
+
+
+def test_taken_port_ends_the_start_with_a_line_that_names_it_and_its_holder(run, conf):
+    port = free_port()
+    with socket.create_server(("0.0.0.0", port)):
+        result = run("-c", conf(f"listenPort={port}\n"))
+    assert result.returncode == 255
+    (line,) = result.stderr.strip().split("\n")
+    assert line.startswith(f"The Name Server cannot start: port {port} (listenPort) is in use by pid {os.getpid()} (")
+
+
+def test_metrics_without_their_library_end_the_start(conf, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(metrics, "is_available", lambda: False)
+    file = conf(f"kvConfigPath={tmp_path}/kv.json\nmetricsPort=5557\n")
+    assert namesrv_startup.main(["-c", file]) == 2
+    assert capsys.readouterr().err == (f"{file}:2: metricsPort: metrics need prometheus-client: "
+                                       f"{how_to_install('metrics')}\n")
+
+
+def test_taken_metrics_port_ends_the_start_with_a_line_that_names_it(run, conf):
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        result = run("-c", conf(f"listenPort={free_port()}\nmetricsPort={port}\n"))
+    assert result.returncode == 255
+    assert f"port {port} of 127.0.0.1 (metricsPort) is in use by pid {os.getpid()}" in result.stderr

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.native_sanitizers import WARNINGS
-from tests.fuzz.native_twins import TARGETS
+from tests.fuzz.native_sanitizers import TARGETS, WARNINGS
 from tests.support.sources import ROOT
 
 INPUTS = 2000

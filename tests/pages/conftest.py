@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import hosts
-from tests.pages.fresh import Fresh, environment, unavailable
-from tests.pages.fresh import fresh as made
-from tests.pages.guided import Guided
-from tests.pages.hosts import Hosts
-from tests.pages.shell import Machine
+from tests.pages import guided
+from tests.pages.guided import Guided, Hosts
+from tests.pages.shell import Fresh, Machine, environment, unavailable
+from tests.pages.shell import fresh as made
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +45,7 @@ def machine(make_machine: Callable[[], Machine]) -> Machine:
 @pytest.fixture
 def make_hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
     """make_hosts(addresses, places=...) -> hosts, which end with the test."""
-    reason = hosts.why_not()
+    reason = guided.why_not()
     if reason is not None:
         unavailable(reason)
     with contextlib.ExitStack() as made:

@@ -1,28 +1,235 @@
-"""A how-to guide, walked through block by block as its operator does, at hosts of `tests.pages.hosts`.
-
-A scenario takes the blocks of a page in their order and says of each at which host it is typed, or which file is
-edited; a block that nobody took fails it, and so does a block under another heading than the scenario's. Commands are
-typed as they stand: servers each in a terminal of their own, `--watch` until it shows what the page shows.
-"""
+"""A how-to guide, walked through block by block as its operator does, at hosts with the state that it assumes."""
 import contextlib
+import functools
 import os
 import pty
 import re
 import shlex
 import signal
 import subprocess
+import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 
 import psutil
 
-from tests.pages import output, page
-from tests.pages.hosts import HOME, Host, Hosts
-from tests.pages.output import Differs
-from tests.support import start_as
+from tests.pages import walk as output
+from tests.pages import walk as page
+from tests.pages.shell import environment
+from tests.pages.walk import Differs
+from tests.support import real_rocketmq, start_as
 from tests.support.guide import set_lines
+from tests.support.nodes import MIB, write_properties
+from tests.support.programs import not_installed
+from tests.support.start_as import killed_with_parent
 from tests.support.wait import wait_until
+
+# Hosts of the pages, 10.0.0.1 and so on: each has its own network, processes, /etc/rocketmq, /data and home.
+#
+# A host has namespaces of its own for network, mounts, processes and host name. Its root is a tmpfs with the folders
+# of this machine but for those that are the host's; these lie in a folder of the test, where it can look at them and
+# change them. A bridge joins the hosts. Without root the same is made in a user namespace, where the kernel allows it.
+
+_TOOLS = ("ip", "unshare", "nsenter", "chroot", "mount")
+_OWN = ("etc/rocketmq", "data", "operator")  # folders of a host
+HOME = "/operator"
+_BRIDGE = """set -e
+ip link set lo up
+ip link add name lan type bridge
+ip link set lan up
+echo ready
+exec sleep infinity
+"""
+# $1: the folder of the host's own folders, $2: the folder of those that all have, $3: its name; then pairs: a folder,
+# and what is to be seen at its place
+_ROOT = """set -e
+hostname "$3"
+mount -t tmpfs -o mode=755 host /mnt
+for entry in /*; do
+    case ${entry#/} in backup|data|etc|mnt|operator|proc) continue ;; esac
+    if [ -L "$entry" ]; then cp -P "$entry" "/mnt$entry"
+    elif [ -d "$entry" ]; then mkdir "/mnt$entry"; mount --rbind "$entry" "/mnt$entry"; fi
+done
+mkdir -p /mnt/.etc /mnt/etc /mnt/proc
+mount --rbind /etc /mnt/.etc
+for entry in /etc/*; do
+    case $entry in /etc/rocketmq) ;; *) ln -s "/.${entry#/}" "/mnt$entry" ;; esac
+done
+for own in etc/rocketmq data operator; do
+    mkdir -p "/mnt/$own"
+    mount --bind "$1/$own" "/mnt/$own"
+done
+shared=$2
+shift 3
+while [ $# -gt 0 ]; do
+    mount --bind "$2" "/mnt$1"
+    shift 2
+done
+mkdir /mnt/backup
+mount --bind "$shared" /mnt/backup
+mount -t proc proc /mnt/proc
+exec chroot /mnt /bin/bash -c 'echo ready; while :; do sleep 1000 & wait; done'
+"""
+
+
+def _ended(process: subprocess.Popen) -> None:
+    process.kill()
+    process.wait(240)
+    for stream in (process.stdout, process.stdin):
+        if stream is not None:
+            stream.close()
+
+
+class Host:
+    """One host; `folder` has its files, as /etc/rocketmq and /data are seen there."""
+
+    def __init__(self, address: str, folder: Path, shared: Path, bridge: list[str],
+                 places: Mapping[Path, Path]) -> None:
+        self.address = address
+        self.folder = folder
+        self._bridge = bridge
+        self._cable = f"host{address.rpartition('.')[2]}"
+        for own in _OWN:
+            (folder / own).mkdir(parents=True, exist_ok=True)
+        self._process = subprocess.Popen(
+            killed_with_parent([
+                *bridge, "unshare", "--net", "--mount", "--pid", "--uts", "--fork", "--kill-child", "sh", "-c", _ROOT,
+                "sh", folder, shared, self._cable, *(path for place in places.items() for path in place)]),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        said = self._process.stdout.readline()
+        if said != "ready\n":
+            raise OSError(f"no host {address}: {said}{self._process.stdout.read()}")
+        (first,) = psutil.Process(self._process.pid).children()
+        while [child for child in first.children() if first.name() in ("unshare", "nsenter")]:
+            (first,) = first.children()
+        self._first = first.pid  # its process 1
+
+    def path(self, path: str) -> Path:
+        """Where a file of the host is for the test."""
+        own = next((own for own in _OWN if path.strip("/").startswith(own)), None)
+        assert own is not None, f"{path} is not in a folder of the host's own: {_OWN}"
+        return self.folder / path.strip("/")
+
+    def inside(self, cwd: str = "/") -> list[str]:
+        """The begin of a command that runs there."""
+        return ["nsenter", "-t", str(self._first), *_USER, "-m", "-n", "-p", "-u", "-r", "env", "-i", "-C", cwd,
+                *(f"{name}={value}" for name, value in environment(Path(HOME)).items())]
+
+    def join(self) -> None:
+        """Connect it to the bridge."""
+        _run(*self._bridge, "ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns",
+             str(self._first))
+        _run(*self._bridge, "ip", "link", "set", self._cable, "master", "lan", "up")
+        for words in (f"addr add {self.address}/24 dev eth0", "link set lo up", "link set eth0 up"):
+            _run(*self.inside(), "ip", *words.split())
+
+    @contextlib.contextmanager
+    def unplugged(self) -> Iterator[None]:
+        """Have its network cable pulled out for a while."""
+        _run(*self._bridge, "ip", "link", "set", self._cable, "down")
+        yield
+        _run(*self._bridge, "ip", "link", "set", self._cable, "up")
+
+    def processes(self) -> list[psutil.Process]:
+        """Return what runs there, whoever has started it."""
+        here = _namespace(self._first)
+        return [each for each in psutil.process_iter() if here and _namespace(each.pid) == here]
+
+    def close(self) -> None:
+        """End it, with all that runs there."""
+        _ended(self._process)
+
+
+class Hosts:
+    """The hosts of a page, and the bridge between them."""
+
+    def __init__(self, folder: Path, addresses: Iterable[str], places: Mapping[Path, Path] | None = None) -> None:
+        self._made: list[Host] = []
+        unshare = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user", "--mount"]), "--net"]
+        self._bridge = subprocess.Popen(killed_with_parent([*unshare, "sh", "-c", _BRIDGE]), stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True)
+        try:
+            said = self._bridge.stdout.readline()
+            if said != "ready\n":
+                raise OSError(f"no bridge: {said}{self._bridge.stdout.read()}")
+            shared = folder / "backup"
+            shared.mkdir(parents=True, exist_ok=True)
+            bridge = ["nsenter", "-t", str(self._bridge.pid), *_USER, "-n"]
+            for address in addresses:
+                host = Host(address, folder / address, shared, bridge, places or {})
+                self._made.append(host)
+                host.join()
+        except BaseException:
+            self.close()
+            raise
+
+    def __getitem__(self, address: str) -> Host:
+        (host,) = (host for host in self._made if host.address == address)
+        return host
+
+    def __iter__(self):
+        return iter(self._made)
+
+    def __enter__(self) -> "Hosts":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all hosts."""
+        for host in reversed(self._made):
+            host.close()
+        _ended(self._bridge)
+
+
+_USER = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
+
+
+def _namespace(process: int) -> str | None:
+    """Return the namespace of processes in which a process is; None when it has ended."""
+    try:
+        return os.readlink(f"/proc/{process}/ns/pid")
+    except OSError:  # ended, or somebody else's
+        return None
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        raise OSError(f"{shlex.join(command)}: {done.returncode} {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@functools.cache
+def why_not() -> str | None:
+    """The reason why there can't be hosts here; None when there can."""
+    missing = not_installed(*_TOOLS)
+    if missing is not None:
+        return missing
+    try:
+        with tempfile.TemporaryDirectory() as folder, Hosts(Path(folder), ["10.0.0.1", "10.0.0.2"]) as hosts:
+            wait_until(lambda: _reaches(hosts["10.0.0.1"], "10.0.0.2"), 60_000, "one host reaches the other")
+    except (AssertionError, OSError, subprocess.SubprocessError) as failure:
+        return f"hosts can't be made of namespaces here: {failure}"
+    return None
+
+
+def _reaches(host: Host, address: str) -> bool:
+    """Whether a connection is refused, rather than lost."""
+    done = subprocess.run([*host.inside(), "bash", "-c", f"exec 3<>/dev/tcp/{address}/1"], capture_output=True,
+                          text=True, timeout=600, check=False)
+    return "refused" in done.stderr
+
+
+# A how-to guide, walked through block by block as its operator does, at hosts of `tests.pages.guided`.
+#
+# A scenario takes the blocks of a page in their order and says of each at which host it is typed, or which file is
+# edited; a block that nobody took fails it, and so does a block under another heading than the scenario's. Commands
+# are typed as they stand: servers each in a terminal of their own, `--watch` until it shows what the page shows.
 
 LIMIT_MS = 120_000
 READY = "boot success"
@@ -359,3 +566,110 @@ def headings_of(read: page.Page) -> list[str]:
         heading = ([heading] + _HEADING.findall(block.prose))[-1]
         headings.append(heading)
     return headings
+
+
+# The state that a how-to assumes: a broker pair at the hosts, its files and messages, of rmqha or of RocketMQ 4.9.
+
+NAMESRV, MASTER, SLAVE, THIRD = "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"
+NAMESRV_ADDR = f"{NAMESRV}:9876"
+MASTER_FILE, SLAVE_FILE = "/etc/rocketmq/broker-a.properties", "/etc/rocketmq/broker-a-s.properties"
+STORE = "/data/rocketmq"
+HA_PORT = 10912
+TOPIC, GROUP = "orders", "billing"
+_SLAVE = {"brokerId": 1, "brokerRole": "SLAVE"}
+
+
+def settings(**changed: object) -> dict[str, object]:
+    """Return the settings of a broker's file, as its operator has written them."""
+    return {"brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 0,
+            "brokerRole": "ASYNC_MASTER", "flushDiskType": "ASYNC_FLUSH", "namesrvAddr": NAMESRV_ADDR,
+            "storePathRootDir": STORE, "storePathCommitLog": f"{STORE}/commitlog",
+            "mappedFileSizeCommitLog": MIB, **changed}
+
+
+class State:
+    """The servers of a page: started, looked at and stopped in words rather than by the page's commands."""
+
+    def __init__(self, walk: Guided) -> None:
+        self.walk = walk
+
+    def has_file(self, at: str, file: str, lines: Mapping[str, object]) -> None:
+        """Write a properties file at a host."""
+        write_properties(self.walk.hosts[at].path(file), dict(lines))
+
+    def name_server(self, at: str = NAMESRV, kind: str = "rmqha", file: str | None = None) -> Running:
+        """Start a name server."""
+        return self._start(kind, "mqnamesrv", at, file)
+
+    def controller(self) -> Running:
+        """Start a controller beside the name server."""
+        file = "/etc/rocketmq/controller.conf"
+        self.has_file(NAMESRV, file, {
+            "controllerDLegerGroup": "rmqha", "controllerDLegerPeers": f"n0-{NAMESRV}:9878",
+            "controllerDLegerSelfId": "n0", "controllerStore": "local", "controllerStorePath": "/data/controller"})
+        return self.walk.starts(NAMESRV, ["bin/mqcontroller", "-c", file])
+
+    def broker(self, at: str, file: str, kind: str = "rmqha") -> Running:
+        """Start a broker."""
+        return self._start(kind, "mqbroker", at, file)
+
+    def _start(self, kind: str, program: str, at: str, file: str | None) -> Running:
+        if kind == "rmqha":
+            return self.walk.starts(at, [f"bin/{program}", *(["-c", file] if file else [])])
+        make = real_rocketmq.broker_command if program == "mqbroker" else real_rocketmq.namesrv_command
+        command, environment = make(Path(file or "/dev/null"), Path(HOME))
+        return self.walk.starts(at, command, environment)
+
+    def pair(self, master: str = "rmqha", slave: str = "rmqha", namesrv: str = "rmqha", **changed: object) -> None:
+        """Start name server, master and slave, and create the topic and the group of the pages."""
+        self.has_file(MASTER, MASTER_FILE, settings(**changed))
+        self.has_file(SLAVE, SLAVE_FILE, settings(**{**changed, **_SLAVE}))
+        self.name_server(kind=namesrv)
+        self.broker(MASTER, MASTER_FILE, master)
+        self.walk.tool(MASTER, f"bin/mqadmin updateTopic -c DefaultCluster -t {TOPIC} -r 2 -w 2")
+        self.walk.tool(MASTER, f"bin/mqadmin updateSubGroup -c DefaultCluster -g {GROUP}")
+        self.broker(SLAVE, SLAVE_FILE, slave)
+
+    def send(self, count: int, at: str = MASTER, size: int = 20) -> None:
+        """Send messages from a host; each has to be acknowledged."""
+        lines = "".join(f"{number:0{size}}\n" for number in range(count))
+        self.walk.tool(at, f"bin/rmqha produce -t {TOPIC} -k some", lines)
+
+    def crash(self, at: str) -> None:
+        """Have a master lose its power: what its slave has not got yet, it never gets."""
+        self.walk.tool(at, "echo 1 >/proc/sys/net/ipv4/tcp_orphan_retries")  # nobody sends on for who has ended
+        self.stop(at, number=signal.SIGKILL)
+        self.walk.until(at, f"grep -c ':{HA_PORT:04X} ' /proc/net/tcp", r"(?m)^0$")
+
+    def consume(self, count: int, at: str = MASTER) -> None:
+        """Consume messages in the group of the pages."""
+        self.walk.tool(at, f"bin/rmqha consume -t {TOPIC} -g {GROUP} --count {count}")
+
+    def wait_until_in_sync(self, at: str = SLAVE, replicas: int = 1) -> None:
+        """Wait until the master's slaves have all messages, as `ha status` shows, and the one at SLAVE the topic, which
+        a slave asks for 3 s after its start, and each 10 s."""
+        self.walk.until(at, f"NAMESRV_ADDR={NAMESRV_ADDR} bin/rmqha ha status",
+                        r"TRANSFER +[\d,]+ +0 B .*yes(?s:.*TRANSFER +[\d,]+ +0 B .*yes){%d}" % (replicas - 1))
+        topics = self.walk.hosts[SLAVE].path(f"{STORE}/config/topics.json")
+        wait_until(lambda: topics.exists() and f'"{TOPIC}"' in topics.read_text("utf-8"), LIMIT_MS,
+                   f"the topic {TOPIC} in {topics}")
+
+    def stop(self, at: str, what: str = "", number: int = signal.SIGTERM) -> None:
+        """Stop the servers of a host whose command line has a word, and wait until they have ended."""
+        found = servers(self.walk.hosts[at], what)
+        assert found, f"{at}: nothing runs that has {what!r} in its command line"
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        wait_until(lambda: not servers(self.walk.hosts[at], what), LIMIT_MS, f"{what} at {at} has ended")
+
+
+def servers(host: Host, what: str = "") -> list[psutil.Process]:
+    """Return the servers that run at a host, of rmqha and of RocketMQ."""
+    found = []
+    for process in host.processes():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            words = " ".join(process.cmdline())
+            if what in words and ("-m rmqha.launch mq" in words or "org.apache.rocketmq." in words):
+                found.append(process)
+    return found

@@ -4,8 +4,19 @@ import signal
 import pytest
 
 from rmqha.common.java import load
-from tests.pages.guided import OFFSET, SCRUBBING, SIZE
-from tests.pages.states import MASTER, MASTER_FILE, NAMESRV, SLAVE, SLAVE_FILE, THIRD, TOPIC, State
+from tests.pages.guided import (
+    MASTER,
+    MASTER_FILE,
+    NAMESRV,
+    OFFSET,
+    SCRUBBING,
+    SIZE,
+    SLAVE,
+    SLAVE_FILE,
+    THIRD,
+    TOPIC,
+    State,
+)
 from tests.support.guide import Section, keys_to_remove, keys_to_set, remove_keys, set_lines
 from tests.support.tiers import in_all
 

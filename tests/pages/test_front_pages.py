@@ -4,9 +4,7 @@ import shutil
 
 import pytest
 
-from tests.pages.output import Differs
-from tests.pages.own_servers import start, stop
-from tests.pages.walk import Scenario, Walk, named
+from tests.pages.walk import Differs, Scenario, Walk, named, start, stop
 from tests.support.tiers import in_all
 
 pytestmark = [in_all, pytest.mark.timeout(1800)]

@@ -6,10 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import page
-from tests.pages.guided import OFFSET, SCRUBBING, SIZE
-from tests.pages.output import Differs
-from tests.pages.states import MASTER, MASTER_FILE, NAMESRV, NAMESRV_ADDR, SLAVE, SLAVE_FILE, STORE, TOPIC, State
+from tests.pages import walk as page
+from tests.pages.guided import (
+    MASTER,
+    MASTER_FILE,
+    NAMESRV,
+    NAMESRV_ADDR,
+    OFFSET,
+    SCRUBBING,
+    SIZE,
+    SLAVE,
+    SLAVE_FILE,
+    STORE,
+    TOPIC,
+    State,
+)
+from tests.pages.walk import Differs
 from tests.support.tiers import in_all
 
 pytestmark = [in_all, pytest.mark.timeout(900)]

@@ -3,8 +3,7 @@ import re
 
 import pytest
 
-from tests.pages.guided import OFFSET, SCRUBBING
-from tests.pages.states import MASTER, NAMESRV, NAMESRV_ADDR, SLAVE, TOPIC, State
+from tests.pages.guided import MASTER, NAMESRV, NAMESRV_ADDR, OFFSET, SCRUBBING, SLAVE, TOPIC, State
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 

@@ -1,8 +1,7 @@
 """docs/install.md, as it stands: a file of its own, since it builds rmqha twice."""
 import pytest
 
-from tests.pages.own_servers import start, stop
-from tests.pages.walk import Scenario, Walk
+from tests.pages.walk import Scenario, Walk, start, stop
 from tests.support.tiers import in_all
 
 pytestmark = [in_all, pytest.mark.timeout(1800)]

@@ -3,8 +3,7 @@ import re
 
 import pytest
 
-from tests.pages.output import CHOSEN_PORT, Differs, wrong_with
-from tests.pages.walk import Scenario, Walk
+from tests.pages.walk import CHOSEN_PORT, Differs, Scenario, Walk, wrong_with
 from tests.support.tiers import in_all
 
 pytestmark = [in_all, pytest.mark.timeout(1200)]

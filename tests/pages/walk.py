@@ -1,16 +1,243 @@
-"""Read a page and do what it says, block by block, as its reader does; compare what it shows with what comes.
-
-A scenario adds what only prose says, and gives a name and a reason to each command that is not run. What it adds must
-match the page: an entry that no command or text needs any more fails, so that nothing stays exempt by accident.
-"""
+"""Read a page, do what it says block by block as its reader does, and compare what it shows with what comes."""
+import functools
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+import subprocess
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from tests.pages.output import Differs, normal, wrong_with
-from tests.pages.page import COMMANDS, Block, Page, read
 from tests.pages.shell import Done, Machine
+from tests.support.sources import ROOT
 from tests.support.wait import wait_until
+
+# A page of the documentation as its reader meets it: blocks of commands, Python, settings and output, in order.
+
+COMMANDS = ("bash", "sh", "indented")  # the languages of blocks that a shell runs
+_FENCE = re.compile(r"^( *)```(\S*)$")
+_ITEM = re.compile(r"^ *(?:[-*]|\d+\.) ")
+_SETTING = re.compile(r"\w+=\S*")
+_LEFT_OUT = re.compile(r"here-document .* delimited by end-of-file")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page: its language ("" where the page names none), and the prose since the block before it."""
+
+    page: str
+    line: int  # of its first line, from 1
+    language: str
+    text: str
+    prose: str
+
+    @property
+    def place(self) -> str:
+        """Where it is found."""
+        return f"{self.page}:{self.line}"
+
+    def commands(self) -> list[str]:
+        """The complete commands of a shell block, each with all of its lines."""
+        return complete_commands(self.text)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page and its blocks."""
+
+    name: str  # relative to the checkout
+    blocks: tuple[Block, ...]
+    ending: str = ""  # the prose behind the last block
+
+
+def read(name: str) -> Page:
+    """Read a page of the checkout, such as `docs/install.md`."""
+    return page_of(name, (ROOT / name).read_text("utf-8"))
+
+
+def page_of(name: str, text: str) -> Page:
+    """Read a page's text."""
+    blocks, ending = _parts_of(name, text)
+    return Page(name, tuple(blocks), ending)
+
+
+def blocks_of(name: str, text: str) -> list[Block]:
+    """All blocks of a page's text: fenced ones, and those that four spaces make."""
+    return _parts_of(name, text)[0]
+
+
+def _parts_of(name: str, text: str) -> tuple[list[Block], str]:
+    lines = [*text.split("\n"), ""]
+    blocks: list[Block] = []
+    prose: list[str] = []
+    number, in_list = 0, False
+
+    def add(begin: int, end: int, language: str) -> None:
+        block = textwrap.dedent("\n".join(lines[begin:end])).rstrip("\n") + "\n"
+        blocks.append(Block(name, begin + 1, language, block, "\n".join(prose)))
+        prose.clear()
+
+    while number < len(lines):
+        line = lines[number]
+        fence = _FENCE.match(line)
+        if fence is not None:
+            end = number + 1
+            while lines[end].rstrip() != f"{fence[1]}```":
+                end += 1
+                assert end < len(lines), f"{name}:{number + 1}: a block without an end"
+            add(number + 1, end, fence[2])
+            in_list = in_list and bool(fence[1])
+            number = end + 1
+            continue
+        begins = number == 0 or not lines[number - 1].strip() or lines[number - 1].startswith("#")
+        if line.startswith("    ") and line.strip() and begins and not in_list:
+            end = number
+            while lines[end].startswith("    ") or (not lines[end].strip() and lines[end + 1:end + 2] and
+                                                    lines[end + 1].startswith("    ")):
+                end += 1
+            is_settings = all(_SETTING.fullmatch(each.strip()) for each in lines[number:end] if each.strip())
+            add(number, end, "properties" if is_settings else "indented")
+            number = end
+            continue
+        if line.strip() and not line.startswith(" "):
+            in_list = _ITEM.match(line) is not None
+        prose.append(line)
+        number += 1
+    return blocks, "\n".join(prose)
+
+
+@functools.cache
+def _is_complete(command: str) -> bool:
+    """Whether a shell would run it, rather than wait for another line."""
+    if command.rstrip("\n").endswith("\\"):
+        return False
+    checked = subprocess.run(["bash", "-n"], input=command, text=True, capture_output=True, check=False, timeout=600)
+    if _LEFT_OUT.search(checked.stderr):
+        return False
+    if checked.returncode and "unexpected end of file" not in checked.stderr and "unexpected EOF" not in checked.stderr:
+        raise AssertionError(f"the shell does not take this command:\n{command}{checked.stderr}")
+    return checked.returncode == 0
+
+
+def complete_commands(text: str) -> list[str]:
+    """The commands of a shell snippet, each with all of its lines; lines that only comment are left out."""
+    found: list[str] = []
+    waiting: list[str] = []
+    for line in text.splitlines():
+        if not waiting and (not line.strip() or line.lstrip().startswith("#")):
+            continue
+        waiting.append(line)
+        if _is_complete("\n".join(waiting) + "\n"):
+            found.append("\n".join(waiting))
+            waiting = []
+    assert not waiting, "this command has no end: " + "\n".join(waiting)
+    return found
+
+
+def pages(*folders: str) -> list[str]:
+    """The pages of these folders of the checkout, by name."""
+    return sorted(str(Path(file).relative_to(ROOT)) for folder in folders for file in (ROOT / folder).glob("*.md"))
+
+
+# Compare what a page shows with what was printed: what differs from run to run by nature is named here, no more.
+#
+# A line that is `...` alone stands for any lines. Everything else has to be there, in order, with the same words and
+# numbers. Widths of columns follow their longest value, so runs of spaces count as one space, and rules of dashes as
+# one.
+
+
+@dataclass(frozen=True)
+class Differs:
+    """What differs from run to run, as a pattern, and what stands for it."""
+
+    pattern: str
+    mark: str
+
+    def replace(self, line: str) -> str:
+        """Put the mark in place of each match."""
+        return re.sub(self.pattern, self.mark, line)
+
+
+BY_NATURE: tuple[Differs, ...] = (
+    Differs(r"\b[0-9A-F]{32}\b", "<message id>"),
+    Differs(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{3})?\b", "<time>"),
+    Differs(r"\b[\d,]+(?:\.\d+)? (?:ms|s|min)(?![\w/])", "<duration>"),
+    Differs(r"\b[\d,]+(?:\.\d+)? (?:per second|[KMG]?i?B/s|msg/s)(?!\w)", "<rate>"),
+    Differs(r"\bpid \d+\b", "pid <pid>"),
+)
+# The port that a program has chosen, of those where `rmqha up` and bin/quickstart look for free ones.
+CHOSEN_PORT = Differs(r"\b127\.0\.0\.1:(?:2\d{4}|3[01]\d{3}|32000)\b", "127.0.0.1:<port>")
+# What a shell says of a process that was killed: at a prompt it looks otherwise.
+_NOTICE = re.compile(r"^\S+: line \d+: +\d+ (?:Killed|Terminated)\b.*")
+_RULE = re.compile(r"-{2,}")
+_SPACES = re.compile(r"[ \t]+")
+LEFT_OUT = "..."
+
+
+def normal(text: str, differs: Sequence[Differs] = ()) -> list[str]:
+    """The lines of a text, with marks for what differs; no empty lines at either end."""
+    lines = []
+    for line in text.splitlines():
+        if _NOTICE.match(line):
+            continue
+        for each in (*BY_NATURE, *differs):
+            line = each.replace(line)
+        lines.append(_SPACES.sub(" ", _RULE.sub("--", line)).strip())
+    while lines and not lines[-1]:
+        lines.pop()
+    while lines and not lines[0]:
+        lines.pop(0)
+    return lines
+
+
+def wrong_with(shown: str, printed: str, differs: Sequence[Differs] = ()) -> str | None:
+    """The first line that a page shows and a program did not print, or the other way round; None when they agree."""
+    wanted, found = normal(shown, differs), normal(printed, differs)
+    place, parts = 0, _parts(wanted)
+    for number, part in enumerate(parts):
+        if number == 0:
+            starts: Iterable[int] = (0,)
+        elif number == len(parts) - 1:
+            starts = (max(place, len(found) - len(part)),)
+        else:
+            starts = range(place, len(found) + 1)
+        wrong = None
+        for start in starts:
+            again = _first_difference(part, found[start:start + len(part)])
+            wrong = again if wrong is None else wrong
+            if again is None:
+                place, wrong = start + len(part), None
+                break
+        if wrong is not None:
+            return f"{wrong}\nprinted was:\n{printed}"
+    if len(parts) == 1 and place < len(found):
+        return f"the page does not show: {found[place]}\nprinted was:\n{printed}"
+    return None
+
+
+def _parts(lines: list[str]) -> list[list[str]]:
+    """The lines between those that stand for any lines."""
+    parts: list[list[str]] = [[]]
+    for line in lines:
+        if line == LEFT_OUT:
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    return parts
+
+
+def _first_difference(wanted: list[str], found: list[str]) -> str | None:
+    for number, line in enumerate(wanted):
+        if number >= len(found):
+            return f"the page shows: {line}\nbut no more was printed"
+        if found[number] != line:
+            return f"the page shows: {line}\nprinted was:    {found[number]}"
+    return None
+
+
+# Read a page and do what it says, block by block, as its reader does; compare what it shows with what comes.
+#
+# A scenario adds what only prose says, and gives a name and a reason to each command that is not run. What it adds
+# must match the page: an entry that no command or text needs any more fails, so that nothing stays exempt by accident.
 
 _BACKGROUND = re.compile(r"&[ \t]*(?:\w+=\$!)?[ \t]*(?:#.*)?$")
 _COMMENT = re.compile(r"\s+#\s.*$")
@@ -193,3 +420,20 @@ class Walk:
             wait_until(lambda: not self.machine.processes(), STOP_MS)
         except AssertionError:
             raise AssertionError(f"{self.page.name} leaves running: {self.machine.processes()}") from None
+
+
+# Servers that a page takes for granted, started at its machine before it begins.
+
+SERVERS = ("bin/mqnamesrv &", "bin/mqbroker -n 127.0.0.1:9876 -c conf/broker.conf &")
+
+
+def start(walk: Walk, commands: Sequence[str] = SERVERS) -> None:
+    """Start servers that the page takes for granted; they stop with `stop`."""
+    for number, command in enumerate(commands):
+        done = walk.machine.run(f"{command} own{number}=$!")
+        walk.wait_for_boot(command, done)
+
+
+def stop(walk: Walk, commands: Sequence[str] = SERVERS) -> None:
+    """Stop the servers of `start`."""
+    walk.machine.run(f"kill {' '.join(f'$own{number}' for number in range(len(commands)))}")

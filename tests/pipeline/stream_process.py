@@ -5,7 +5,7 @@
 import sys
 
 from rmqha.pipeline.session import spark_session
-from tests.pipeline.queries import run_to_end
+from tests.pipeline.support import run_to_end
 
 
 def main(store: str, out: str, checkpoint: str, *more: str) -> None:

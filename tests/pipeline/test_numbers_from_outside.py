@@ -23,8 +23,8 @@ from rmqha.pipeline.streams import lag_of
 from rmqha.pipeline.table import FURTHER, ROCKETMQ, arrow_schema, table_schema
 from rmqha.pipeline.table_options import all_options
 from rmqha.pipeline.worker import FIRST_MS, LAST_MS
-from tests.common.test_json_text import HOSTILE, REFUSED
-from tests.pipeline.queries import run_to_end
+from tests.common.test_texts import HOSTILE, REFUSED
+from tests.pipeline.support import run_to_end
 
 FORMAT = "rocketmq-commitlog"
 HOST = layout.host_to_bytes(("127.0.0.1", 10911))

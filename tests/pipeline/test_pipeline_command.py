@@ -1,18 +1,36 @@
-"""The command `rmqha pipeline`: every job as people run it, in the session of the tests."""
+"""The command `rmqha pipeline`: every job as people run it, and each error as they read it."""
 import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
 from contextlib import nullcontext
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
-from rmqha.pipeline import pipeline_command
+from rmqha.pipeline import pipeline_command, spark_start
 from rmqha.pipeline.archive import archive_table as replay_job
+from rmqha.pipeline.format_options import PipelineError, check_file, check_folder, local_path
+from rmqha.pipeline.job_command import told
+from rmqha.pipeline.worker import briefly, first_line, told_by_spark, told_by_task
 from rmqha.tools.rmqha_command import rmqha
 from tests.client.conftest import servers  # noqa: F401, a fixture
 from tests.store import support
+from tests.support import start_as
+from tests.support.ports import free_port
+from tests.support.processes import has_ended
+from tests.support.sources import ROOT
+from tests.support.wait import wait_until
+
+# The command `rmqha pipeline`: every job as people run it, in the session of the tests.
 
 
 @pytest.fixture
@@ -142,3 +160,265 @@ def test_settings_of_a_secured_cluster_go_to_the_sink(monkeypatch):
     done = CliRunner().invoke(rmqha, [*command, "rocketmq.keyFile=/k=1", "--set", "rocketmq.namespace=n"])
     assert done.exit_code == 0, done.output
     assert seen["client"] == {"rocketmq.keyFile": "/k=1", "rocketmq.namespace": "n"}
+
+
+# What goes wrong before, at, and behind the start of Spark, as the person at the terminal reads it: one line.
+
+WITHOUT = """import sys
+for name in ("pyspark", "pyarrow", "pandas", "numpy"):
+    sys.modules[name] = None
+from rmqha.tools.rmqha_command import main
+main()
+"""
+
+
+def outside(*arguments, code: str | None = None, **env) -> subprocess.CompletedProcess:
+    """`rmqha pipeline ...` as a process of its own."""
+    how = ["-c", code] if code else ["-m", "rmqha.tools.rmqha_command"]
+    kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "NAMESRV_ADDR")}
+    return subprocess.run([sys.executable, *how, "pipeline", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=600, env={**kept, "PYTHONPATH": str(ROOT), **env})
+
+
+def one_line(done: subprocess.CompletedProcess) -> str:
+    assert done.returncode == 2 and not done.stdout and done.stderr.startswith("Error: "), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr[len("Error: "):-1]
+
+
+def fake_java(folder: Path, says: str) -> str:
+    """A JAVA_HOME whose java says something, and ends."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "java").write_text(f"#!/bin/sh\necho '{says}' >&2\nexit 1\n")
+    (folder / "bin" / "java").chmod(0o755)
+    return str(folder)
+
+
+def test_help_and_wrong_usage_need_no_pyspark(tmp_path):
+    helped = outside("--help", code=WITHOUT)
+    assert helped.returncode == 0 and "rebuild" in helped.stdout and not helped.stderr
+    for job in ("audit", "rebuild", "archive", "restore", "report", "replay"):
+        assert f"Usage: rmqha pipeline {job}" in outside(job, "--help", code=WITHOUT).stdout
+    said = one_line(outside("audit", tmp_path, tmp_path, code=WITHOUT))
+    assert said.startswith("`rmqha pipeline audit` needs the extra `spark` (") and "pip install" in said
+
+
+def test_no_java_is_one_line(tmp_path):
+    said = one_line(outside("audit", tmp_path, tmp_path, PATH=str(tmp_path)))
+    assert said == "Spark needs Java 17 or later: there is no `java` on PATH, and JAVA_HOME is not set"
+    said = one_line(outside("audit", tmp_path, tmp_path, JAVA_HOME="/nowhere"))
+    assert said == "Spark needs Java 17 or later: JAVA_HOME is /nowhere, which has no bin/java"
+
+
+@pytest.mark.parametrize("says, wanted", [
+    ("Error: LinkageError occurred: java.lang.UnsupportedClassVersionError: class file version 61.0",
+     "Spark needs Java 17 or later: the one that is there is older"),
+    ("Invalid maximum heap size: -Xmx9000g", "Spark does not start: Invalid maximum heap size: -Xmx9000g"),
+    ("out of luck", "Spark does not start: out of luck (-v shows all)")])
+def test_a_java_that_does_not_do_is_one_line(tmp_path, says, wanted):
+    done = outside("audit", tmp_path, tmp_path, JAVA_HOME=fake_java(tmp_path / "jdk", says))
+    assert one_line(done).startswith(wanted)
+    shown = outside("audit", tmp_path, tmp_path, "-v", JAVA_HOME=str(tmp_path / "jdk"))
+    assert says in shown.stderr and "Traceback" in shown.stderr and shown.returncode == 2
+
+
+@pytest.mark.parametrize("scheme", ["spark", "sc"])
+def test_a_master_that_is_not_there_is_one_line(tmp_path, scheme):
+    master = f"{scheme}://127.0.0.1:{free_port()}"
+    assert one_line(outside("audit", tmp_path, tmp_path, "--master", master)).startswith(
+        f"no Spark master answers at {master} (127.0.0.1:")
+
+
+def test_addresses_of_masters_are_tried_in_turn(monkeypatch):
+    asked = []
+    monkeypatch.setattr(spark_start, "refusal", lambda host, port, timeout: asked.append((host, port)) or (
+        None if port == 2 else "refused"))
+    spark_start.check_master("spark://a:1,b:2,c:3")
+    spark_start.check_master("sc://[::1]:2/;user_id=me")
+    assert asked == [("a", 1), ("b", 2), ("[::1]", 2)]
+    for wrong, wanted in (("spark://a:1,b", "a:1: refused; b:7077: refused"), ("sc://c", "c:15002: refused"),
+                          ("spark://a:x", "'a:x' is no host:port"), ("spark://", "'' is no host:port")):
+        with pytest.raises(PipelineError, match=".*"):
+            spark_start.check_master(wrong)
+        try:
+            spark_start.check_master(wrong)
+        except PipelineError as error:
+            assert wanted in str(error)
+
+
+@pytest.mark.parametrize("job", [("rebuild", "STORE", "--out"), ("archive", "STORE"), ("restore", "STORE"),
+                                 ("report", "STORE")])
+def test_an_output_that_can_not_be_written_is_told_before_the_work(tmp_path, job):
+    (tmp_path / "file").write_text("")
+    words = [str(tmp_path) if word == "STORE" else word for word in job]
+    said = one_line(outside(*words, tmp_path / "file" / "out", PATH=str(tmp_path)))  # no Java: it would be told next
+    assert said.startswith(f"{tmp_path}/file/out can't be written: ")
+
+
+def test_outputs(tmp_path):
+    (tmp_path / "file").write_text("")
+    check_file(str(tmp_path / "page.html"))
+    check_folder(str(tmp_path / "a" / "b"))
+    check_folder("hdfs://name-node/archive")  # Spark's matter
+    check_folder(f"file:{tmp_path}/x")
+    assert sorted(os.listdir(tmp_path)) == ["file"]
+    for path in (str(tmp_path), str(tmp_path / "none" / "page.html"), "/proc/page.html"):
+        with pytest.raises(PipelineError, match="is a folder|can't be written"):
+            check_file(path)
+    for path in (str(tmp_path / "file"), f"file://{tmp_path}/file/x", "/proc/none/x"):
+        with pytest.raises(PipelineError, match="can't be written"):
+            check_folder(path)
+    assert local_path("s3a://bucket/x") is None and local_path("a:b/c") == "a:b/c"
+
+
+@pytest.mark.parametrize("memory", ["lots", "0g", "512", "-1g", "512m", ""])
+def test_a_size_that_is_none(tmp_path, memory):
+    done = outside("audit", tmp_path, tmp_path, "--memory", memory)
+    assert done.returncode == 2 and any(
+        text in done.stderr for text in ("is not a valid size", "less than 1 MiB", "a duration, not a size; MiB are M"))
+
+
+@pytest.mark.parametrize("condition, wanted", [
+    ("keys === ==", "Syntax error at or near '='. (line 1, pos 7)"),
+    ("nope = 1", "with name `nope` cannot be resolved."),
+    ("tags", '"tags" of type "STRING" is not a boolean.'), ("f(tags)", "`f`"), ("count(*) > 1", "count(1)"),
+    ("cast(topic as int) = 1", "The value 'T"), ("1 / (queueId - queueId) > 1", "Division by zero.")])
+def test_a_condition_that_spark_does_not_take_is_one_line(run, store, condition, wanted):
+    spark_start.quiet_loggers()
+    result = run("replay", store, "-n", "127.0.0.1:1", "--dry-run", "--where", condition)
+    assert result.exit_code == 2 and result.stderr.startswith("Error: ") and wanted in result.stderr, result.stderr
+    assert result.stderr.count("\n") == 1 and "\tat " not in result.stderr and not result.stdout
+
+
+def test_spark_is_not_heard_unless_asked_for(store):
+    replay = ("replay", store, "-n", "127.0.0.1:1", "--dry-run", "--master", "local[1]", "--memory", "512M", "--where")
+    assert one_line(outside(*replay, "nope = 1")).startswith("--where 'nope = 1': A column")
+
+
+def test_an_interrupt_at_the_start_ends_it_and_leaves_no_jvm(tmp_path):
+    words = [sys.executable, "-m", "rmqha.launch", "rmqha", "pipeline", "audit", tmp_path, tmp_path]
+    process = subprocess.Popen(start_as.command(words, ctrl_c=True), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    own, children = psutil.Process(process.pid), []
+    wait_until(lambda: children.extend(own.children()) or children, 60_000, "the JVM is started")
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=600)  # a JVM that lives would hold the pipes
+    assert (process.returncode, out, said) == (130, "", "interrupted\n")
+    wait_until(lambda: all(has_ended(child.pid) for child in children), 60_000, "the end of the JVM")
+
+
+class Master:
+    """A session at a master that gives no executor, or one."""
+
+    def __init__(self, executors: int, dynamic: str = "false") -> None:
+        self._jsc = self.conf = self.sparkContext = self
+        self._size, self._dynamic = executors + 1, dynamic
+
+    def sc(self):
+        return self
+
+    def getExecutorMemoryStatus(self):  # Spark's name
+        return self
+
+    def size(self) -> int:
+        return self._size
+
+    def get(self, _name: str, _default: str) -> str:
+        return self._dynamic
+
+
+def test_a_master_without_executors_is_noted(monkeypatch):
+    monkeypatch.setattr(spark_start, "FIRST_EXECUTOR_S", 0.3)
+    notes: list[str] = []
+    for master, session in (("spark://a:1", Master(1)), ("local[2]", Master(0)), ("spark://a:1", Master(0, "true"))):
+        spark_start.note_missing_executors(session, master, notes.append)
+    assert not notes
+    spark_start.note_missing_executors(Master(0), "spark://a:1", notes.append)
+    assert len(notes) == 1 and notes[0].startswith("note spark://a:1 has given no executor within 0.3 s")
+
+
+def test_a_jvm_that_is_gone_is_told_whatever_fails_behind_it():
+    try:
+        try:
+            raise spark_error("Answer from Java side is empty", "Py4JNetworkError", "py4j.protocol")
+        finally:
+            raise ConnectionRefusedError("Connection refused")
+    except ConnectionRefusedError as error:
+        assert told(error).startswith("Spark's JVM is gone (Answer from Java side is empty)")
+    assert told(ConnectionRefusedError("x")) is None and told(PipelineError("a\nb")) == "a b"
+
+
+def spark_error(text: str, kind: str = "PythonException", module: str = "pyspark.errors") -> Exception:
+    return type(kind, (Exception,), {"__module__": module})(text)
+
+
+@pytest.mark.parametrize("text, kind, wanted", [
+    ("An exception was thrown:\nTraceback (most recent call last):\n  File \"x.py\", line 1, in f\n    open(p)\n"
+     "FileNotFoundError: [Errno 2] No such file or directory: '/s/0'\n\n\tat org.apache.spark.X.f(X.scala:1)",
+     "PythonException", "a task failed: FileNotFoundError: [Errno 2] No such file or directory: '/s/0'; each machine"),
+    ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL ==\n1 / 0", "ArithmeticException",
+     "Spark: Division by zero."),
+    ("An error occurred while calling o49.x.\n: org.apache.spark.SparkException: Job aborted.\n\tat a.b(C.java:1)\n"
+     "Caused by: java.io.IOException: No space left on device\n\t... 3 more", "Py4JJavaError",
+     "Spark: IOException: No space left on device"),
+    ("Answer from Java side is empty", "Py4JNetworkError", "Spark's JVM is gone (Answer from Java side is empty)"),
+])
+def test_what_spark_says_becomes_one_line(text, kind, wanted):
+    said = told_by_spark(spark_error(text, kind, "py4j.protocol" if kind.startswith("Py4J") else "pyspark.errors"))
+    assert said.startswith(wanted) and "\n" not in said
+
+
+@given(st.text(), st.sampled_from(["PythonException", "Py4JJavaError", "Py4JError", "AnalysisException"]))
+def test_any_text_of_spark_becomes_one_line(text, kind):
+    said = told_by_spark(spark_error(text, kind))
+    assert said and len(said.splitlines()) == 1 and len(first_line(text).splitlines()) <= 1
+    told_by_task(spark_error(text))
+
+
+def test_errors_of_others_are_theirs():
+    assert told_by_spark(ValueError("x")) is None
+    text = "Traceback\nrmqha.pipeline.options.PipelineError: /s is gone\n\tat x"
+    assert told_by_task(spark_error(text)) == "/s is gone"
+
+
+# What users read of an error: Spark prints the whole traceback of a data source before it.
+
+
+def _deep(error, depth=20):
+    if depth:
+        _deep(error, depth - 1)
+    try:
+        raise KeyError("what it was made of")
+    except KeyError as cause:
+        raise error from cause
+
+
+@briefly
+def _asked(error):
+    _deep(error)
+
+
+@briefly
+def _read(error):
+    yield 1
+    _deep(error)
+
+
+@pytest.mark.parametrize("run", [_asked, lambda error: list(_read(error))])
+def test_a_pipeline_error_is_told_without_the_way_it_came(run):
+    with pytest.raises(PipelineError) as raised:
+        run(PipelineError("what is wrong"))
+    printed = "".join(traceback.format_exception(raised.value))
+    assert "_deep" not in printed and "KeyError" not in printed
+    assert printed.splitlines()[-1].endswith("PipelineError: what is wrong")
+    with pytest.raises(RuntimeError) as raised:
+        run(RuntimeError("a fault"))
+    printed = "".join(traceback.format_exception(raised.value))
+    assert "_deep" in printed and "KeyError" in printed
+
+
+def test_what_comes_before_the_error_is_given():
+    items = _read(PipelineError("later"))
+    assert next(items) == 1
+    with pytest.raises(PipelineError, match="later"):
+        next(items)

@@ -1,15 +1,30 @@
-"""Tables of a catalog, `CREATE TABLE ... USING`: both formats get the options with which the table was made."""
+"""Tables of a catalog, the tour of docs/pipeline.md, and formats that Spark finds by itself."""
+import re
+import shutil
+import zipfile
 from collections import Counter
+from pathlib import Path
+from runpy import run_path
 
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
+from rmqha.pipeline.cluster import cluster_source
 from rmqha.pipeline.format_options import PipelineError
+from rmqha.pipeline.log import commit_log_source
 from rmqha.pipeline.table_options import all_options, options_of_new_table, reader_options, with_options
 from tests.client.conftest import servers  # noqa: F401, a fixture
+from tests.native.test_install import (
+    build,
+    checkout,  # noqa: F401, a fixture
+    names,
+)
 from tests.store import support
+from tests.support.sources import ROOT
+
+# Tables of a catalog, `CREATE TABLE ... USING`: both formats get the options with which the table was made.
 
 LOG = "`rocketmq-commitlog`"
 SCHEMA = StructType([StructField("topic", StringType(), True, {"mine": 1}), StructField("queueId", IntegerType())])
@@ -100,3 +115,43 @@ def test_a_reader_without_options_is_told_where_they_come_from():
         reader_options({}, SCHEMA, "f", ("path",))
     with pytest.raises(PipelineError, match="secretKey must not"):
         options_of_new_table({"provider": "f", "option.SECRETKEY": "s"}, "f", ("secretKey",))
+
+
+# The tour of docs/pipeline.md runs, and the tables there name the options that there are.
+
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = "".join((DOCS / name).read_text("utf-8") for name in ("pipeline.md", "pipeline-live.md"))
+
+
+def test_the_tour_runs(spark, tmp_path, capsys, monkeypatch):
+    tour = run_path(str(DOCS / "pipeline_tour.py"))
+    store = tmp_path / "store"
+    with support.open_store(store) as running:
+        for number in range(40):
+            support.put(running, support.message(f"T{number % 2}", KEYS=str(number)))
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)  # it is the session of all tests
+    tour["main"](str(store), str(tmp_path))
+    printed = capsys.readouterr().out
+    assert "40 messages: " in printed and "byte for byte as they were" in printed and "wrong CRC: 0" in printed
+
+
+def test_every_option_is_in_the_tables():
+    options = {*commit_log_source.OPTIONS, *cluster_source.READ_OPTIONS, *cluster_source.WRITE_OPTIONS}
+    missing = [name for name in options if not re.search(rf"\b{name}\b", TEXT)]
+    assert missing == ["paths"]  # what Spark makes of .load([...])
+
+
+# Spark finds the formats by itself: their modules are installed at the top level, where its search looks.
+
+MODULES = {"pyspark_rocketmq.py", "pyspark_rocketmq_commitlog.py"}
+
+
+@pytest.mark.parametrize("hook", ["build_wheel", "build_editable"])
+def test_the_modules_are_at_the_top_of_the_wheel_and_in_its_record(checkout, hook):
+    shutil.copytree(ROOT / "rmqha" / "pipeline", checkout / "rmqha" / "pipeline")
+    wheel = build(checkout, hook, "/bin/false")
+    assert MODULES < set(names(wheel))
+    with zipfile.ZipFile(wheel) as archive:
+        record = next(name for name in archive.namelist() if name.endswith("/RECORD"))
+        listed = [line.split(",")[0] for line in archive.read(record).decode().splitlines()]
+    assert sorted(listed) == sorted(names(wheel))

@@ -1,14 +1,26 @@
-"""Writing: rounds, full sockets, regions, closed channels."""
+"""Channels: writing, links that pass nothing, frames however they are cut, and the quick selectors."""
+import selectors
 import socket
 import struct
+import subprocess
 import threading
+from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rmqha.common.futures import Round
-from rmqha.remoting.addresses import parse_channel_remote_addr
+from rmqha.remoting.addresses import parse_channel_remote_addr, retransmits
 from rmqha.remoting.channel import Channel
+from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH, FrameDecoder, FrameError
+from rmqha.remoting.io_thread import QuickEpollSelector, QuickPollSelector
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from tests.faults import network
+from tests.support.tiers import drawn
+from tests.support.wait import wait_until
+
+# Writing: rounds, full sockets, regions, closed channels.
 
 
 class Io:
@@ -192,3 +204,209 @@ def test_channels_are_equal_by_identity_and_tell_their_peer(pair):
     channel, *_ = pair
     assert {channel: 1}[channel] == 1 and channel != object()
     assert parse_channel_remote_addr(channel) == "10.0.0.1:5" and parse_channel_remote_addr(None) == ""
+
+
+# A link that no longer passes what is sent is seen by the kernel's retransmissions.
+
+
+def test_good_connection_closed_one_and_no_tcp_have_none():
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        client.send(b"x")
+        assert retransmits(client) == 0
+    assert retransmits(client) == 0
+    one, other = socket.socketpair()
+    with one, other:
+        assert retransmits(one) == 0
+
+
+def test_bytes_that_never_arrive_are_counted_until_they_do():
+    if not network.can_drop():
+        pytest.skip("not installed: nft")
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(_lost_and_found()))  # its network is its own
+    thread.start()
+    thread.join(240)
+    if seen == ["no network"]:
+        pytest.skip("network namespaces do not work here")
+    assert seen == ["lost and found"]
+
+
+def _lost_and_found() -> str:
+    if not network.isolate():
+        return "no network"
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        served, (_host, port) = server.accept()
+        with served:
+            rules = (f"add table inet t; add chain inet t i {{ type filter hook input priority 0; }}; "
+                     f"add rule inet t i tcp dport {port} drop")
+            subprocess.run(["nft", rules], check=True, timeout=600)
+            served.send(b"lost")
+            wait_until(lambda: retransmits(served) >= 4, 60_000, "sent again and again")
+            assert retransmits(client) == 0
+            subprocess.run(["nft", "flush", "ruleset"], check=True, timeout=600)
+            wait_until(lambda: retransmits(served) == 0, 60_000, "arrived at last")
+    return "lost and found"
+
+
+# Frames out of a byte stream, however it is cut.
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def collect(decoder: FrameDecoder, data: bytes) -> list[bytes]:
+    return [bytes(frame) for frame in decoder.feed(data)]
+
+
+@given(st.lists(st.binary(min_size=4, max_size=60), max_size=8), st.lists(st.integers(1, 40), min_size=1))
+def test_frames_come_out_whole_however_the_stream_is_cut(bodies, cuts):
+    stream = b"".join(map(framed, bodies))
+    decoder, frames, position, turn = FrameDecoder(), [], 0, 0
+    while position < len(stream):
+        size = cuts[turn % len(cuts)]
+        frames += collect(decoder, stream[position:position + size])
+        position, turn = position + size, turn + 1
+    assert frames == bodies and decoder.buffered == 0
+
+
+def test_the_read_buffer_may_be_reused_after_a_feed():
+    buffer = bytearray(framed(b"first") + framed(b"second")[:6])
+    decoder = FrameDecoder()
+    assert collect(decoder, memoryview(buffer)) == [b"first"]
+    buffer[:] = b"x" * len(buffer)
+    assert collect(decoder, framed(b"second")[6:]) == [b"second"]
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, -1, -2**31, FRAME_MAX_LENGTH - 3, 2**31 - 1])
+def test_length_that_no_frame_has_is_refused_after_the_frames_before_it(length):
+    decoder = FrameDecoder()
+    frames = decoder.feed(framed(b"good") + struct.pack(">i", length) + b"rest")
+    assert bytes(next(frames)) == b"good"
+    with pytest.raises(FrameError):
+        next(frames)
+
+
+def test_frame_of_exactly_16_mib_is_accepted():
+    body = bytes(FRAME_MAX_LENGTH - 4)
+    decoder, stream = FrameDecoder(), framed(body)
+    frames = []
+    for position in range(0, len(stream), 1 << 18):
+        frames += [len(frame) for frame in decoder.feed(stream[position:position + (1 << 18)])]
+    assert frames == [len(body)]
+
+
+def test_memory_follows_what_arrived_and_not_what_was_promised():
+    decoder = FrameDecoder()
+    assert collect(decoder, struct.pack(">i", FRAME_MAX_LENGTH - 4) + b"abc") == []
+    assert decoder.buffered == 7
+
+
+@settings(max_examples=drawn(200))
+@given(st.lists(st.binary(max_size=100)))
+def test_any_bytes_are_frames_or_refused(pieces):
+    decoder = FrameDecoder()
+    try:
+        for piece in pieces:
+            for frame in decoder.feed(piece):
+                assert len(frame) >= 4
+    except FrameError as error:
+        assert "frame length" in str(error)
+    else:
+        assert decoder.buffered <= sum(map(len, pieces))
+
+
+# The quick selectors beside those of Python.
+
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+Pairs = list[tuple[socket.socket, socket.socket]]
+
+
+@pytest.fixture
+def pairs() -> Iterator[Pairs]:
+    """Three connected pairs; the first of each is watched."""
+    made = [socket.socketpair() for _ in range(3)]
+    yield made
+    for pair in made:
+        for end in pair:
+            end.close()
+
+
+def nothing(_pairs: Pairs) -> None:
+    """No event."""
+
+
+def one_byte(pairs: Pairs) -> None:
+    """One is readable."""
+    pairs[0][1].send(b"x")
+
+
+def bytes_for_all(pairs: Pairs) -> None:
+    """All are readable."""
+    for _watched, other in pairs:
+        other.send(b"x")
+
+
+def hang_up(pairs: Pairs) -> None:
+    """One ends, with bytes in front of its end."""
+    pairs[1][1].send(b"x")
+    pairs[1][1].close()
+
+
+def half_closed(pairs: Pairs) -> None:
+    """One gets no more bytes."""
+    pairs[2][1].shutdown(socket.SHUT_WR)
+
+
+def full(pairs: Pairs) -> None:
+    """One takes no more bytes, and has some to be read."""
+    pairs[0][0].setblocking(False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            pairs[0][0].send(bytes(1 << 16))
+    pairs[0][1].send(b"x")
+
+
+def in_order(ready: list[tuple[selectors.SelectorKey, int]]) -> list[tuple[selectors.SelectorKey, int]]:
+    """By descriptor."""
+    return sorted(ready, key=lambda pair: pair[0].fd)
+
+
+@pytest.mark.parametrize("happens", [nothing, one_byte, bytes_for_all, hang_up, half_closed, full])
+@pytest.mark.parametrize("events", [(READ, READ, READ), (WRITE, READ, READ), (READ | WRITE, WRITE, READ | WRITE)])
+@pytest.mark.parametrize(("quick", "plain"), [(QuickEpollSelector, selectors.EpollSelector),
+                                              (QuickPollSelector, selectors.PollSelector)])
+@pytest.mark.parametrize("timeout", [0, -1, 0.0005])
+def test_what_is_ready_is_the_same(pairs: Pairs, happens: Callable[[Pairs], None], events: tuple[int, ...],
+                                   quick: type[selectors.BaseSelector], plain: type[selectors.BaseSelector],
+                                   timeout: float) -> None:
+    with quick() as one, plain() as other:
+        for (watched, _end), event in zip(pairs, events, strict=True):
+            for selector in (one, other):
+                selector.register(watched, event, data=event)
+        happens(pairs)
+        assert in_order(one.select(timeout)) == in_order(other.select(timeout))
+        for selector in (one, other):
+            selector.modify(pairs[0][0], READ, data="new")
+            selector.unregister(pairs[1][0])
+        assert in_order(one.select(timeout)) == in_order(other.select(timeout))
+
+
+@pytest.mark.parametrize("quick", [QuickEpollSelector, QuickPollSelector])
+def test_without_a_timeout_it_waits_for_the_first(pairs: Pairs, quick: type[selectors.BaseSelector]) -> None:
+    with quick() as selector:
+        key = selector.register(pairs[0][0], READ)
+        one_byte(pairs)
+        assert selector.select() == [(key, READ)]
+
+
+def test_socket_that_was_closed_too_early_is_no_event(pairs: Pairs) -> None:
+    """Whoever holds a copy of its descriptor keeps it in the system's list."""
+    with QuickEpollSelector() as selector:
+        selector.register(pairs[0][0], READ)
+        with pairs[0][0].dup():
+            pairs[0][0].close()
+            selector.unregister(pairs[0][0])
+            one_byte(pairs)
+            assert selector.select(0) == []

@@ -9,9 +9,8 @@ from rmqha.remoting import http_handler, http_port
 from rmqha.remoting.addresses import PortError
 from rmqha.remoting.http_port import HttpPort, MetricsPort
 from tests.remoting.support import has_ipv6_loopback
-from tests.support.own_threads import own_threads
-from tests.support.scrape import http_get
-from tests.support.wait import wait_until
+from tests.support.raw_remoting import http_get
+from tests.support.wait import own_threads, wait_until
 
 
 @pytest.fixture

@@ -1,11 +1,26 @@
-"""Serving: inline, in a pool, later; what is refused; calls to clients; idle and lost connections."""
+"""Serving: where it listens, inline, in a pool, later; what is refused; idle and lost connections."""
+import errno
+import os
+import socket
 import threading
 import time
 
+import psutil
 import pytest
 
 from rmqha.common.futures import Completable
 from rmqha.common.threads import NamedThreadPool
+from rmqha.remoting import addresses
+from rmqha.remoting.addresses import (
+    FAST_PORT,
+    HA_PORT,
+    LISTEN_PORT,
+    PortError,
+    listen,
+    listening_socket,
+    plain_address,
+    resolved_host,
+)
 from rmqha.remoting.exception import RemotingSendRequestException, RemotingTimeoutException
 from rmqha.remoting.interfaces import ChannelEventListener
 from rmqha.remoting.protocol.header_codec import SerializeType
@@ -18,13 +33,15 @@ from tests.remoting.support import (
     Raw,
     address,
     echo,
+    has_ipv6_loopback,
     json_frame,
     request,
     running_client,
     running_server,
 )
-from tests.support.own_threads import own_threads
-from tests.support.wait import wait_until
+from tests.support.wait import own_threads, wait_until
+
+# Serving: inline, in a pool, later; what is refused; calls to clients; idle and lost connections.
 
 
 @pytest.fixture
@@ -333,3 +350,107 @@ def test_a_round_of_requests_is_answered_in_one_write(server):
     with Raw(server) as raw:
         raw.send(b"".join(json_frame(opaque=opaque) for opaque in range(count)))
         assert [raw.read().opaque for _ in range(count)] == list(range(count))
+
+
+# Which port can't be listened on, why, and who holds it.
+
+
+def test_taken_port_names_its_use_and_its_holder():
+    with listen(0, LISTEN_PORT, 5) as holder:
+        port = holder.getsockname()[1]
+        with pytest.raises(PortError) as failed:
+            listen(port, HA_PORT, 5)
+    text = str(failed.value)
+    assert text.startswith(f"port {port} (the HA port, listenPort + 1) is in use by pid {os.getpid()} (")
+    assert psutil.Process().cmdline()[0] in text and text.endswith("; stop it, or choose another listenPort")
+    assert failed.value.errno == errno.EADDRINUSE and "\n" not in text
+
+
+def test_port_of_an_outgoing_connection_names_who_has_it():
+    with listen(0, LISTEN_PORT, 5) as server, socket.socket() as client:
+        client.connect(("127.0.0.1", server.getsockname()[1]))
+        port = client.getsockname()[1]
+        with pytest.raises(PortError, match=f"port {port} .* is in use by pid {os.getpid()} "):
+            listen(port, LISTEN_PORT, 5)
+
+
+def test_holder_that_can_not_be_seen_is_said(monkeypatch):
+    with listen(0, LISTEN_PORT, 5) as holder:
+        def denied(_kind):
+            raise psutil.AccessDenied
+        monkeypatch.setattr(psutil, "net_connections", denied)
+        with pytest.raises(PortError, match="is in use by a process of somebody else; stop it"):
+            listen(holder.getsockname()[1], FAST_PORT, 5)
+
+
+class Forbidden(socket.socket):
+    def bind(self, _address):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+
+@pytest.mark.parametrize(("port", "text"), [
+    (80, "port 80 (listenPort) may not be listened on by this user; ports below 1024 need root or"),
+    (10911, "port 10911 (listenPort) may not be listened on by this user; choose another listenPort"),
+])
+def test_forbidden_port_says_what_is_missing(monkeypatch, port, text):
+    monkeypatch.setattr(addresses, "listening_socket", Forbidden)
+    with pytest.raises(PortError) as failed:
+        listen(port, LISTEN_PORT, 5)
+    assert text in str(failed.value)
+
+
+def test_number_that_is_no_port_is_said():
+    with pytest.raises(PortError, match=r"65536 \(the HA port, listenPort \+ 1\) is no port"):
+        listen(65_536, HA_PORT, 5)
+
+
+def test_control_characters_of_a_command_are_not_printed(monkeypatch):
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda _self: ["java", "-Dx=\x1b[31m\n" + "y" * 500])
+    with listen(0, LISTEN_PORT, 5) as holder:
+        (text,) = addresses.holders(holder.getsockname()[1])
+    assert text.startswith(f"pid {os.getpid()} (java -Dx=?[31m?yyy") and text.isprintable() and len(text) < 200
+
+
+# A listening socket takes peers of both families, and shows each by its plain address.
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_peer_of_either_family_is_taken_and_known_by_its_own_address(host):
+    if host == "::1" and not has_ipv6_loopback():
+        pytest.skip("this host has no ::1")
+    with listening_socket() as listener:
+        listener.bind(("", 0))
+        listener.listen()
+        with socket.create_connection((host, plain_address(listener.getsockname())[1]), 120) as peer:
+            accepted, address = listener.accept()
+            with accepted:
+                assert plain_address(address) == peer.getsockname()[:2]
+                assert plain_address(accepted.getsockname()) == (host, peer.getpeername()[1])
+
+
+def test_host_without_ipv6_listens_on_ipv4(monkeypatch):
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with listening_socket() as listener:
+        assert listener.family == socket.AF_INET
+
+
+def test_socket_pair_has_no_address():
+    one, other = socket.socketpair()
+    with one, other:
+        assert plain_address(one.getsockname()) == ("", 0)
+
+
+@pytest.mark.parametrize(("host", "address"), [("10.1.2.3", "10.1.2.3"), ("::1", "::1"), ("localhost", "127.0.0.1")])
+def test_names_become_addresses_of_ipv4_first(host, address):
+    assert resolved_host(host) == address
+
+
+def test_name_that_has_ipv6_only_becomes_that(monkeypatch):
+    six = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("2001:db8::1", 0, 0, 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: [six])
+    assert resolved_host("six") == "2001:db8::1"
+
+
+def test_unknown_name_is_an_error():
+    with pytest.raises(OSError):
+        resolved_host("no-such-host.invalid")

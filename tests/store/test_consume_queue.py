@@ -1,4 +1,6 @@
-"""Consume queues: units, blanks before the first, gaps, truncation, times."""
+"""Consume queues: units, blanks, gaps, truncation, times, and maps that go and come back."""
+import errno
+import mmap
 import os
 import random
 
@@ -6,13 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha.common import process
 from rmqha.store import consume_queue_layout as layout
+from rmqha.store import mapped_file as mapped_files
 from rmqha.store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
-from rmqha.store.consume_queue_layout import CQ_UNIT, PRE_BLANK_UNIT, count_valid_units, first_unit_at, pack_unit
+from rmqha.store.consume_queue_layout import (
+    CQ_STORE_UNIT_SIZE,
+    CQ_UNIT,
+    PRE_BLANK_UNIT,
+    count_blank_units,
+    count_valid_units,
+    filled_unit_before,
+    first_unit_at,
+    pack_unit,
+)
 from rmqha.store.mapped_file import MappedFile
+from rmqha.store.mapped_file_queue import MapKeeper, MappedFileQueue
 from rmqha.store.store_marks import RecoveryBase
-from tests.store.support import bodies, message, open_store, put, wait_dispatched
+from tests.store.support import bodies, crash, message, new_store, open_store, put, wait_dispatched
+from tests.store.test_message_reader import TagFilter, get
 from tests.support.tiers import drawn
+
+# Consume queues: units, blanks before the first, gaps, truncation, times.
 
 
 @pytest.fixture
@@ -301,3 +318,292 @@ def test_extended_queue_keeps_tags_and_bit_map(tmp_path):
         queue = store.get_consume_queue("T", 0)
         assert queue.get_ext(queue.get_unit(0)[2]).tags_code == ord("a")
         assert bodies(store) == [b"b" * 100]
+
+
+# Units that point at no record, in the midst of a queue: whoever reads goes on at the next one that does.
+
+UNITS = 60
+ZEROS = bytes(CQ_STORE_UNIT_SIZE)
+
+
+@pytest.fixture
+def blanks_store(tmp_path):
+    """60 messages in two queue files; the log has several files too."""
+    with open_store(tmp_path) as opened:
+        put(opened, *(message(body=b"%03d" % index + b"x" * 500, TAGS="even" if index % 2 == 0 else "odd")
+                      for index in range(UNITS)))
+        wait_dispatched(opened)
+        yield opened
+
+
+def blank(store, *indexes: int, unit: bytes = PRE_BLANK_UNIT) -> None:
+    """Write blanks over units."""
+    queue = store.get_consume_queue("T", 0)
+    for index in indexes:
+        at = index * CQ_STORE_UNIT_SIZE
+        mapped_file = queue.mapped_file_queue.find_mapped_file_by_offset(at)
+        at -= mapped_file.file_from_offset
+        mapped_file.slice_byte_buffer()[at:at + CQ_STORE_UNIT_SIZE] = unit
+
+
+def numbers(store, offset: int = 0) -> list[int]:
+    """What a consumer gets that begins at `offset`."""
+    return [int(body[:3]) for body in bodies(store, offset=offset)]
+
+
+@pytest.mark.parametrize("unit", [PRE_BLANK_UNIT, ZEROS], ids=["filler", "zeros"])
+@pytest.mark.parametrize("blanks, offset, next_offset", [
+    ([7], 7, 8), ([7, 8, 9], 7, 10), ([7, 8, 9], 8, 10), (range(45, 53), 46, 53), (range(55, 60), 57, 60), ([0], 0, 1)])
+def test_pull_at_a_blank_unit_goes_on_at_the_next_filled_one(blanks_store, unit, blanks, offset, next_offset):
+    blank(blanks_store, *blanks, unit=unit)
+    assert get(blanks_store, offset) == ("MESSAGE_WAS_REMOVING", next_offset, 0)
+    assert numbers(blanks_store) == [number for number in range(UNITS) if number not in blanks]
+
+
+def test_pull_in_front_of_a_blank_unit_ends_there(blanks_store):
+    blank(blanks_store, 7)
+    assert get(blanks_store, 0) == ("FOUND", 7, 7)
+
+
+def test_filter_passes_over_blank_units(blanks_store):
+    blank(blanks_store, 1, 8, 9)
+    found, offset = [], 0
+    while offset < UNITS:
+        result = blanks_store.get_message("g", "T", 0, offset, 32, TagFilter("odd"))
+        offset = result.next_begin_offset
+        found.append(result.message_count)
+        result.release()
+    assert sum(found) == 28
+
+
+def test_search_by_time_takes_the_unit_before_a_blank_one(blanks_store):
+    queue = blanks_store.get_consume_queue("T", 0)
+    stored = [blanks_store.get_message_store_timestamp("T", 0, index) for index in range(UNITS)]
+    blank(blanks_store, *range(20, 30))
+    for index, timestamp in enumerate(stored[:50]):
+        found = queue.get_offset_in_queue_by_time(timestamp)
+        assert found not in range(20, 30)
+        assert stored[found] == timestamp or index in range(20, 30) and stored[19] <= stored[found] <= stored[30]
+
+
+def test_offset_by_time_of_a_queue_with_blanks_everywhere_is_its_message(blanks_store):
+    blank(blanks_store, *(index for index in range(50) if index != 31))
+    queue = blanks_store.get_consume_queue("T", 0)
+    assert queue.get_offset_in_queue_by_time(blanks_store.get_message_store_timestamp("T", 0, 31)) == 31
+
+
+def test_minimum_is_not_moved_past_messages_by_a_blank_unit(blanks_store):
+    queue, files = blanks_store.get_consume_queue("T", 0), blanks_store.commit_log.mapped_file_queue.mapped_files
+    assert len(files) > 2
+    first = blanks_store.get_consume_queue("T", 0).get_unit(10)[0]
+    blank(blanks_store, *range(12, 45))
+    queue.correct_min_offset(first)
+    assert queue.get_min_offset_in_queue() == 10
+
+
+def test_file_whose_last_unit_is_blank_is_kept_while_it_has_messages(blanks_store):
+    blank(blanks_store, 48, 49)
+    queue = blanks_store.get_consume_queue("T", 0)
+    assert queue.delete_expired_file(queue.get_unit(47)[0]) == 0
+    assert queue.delete_expired_file(queue.get_unit(50)[0]) == 1
+
+
+def test_message_ids_leave_blank_units_out(blanks_store):
+    blank(blanks_store, 3)
+    assert sorted(blanks_store.get_message_ids("T", 0, 0, 6, ("127.0.0.1", 1)).values()) == [0, 1, 2, 4, 5, 6]
+
+
+def test_cut_takes_blank_units_at_the_end_along(blanks_store):
+    queue = blanks_store.get_consume_queue("T", 0)
+    cut = queue.get_unit(20)[0]
+    blank(blanks_store, 18, 19)
+    queue.truncate_dirty_logic_files(cut)
+    assert queue.get_max_offset_in_queue() == 18
+
+
+FILLED = [pack_unit(offset, 10, 0) for offset in range(0, 100_000, 10)]
+
+
+@pytest.mark.parametrize("units, count", [([], 0), ([FILLED[1]], 0), ([PRE_BLANK_UNIT] * 5000 + [FILLED[1]], 5000),
+                                          ([PRE_BLANK_UNIT, ZEROS, FILLED[0]], 2), ([PRE_BLANK_UNIT] * 9, 9)])
+def test_blank_units_are_counted(units, count):
+    assert count_blank_units(b"".join(units)) == count
+
+
+@pytest.mark.parametrize("blanks", [0, 1, 3, 5000])
+def test_filled_unit_before_any_number_of_blanks_is_found(blanks):
+    units = b"".join([*FILLED[:7], *[PRE_BLANK_UNIT] * blanks])
+    assert filled_unit_before(units, 6 + blanks) == 6
+    assert filled_unit_before(units, 6 + blanks, 7) == -1
+
+
+def test_bisection_finds_the_first_unit_among_blanks():
+    units = [*FILLED[:200]]
+    for index in [*range(5), *range(30, 60), *range(90, 110), 199]:
+        units[index] = PRE_BLANK_UNIT if index % 2 else ZEROS
+    data = b"".join(units)
+    filled = [index for index, unit in enumerate(units) if unit not in (PRE_BLANK_UNIT, ZEROS)]
+    for offset in range(0, 2010, 10):
+        expected = next((index for index in filled if index * 10 >= offset), None)
+        found = first_unit_at(data, 200, offset)
+        assert found == expected or expected is None and found >= filled[-1] + 1
+
+
+# Maps of consume queue files: made when they are touched, taken away when there are too many, back when touched.
+
+SIZE = 1 << 20
+
+
+@pytest.fixture
+def keeper():
+    return MapKeeper(limit=2)
+
+
+def make(folder, number: int, keeper: MapKeeper, **keys) -> MappedFile:
+    return MappedFile(str(folder / f"{number:020d}"), SIZE, map_keeper=keeper, **keys)
+
+
+def mapped(files) -> list[int]:
+    """Which of them have a map."""
+    return [number for number, file in enumerate(files) if file.is_mapped]
+
+
+def test_the_longest_mapped_file_loses_its_map_and_gets_it_again_with_what_was_written(tmp_path, keeper):
+    files = [make(tmp_path, number, keeper) for number in range(4)]
+    assert mapped(files) == [2, 3] and len(keeper) == 2
+    for number, file in enumerate(files):
+        assert file.append_bytes(b"%d" % number)
+    assert len(mapped(files)) == 2
+    for number, file in enumerate(files):
+        with file.select_mapped_buffer(0) as result:
+            assert bytes(result.buffer) == b"%d" % number
+        assert bytes(file.slice_byte_buffer()[:2]) == b"%d\0" % number
+        assert (tmp_path / f"{number:020d}").read_bytes()[:1] == b"%d" % number
+    assert len(mapped(files)) == 2
+
+
+def test_a_file_in_use_has_a_second_chance(tmp_path, keeper):
+    files = [make(tmp_path, number, keeper) for number in range(2)]
+    files[0].append_bytes(b"x")
+    files.append(make(tmp_path, 2, keeper))
+    assert mapped(files) == [0, 2]
+    files.append(make(tmp_path, 3, keeper))
+    assert len(mapped(files)) == 2 and files[3].is_mapped
+
+
+def test_a_reader_keeps_what_it_sees_when_the_map_goes_and_the_file_is_deleted(tmp_path, keeper):
+    file = make(tmp_path, 0, keeper)
+    file.append_bytes(b"hello")
+    result = file.select_mapped_buffer(0)
+    keeper.end_recovery()
+    assert not file.is_mapped and len(keeper) == 0
+    file.append_bytes(b"!")
+    file.destroy(0)
+    file.delete()
+    assert bytes(result.buffer) == b"hello"
+    result.release()
+    assert file.is_cleanup_over
+    with pytest.raises(OSError):
+        file.slice_byte_buffer()
+
+
+def test_what_was_written_through_a_dropped_map_is_flushed(tmp_path, keeper):
+    file = make(tmp_path, 0, keeper)
+    file.append_bytes(b"hello")
+    keeper.end_recovery()
+    assert file.flush(0) == 5 and not file.is_mapped
+
+
+def test_maps_and_descriptors_go(tmp_path, keeper):
+    before = len(os.listdir("/proc/self/fd"))
+    files = [make(tmp_path, number, keeper) for number in range(20)]
+    assert len(os.listdir("/proc/self/fd")) <= before + keeper.limit
+    for file in files:
+        file.shutdown(0)
+    assert len(os.listdir("/proc/self/fd")) == before and len(keeper) == 0
+
+
+def test_a_loaded_file_is_not_opened_before_it_is_touched(tmp_path, keeper):
+    MappedFileQueue(str(tmp_path), SIZE, map_keeper=keeper).get_last_mapped_file(0).append_bytes(b"x")
+    again = MappedFileQueue(str(tmp_path), SIZE, map_keeper=keeper)
+    assert again.load() and mapped(again.mapped_files) == []
+    assert again.mapped_files[0].slice_byte_buffer()[0] == ord("x") and mapped(again.mapped_files) == [0]
+
+
+def test_a_file_that_somebody_has_cut_meanwhile_is_an_error_and_no_sigbus(tmp_path, keeper):
+    file = make(tmp_path, 0, keeper)
+    file.append_bytes(b"x")
+    keeper.end_recovery()
+    os.truncate(file.file_name, 0)
+    with pytest.raises(OSError, match="cut the file"):
+        file.select_mapped_buffer(0)
+    assert file.ref_count == 1
+    with pytest.raises(OSError):
+        file.append_bytes(b"y")
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_without_a_descriptor_or_a_map_others_go(tmp_path, keeper, monkeypatch, number):
+    files = [make(tmp_path, index, keeper) for index in range(3)]
+    assert mapped(files) == [1, 2]
+    real = mmap.mmap
+
+    def short(fd, length):
+        if len(mapped(files)) > 1:
+            raise OSError(number, os.strerror(number))
+        return real(fd, length)
+
+    monkeypatch.setattr(mapped_files.mmap, "mmap", short)
+    assert files[0].append_bytes(b"x")
+    assert mapped(files) == [0, 2]
+
+
+def test_few_blocks_are_reserved_at_first_and_as_many_again_later(tmp_path, keeper, monkeypatch):
+    file, reserved, real = make(tmp_path, 0, keeper, allocation_unit=65536), [], os.posix_fallocate
+
+    def reserve(fd, offset, length):
+        reserved.append(offset + length)
+        real(fd, offset, length)
+
+    monkeypatch.setattr(mapped_files.os, "posix_fallocate", reserve)
+    file.append_bytes(b"x")
+    assert os.stat(file.file_name).st_blocks * 512 == 4096
+    for _ in range(250):
+        file.append_bytes(b"x" * 1000)
+    assert reserved == [4096, 8192, 16384, 32768, 65536, 131072, 196608, 262144]
+
+
+def test_limit_is_half_of_the_smaller_one(monkeypatch, tmp_path):
+    count = tmp_path / "max_map_count"
+    monkeypatch.setattr(process, "MAX_MAP_COUNT_FILE", str(count))
+    monkeypatch.setattr(process.resource, "getrlimit", lambda _which: (20_000, 20_000))
+    count.write_text("65530\n")
+    assert process.max_mapped_files() == 10_000
+    count.write_text("1000\n")
+    assert process.max_mapped_files() == 500
+    count.unlink()
+    unlimited = process.resource.RLIM_INFINITY
+    monkeypatch.setattr(process.resource, "getrlimit", lambda _which: (unlimited, unlimited))
+    assert process.max_mapped_files() == 65_530 // 2
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_store_with_more_queues_than_maps(tmp_path, is_killed):
+    """Some are appended to, read, flushed and recovered while others take their maps."""
+    queues, rounds = 20, 120  # three files a queue
+    store = new_store(tmp_path)
+    store.map_keeper.limit = 3
+    assert store.load()
+    store.start()
+    for index in range(rounds):
+        put(store, *(message(queue_id=queue, body=b"%d.%d" % (queue, index)) for queue in range(queues)))
+    wait_dispatched(store)
+    store.flush_consume_queue_service.do_flush(3)
+    assert len(store.map_keeper) <= 3
+    crash(store) if is_killed else store.shutdown()
+    with open_store(tmp_path) as again:
+        assert len(again.map_keeper) == 0  # nobody has asked for anything
+        again.map_keeper.limit = 3
+        for queue in range(queues):
+            assert bodies(again, queue_id=queue) == [b"%d.%d" % (queue, index) for index in range(rounds)]
+        assert len(again.map_keeper) == 3

@@ -1,4 +1,4 @@
-"""One mapped file, and files in a row."""
+"""One mapped file, files in a row, and files made beforehand."""
 import errno
 import os
 
@@ -7,6 +7,10 @@ import pytest
 from rmqha.store import mapped_file as module
 from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
+from rmqha.store.results import PutMessageStatus
+from tests.store.support import bodies, message, open_store, put
+
+# One mapped file, and files in a row.
 
 SIZE = 64 * 1024
 
@@ -420,3 +424,28 @@ def test_neighbours_that_do_not_fit_are_reported(tmp_path, caplog):
     queue.check_self()
     assert "damaged" in caplog.text
     queue.destroy()
+
+
+# Making files of the commit log beforehand.
+
+
+@pytest.mark.parametrize("preallocate", [True, False])
+def test_warmed_files_are_written(tmp_path, preallocate):
+    with open_store(tmp_path, warmMapedFileEnable=True, preallocateMappedFile=preallocate) as store:
+        put(store, *(message(body=b"%03d" % number * 200) for number in range(60)))
+    with open_store(tmp_path) as store:
+        assert len(bodies(store)) == 60
+
+
+def test_file_that_can_not_be_warmed_leaves_no_descriptor_open(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EIO, "no warmth")
+    with open_store(tmp_path, warmMapedFileEnable=True) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(MappedFile, "warm_mapped_file", fail)
+            assert store.put_message(message()).put_message_status is PutMessageStatus.CREATE_MAPEDFILE_FAILED
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(5):
+                store.put_message(message())
+            assert len(os.listdir("/proc/self/fd")) <= before + 2  # the requests that are still to be served
+        put(store, message())

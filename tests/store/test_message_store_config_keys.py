@@ -31,11 +31,11 @@ from tests.support.wait import wait_until
 NEVER = 1 << 30
 # Key -> the test elsewhere that fails when the key has no effect.
 ELSEWHERE = {
-    "storePathRootDir": "store/test_java_store.py::test_every_message_and_key_is_found_as_java_finds_it",
+    "storePathRootDir": "store/test_message_reader.py::test_every_message_and_key_is_found_as_java_finds_it",
     "storePathCommitLog": "store/test_commit_log.py::test_log_over_two_folders_alternates_and_loads",
     "readOnlyCommitLogStorePaths": "interop/test_store_keys_beside_java.py::test_files_are_the_same",
     "mappedFileSizeCommitLog": "store/test_commit_log.py::test_file_ends_with_a_blank_that_fills_it",
-    "mappedFileSizeConsumeQueue": "store/test_get_message.py::test_answer_stops_at_the_end_of_a_queue_file",
+    "mappedFileSizeConsumeQueue": "store/test_message_reader.py::test_answer_stops_at_the_end_of_a_queue_file",
     "enableConsumeQueueExt": "interop/test_store_keys_beside_java.py::test_files_are_the_same",
     "mappedFileSizeConsumeQueueExt": "interop/test_store_keys_beside_java.py::test_files_are_the_same",
     "flushIntervalCommitLog": "store/test_flush_services.py::test_asynchronous_flush_follows_by_itself",
@@ -46,8 +46,8 @@ ELSEWHERE = {
     "cleanFileForciblyEnable": "store/test_store_services.py::test_young_files_stay_until_the_disk_is_nearly_full",
     "maxMessageSize": "store/test_commit_log.py::test_maximum_can_change_at_run_time",
     "maxTransferBytesOnMessageInMemory":
-        "store/test_get_message.py::test_bytes_are_bounded_but_one_message_always_comes",
-    "accessMessageInMemoryMaxRatio": "store/test_get_message.py::test_old_messages_count_as_on_disk",
+        "store/test_message_reader.py::test_bytes_are_bounded_but_one_message_always_comes",
+    "accessMessageInMemoryMaxRatio": "store/test_message_reader.py::test_old_messages_count_as_on_disk",
     "messageIndexEnable": "store/test_index.py::test_index_can_be_switched_off",
     "maxHashSlotNum": "store/test_index.py::test_header_slot_and_entries_lie_where_java_puts_them",
     "maxIndexNum": "store/test_index.py::test_full_files_are_followed_by_new_ones_and_all_are_searched",
@@ -63,25 +63,25 @@ ELSEWHERE = {
     "flushDiskType": "store/test_flush_services.py::test_synchronous_put_is_done_once_it_is_flushed",
     "syncFlushTimeout": "store/test_flush_services.py::test_slow_disk_times_out_but_the_message_stays",
     "slaveTimeout": "store/ha/test_ha_service.py::test_put_without_its_slave_is_answered_at_the_deadline",
-    "messageDelayLevel": "store/schedule/test_schedule_message_service.py::test_levels_are_parsed",
-    "offsetCheckInSlave": "store/test_get_message.py::test_slave_does_not_correct_offsets",
+    "messageDelayLevel": "store/test_schedule_message_service.py::test_levels_are_parsed",
+    "offsetCheckInSlave": "store/test_message_reader.py::test_slave_does_not_correct_offsets",
     "transientStorePoolEnable": "store/test_transient_store_pool.py::test_message_is_readable_once_it_is_committed",
     "transientStorePoolSize": "store/test_transient_store_pool.py::test_file_without_a_buffer_is_written_directly",
     "fastFailIfNoBufferInStorePool":
         "store/test_transient_store_pool.py::test_fast_failure_refuses_when_no_buffer_is_left",
-    "defaultQueryMaxNum": "broker/processor/test_query_message_processor.py::"
+    "defaultQueryMaxNum": "broker/processor/test_pull_message_processor.py::"
                           "test_query_by_unique_key_has_its_own_number_of_answers",
     "enableLmq": "interop/test_store_keys_beside_java.py::test_files_are_the_same",
     "enableMultiDispatch": "interop/test_store_keys_beside_java.py::test_files_are_the_same",
-    "enableScheduleAsyncDeliver": "store/schedule/test_schedule_message_service.py::"
+    "enableScheduleAsyncDeliver": "store/test_schedule_message_service.py::"
                                   "test_asynchronous_delivery_waits_for_no_put_and_counts_in_order",
-    "scheduleAsyncDeliverMaxPendingLimit": "store/schedule/test_schedule_message_service.py::"
+    "scheduleAsyncDeliverMaxPendingLimit": "store/test_schedule_message_service.py::"
                                            "test_asynchronous_delivery_stops_at_the_limit_of_pending_puts",
     "scheduleAsyncDeliverMaxResendNum2Blocked":
-        "store/schedule/test_schedule_message_service.py::"
+        "store/test_schedule_message_service.py::"
         "test_asynchronous_delivery_waits_for_a_message_that_fails_again_and_again",
     "enableDLegerCommitLog": "broker/test_broker_startup.py::",
-    "preallocateMappedFile": "store/test_full_disk.py::test_full_disk_needs_the_preallocation",
+    "preallocateMappedFile": "store/test_disk_faults.py::test_full_disk_needs_the_preallocation",
     "dispatchBehindFlush": "store/test_flush_services.py::test_queues_are_dispatched_behind_the_flush_when_asked",
 }
 # Keys without effect: a comment above each (or above the key of the same block) says why.

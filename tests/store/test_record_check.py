@@ -1,14 +1,40 @@
-"""Reading records for dispatch and recovery: every field, and any bytes."""
+"""Records: made of rows, checked for dispatch and recovery, torn, found by time, and their checksums."""
 import struct
+import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha.common import sys_flags
 from rmqha.common.java import string_hash_code
+from rmqha.common.message import message_decoder
 from rmqha.common.message import message_layout as layout
-from rmqha.store.record_check import check_message_and_return_size, skip_good_records
+from rmqha.common.message.message_layout import BORNHOST_V6_FLAG, HEADS, INT, STOREHOSTADDRESS_V6_FLAG
+from rmqha.store import store_checkpoint
+from rmqha.store.append import MessageExtBrokerInner, MessageExtEncoder, MessageRow, records_in_python
+from rmqha.store.message_store_config import BrokerRole, FlushDiskType
+from rmqha.store.record_check import (
+    SECTOR_SIZE,
+    block_checksums,
+    check_message_and_return_size,
+    first_store_timestamp,
+    last_store_timestamp,
+    may_be_torn,
+    newest_store_timestamp,
+    skip_good_records,
+    store_timestamp_from,
+    torn_at_the_end,
+    torn_records,
+)
+from rmqha.store.results import PutMessageStatus
+from rmqha.tools.store_files.reading import scan_block
+from tests.faults.machine import NothingByChance, SteppedStore, SyncedDisk, in_use
+from tests.store.support import FILE_SIZE, bodies, config, crash, message, open_store, put, wait_dispatched
 from tests.support.tiers import drawn
+
+# Reading records for dispatch and recovery: every field, and any bytes.
 
 
 class Levels:
@@ -164,3 +190,423 @@ def test_fast_walk_stops_at_what_is_not_dispatched():
 
     assert skip_good_records(memoryview(data), 0, len(data), 1000, True, is_dispatched) == 2 * size
     assert seen == [(b"T", 3, 5, (number + 1) * size) for number in range(3)]
+
+
+# When records were stored, found from any byte of a log.
+
+MAGIC = struct.pack(">i", -626843481)
+
+
+def log_of(store):
+    """(bytes, records) of all files but the blanks."""
+    records, parts, begin = [], [], 0
+    while begin < store.get_max_phy_offset():
+        with store.get_commit_log_data(begin) as result:
+            parts.append(bytes(result.buffer[:result.size]))
+        records += scan_block(parts[-1], begin).records
+        begin += FILE_SIZE
+    return b"".join(parts), records
+
+
+def filled(store):
+    for number in range(60):
+        msg = message("T", 0, MAGIC * number * 4)  # bodies that look like beginnings
+        if number % 3 == 0:
+            msg.born_host = ("2001:db8::1", 40000)
+        put(store, msg)
+        store.clock = number
+    return log_of(store)
+
+
+def test_time_of_the_next_record_is_found_from_every_offset(tmp_path):
+    with open_store(tmp_path) as store:
+        data, records = filled(store)
+        assert len(data) > 2 * FILE_SIZE
+        for offset in range(0, len(data), 37):
+            following = [record for record in records if record.offset >= offset]
+            expected = following[0].store_timestamp if following else None
+            assert store_timestamp_from(store, offset) == expected, offset
+        assert newest_store_timestamp(store) == records[-1].store_timestamp
+
+
+def test_empty_store_has_no_times(tmp_path):
+    with open_store(tmp_path) as store:
+        assert newest_store_timestamp(store) is None
+        assert store_timestamp_from(store, 0) is None
+
+
+def test_only_a_record_that_tells_its_own_place_counts(tmp_path):
+    with open_store(tmp_path) as store:
+        data, records = filled(store)
+    first = data[:FILE_SIZE]
+    assert first_store_timestamp(first, 0) == records[0].store_timestamp
+    assert first_store_timestamp(first, 1) is None  # the same bytes at another place
+    assert last_store_timestamp(first, 0) == [r for r in records if r.offset < FILE_SIZE][-1].store_timestamp
+
+
+@settings(max_examples=drawn(200), deadline=None)
+@given(st.binary(max_size=300), st.lists(st.integers(0, 200), max_size=4), st.integers(0, 2**63 - 1))
+def test_any_bytes_are_searched(data, places, offset):
+    for place in places:
+        data = data[:place] + MAGIC + data[place:]
+    for search in (first_store_timestamp, last_store_timestamp):
+        found = search(data, offset)
+        assert found is None or MAGIC in data
+
+
+# A loss of power that leaves a last record whose properties are not all on the disk.
+
+LONG = "p" * 1200  # properties that go over two sectors' ends, wherever they begin
+
+
+def crashed(root, *messages) -> tuple[int, int]:
+    """A crashed store with these messages: where the last of them begins, and where it ends."""
+    with open_store(root) as store:
+        last = put(store, *messages)[-1]
+        wait_dispatched(store)
+        crash(store)
+    return last.wrote_offset, last.wrote_offset + last.wrote_bytes
+
+
+def zero(root, begin: int, end: int) -> None:
+    with open(root / "commitlog" / f"{begin // FILE_SIZE * FILE_SIZE:020d}", "r+b") as file:
+        file.seek(begin % FILE_SIZE)
+        file.write(bytes(end - begin))
+
+
+@pytest.mark.parametrize("whole_tail", [True, False], ids=["all sectors behind", "one sector"])
+@pytest.mark.parametrize("role", [BrokerRole.ASYNC_MASTER, BrokerRole.SLAVE])
+def test_torn_record_is_cut_off_with_its_unit_and_its_key(tmp_path, caplog, role, whole_tail):
+    begin, end = crashed(tmp_path, message(body=b"first"), message(body=b"whole", KEYS="k1", long=LONG),
+                         message(body=b"torn", KEYS="k2", long=LONG))
+    sector = (end - 1) // SECTOR_SIZE * SECTOR_SIZE - (0 if whole_tail else SECTOR_SIZE)
+    assert sector > begin + 200
+    zero(tmp_path, sector, end if whole_tail else sector + SECTOR_SIZE)
+    with open_store(tmp_path, brokerRole=role) as store:
+        assert f"the record at {begin} has lost a part of itself" in caplog.text
+        assert store.get_max_phy_offset() == begin and store.get_max_offset_in_queue("T", 0) == 2
+        assert bodies(store) == [b"first", b"whole"]
+        found = [store.query_message("T", key, 8, 0, 1 << 62).buffer_total_size for key in ("k1", "k2")]
+        assert found[0] > 0 and found[1] == 0
+        if role is not BrokerRole.SLAVE:
+            assert put(store, message(body=b"next"))[0].wrote_offset == begin
+            wait_dispatched(store)
+            assert bodies(store) == [b"first", b"whole", b"next"]
+
+
+@pytest.mark.parametrize("last", [
+    message(body=b"x"), message(body=b"x", long=LONG), message(body=bytes(5000), long=LONG), message(body=bytes(1200)),
+    message(body=b"x", zeros="\0" * 300), message(body=b"x", zeros="\0" * 300 + LONG)],
+    ids=["short", "long", "zeros in the body", "zeros and few properties", "a value of NULs", "NULs in front"])
+def test_whole_records_stay(tmp_path, last):
+    crashed(tmp_path, message(body=b"first"), last)
+    with open_store(tmp_path) as store:
+        assert bodies(store) == [b"first", last.body]
+
+
+def killed(root, *messages) -> int:
+    """A store that was killed before anything of it was flushed; the end of its log."""
+    store = SteppedStore(config(root))
+    assert store.open()
+    put(store, *messages)
+    end = store.get_max_phy_offset()
+    store.kill()
+    return end
+
+
+def nul_behind_an_edge() -> MessageExtBrokerInner:
+    """A message whose last property ends with the only NUL, the first byte of the log's second sector."""
+    found = next(message(body=b"x", last="p" * count + "\0") for count in range(SECTOR_SIZE)
+                 if len(record_of(message(body=b"x", last="p" * count + "\0"))) == SECTOR_SIZE + 1)
+    return found
+
+
+def record_of(msg: MessageExtBrokerInner) -> bytes:
+    """Its size is what counts."""
+    return bytes(MessageExtEncoder(1 << 20).encode(msg).size)
+
+
+def test_nul_behind_a_sectors_edge_is_no_torn_record_after_a_kill(tmp_path):
+    first = nul_behind_an_edge()
+    end = killed(tmp_path, first, message(body=b"second"))
+    with open_store(tmp_path) as store:
+        assert store.get_max_phy_offset() == end and bodies(store) == [b"x", b"second"]
+
+
+def test_acknowledged_nul_behind_a_sectors_edge_stays_after_a_loss_of_power(tmp_path):
+    """Of what the store writes beside the log to know that, nothing that it does not force to the disk is needed."""
+    disk = SyncedDisk(tmp_path)
+    with in_use(disk):
+        store = SteppedStore(config(tmp_path, flushDiskType=FlushDiskType.SYNC_FLUSH))
+        assert store.open()
+        answer = store.async_put_message(nul_behind_an_edge())
+        store.flush_log()
+        assert answer.get().put_message_status is PutMessageStatus.PUT_OK
+        store.kill()
+        disk.lose_power(NothingByChance())
+    with open_store(tmp_path) as again:
+        assert bodies(again) == [b"x"]
+
+
+def test_record_torn_before_the_last_is_cut_off_with_all_behind_it(tmp_path):
+    killed(tmp_path, message(body=b"first"), message(body=b"torn", long=LONG + LONG), message(body=b"last"))
+    begin = len(record_of(message(body=b"first")))
+    zero(tmp_path, 2 * SECTOR_SIZE, 3 * SECTOR_SIZE)
+    with open_store(tmp_path) as store:
+        assert store.get_max_phy_offset() == begin and bodies(store) == [b"first"]
+
+
+@pytest.mark.parametrize("power_lost", [True, False])
+def test_heads_that_a_slave_has_in_pieces_are_doubted_once_the_machine_was_started_anew(
+        tmp_path, monkeypatch, power_lost):
+    """A sector ends in the head of the last record: what it holds before came with an earlier piece, or not at all."""
+    killed(tmp_path / "master", message(body=bytes(SECTOR_SIZE - 91 - 1 - 25)), message(body=b"second"))
+    data = (tmp_path / "master" / "commitlog" / f"{0:020d}").read_bytes()
+    second = SECTOR_SIZE - 25
+    size = INT.unpack_from(data, second)[0]
+    assert data[SECTOR_SIZE - 1] == 0  # of its queue offset
+    slave = SteppedStore(config(tmp_path / "slave", brokerRole=BrokerRole.SLAVE))
+    assert slave.open()
+    assert slave.append_to_commit_log(0, data, 0, second + size)
+    slave.kill()
+    if power_lost:
+        monkeypatch.setattr(store_checkpoint, "boot_bits", lambda: 2)
+    with open_store(tmp_path / "slave", brokerRole=BrokerRole.SLAVE) as again:
+        assert again.get_max_phy_offset() == second + (0 if power_lost else size)
+
+
+def test_a_record_in_front_is_no_last_one(tmp_path):
+    begin, end = crashed(tmp_path, message(body=b"first", long=LONG))
+    _, log_end = crashed(tmp_path, message(body=b"second"))
+    sector = (end - 1) // SECTOR_SIZE * SECTOR_SIZE
+    zero(tmp_path, sector, end)
+    with open_store(tmp_path) as store:  # what it lost was lost later, and it has been told to be safe
+        assert store.get_max_phy_offset() == log_end and begin == 0
+
+
+def test_a_log_that_ends_with_a_files_end_stays(tmp_path):
+    with open_store(tmp_path) as store:
+        while store.get_max_phy_offset() <= FILE_SIZE:
+            put(store, message(body=b"x" * 1000))
+        wait_dispatched(store)
+        count = len(bodies(store))
+        crash(store)
+    second = tmp_path / "commitlog" / f"{FILE_SIZE:020d}"
+    second.write_bytes(bytes(FILE_SIZE))  # nothing of the second file had come to the disk
+    with open_store(tmp_path) as store:
+        assert len(bodies(store)) == count - 1
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=3000), st.data())
+def test_any_bytes_are_looked_at_without_an_error(data, draw):
+    end = draw.draw(st.integers(0, len(data)))
+    padded = memoryview(data.ljust(len(data) + 200, b"\0"))
+    assert -1 <= torn_at_the_end(padded, end) <= end
+
+
+@settings(deadline=None)
+@given(st.integers(0, 3 * SECTOR_SIZE), st.integers(0, 2000), st.data())
+def test_a_record_that_lost_any_sectors_looks_torn_or_is_none(place, length, draw):
+    """Unless all that it lost was zeros."""
+    msg = message("Topic", body=b"b" * draw.draw(st.integers(0, 700)), long="p" * length, KEYS="k")
+    part = MessageExtEncoder(1 << 20).encode(msg)
+    record = records_in_python([part], part.size, {}, place, 1, bytes(8))[2]
+    whole = bytes(place) + record
+    lost = bytearray(whole)
+    sectors = range(place // SECTOR_SIZE, (len(whole) - 1) // SECTOR_SIZE + 1)
+    for number in draw.draw(st.sets(st.sampled_from(sectors), min_size=1)):
+        begin, stop = number * SECTOR_SIZE, min((number + 1) * SECTOR_SIZE, len(whole))
+        lost[begin:stop] = bytes(stop - begin)
+    request = check_message_and_return_size(memoryview(lost), place, True)
+    if bytes(lost) != whole and request.success and request.commit_log_offset == place:
+        assert may_be_torn(memoryview(lost), place, len(record))
+    assert not may_be_torn(memoryview(whole), place, len(record))
+    assert list(torn_records(memoryview(record + bytes(200)), len(record), 0, False)) == []
+
+
+# The records of rows: compiled and in Python the same, and what the general decoder makes of them.
+
+STORE_HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+HOST_V6 = bytes((0x20, 1, *bytes(13), 7, 0, 0, 0, 81))
+HOSTS = st.sampled_from([STORE_HOST, HOST_V6])
+ROWS_INT, ROWS_LONG = st.integers(0, 2**31 - 1), st.integers(0, 2**50)
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """The compiled twin."""
+    module = pytest.importorskip("rmqha.native._message_rows", reason="no C compiler was there at the install")
+    return module.records_of_rows
+
+
+def send(queue_id: int = 0, body: bytes = b"body", size: int | None = None, **fields) -> MessageRow:
+    """A send to the topic T."""
+    tail = b"\1T\0\3k\1v"
+    values = {"topic": "T", "queue_id": queue_id, "queue_key": f"T-{queue_id}",
+              "size": size or HEADS[fields.get("sys_flag", 0) >> 4 & 3].size + len(body) + len(tail), "crc": 1,
+              "flag": 2, "sys_flag": 0, "born_timestamp": 1_700_000_000_123,
+              "born_host": bytes((10, 0, 0, 1, 0, 0, 0, 80)),
+              "reconsume_times": 3, "body": body, "tail": tail} | fields
+    return MessageRow(**values)
+
+
+def total(sends: list[MessageRow]) -> int:
+    """Bytes of all records."""
+    return sum(one.size for one in sends)
+
+
+rows = st.lists(st.builds(send, st.integers(0, 2), st.binary(max_size=40).map(memoryview), crc=ROWS_INT, flag=ROWS_INT,
+                          sys_flag=ROWS_INT, born_timestamp=ROWS_LONG, reconsume_times=ROWS_INT,
+                          topic=st.sampled_from("TU"),
+                          born_host=HOSTS),
+                max_size=6)
+
+
+@settings(max_examples=drawn(300))
+@given(rows, st.dictionaries(st.sampled_from(["T-0", "T-1", "other"]), ROWS_LONG), ROWS_LONG, ROWS_LONG, HOSTS,
+       ROWS_LONG)
+def test_compiled_and_python_make_the_same(compiled, sends, table, offset, now, store_host, prepared_offset):
+    before = dict(table)
+    arguments = sends, total(sends), table, offset, now, store_host, prepared_offset
+    assert compiled(*arguments) == records_in_python(*arguments)
+    assert table == before
+
+
+@pytest.mark.parametrize("make", ["compiled", "python"])
+def test_records_are_decoded_as_what_was_sent(request, make):
+    records = records_in_python if make == "python" else request.getfixturevalue("compiled")
+    sends = [send(1, b"first"), send(0, b""), send(1, b"x" * 300)]
+    queue_offsets, physical_offsets, data, next_offsets, totals, with_nuls = records(
+        sends, total(sends), {"T-1": 7}, 1000, 1_700_000_000_456, STORE_HOST)
+    assert queue_offsets == [7, 0, 8] and next_offsets == {"T-1": 9, "T-0": 1}
+    assert totals == {"T": (3, total(sends))} and with_nuls is None
+    assert physical_offsets == [1000, 1000 + sends[0].size, 1000 + sends[0].size + sends[1].size]
+    for one, queue_offset, offset in zip(sends, queue_offsets, physical_offsets, strict=True):
+        message = message_decoder.decode(data[offset - 1000:offset - 1000 + one.size])
+        assert (message.topic, message.queue_id, message.queue_offset, message.commit_log_offset) == (
+            "T", one.queue_id, queue_offset, offset)
+        assert (message.body or b"", message.flag, message.reconsume_times, message.properties["k"]) == (
+            one.body, 2, 3, "v")
+        assert (message.born_timestamp, message.store_timestamp) == (1_700_000_000_123, 1_700_000_000_456)
+        assert (message.born_host, message.store_host) == (("10.0.0.1", 80), ("127.0.0.1", 10911))
+
+
+@pytest.mark.parametrize("make", ["compiled", "python"])
+@pytest.mark.parametrize("born_flag, born_host", [(0, ("127.0.0.1", 10911)), (BORNHOST_V6_FLAG, ("2001::7", 81))])
+@pytest.mark.parametrize("store_flag, store_host", [(0, ("127.0.0.1", 10911)),
+                                                    (STOREHOSTADDRESS_V6_FLAG, ("2001::7", 81))])
+def test_records_of_other_hosts(request, make, born_flag, born_host, store_flag, store_host):
+    records = records_in_python if make == "python" else request.getfixturevalue("compiled")
+    one = send(sys_flag=born_flag | store_flag, born_host=HOST_V6 if born_flag else STORE_HOST)
+    data = records([one], one.size, {}, 0, 1, HOST_V6 if store_flag else STORE_HOST)[2]
+    message = message_decoder.decode(data)
+    assert (message.born_host, message.store_host, message.body) == (born_host, store_host, b"body")
+
+
+@pytest.mark.parametrize("make", ["compiled", "python"])
+def test_prepared_and_rolled_back_messages_have_no_place_in_their_queue(request, make):
+    records = records_in_python if make == "python" else request.getfixturevalue("compiled")
+    kinds = (sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_COMMIT_TYPE,
+             sys_flags.TRANSACTION_ROLLBACK_TYPE, sys_flags.TRANSACTION_NOT_TYPE)
+    sends = [send(sys_flag=kind) for kind in kinds]
+    queue_offsets, _, data, next_offsets, *_ = records(sends, total(sends), {"T-0": 7}, 0, 1, STORE_HOST, 4711)
+    assert queue_offsets == [0, 7, 0, 8] and next_offsets == {"T-0": 9}
+    first = message_decoder.decode(data[:sends[0].size])
+    assert (first.queue_offset, first.prepared_transaction_offset) == (0, 4711)
+    assert records(sends[:1], sends[0].size, {}, 0, 1, STORE_HOST)[3] == {}
+
+
+@pytest.mark.parametrize("make", ["compiled", "python"])
+def test_rows_with_a_nul_in_their_properties_are_named(request, make):
+    records = records_in_python if make == "python" else request.getfixturevalue("compiled")
+    tails = [b"", b"\1T\0\3k\1v", b"\1T\0\4k\1v\0", b"\1\0\0\3k\1v", b"\1T\0\0", b"\1T", b"\1T\0\1\0", b"\xff\0"]
+    sends = [send(tail=tail, size=HEADS[0].size + 4 + len(tail)) for tail in tails]
+    assert records(sends, total(sends), {}, 0, 1, STORE_HOST)[5] == [2, 6]
+
+
+@pytest.mark.parametrize("make", ["compiled", "python"])
+@pytest.mark.parametrize("more", [-1, 1])
+def test_wrong_total_is_refused(request, make, more):
+    records = records_in_python if make == "python" else request.getfixturevalue("compiled")
+    sends = [send(), send()]
+    with pytest.raises(ValueError, match="told as"):
+        records(sends, total(sends) + more, {}, 0, 0, STORE_HOST)
+
+
+@pytest.mark.parametrize("arguments, error", [
+    ((([1],), 0, {}, 0, 0, STORE_HOST), TypeError), (([()], 0, {}, 0, 0, STORE_HOST), TypeError),
+    (([send()], -1, {}, 0, 0, STORE_HOST), ValueError), (([send()], 100, {}, 0, 0, b"short"), ValueError),
+    (([send(size=90)], 99, {}, 0, 0, STORE_HOST), ValueError),
+    (([send(size=10**6)], 99, {}, 0, 0, STORE_HOST), ValueError),
+    (([send(crc="no number")], 99, {}, 0, 0, STORE_HOST), TypeError),
+    (([send(crc=2**70)], 99, {}, 0, 0, STORE_HOST), OverflowError),
+    (([send(crc=2**31)], 99, {}, 0, 0, STORE_HOST), OverflowError),
+    (([send(queue_id=-2**31 - 1)], 99, {}, 0, 0, STORE_HOST), OverflowError),
+    (([send(body="text")], 99, {}, 0, 0, STORE_HOST), TypeError),
+    (([send(tail=None)], 99, {}, 0, 0, STORE_HOST), TypeError),
+    (([send(born_host=b"")], 99, {}, 0, 0, STORE_HOST), TypeError),
+    (([send()], 99, {"T-0": -5}, 0, 0, STORE_HOST), ValueError),
+    (([send()], 99, {"T-0": "x"}, 0, 0, STORE_HOST), TypeError),
+], ids=str)
+def test_compiled_one_takes_nothing_else(compiled, arguments, error):
+    with pytest.raises(error):
+        compiled(*arguments)
+
+
+# Checksums of blocks of the log, against zlib over its files.
+
+FILES = 5  # of the log; the first is deleted
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """A running store, where its log begins, and what its files hold from there on."""
+    root = tmp_path_factory.mktemp("log")
+    with open_store(root) as store:
+        size = 1
+        while store.get_max_phy_offset() < FILES * FILE_SIZE - FILE_SIZE // 2:
+            put(store, message(body=bytes(value % 251 for value in range(size))))
+            size = size * 3 % 2003 + 1
+        assert store.commit_log.delete_expired_file(0, 1, 0, True, lambda _ms: True) == 1
+        store.commit_log.flush()
+        begin, end = store.get_min_phy_offset(), store.get_max_phy_offset()
+        assert 0 < begin < end
+        files = sorted(Path(root, "commitlog").iterdir())
+        yield store, begin, b"".join(file.read_bytes() for file in files)[:end - begin]
+
+
+def by_zlib(begin: int, data: bytes, offset: int, block_size: int, count: int) -> list[int]:
+    starts = (offset - begin + block_size * index for index in range(count)) if offset >= begin else ()
+    return [zlib.crc32(data[start:start + block_size]) for start in starts if start + block_size <= len(data)]
+
+
+@settings(max_examples=drawn(400), deadline=None)
+@given(data=st.data())
+def test_drawn_ranges_have_the_checksums_of_zlib(log, data):
+    store, begin, held = log
+    end = begin + len(held)
+    edges = st.sampled_from([0, begin, end, *range(begin, end + 1, FILE_SIZE)])
+    offset = max(0, data.draw(edges, "edge") + data.draw(st.integers(-40, 40), "beside"))
+    block_size = data.draw(st.one_of(st.integers(1, 100), st.integers(1, 3 * FILE_SIZE)), "block size")
+    count = data.draw(st.integers(1, 60), "count")
+    crcs = by_zlib(begin, held, offset, block_size, count)
+    assert block_checksums(store, offset, block_size, count) == crcs
+    blocks = []
+    assert block_checksums(store, offset, block_size, count, blocks) == crcs
+    at = max(offset - begin, 0)
+    assert b"".join(blocks) == held[at:at + block_size * len(crcs)] and len(blocks) == len(crcs)
+
+
+def test_the_whole_log_is_one_block(log):
+    store, begin, held = log
+    assert block_checksums(store, begin, len(held), 1) == [zlib.crc32(held)]
+    assert block_checksums(store, begin, len(held) + 1, 1) == []
+
+
+def test_nothing_stays_in_use(log):
+    store, begin, held = log
+    block_checksums(store, begin, 777, 4096)
+    assert {file.ref_count for file in store.commit_log.mapped_file_queue.mapped_files} == {1}
+    assert block_checksums(store, 0, 8, 1) == []  # the first file begins later
+    assert len(held) > 3 * FILE_SIZE

@@ -14,7 +14,7 @@ from rmqha.store.results import PutMessageStatus
 from rmqha.store.running_flags import RunningFlags, disk_of
 from rmqha.store.store_stats_service import StoreStatsService
 from tests.store.support import FILE_SIZE, bodies, message, new_store, open_store, put, wait_dispatched
-from tests.support.gathering import gathering
+from tests.support.in_process import gathering
 from tests.support.wait import wait_until
 
 

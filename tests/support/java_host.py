@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
 
-from tests.support import real_rocketmq, real_rocketmq_5
+from tests.support import real_rocketmq
 from tests.support.start_as import killed_with_parent
 
 _MAIN = "org.rmqha.host.Host"
@@ -37,7 +37,7 @@ def _start_of(command: Sequence[str], env: Mapping[str, str]) -> _Start | None:
     if env.get("JAVA_TOOL_OPTIONS") or env.get("RMQHA_JAVA_LOG_LEVEL") != os.environ.get("RMQHA_JAVA_LOG_LEVEL"):
         return None
     classes = command[command.index("-cp") + 1]
-    version = real_rocketmq_5.VERSION if f"rocketmq-{real_rocketmq_5.VERSION}" in classes else real_rocketmq.VERSION
+    version = real_rocketmq.VERSION_5 if f"rocketmq-{real_rocketmq.VERSION_5}" in classes else real_rocketmq.VERSION
     if version == real_rocketmq.VERSION and env.get("ROCKETMQ_HOME") != real_rocketmq.home():
         return None
     return _Start(version, _WHAT[command[-3]], command[-1])

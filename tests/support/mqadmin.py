@@ -1,25 +1,101 @@
-"""Runs the same mqadmin commands with Java's tool and with rmqha's, on a Java cluster and on an rmqha cluster.
-
-A case is a list of command lines. What they print must be the same four times, but for what `Command` says it may not.
-In a line these stand for what differs from run to run: {n} name server, {b} broker's address, {own} letters of the
-tool (names of topics and groups that a case makes), {dir} a folder for files, {b2} and {b3} further brokers; {c} is the
-cluster's name, {name} the broker's. In the output they are put back, so that columns stay where they are.
-"""
+"""mqadmin, Java's and rmqha's, on clusters of both kinds, and which kinds a test mixes."""
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
+import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 from rmqha.tools.command import mq_admin_startup
+from tests.support import real_rocketmq
 from tests.support.java_driver import JavaDriver
 from tests.support.nodes import BrokerNode, NamesrvNode
+from tests.support.processes import ServerProcess
 from tests.support.wait import wait_until
+
+# Which kinds of server an interop test mixes.
+#
+# RMQHA_PROVE_HARNESS=1 adds the real one on both sides: if the harness and the tests are right, those pass too.
+
+PROVE_HARNESS = os.environ.get("RMQHA_PROVE_HARNESS") == "1"
+
+
+def pairs(*mixes: tuple[str, str]) -> list:
+    """Test parameters (left kind, right kind); each is marked `java`, as the clients are Java's."""
+    wanted = [*mixes, *([("java", "java")] if PROVE_HARNESS else [])]
+    return [pytest.param(*mix, id="-".join(mix), marks=pytest.mark.java) for mix in wanted]
+
+
+def single(kind: str) -> list:
+    """Test parameters of one kind; with the real one beside it when the harness is to be proven."""
+    wanted = [kind, *(["java"] if PROVE_HARNESS and kind != "java" else [])]
+    return [pytest.param(one, id=one, marks=[pytest.mark.java] if one == "java" else []) for one in wanted]
+
+
+# Java's mqadmin, a JVM a command.
+#
+# A JVM that starts beside busy ones may not see within its own time-out an answer that came in time. Such a run says
+# nothing about who answered: it is repeated, and whoever never answers makes all of them fail.
+
+_MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
+_TIMED_OUT = "RemotingTimeoutException"
+_ATTEMPTS = 3
+
+
+class JavaMqadmin:
+    """The tool of a version of RocketMQ, whose files are in `folder`: output(*args) -> what it prints."""
+
+    def __init__(self, folder: Path, version: str = real_rocketmq.VERSION) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "conf").mkdir(exist_ok=True)
+        logback = folder / "conf" / "logback_tools.xml"
+        logback.write_text('<configuration><root level="OFF"/></configuration>\n', "ascii")
+        jars = real_rocketmq.jars() if version == real_rocketmq.VERSION else real_rocketmq.jars_of(version)
+        self.command = [*real_rocketmq.java_command(), f"-Drmq.logback.configurationFile={logback}",
+                        f"-Duser.home={folder}", "-cp", f"{jars}/*", _MQADMIN]
+        self.env = {"ROCKETMQ_HOME": str(folder), "PATH": os.environ["PATH"]}
+
+    def run(self, *args: str) -> subprocess.CompletedProcess:
+        """Its end: code, stdout, stderr."""
+        for _ in range(_ATTEMPTS):
+            done = subprocess.run([*self.command, *args], capture_output=True, text=True, timeout=600, check=False,
+                                  env=self.env)
+            if _TIMED_OUT not in done.stdout + done.stderr:
+                break
+        return done
+
+    def output(self, *args: str) -> str:
+        """What it prints on standard output."""
+        return self.run(*args).stdout
+
+
+def start_endless(tool: ServerProcess, wait_up: Callable[[], object],
+                  wait_gone: Callable[[], object] = lambda: None) -> None:
+    """Start a command of Java's tool that goes on until it is killed, and wait until it is up."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        tool.launch()
+        wait_up()
+        if attempt == _ATTEMPTS or _TIMED_OUT not in tool.output():
+            break
+        tool.kill()
+        wait_gone()
+        tool.output_file.unlink()
+
+
+# Runs the same mqadmin commands with Java's tool and with rmqha's, on a Java cluster and on an rmqha cluster.
+#
+# A case is a list of command lines. What they print must be the same four times, but for what `Command` says it may
+# not. In a line these stand for what differs from run to run: {n} name server, {b} broker's address, {own} letters of
+# the tool (names of topics and groups that a case makes), {dir} a folder for files, {b2} and {b3} further brokers; {c}
+# is the cluster's name, {name} the broker's. In the output they are put back, so that columns stay where they are.
 
 CLUSTER, BROKER_NAME = "InteropCluster", "broker-a"
 TIME = (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?", "<time>")

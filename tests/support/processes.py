@@ -1,12 +1,94 @@
-"""A server process of a test: started until it says so, killed for certain, its output kept for the failure report."""
+"""Processes of tests: servers of rmqha until they say that they run, and forked code."""
+import json
 import os
+import signal
 import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from tests.support import java_host, start_as, warm
 from tests.support.wait import wait_until
+
+# Code that runs in a forked process.
+
+_LIMIT_S = 120
+
+
+def in_forked_process(work: Callable[[], Any]) -> Any:
+    """What `work` gives in a process that is forked from this one; it has to be JSON. AssertionError when it hangs."""
+    read_end, write_end = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a process with threads, which it is about
+        pid = os.fork()
+    if pid == 0:
+        _run_and_exit(work, write_end)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
+        said = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status == 0, f"the forked process ended with {status} (a negative number is a signal): {said.decode()}"
+    return json.loads(said)
+
+
+def _run_and_exit(work: Callable[[], Any], write_end: int) -> None:
+    status = 1
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_LIMIT_S)
+        said = json.dumps(work())
+        status = 0
+    except BaseException:
+        said = traceback.format_exc()
+    os.write(write_end, said.encode())
+    os._exit(status)
+
+
+# How rmqha's own name server and broker are started: processes of this interpreter, or those of another checkout.
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class Checkout:
+    """The servers of the sources in `root`."""
+
+    def __init__(self, root: Path, python: str) -> None:
+        self._root = root
+        self._python = python
+
+    def namesrv_command(self, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+        """Command and environment of a name server."""
+        return self._command("rmqha.namesrv.namesrv_startup", config_file, folder)
+
+    def broker_command(self, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+        """Command and environment of a broker; it finds the name server in its file."""
+        return self._command("rmqha.broker.broker_startup", config_file, folder)
+
+    def controller_command(self, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+        """Command and environment of a controller."""
+        return self._command("rmqha.controller.controller_startup", config_file, folder)
+
+    def _command(self, module: str, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+        env = {"HOME": str(folder), "PYTHONPATH": str(self._root), "PYTHONUNBUFFERED": "1",
+               "ROCKETMQ_HOME": str(folder)}
+        return [self._python, "-m", module, "-c", str(config_file)], env
+
+
+OURS = Checkout(_ROOT, sys.executable)
+
+
+def before() -> Checkout:
+    """The checkout that RMQHA_BEFORE names, see tests.bench."""
+    root = Path(os.environ["RMQHA_BEFORE"]).resolve()
+    return Checkout(root, str(root / ".venv" / "bin" / "python"))
+
+
+# A server process of a test: started until it says so, killed for certain, its output kept for the failure report.
 
 _TAIL_BYTES = 6000
 

@@ -1,8 +1,104 @@
-"""Programs of the system that tests need."""
+"""Programs of the system that tests need: openssl, for keys and certificates, and a browser without a window."""
 import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
 
 
 def not_installed(*names: str) -> str | None:
     """The reason to skip what needs these programs, which names those that are not on PATH; None when all are."""
     missing = [name for name in names if shutil.which(name) is None]
     return f"not installed: {', '.join(missing)}" if missing else None
+
+
+# Keys and certificates for tests, made by the openssl command: authorities, and who is signed by them.
+
+DAYS = "30"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A certificate and its key, PEM."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """Signs; its own certificate is what others trust."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.certificate, self._key = folder / f"{name}.pem", folder / f"{name}.key"
+        openssl("req", "-x509", *_NEW_KEY, "-subj", f"/CN={name}", "-days", DAYS, "-keyout", self._key, "-out",
+                self.certificate)
+
+    def sign(self, name: str, alternative_name: str = "") -> Identity:
+        """A new key, and a certificate for it; `alternative_name` as in `IP:127.0.0.1`."""
+        made = Identity(self.folder / f"{name}.pem", self.folder / f"{name}.key")
+        request = self.folder / f"{name}.csr"
+        openssl("req", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", made.key, "-out", request)
+        extensions: tuple[object, ...] = ()
+        if alternative_name:
+            file = self.folder / f"{name}.ext"
+            file.write_text(f"subjectAltName={alternative_name}\n")
+            extensions = "-extfile", file
+        openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial",
+                "-days", DAYS, "-out", made.certificate, *extensions)
+        return made
+
+
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+
+
+OLD_SCHEME = ("-v1", "PBE-SHA1-3DES")  # PKCS #12's: what 4.9's Netty can open
+
+
+def encrypted(key: Path, password: str, scheme: tuple[str, ...] = ()) -> Path:
+    """The same key in a file of its own that only the password opens: PKCS #8, by default with PBES2."""
+    result = key.with_suffix(".encrypted.key")
+    openssl("pkcs8", "-topk8", *scheme, "-in", key, "-out", result, "-passout", f"pass:{password}")
+    return result
+
+
+def openssl(*arguments: object) -> str:
+    """Run it; what it printed. AssertionError with its errors when it fails."""
+    done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, f"openssl {' '.join(map(str, arguments))}: {done.stderr}"
+    return done.stdout
+
+
+# A real browser without a window: Chromium, which draws a page and hands back what became of it.
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH (package chromium)")
+
+
+class Browser:
+    """`dom(address)`: the page after two seconds of its life; `complaints` are what it has noted about errors."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.complaints: list[str] = []
+
+    def dom(self, address: str) -> str:
+        """The page, with all that its scripts made of it."""
+        return self._run(address, "--dump-dom")
+
+    def picture(self, address: str, out: Path, width: int = 1280, height: int = 900) -> None:
+        """A picture (PNG) of the page."""
+        self._run(address, f"--screenshot={out}", "--hide-scrollbars", f"--window-size={width},{height}")
+
+    def _run(self, address: str, *arguments: str) -> str:
+        assert CHROMIUM is not None
+        done = subprocess.run(
+            [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+             "--disable-background-networking", "--disable-component-update", "--disable-sync",
+             f"--user-data-dir={self._folder}", "--enable-logging=stderr", "--window-size=1280,900",
+             "--virtual-time-budget=4000", *arguments, address],
+            capture_output=True, text=True, timeout=600, check=True)
+        self.complaints += [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        return done.stdout

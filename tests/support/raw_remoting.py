@@ -1,15 +1,76 @@
-"""A bare remoting connection, from the wire format and sharing no code with rmqha: the good client beside bad ones.
-
-A frame: 4 length of what follows, 1 serialize type (0 JSON, 1 ROCKETMQ), 3 header length, header, body.
-"""
+"""Bare clients that share no code with rmqha: connections, signed requests, a metrics port, and many slaves."""
+import base64
+import hashlib
+import hmac
+import http.client
 import itertools
 import json
+import select
 import socket
 import struct
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from rmqha.common.metrics import Subject
+from rmqha.remoting.http_port import MetricsPort
 from tests.support.wait import wait_until
+
+# Reading a metrics port as Prometheus does.
+
+
+def http_get(port: int, path: str, method: str = "GET") -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and headers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read(), dict(answer.getheaders())
+    finally:
+        connection.close()
+
+
+class Scrape:
+    """The metrics of one answer."""
+
+    def __init__(self, port: int) -> None:
+        status, body, _headers = http_get(port, "/metrics")
+        assert status == 200, body
+        self.text = body.decode()
+        self.families = {family.name: family for family in text_string_to_metric_families(self.text)}
+        self.samples: list[Sample] = [sample for family in self.families.values() for sample in family.samples]
+
+    def all(self, name: str, **labels: str) -> list[Sample]:
+        """The samples of a name that have these labels."""
+        return [sample for sample in self.samples
+                if sample.name == name and labels.items() <= sample.labels.items()]
+
+    def value(self, name: str, **labels: str) -> float:
+        """The value of the one sample of a name that has these labels."""
+        found = self.all(name, **labels)
+        assert len(found) == 1, f"{name} {labels}: {found}"
+        return found[0].value
+
+
+@contextmanager
+def metrics_port(subject: Subject) -> Iterator[int]:
+    """A port that tells `subject`."""
+    port = MetricsPort("127.0.0.1", 0, lambda: subject)
+    port.start()
+    try:
+        yield port.local_port
+    finally:
+        port.shutdown()
+
+
+# A bare remoting connection, from the wire format and sharing no code with rmqha: the good client beside bad ones.
+#
+# A frame: 4 length of what follows, 1 serialize type (0 JSON, 1 ROCKETMQ), 3 header length, header, body.
 
 SEND_MESSAGE, PULL_MESSAGE, GET_MAX_OFFSET, GET_BROKER_RUNTIME_INFO = 10, 11, 30, 28
 UPDATE_TOPIC, SEND_BATCH = 17, 320
@@ -175,3 +236,131 @@ class RawClient:
         answer = self.request(GET_MAX_OFFSET, topic=topic, queueId=queue_id)
         assert answer.code == 0, answer
         return int(answer.fields["offset"])
+
+
+# A raw client that signs its requests, sharing no code with rmqha, from any address of this host.
+
+
+class SignedClient(RawClient):
+    """`account` is (access key, secret key), None for requests that are not signed; `source` the client's address."""
+
+    def __init__(self, address: str, account: tuple[str, str] | None, source: str = "127.0.0.1"):
+        host, port = address.rsplit(":", 1)
+        super().__init__(address)
+        self.socket.close()
+        self.socket = socket.create_connection((host, int(port)), 60, source_address=(source, 0))
+        self._opaques = itertools.count(1 << 30)  # a broker's own requests, which are passed over, have small ones
+        self.account = account
+
+    def request(self, code: int, body: bytes = b"", **fields: object) -> Answer:
+        """Sign, send, wait for the answer."""
+        return super().request(code, body, **self.signed(fields, body))
+
+    def signed(self, fields: dict[str, object], body: bytes) -> dict[str, object]:
+        """The fields with key and signature."""
+        if self.account is None:
+            return fields
+        texts = {**{name: str(value) for name, value in fields.items()}, "AccessKey": self.account[0]}
+        content = "".join(texts[name] for name in sorted(texts)).encode() + body
+        digest = hmac.new(self.account[1].encode(), content, hashlib.sha1).digest()
+        return {**texts, "Signature": base64.b64encode(digest).decode()}
+
+    def send_frame(self, topic: str, number: int) -> bytes:
+        """The bytes of a signed SEND_MESSAGE_V2 (310), to be sent with others."""
+        body = b"message %d" % number
+        fields = {"a": "signed-producer", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "",
+                  "j": 0, "k": "false", "l": 0, "m": "false"}
+        return frame(header(310, next(self._opaques), **self.signed(fields, body)), body)
+
+
+# Many slaves of 4.9 in one process that cost next to nothing: what a master sends them is thrown away.
+#
+#     python -m tests.support.raw_remoting PORT COUNT OFFSET
+#
+# Each of the COUNT connections reports OFFSET first, then the end of the last whole frame of each read, as 4.9's slave
+# does; what it reports it holds nowhere. Frames that do not follow each other end the process. It prints "ready" when
+# the master has sent each of them something, if only a heartbeat, and ends when its standard input does.
+
+_HEADER = struct.Struct(">qi")
+_BUFFER = 1 << 20
+_REPEAT_S = 2  # the last report is repeated, so that the master does not take the slave for dead
+
+
+class RawSlave:
+    """One connection: cuts frames, keeps no body."""
+
+    def __init__(self, port: int, offset: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.end = offset  # of the last whole frame
+        self.frames = 0
+        self._head = b""  # of a header that is not complete
+        self._left = 0  # bytes of a body that are still to come
+        self._body_end = offset
+        self.report()
+
+    def report(self) -> None:
+        """Where this slave's log ends."""
+        self.socket.sendall(self.end.to_bytes(8, "big"))
+
+    def feed(self, view: memoryview, size: int) -> None:
+        """The next `size` bytes of the stream; reports when they end a frame that is no heartbeat."""
+        at, before = 0, self.end
+        while at < size:
+            if self._left:
+                taken = min(self._left, size - at)
+                at += taken
+                self._left -= taken
+                if not self._left:
+                    self.end = self._body_end
+                continue
+            if self._head or size - at < _HEADER.size:
+                missing = _HEADER.size - len(self._head)
+                self._head += view[at:at + missing].tobytes()
+                at += missing
+                if len(self._head) < _HEADER.size:
+                    break
+                offset, length = _HEADER.unpack(self._head)
+                self._head = b""
+            else:
+                offset, length = _HEADER.unpack_from(view, at)
+                at += _HEADER.size
+            if offset != self.end:
+                sys.exit(f"a frame of {offset} behind {self.end}")
+            self.frames += 1
+            self._left, self._body_end = length, offset + length
+        if self.end != before:
+            self.report()
+
+
+def serve(port: int, count: int, offset: int) -> None:
+    """Until standard input ends."""
+    slaves = {}
+    poll = select.epoll()
+    poll.register(sys.stdin.fileno(), select.EPOLLIN)
+    for _ in range(count):
+        slave = RawSlave(port, offset)
+        slaves[slave.socket.fileno()] = slave
+        poll.register(slave.socket.fileno(), select.EPOLLIN)
+    view, ready, repeat_at = memoryview(bytearray(_BUFFER)), False, time.monotonic() + _REPEAT_S
+    while True:
+        for descriptor, _event in poll.poll(_REPEAT_S):
+            if descriptor not in slaves:
+                return
+            slave = slaves[descriptor]
+            size = slave.socket.recv_into(view)
+            if not size:
+                sys.exit("the master has closed a connection")
+            slave.feed(view, size)
+        if not ready and all([slave.frames for slave in slaves.values()]):
+            ready = True
+            sys.stdout.write("ready\n")
+            sys.stdout.flush()
+        if time.monotonic() >= repeat_at:
+            repeat_at = time.monotonic() + _REPEAT_S
+            for slave in slaves.values():
+                slave.report()
+
+
+if __name__ == "__main__":
+    serve(*map(int, sys.argv[1:]))

@@ -1,10 +1,5 @@
-"""The real RocketMQ 4.9: fetches its jars once, and gives the commands that start its servers and our Java driver.
-
-$RMQHA_JAVA_CACHE (default ~/.cache/rmqha/rocketmq-4.9.7) keeps jars and compiled driver. Without java or mvn, tests
-marked `java` are skipped, unless RMQHA_REQUIRE_JAVA=1 makes that a failure. RMQHA_JAVA_LOG_LEVEL=INFO shows the
-servers' logs. The JVMs are small and quick to start, and the servers without TLS unless JAVA_TOOL_OPTIONS says how they
-have it; RMQHA_JAVA_OPTIONS replaces these options (the benchmarks ask for FULL_SPEED).
-"""
+"""The real RocketMQ, 4.9 and 5.1.4: its jars, fetched once, and the commands that start its servers and our Java
+driver."""
 import fcntl
 import functools
 import hashlib
@@ -16,6 +11,13 @@ from pathlib import Path
 
 from tests.support.programs import not_installed
 from tests.support.wait import at_least
+
+# The real RocketMQ 4.9: fetches its jars once, and gives the commands that start its servers and our Java driver.
+#
+# $RMQHA_JAVA_CACHE (default ~/.cache/rmqha/rocketmq-4.9.7) keeps jars and compiled driver. Without java or mvn, tests
+# marked `java` are skipped, unless RMQHA_REQUIRE_JAVA=1 makes that a failure. RMQHA_JAVA_LOG_LEVEL=INFO shows the
+# servers' logs. The JVMs are small and quick to start, and the servers without TLS unless JAVA_TOOL_OPTIONS says how
+# they have it; RMQHA_JAVA_OPTIONS replaces these options (the benchmarks ask for FULL_SPEED).
 
 VERSION = "4.9.7"
 _PAUSES_S = (5, 10, 20, 40, 60)
@@ -215,3 +217,38 @@ def _run(command: list[str], pauses_s: Sequence[float] = ()) -> None:
         if done.returncode == 0:
             return
     raise AssertionError(f"{' '.join(command)}: code {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+# The real RocketMQ 5.1.4: how its broker and its controller are started; brokers register with name servers of 4.9.
+
+VERSION_5 = "5.1.4"
+_JAVA5_LOGBACK = "<configuration><root level=\"OFF\"/></configuration>\n"
+_BROKER = "org.apache.rocketmq.broker.BrokerStartup"
+_CONTROLLER = "org.apache.rocketmq.controller.ControllerStartup"
+
+
+def java5_namesrv_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """The name server of 4.9."""
+    return namesrv_command(config_file, folder)
+
+
+def java5_broker_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a broker."""
+    with config_file.open("a", encoding="utf-8") as file:
+        file.write("timerWheelEnable=false\n")  # its files are large, and not replicated
+    return _java5_command(_BROKER, config_file, folder)
+
+
+def controller_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a controller."""
+    return _java5_command(_CONTROLLER, config_file, folder)
+
+
+def _java5_command(name: str, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+    logback = folder / "logback.xml"
+    logback.write_text(_JAVA5_LOGBACK, encoding="ascii")
+    flags = [f"-Drmq.logback.configurationFile={logback}", f"-Duser.home={folder}",
+             f"-Drocketmq.client.logRoot={folder}/clientlogs", "-Drocketmq.client.logLevel=WARN"]
+    command = [*java_command(), *tls_options(), *flags,
+               "-cp", f"{jars_of(VERSION_5)}/*", name]
+    return [*command, "-c", str(config_file)], {"ROCKETMQ_HOME": str(folder)}

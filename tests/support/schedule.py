@@ -1,19 +1,26 @@
-"""Which test files run first: by durations.txt, which a whole run writes again, or as a seed draws.
-
-A long file that begins late leaves all processes but one idle at the end: the longest come first. Files that wait most
-of their time are spread among those that compute: when all processes run such ones, the cores have nothing to do.
-"""
+"""Which test files run, which first, and their compiled form, made once for all processes."""
 import heapq
+import importlib.util
 import itertools
+import os
 import random
+import re
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+# Which test files run first: by durations.txt, which a whole run writes again, or as a seed draws.
+#
+# A long file that begins late leaves all processes but one idle at the end: the longest come first. Files that wait
+# most of their time are spread among those that compute: when all processes run such ones, the cores have nothing to
+# do.
 
 FILE = Path(__file__).with_name("durations.txt")
 LEAST_S = 4  # files below it are not noted
@@ -88,3 +95,85 @@ def shuffled(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
         return random.Random(f"{seed} {text}").random()
     return sorted(items, key=lambda item: (drawn(unit(path_of(item.nodeid))), unit(path_of(item.nodeid)),
                                            drawn(item.nodeid)))
+
+
+# `-k` words: only files in which one of them may be met are loaded, so that the first test runs within a second.
+
+_WORD = re.compile(r"[^\s()]+")
+_OPERATORS = {"and", "or", "not"}
+
+
+def words(expression: str) -> list[str]:
+    """The words of a -k expression whose presence decides; [] when files can't be left out (it has a `not`)."""
+    found = [word.lower() for word in _WORD.findall(expression)]
+    return [] if "not" in found else [word for word in found if word not in _OPERATORS]
+
+
+def is_met(word: str, path: str, text: str) -> bool:
+    """Whether a test of a file may have the word in its name, its parameters or its path.
+
+    Parameters may be put together of several texts: the parts of a word, of three letters at least, do for it all.
+    """
+    parts = [part for part in re.split(r"[^a-z0-9]+", word) if len(part) > 2]
+    return word in path.lower() or word in text or bool(parts) and parts != [word] and all(
+        part in text for part in parts)
+
+
+def may_match(expression: str, path: str, text: str) -> bool:
+    """Whether a file, by its path and what is in it, may hold a test that a -k expression selects."""
+    wanted, text = words(expression), text.lower()
+    return not wanted or any(is_met(word, path, text) for word in wanted)
+
+
+@cache
+def is_met_anywhere(expression: str, root: Path) -> bool:
+    """Whether any test file may; if none does, all are loaded, for parameters are made by code."""
+    return any(may_match(expression, file.relative_to(root).as_posix(), file.read_text("utf-8"))
+               for file in test_files(root))
+
+
+def test_files(root: Path) -> Iterable[Path]:
+    """All test files."""
+    return (root / "tests").rglob("test_*.py")
+
+
+test_files.__test__ = False
+
+
+def is_left_out(expression: str, file: Path, root: Path) -> bool:
+    """Whether a file need not be loaded."""
+    if not words(expression) or not file.name.startswith("test_") or not is_met_anywhere(expression, root):
+        return False
+    return not may_match(expression, file.relative_to(root).as_posix(), file.read_text("utf-8"))
+
+
+# The test files as pytest compiles them, made once before processes load them side by side.
+#
+# Each process loads all test files. Those whose asserts pytest has yet to rewrite cost it 9 s together, and six
+# processes that begin at the same time would all do the same.
+
+_FEW = 20  # which any process rewrites in less time than it takes to start one
+
+
+def _is_rewritten(file: Path) -> bool:
+    """Whether pytest finds what it has made of the file as it is now."""
+    compiled = Path(importlib.util.cache_from_source(str(file)))
+    made = file.stat().st_mtime
+    return any(each.stat().st_mtime >= made
+               for each in compiled.parent.glob(f"{file.stem}.{sys.implementation.cache_tag}-pytest-*.pyc"))
+
+
+def rewrite(root: Path, files: Sequence[Path], processes: int) -> int:
+    """Rewrite those of `files` that are not, in so many processes; how many there were."""
+    missing = [] if sys.dont_write_bytecode else sorted(
+        (file for file in files if not _is_rewritten(file)), key=lambda file: -file.stat().st_size)
+    if len(missing) < _FEW:
+        return 0
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "RMQHA_TEST_"))}
+    running = [subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-qq", *missing[part::processes]],
+        cwd=root, env={**env, "RMQHA_TEST_TIER": "all"}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        for part in range(processes)]
+    for process in running:
+        process.wait()  # a file that can't be loaded is found, and reported, by all who load it again
+    return len(missing)

@@ -1,16 +1,21 @@
-"""A real standalone cluster of Spark (a master, workers), and a Spark Connect server, on this machine, for tests.
-
-    with SparkCluster(folder) as cluster:              # two workers of one core each; PYSPARK_PYTHON is unset
-        spark_session(cluster.master)                  # spark://127.0.0.1:PORT
-
-Each process is killed with the process that started it.
-"""
+"""A real cluster of Spark on this machine, and the jars that it needs for s3a:."""
+import functools
 import importlib.util
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
+from tests.support import real_rocketmq
 from tests.support.ports import free_port
 from tests.support.processes import ServerProcess
+
+# A real standalone cluster of Spark (a master, workers), and a Spark Connect server, on this machine, for tests.
+#
+#     with SparkCluster(folder) as cluster:              # two workers of one core each; PYSPARK_PYTHON is unset
+#         spark_session(cluster.master)                  # spark://127.0.0.1:PORT
+#
+# Each process is killed with the process that started it.
 
 HOST = "127.0.0.1"
 _START_MS = 300_000  # of a JVM on a machine with much else to do
@@ -125,3 +130,25 @@ class ConnectServer:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
+
+
+# Jars that Spark needs for s3a:, fetched once by Maven beside those of the real RocketMQ.
+
+
+@functools.cache
+def jars() -> list[Path]:
+    """The jars."""
+    pom = Path(__file__).parent / "java" / "spark" / "pom.xml"
+    return sorted(real_rocketmq.fetched("spark-jars", pom).glob("*.jar"))
+
+
+@functools.cache
+def why_unavailable() -> str | None:
+    """Why they can't be had, None when they are there."""
+    if not real_rocketmq.is_fetched("spark-jars") and shutil.which("mvn") is None:
+        return "the jars for s3a: are missing, and so is mvn"
+    try:
+        jars()
+    except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
+        return f"the jars for s3a: could not be fetched: {error}"
+    return None

@@ -7,8 +7,8 @@ import pytest
 
 from rmqha.common import mix_all
 from rmqha.common.message.message import MessageQueue
-from tests.support.kept import names_kept, own_objects
 from tests.support.tiers import in_all
+from tests.support.watch import names_kept, own_objects
 
 pytestmark = in_all
 

@@ -1,14 +1,19 @@
-"""The order of the test files."""
+"""Which test files run, in which order, tier and form."""
 import itertools
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.support import schedule
-from tests.support.schedule import Took
+from tests.support import schedule, tiers
+from tests.support.schedule import Took, rewrite
 from tests.support.sources import ROOT
+
+# The order of the test files.
 
 
 @pytest.fixture
@@ -60,3 +65,127 @@ def test_what_is_noted_is_read_again(monkeypatch, tmp_path):
     schedule.write(seconds, Counter({"tests/c.py": 9}))
     assert list(schedule.noted.__wrapped__().items()) == [
         ("tests/c.py", Took(70.0, 9.0)), ("tests/a.py", Took(5.0, 0.0))]
+
+
+# Which files a -k expression loads.
+
+
+@pytest.mark.parametrize("expression, path, text, may", [
+    ("commit", "tests/store/test_commit_log.py", "", True), ("Commit", "tests/a.py", "def test_COMMIT", True),
+    ("commit", "tests/a.py", "nothing", False), ("a_b or other", "tests/x.py", "an other", True),
+    ("one and two", "tests/x.py", "two", True), ("not one", "tests/x.py", "", True),
+    ("(one or not two)", "tests/x.py", "", True), ("", "tests/x.py", "", True),
+    ("rmqha-java5", "tests/x.py", '("rmqha", "java5")', True), ("rmqha-java5", "tests/x.py", '("rmqha",)', False)])
+def test_a_file_is_loaded_when_a_word_may_be_met(expression, path, text, may):
+    assert schedule.may_match(expression, path, text) is may
+
+
+def test_a_word_that_no_file_has_leaves_nothing_out():
+    files = [ROOT / "tests" / "support" / "test_schedule.py", ROOT / "tests" / "test_tidy.py"]
+    nowhere = "nobody" + "writes" + "this"
+    assert not any(schedule.is_left_out(nowhere, file, ROOT) for file in files)
+    assert [schedule.is_left_out("leaves_nothing_out", file, ROOT) for file in files] == [False, True]
+
+
+# Test files are compiled once for all processes that load them.
+
+
+@pytest.mark.skipif(sys.dont_write_bytecode, reason="nothing is kept of what is compiled")
+def test_files_are_rewritten_once_and_again_when_they_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(schedule, "_FEW", 2)
+    files = [tmp_path / f"test_{name}.py" for name in ("one", "two", "three", "wrong")]
+    for file in files:
+        file.write_text("def test_it(): assert 1 + 1 == 2\n" if file.stem != "test_wrong" else "import nothing\n")
+    assert rewrite(tmp_path, files, 2) == 4
+    assert rewrite(tmp_path, files, 2) == 0
+    for file in files[:2]:
+        later = file.stat().st_mtime + 10
+        file.write_text("def test_it(): assert 2 + 2 == 4\n")
+        os.utime(file, (later, later))
+    assert rewrite(tmp_path, files, 2) == 2
+
+
+def test_without_bytecode_nothing_is_done_in_advance(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert rewrite(tmp_path, [tmp_path / f"test_{number}.py" for number in range(30)], 2) == 0
+
+
+# Which tests run in which tier.
+
+JAVA, SPARK, TIMEOUT = (getattr(pytest.mark, name).mark for name in ("java", "spark", "timeout"))
+
+
+@pytest.mark.parametrize("path, marks, fixtures, tier", [
+    ("tests/a.py", [], ["tmp_path", "make_broker"], "basic"), ("tests/a.py", [TIMEOUT], [], "basic"),
+    ("tests/a.py", [TIMEOUT, JAVA], [], "all"), ("tests/a.py", [SPARK], [], "all"),
+    ("tests/a.py", [], ["java_driver"], "all"), ("tests/pipeline/a.py", [], [], "all"),
+    ("tests/pipelines.py", [], [], "basic"), ("tests/a.py", [tiers.in_all.mark], [], "all"),
+    ("tests/a.py", [tiers.in_long.mark], [], "long"), ("tests/pipeline/a.py", [tiers.in_long.mark, JAVA], [], "long")])
+def test_the_highest_tier_that_anything_names_counts(path, marks, fixtures, tier):
+    assert tiers.tier_of(path, marks, fixtures) == tier
+
+
+@pytest.mark.parametrize("chosen, least, run", [
+    ("basic", "basic", ["basic"]), ("all", "basic", ["basic", "all"]), ("long", "basic", ["basic", "all", "long"]),
+    ("all", "all", ["all"]), ("long", "all", ["all", "long"])])
+def test_tiers_below_run_too_unless_they_have_run(monkeypatch, chosen, least, run):
+    monkeypatch.setenv(tiers.VARIABLE, chosen)
+    monkeypatch.setenv(tiers.LEAST_VARIABLE, least)
+    assert [tier for tier in tiers.TIERS if tiers.runs(tier)] == run
+
+
+def test_a_tier_without_a_size_has_that_of_the_one_below(monkeypatch):
+    for chosen, sizes in (("basic", (1, 1, 1)), ("all", (1, 2, 1)), ("long", (1, 2, 3))):
+        monkeypatch.setenv(tiers.VARIABLE, chosen)
+        assert (tiers.pick(1), tiers.pick(1, all=2), tiers.pick(1, long=3)) == sizes
+
+
+def test_a_wrong_name_of_a_tier_is_told(monkeypatch):
+    monkeypatch.setenv(tiers.VARIABLE, "quick")
+    with pytest.raises(pytest.UsageError, match="RMQHA_TEST_TIER=quick: one of basic, all, long"):
+        tiers.choose(False)
+
+
+FILES = {
+    "basic": "def test_basic(): pass\n",
+    "mixed": "import pytest\n\n@pytest.mark.java\ndef test_java(): pass\n\ndef test_beside(): pass\n\n"
+             "@pytest.mark.tier('long')\ndef test_long(): pass\n",
+    "java": "import pytest\npytestmark = [pytest.mark.java, pytest.mark.timeout(9)]\n"
+            "raise SystemExit('nobody loads this')\n",
+    "long": "from tests.support.tiers import in_long\npytestmark = in_long\nraise SystemExit('nobody loads this')\n",
+}
+PLUGIN = "from tests.conftest import pytest_collection_modifyitems, pytest_configure, pytest_ignore_collect\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A project with a test file of each kind."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "setup.cfg").write_text("[tool:pytest]\ntestpaths = tests\nmarkers =\n    java\n    tier(name)\n")
+    (tmp_path / "tests" / "conftest.py").write_text(PLUGIN)
+    for name, text in FILES.items():
+        (tmp_path / "tests" / f"test_{name}.py").write_text(text)
+    return tmp_path
+
+
+def collected(folder, *arguments, **variables):
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("RMQHA_", "PYTEST"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments], cwd=folder,
+        env={**env, "PYTHONPATH": str(ROOT), **variables}, capture_output=True, text=True, check=False)
+    return {line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line}, done
+
+
+def test_a_run_collects_the_tier_and_loads_nothing_in_vain(folder):
+    names, done = collected(folder)
+    assert names == {"test_basic", "test_beside"} and done.returncode == 0, done.stdout
+    for file in ("java", "long"):
+        text = (folder / "tests" / f"test_{file}.py").read_text()
+        (folder / "tests" / f"test_{file}.py").write_text(text.replace("raise SystemExit('nobody loads this')",
+                                                                       f"def test_{file}_file(): pass"))
+    assert collected(folder, RMQHA_TEST_TIER="all")[0] == {"test_basic", "test_beside", "test_java", "test_java_file"}
+    assert collected(folder, RMQHA_TEST_TIER="all", RMQHA_TEST_LEAST_TIER="all")[0] == {"test_java", "test_java_file"}
+    assert len(collected(folder, RMQHA_TEST_TIER="long")[0]) == 6
+    assert collected(folder, "tests/test_mixed.py")[0] == {"test_java", "test_beside"}
+    assert collected(folder, "-k", "java_file")[0] == {"test_java_file"}
+    assert "one of basic, all, long" in collected(folder, RMQHA_TEST_TIER="x")[1].stderr

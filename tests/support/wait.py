@@ -1,9 +1,15 @@
-"""Waiting for a fact instead of sleeping."""
+"""Waiting for a fact instead of sleeping; the threads and the CPU of the running test."""
+import itertools
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import psutil
 
 _STEP_S = 0.01
 _PAUSE_S = 5.0
@@ -70,3 +76,82 @@ def _stolen_s() -> float:
         return int(fields[_STOLEN]) / _TICKS_S / (os.cpu_count() or 1)
     except (OSError, ValueError, IndexError):
         return 0.0
+
+
+# The threads that the running test has started, not those that an earlier test or a shared server starts beside it.
+#
+#     note_starts() --> every start: thread -> (number, who started it)
+#     begin_test()      numbers from here on are the test's
+#     own_threads() --> alive, of the test's numbers, and the line of starters ends at the main thread
+
+
+class _Start(NamedTuple):
+    number: int
+    by: threading.Thread
+
+
+_numbers = itertools.count()
+_starts: WeakKeyDictionary[threading.Thread, _Start] = WeakKeyDictionary()
+_first = 0
+
+
+def note_starts() -> None:
+    """From now on, note who starts a thread."""
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        _starts[thread] = _Start(next(_numbers), threading.current_thread())
+        start(thread)
+    threading.Thread.start = noted
+
+
+def begin_test() -> None:
+    """Threads that were started before are not the test's, nor are those that they start."""
+    global _first
+    _first = next(_numbers)
+
+
+def own_threads() -> set[threading.Thread]:
+    """Those that run."""
+    return {thread for thread in threading.enumerate() if _is_own(thread)}
+
+
+def running_clients() -> set[threading.Thread]:
+    """One thread of each client instance that is not shut down."""
+    return {thread for thread in threading.enumerate() if thread.name == "MQClientFactoryScheduledThread"}
+
+
+def _is_own(thread: threading.Thread) -> bool:
+    start = _starts.get(thread)
+    return start is not None and start.number > _first and (
+        start.by is threading.main_thread() or _is_own(start.by))
+
+
+# The CPU that this process took, with the processes that it started.
+
+
+def used_s() -> float:
+    """User and system time in seconds: of this process, of children that ended, of descendants that run.
+
+    A process that left its parent counts until then only.
+    """
+    own = os.times()
+    used = own.user + own.system + own.children_user + own.children_system
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                used += sum(child.cpu_times()[:4])
+    return used
+
+
+class Laps:
+    """The CPU between two looks: what a test file took, when one looks at the end of each."""
+
+    def __init__(self) -> None:
+        self._before = used_s()
+
+    def lap(self) -> float:
+        """Seconds since the last look, 0 at least."""
+        now = used_s()
+        took, self._before = max(0.0, now - self._before), now
+        return took

@@ -1,9 +1,134 @@
-"""What a process holds: descriptors and threads must return to where they were after a fault."""
+"""What work costs, and what a process holds: descriptors, threads and names."""
+import gc
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
 import psutil
 
+from rmqha.common.stats import CallSnapshot
 from tests.support.processes import ServerProcess
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
+
+# What a piece of work costs: calls, which do not depend on the machine, and the thread's CPU time.
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Functions called, Python's and C's, by `work`; what it raises is dropped: a refusal has its cost, too."""
+    count = 0
+
+    def profile(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event.endswith("call")
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        work()
+    except ValueError:
+        return count
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def _ns_per_byte(read: Callable[[bytes], object], text: bytes) -> float:
+    """The CPU time of a run; what it raises is dropped."""
+    begin = time.thread_time_ns()
+    try:
+        read(text)
+    except ValueError:
+        pass
+    return (time.thread_time_ns() - begin) / len(text)
+
+
+MOST_RUNS = 20
+MOST_CALLS = 12  # for a byte; what saturates, as a budget of references does, may grow up to here
+
+
+def assert_linear(make: Callable[[int], bytes], read: Callable[[bytes], object], size: int) -> None:
+    """Each byte of `make(n)` takes no more calls, and no more time, to read when n grows from `size` to eight times it.
+
+    What is quadratic takes eight times as much, whenever it is measured; half of that is allowed. What a byte costs is
+    the least of many runs: a busy machine makes some take longer, none shorter.
+    """
+    small, large = make(size), make(8 * size)
+    per_byte = calls_of(lambda: read(small)) / len(small), calls_of(lambda: read(large)) / len(large)
+    assert per_byte[1] <= max(per_byte[0] * 1.5 + 0.1, MOST_CALLS), per_byte
+    most = min(_ns_per_byte(read, small) for _ in range(3)) * 4 + 500
+    took = []
+    while not took or took[-1] > most:
+        took.append(_ns_per_byte(read, large))
+        assert len(took) < MOST_RUNS, (most, took)
+
+
+# What rmqha's modules and some objects keep of names: whatever other threads of the process do, and its tests hold.
+
+_AT_ONCE = 10_000  # objects asked for what they refer to in one call
+
+
+def _is_own(name: object) -> bool:
+    return str(name).partition(".")[0] == "rmqha"
+
+
+def _is_own_namespace(one: ModuleType | type) -> bool:
+    return _is_own(one.__name__ if isinstance(one, ModuleType) else one.__module__)
+
+
+def _is_passed_through(kind: type) -> bool | None:
+    """Whether what an object of that type refers to counts; not with the runner of tests. None: each tells for itself.
+
+    Modules and classes of others do not count. Each module refers to pytest by its loader, and so to all tests and
+    their parameters: most of a process.
+    """
+    if issubclass(kind, (ModuleType, type)):
+        return None
+    return str(kind.__module__).partition(".")[0] not in ("_pytest", "pluggy")
+
+
+def _reachable(*roots: object) -> Iterator[object]:
+    """All that rmqha's modules and `roots` refer to, each once."""
+    own = [module for name, module in list(sys.modules.items()) if _is_own(name)]
+    seen = {id(vars(module)) for name, module in list(sys.modules.items())
+            if not _is_own(name) and isinstance(module, ModuleType)}
+    found: list[object] = [*own, *roots]
+    passed: dict[type, bool | None] = {}  # there are many objects, and few types
+    while found:
+        fresh = []
+        for one in found:
+            if id(one) not in seen:
+                seen.add(id(one))
+                kind = type(one)
+                if kind not in passed:
+                    passed[kind] = _is_passed_through(kind)
+                counts = passed[kind]
+                if counts or (counts is None and _is_own_namespace(one)):
+                    fresh.append(one)
+        yield from fresh
+        found = []
+        for first in range(0, len(fresh), _AT_ONCE):
+            part = fresh[first:first + _AT_ONCE]
+            found += gc.get_referents(*part)
+            found += [key for one in part if isinstance(one, dict) for key in dict.copy(one)]  # left out by the above
+
+
+def names_kept(mark: str, *roots: object) -> set[str | bytes]:
+    """All strings and bytes with `mark` in them that are reachable."""
+    in_bytes = mark.encode()
+    return {one for one in _reachable(*roots)
+            if (type(one) is str and mark in one) or (type(one) is bytes and in_bytes in one)}
+
+
+def own_objects(*roots: object) -> Counter[type]:
+    """How many objects of each of rmqha's types are reachable; without the samples that counters take by themselves."""
+    types = Counter(map(type, _reachable(*roots)))
+    return Counter({one: count for one, count in types.items() if _is_own(one.__module__) and one is not CallSnapshot})
+
+
+# What a process holds: descriptors and threads must return to where they were after a fault.
 
 
 class Holdings:

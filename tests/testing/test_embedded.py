@@ -1,5 +1,6 @@
-"""EmbeddedRocketMQ: each thing that it promises."""
+"""EmbeddedRocketMQ: what it promises, faults on purpose, clusters with slaves, and `python -m rmqha.testing.server`."""
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -7,14 +8,19 @@ import time
 
 import pytest
 
-from rmqha.client.exception import MQClientException
+from rmqha.client.exception import MQBrokerException, MQClientException
+from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message, MessageQueue
-from rmqha.testing import EmbeddedError, EmbeddedRocketMQ, node
+from rmqha.common.protocol import response_code
+from rmqha.testing import EmbeddedError, EmbeddedRocketMQ, RemoteRocketMQ, node
 from rmqha.testing.embedded import TemporaryFolder
 from rmqha.testing.node import free_broker_port, parse_topology
-from tests.support.own_threads import own_threads
-from tests.support.wait import wait_until
+from tests.support import start_as
+from tests.support.sources import ROOT
+from tests.support.wait import lasting, own_threads, wait_until
 from tests.testing.support import bodies, consuming, producing, send
+
+# EmbeddedRocketMQ: each thing that it promises.
 
 
 @pytest.fixture(scope="module")
@@ -241,3 +247,310 @@ def test_program_without_logging_hears_nothing_and_ends():
             "with EmbeddedRocketMQ('1m-1s') as mq:\n    mq.kill_master()\n    mq.restart()\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout + done.stderr == ""
+
+
+# Faults on purpose: what clients see of them, and that nothing of them is left.
+
+
+@pytest.fixture(scope="module")
+def faults_started():
+    """One master."""
+    with EmbeddedRocketMQ() as mq:
+        yield mq
+
+
+@pytest.fixture
+def faults_mq(faults_started):
+    """One master with the topic orders, and no faults."""
+    faults_started.reset()
+    faults_started.create_topic("orders", queues=1)
+    return faults_started
+
+
+def test_refused_sends_are_tried_again_and_none_is_stored_twice(faults_mq):
+    refused = faults_mq.refuse("SYSTEM_ERROR", times=2)
+    with producing(faults_mq, retries=2) as producer:
+        producer.send(Message("orders", b"third time lucky"))
+    assert refused.hits == 2
+    assert bodies(faults_mq.messages("orders")) == [b"third time lucky"]
+
+
+def test_refusals_reach_the_caller_with_code_and_remark(faults_mq):
+    with faults_mq.refuse("SYSTEM_BUSY", times=3, remark="come back later") as refused:
+        with producing(faults_mq) as producer:
+            for _ in range(3):  # no producer of RocketMQ tries again by itself when a broker is busy
+                with pytest.raises(MQBrokerException, match="come back later") as failed:
+                    producer.send(Message("orders", b"lost"))
+                assert failed.value.response_code == response_code.SYSTEM_BUSY
+            assert refused.hits == 3
+            producer.send(Message("orders", b"through"))
+    assert bodies(faults_mq.messages("orders")) == [b"through"]
+
+
+def test_refusal_without_times_goes_on_until_it_is_healed(faults_mq):
+    with producing(faults_mq, retries=0) as producer:
+        with faults_mq.refuse("NO_PERMISSION"):
+            for _ in range(5):
+                with pytest.raises(MQClientException) as failed:
+                    producer.send(Message("orders", b"lost"))
+                assert failed.value.response_code == response_code.NO_PERMISSION
+        producer.send(Message("orders", b"through"))
+    assert bodies(faults_mq.messages("orders")) == [b"through"]
+
+
+def test_only_the_requests_named_are_refused(faults_mq):
+    with producing(faults_mq) as producer, faults_mq.refuse("SYSTEM_ERROR", requests=["PULL_MESSAGE"]) as refused:
+        producer.send(Message("orders", b"1"))
+        with consuming(faults_mq, "billing", "orders") as seen:
+            wait_until(lambda: refused.hits)
+            assert seen == []
+            refused.heal()
+            wait_until(lambda: seen == [b"1"])
+
+
+def test_slow_broker_answers_later_and_serves_side_by_side(faults_mq):
+    with producing(faults_mq) as producer:
+        producer.send(Message("orders", b"warm"))
+        with faults_mq.slow_down(150) as slow:
+            with lasting(0.15):
+                producer.send(Message("orders", b"slow"))
+            assert slow.hits >= 1
+        slowed = slow.hits
+        producer.send(Message("orders", b"fast"))
+        assert slow.hits == slowed
+    assert bodies(faults_mq.messages("orders")) == [b"warm", b"slow", b"fast"]
+
+
+def test_consumers_of_a_slow_broker_get_their_messages_late(faults_mq):
+    with producing(faults_mq) as producer:
+        with faults_mq.slow_down(200, requests=["PULL_MESSAGE"]) as slow, consuming(faults_mq, "billing",
+                                                                                    "orders") as seen:
+            producer.send(Message("orders", b"1"))
+            wait_until(lambda: seen == [b"1"])
+            assert slow.hits >= 1
+
+
+def test_late_refusal_is_both(faults_mq):
+    with producing(faults_mq, retries=0) as producer, faults_mq.slow_down(100), faults_mq.refuse("SYSTEM_BUSY",
+                                                                                                 times=1):
+        with lasting(0.1), pytest.raises(MQBrokerException):
+            producer.send(Message("orders", b"lost"))
+
+
+def test_full_disk_takes_no_messages_and_gives_those_it_has(faults_mq):
+    with producing(faults_mq, retries=0) as producer:
+        producer.send(Message("orders", b"before"))
+        with faults_mq.fill_disk():
+            with pytest.raises(MQClientException) as failed:
+                producer.send(Message("orders", b"lost"))
+            assert failed.value.response_code == response_code.SERVICE_NOT_AVAILABLE
+            with consuming(faults_mq, "billing", "orders") as seen:
+                wait_until(lambda: seen == [b"before"])
+        producer.send(Message("orders", b"after"))
+    assert bodies(faults_mq.messages("orders")) == [b"before", b"after"]
+
+
+def test_a_broker_without_faults_has_nothing_of_them_in_its_way(faults_mq):
+    server = faults_mq.broker("broker-a").controller.remoting_server
+
+    def way():
+        return server.io.express_lane, server.default_request_processor, server.processor_table
+
+    before = way()
+    assert before[0] is not None
+    first, second = faults_mq.slow_down(5), faults_mq.refuse("SYSTEM_BUSY", times=1)
+    assert server.io.express_lane is None and server.processor_table is not before[2]
+    first.heal()
+    assert server.io.express_lane is None
+    second.heal()
+    second.heal()
+    assert all(now is then for now, then in zip(way(), before, strict=True))
+    assert faults_mq.faults == []
+
+
+def test_heal_ends_all_faults_and_restart_does_too(faults_mq):
+    for end in (faults_mq.heal, faults_mq.restart):
+        faults = [faults_mq.slow_down(50), faults_mq.refuse("SYSTEM_BUSY"), faults_mq.fill_disk()]
+        assert faults_mq.faults == faults
+        end()
+        assert faults_mq.faults == [] and not any(fault.is_active for fault in faults)
+        with producing(faults_mq, retries=0) as producer:
+            producer.send(Message("orders", b"through"))
+
+
+def test_fault_that_outlives_its_cluster_is_over():
+    with EmbeddedRocketMQ() as mq:
+        slow, full = mq.slow_down(5), mq.fill_disk()
+    assert not slow.is_active and not full.is_active
+    slow.heal()
+    full.heal()
+
+
+@pytest.mark.parametrize("fault, why", [
+    (lambda mq: mq.refuse("SYSTEM_BUZY"), "no response code has the name 'SYSTEM_BUZY', did you mean SYSTEM_BUSY?"),
+    (lambda mq: mq.refuse("SUCCESS"), "SUCCESS refuses nothing"),
+    (lambda mq: mq.refuse("SYSTEM_BUSY", times=0), "refuse 0 times: it has to be 1 or more"),
+    (lambda mq: mq.refuse("SYSTEM_BUSY", requests=["SEND_MESAGE"]), "did you mean SEND_MESSAGE?"),
+    (lambda mq: mq.slow_down(0), "slow_down by 0 ms: it has to be more than 0"),
+    (lambda mq: mq.partition(), "1m has no slaves there to cut off")])
+def test_impossible_fault_is_refused_with_the_reason(faults_mq, fault, why):
+    with pytest.raises(EmbeddedError) as failed:
+        fault(faults_mq)
+    assert why in str(failed.value)
+    assert faults_mq.faults == []
+
+
+# Clusters with slaves: what is where, when a master is killed, and when the link is cut.
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A master that waits for its slave."""
+    with EmbeddedRocketMQ("1m-1s", sync=True) as mq:
+        yield mq
+
+
+@pytest.fixture
+def replicated_mq(pair):
+    """A master that waits for its slave, with the topic orders."""
+    pair.reset()
+    pair.create_topic("orders", queues=1)
+    return pair
+
+
+@pytest.mark.parametrize("sync, role", [(False, "ASYNC_MASTER"), (True, "SYNC_MASTER")])
+def test_two_masters_and_two_slaves_are_there_at_once(sync, role):
+    with EmbeddedRocketMQ("2m-2s", sync=sync) as mq:
+        assert [(one.node, one.controller.message_store_config.brokerRole.name) for one in mq.brokers] == [
+            ("broker-a", role), ("broker-b", role), ("broker-a-s", "SLAVE"), ("broker-b-s", "SLAVE")]
+        table = mq._namesrv.controller.route_info_manager.get_all_cluster_info().brokerAddrTable
+        assert {name: sorted(data.brokerAddrs) for name, data in table.items()} == {
+            "broker-a": [0, 1], "broker-b": [0, 1]}
+        mq.create_topic("orders")  # one that comes into being with a message is on one broker at first
+        results = send(mq, "orders", *[b"%d" % number for number in range(16)])
+        assert {result.message_queue.brokerName for result in results} == {"broker-a", "broker-b"}
+        mq.wait_for_slaves()
+        for name in ("broker-a", "broker-b"):
+            assert bodies(mq.messages("orders", name)) == bodies(mq.messages("orders", name + "-s")) != []
+        assert mq.messages("orders")[0].broker_name == "broker-a"
+
+
+def test_producer_goes_on_with_the_other_master_and_nothing_acknowledged_is_lost():
+    with EmbeddedRocketMQ("2m") as mq:
+        mq.create_topic("orders", queues=2)
+        with producing(mq) as producer:
+            sent = {b"%d" % number for number in range(20)}
+            for body in sorted(sent)[:10]:
+                producer.send(Message("orders", body))
+            assert mq.kill_master("broker-b") == "broker-b"
+            for body in sorted(sent)[10:]:
+                assert producer.send(Message("orders", body)).message_queue.brokerName == "broker-a"
+        mq.restart("broker-b")
+        assert set(bodies(mq.messages("orders"))) == sent
+
+
+def test_sync_master_has_each_message_on_the_slave_before_it_answers(replicated_mq):
+    assert [result.send_status for result in send(replicated_mq, "orders", b"1", b"2")] == [SendStatus.SEND_OK] * 2
+    assert bodies(replicated_mq.messages("orders", "broker-a-s")) == [b"1", b"2"]
+
+
+def test_consumer_reads_on_from_the_slave_when_the_master_is_killed(replicated_mq):
+    send(replicated_mq, "orders", b"1", b"2")
+    replicated_mq.wait_for_slaves()
+    replicated_mq.kill_master()
+    assert bodies(replicated_mq.messages("orders")) == [b"1", b"2"]
+    with consuming(replicated_mq, "billing", "orders") as seen:
+        wait_until(lambda: seen == [b"1", b"2"])
+    with pytest.raises(EmbeddedError, match="broker-a-s can't get anything"):
+        replicated_mq.wait_for_slaves()
+    replicated_mq.restart("broker-a")
+    assert [result.send_status for result in send(replicated_mq, "orders", b"3")] == [SendStatus.SEND_OK]
+    assert bodies(replicated_mq.messages("orders", "broker-a-s")) == [b"1", b"2", b"3"]
+
+
+def test_nothing_passes_a_cut_link_and_all_comes_when_it_is_healed(replicated_mq):
+    with producing(replicated_mq) as producer:
+        with replicated_mq.partition():
+            result = producer.send(Message("orders", b"1"))
+            assert result.send_status is SendStatus.SLAVE_NOT_AVAILABLE
+            assert bodies(replicated_mq.messages("orders", "broker-a")) == [b"1"]
+            assert replicated_mq.messages("orders", "broker-a-s") == []
+            with pytest.raises(EmbeddedError, match="broker-a-s can't get anything"):
+                replicated_mq.wait_for_slaves()
+        replicated_mq.wait_for_slaves()
+        assert bodies(replicated_mq.messages("orders", "broker-a-s")) == [b"1"]
+        assert producer.send(Message("orders", b"2")).send_status is SendStatus.SEND_OK
+
+
+def test_what_a_killed_master_had_alone_is_not_on_its_slave(replicated_mq):
+    with replicated_mq.partition("broker-a"):
+        send(replicated_mq, "orders", b"1")
+        replicated_mq.kill_master()
+        assert replicated_mq.messages("orders") == []  # the slave's
+    replicated_mq.restart("broker-a")
+    replicated_mq.wait_for_slaves()
+    assert bodies(replicated_mq.messages("orders", "broker-a-s")) == [b"1"]
+
+
+def test_only_the_pair_named_is_cut_off():
+    with EmbeddedRocketMQ("2m-2s", sync=True) as mq:
+        mq.create_topic("orders", queues=1)
+        with producing(mq) as producer, mq.partition("broker-b"):
+            results = [producer.send(Message("orders", b"%d" % number)) for number in range(4)]
+        assert {result.message_queue.brokerName: result.send_status for result in results} == {
+            "broker-a": SendStatus.SEND_OK, "broker-b": SendStatus.SLAVE_NOT_AVAILABLE}
+
+
+def test_killed_slave_catches_up_after_its_restart(replicated_mq):
+    replicated_mq.kill("broker-a-s")
+    assert send(replicated_mq, "orders", b"1")[0].send_status is SendStatus.SLAVE_NOT_AVAILABLE
+    replicated_mq.restart("broker-a-s")
+    replicated_mq.wait_for_slaves()
+    assert bodies(replicated_mq.messages("orders", "broker-a-s")) == [b"1"]
+
+
+def test_restart_of_all_has_the_slaves_follow_again(replicated_mq):
+    send(replicated_mq, "orders", b"1")
+    replicated_mq.restart()
+    assert send(replicated_mq, "orders", b"2")[0].send_status is SendStatus.SEND_OK
+    assert bodies(replicated_mq.messages("orders", "broker-a-s")) == [b"1", b"2"]
+
+
+# `python -m rmqha.testing.server`: what it prints, when it ends, and what it says of a wrong call.
+
+COMMAND = [sys.executable, "-m", "rmqha.testing.server"]
+
+
+def start(*arguments, stdin=subprocess.PIPE):
+    """The process, and the name server that it names."""
+    process = subprocess.Popen(start_as.command([*COMMAND, *arguments], ctrl_c=True), stdin=stdin,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    line = process.stdout.readline()
+    assert line.startswith("NAMESRV_ADDR="), process.communicate()
+    return process, RemoteRocketMQ(line.removeprefix("NAMESRV_ADDR=").strip())
+
+
+def test_it_serves_until_its_standard_input_ends():
+    process, remote = start("--topology", "1m-1s", "--sync")
+    assert {name: sorted(ids) for name, ids in remote.brokers().items()} == {"broker-a": [0, 1]}
+    assert process.poll() is None
+    assert process.communicate(timeout=600) == ("", "") and process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_it_serves_until_a_signal_when_nobody_holds_its_input(number):
+    process, remote = start("--forever", stdin=subprocess.DEVNULL)
+    assert remote.brokers()
+    process.send_signal(number)
+    assert process.communicate(timeout=600) == ("", "") and process.returncode == 0
+
+
+@pytest.mark.parametrize("arguments, why", [
+    (["--topology", "9"], "topology '9' is none; it is masters and slaves"),
+    (["--config", "maxMessageSize=much"], "config: maxMessageSize=much: "),
+    (["--port", "70000"], "the name server can't start: 70000 (listenPort) is no port: 0 to 65535")])
+def test_wrong_call_is_a_line_and_an_exit_code(arguments, why):
+    done = subprocess.run([*COMMAND, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT,
+                          timeout=600, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(why) and done.stderr.count("\n") == 1

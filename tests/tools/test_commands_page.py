@@ -17,7 +17,7 @@ from rmqha.tools.messages import export_file
 from rmqha.tools.messages.consume import FIELDS
 from rmqha.tools.rmqha_command import rmqha
 from tests.store.support import wait_dispatched
-from tests.support.commands import needs_extra, own_commands
+from tests.support.guide import needs_extra, own_commands
 from tests.support.in_process import running_name_server
 from tests.support.sources import ROOT
 from tests.tools.conftest import broker_at

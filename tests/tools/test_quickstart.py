@@ -1,6 +1,7 @@
-"""The quickstart as people run it."""
+"""The quickstart as people run it, clusters on this host, and their table."""
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -9,11 +10,22 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rmqha.common.configuration import read_config_file
 from rmqha.tools import quickstart
-from rmqha.tools.local_cluster.layout import ClusterError
+from rmqha.tools.local_cluster.layout import (
+    PORTS,
+    PORTS_PER_BROKER,
+    SMALL_FILES,
+    ClusterError,
+    Node,
+    free_port_block,
+    ports_needed,
+)
 from rmqha.tools.local_cluster.start import LocalCluster
-from rmqha.tools.quickstart import Quickstart, shares
+from rmqha.tools.quickstart import BrokerRow, CommitLogFiles, Quickstart, find_conf, first_difference, render, shares
 from rmqha.tools.terminal import WorkFailedError
 from tests.support.sources import ROOT
 
@@ -129,3 +141,184 @@ def test_sigterm_in_the_middle_leaves_nothing(tmp_path):
     process.stdout.read()
     assert process.wait(240) == 143
     assert list(tmp_path.iterdir()) == [] and servers_below(tmp_path) == []
+
+
+# Configs, ports and processes of a cluster on this host.
+
+CONF = ROOT / "conf" / "2m-2s-sync"
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with LocalCluster(CONF, tmp_path, 21_000) as made:
+        yield made
+
+
+def test_each_broker_has_its_ports_its_store_and_small_files(cluster, tmp_path):
+    assert [broker.name for broker in cluster.brokers] == ["broker-a-s", "broker-a", "broker-b-s", "broker-b"]
+    ports = [cluster.name_server.port, *(broker.port for broker in cluster.brokers)]
+    assert ports == [21_000 + number * PORTS_PER_BROKER for number in range(5)]
+    assert ports_needed(CONF) == 5 * PORTS_PER_BROKER
+    for broker in cluster.brokers:
+        written = read_config_file(str(broker.config_file))
+        assert written["listenPort"] == str(broker.port) and written["namesrvAddr"] == "127.0.0.1:21000"
+        assert written["storePathRootDir"] == str(tmp_path / "store" / broker.name) == str(broker.store)
+        assert written["brokerRole"] == read_config_file(str(CONF / f"{broker.name}.properties"))["brokerRole"]
+        assert {key: written[key] for key in SMALL_FILES} == {key: str(value) for key, value in SMALL_FILES.items()}
+
+
+def test_slaves_are_paired_with_their_masters(cluster):
+    assert [(master.name, slave.name) for master, slave in cluster.pairs()] == [
+        ("broker-a", "broker-a-s"), ("broker-b", "broker-b-s")]
+    assert [broker.role for broker in cluster.masters] == ["SYNC_MASTER"] * 2
+
+
+def run_instead(monkeypatch, programs):
+    """Let servers, by their names, run these programs."""
+    monkeypatch.setattr(Node, "start_command", lambda node: [sys.executable, "-c", programs[node.name]])
+
+
+def test_server_that_ends_by_itself_is_told_with_what_it_printed(cluster, monkeypatch):
+    run_instead(monkeypatch, {"namesrv": "import sys; print('no luck'); sys.exit(7)"})
+    cluster.start(cluster.name_server)
+    with pytest.raises(ClusterError, match=r"(?s)namesrv ended with code 7.*no luck"):
+        cluster.wait_until(lambda: False, 60, "never")
+
+
+def test_waiting_in_vain_names_what_was_waited_for(cluster):
+    with pytest.raises(ClusterError, match="in vain for: a miracle"):
+        cluster.wait_until(lambda: False, 0.1, "a miracle")
+
+
+def test_leaving_ends_every_process_even_a_stubborn_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("rmqha.tools.local_cluster.start.STOP_TIMEOUT_S", 0.5)
+    ready = tmp_path / "ready"
+    stubborn = ("import signal, time; signal.signal(15, signal.SIG_IGN); "
+                f"open({str(ready)!r}, 'w').close(); time.sleep(99)")
+    with LocalCluster(CONF, tmp_path, 21_000) as cluster:
+        servers = [cluster.name_server, cluster.masters[0]]
+        run_instead(monkeypatch, dict(zip([each.name for each in servers], (stubborn, "import time; time.sleep(99)"))))
+        for server in servers:
+            cluster.start(server)
+        cluster.wait_until(ready.exists, 60, "the stubborn one")
+        processes = [*cluster.started.processes.values()]
+    assert len(processes) == 2 and all(process.poll() is not None for process in processes)
+    cluster.stop()
+
+
+def test_folder_without_files_is_refused(tmp_path):
+    with pytest.raises(ClusterError, match="no .properties files"):
+        LocalCluster(tmp_path, tmp_path, 21_000)
+
+
+def test_port_block_is_free_and_in_the_range():
+    first = free_port_block(20)
+    assert PORTS[0] <= first and first + 20 <= PORTS[1]
+    for port in range(first, first + 20):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", port))
+
+
+def test_taken_port_is_not_in_the_block(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("rmqha.tools.local_cluster.layout.random.randrange", lambda low, high: port - 1)
+        with pytest.raises(ClusterError, match="free ports"):
+            free_port_block(3)
+
+
+def test_conf_folder_is_found():
+    assert find_conf() == CONF
+
+
+def test_script_says_what_it_wants_of_python(tmp_path):
+    """With a Python that is too old and no .venv, bin/quickstart ends with a clear text."""
+    (tmp_path / "bin").mkdir()
+    for name in ("quickstart", "ensure-venv"):
+        (tmp_path / "bin" / name).write_bytes((ROOT / "bin" / name).read_bytes())
+        (tmp_path / "bin" / name).chmod(0o755)
+    old = tmp_path / "old"
+    old.mkdir()
+    for name in ("python3", "python3.11", "python3.12", "python3.13"):
+        (old / name).write_text("#!/bin/sh\nexit 1\n")
+        (old / name).chmod(0o755)
+    result = subprocess.run([tmp_path / "bin" / "quickstart"], env={"PATH": f"{old}:/usr/bin:/bin"}, text=True,
+                            capture_output=True, timeout=600)
+    assert result.returncode != 0 and "Python 3.11" in result.stderr
+
+
+# The table of brokers, and the comparison of commit logs.
+
+
+def write_log(folder, data, size, first=0):
+    """`data` (which begins at offset `first`) as commit log files of `size` bytes; the last one is padded."""
+    folder.mkdir(parents=True)
+    for start in range(0, max(len(data), 1), size):
+        (folder / f"{first + start:020}").write_bytes(data[start:start + size].ljust(size, b"\0"))
+    return folder
+
+
+def test_table_lines_up_and_says_yes_or_no():
+    text = render([
+        BrokerRow("broker-a", "SYNC_MASTER", "127.0.0.1:10911", 1234567),
+        BrokerRow("broker-a-s", "SLAVE", "127.0.0.1:10921", 1234000, 567, True),
+        BrokerRow("b", "SLAVE", "127.0.0.1:1", 7, 0, False)])
+    head, line, master, slave, other = text.splitlines()
+    assert head.split() == ["name", "role", "address", "max", "offset", "lag", "bytes", "identical"]
+    assert set(line) == {"-", " "}
+    assert master.split() == ["broker-a", "SYNC_MASTER", "127.0.0.1:10911", "1,234,567"]
+    assert slave.endswith("  567  yes") and other.endswith("    0  NO")
+    assert slave.index("567  yes") + 5 == head.index("bytes identical")
+
+
+def test_files_are_read_across_their_borders(tmp_path):
+    files = CommitLogFiles(write_log(tmp_path / "log", bytes(range(25)), 10, first=20))
+    assert files.min_offset == 20
+    assert files.read(28, 5) == bytes(range(8, 13))
+    assert files.read(0, 21) == b"\0"
+    assert files.read(48, 99) == b"\0\0"
+
+
+def test_foreign_files_are_passed_over(tmp_path):
+    folder = write_log(tmp_path / "log", b"abc", 3)
+    (folder / "lock").write_text("x")
+    (folder / "00000000000000000003.tmp").write_text("x")
+    assert CommitLogFiles(folder).read(0, 10) == b"abc"
+
+
+def test_empty_folder_has_nothing(tmp_path):
+    assert CommitLogFiles(tmp_path).min_offset == 0 and CommitLogFiles(tmp_path).read(0, 5) == b""
+    assert first_difference(tmp_path, tmp_path, 0) is None
+
+
+def test_missing_bytes_are_a_difference(tmp_path):
+    master = write_log(tmp_path / "m", b"x" * 30, 10)
+    slave = write_log(tmp_path / "s", b"x" * 20, 10)
+    assert first_difference(master, slave, 20) is None
+    assert first_difference(master, slave, 30) == 20
+
+
+def test_range_begins_where_both_have_files(tmp_path):
+    data = bytes(range(40))
+    master = write_log(tmp_path / "m", b"?" * 10 + data[10:], 10)
+    slave = write_log(tmp_path / "s", data[20:], 10, first=20)
+    assert first_difference(master, slave, 40) is None
+
+
+@given(data=st.binary(min_size=1, max_size=300), place=st.integers(0, 299), sizes=st.tuples(
+    st.integers(1, 50), st.integers(1, 50)), chunk=st.integers(1, 64))
+def test_first_flipped_byte_is_found_whatever_the_file_sizes(tmp_path_factory, data, place, sizes, chunk):
+    folder, place = tmp_path_factory.mktemp("logs"), place % len(data)
+    flipped = data[:place] + bytes([data[place] ^ 1]) + data[place + 1:]
+    master = write_log(folder / "m", data, sizes[0])
+    same, other = write_log(folder / "s", data, sizes[1]), write_log(folder / "o", flipped, sizes[1])
+    before, quickstart.CHUNK = quickstart.CHUNK, chunk
+    try:
+        assert first_difference(master, same, len(data)) is None
+        assert first_difference(master, other, len(data)) == place
+        assert first_difference(master, other, place) is None
+    finally:
+        quickstart.CHUNK = before

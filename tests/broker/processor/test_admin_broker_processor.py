@@ -1,13 +1,15 @@
-"""Admin requests: each code has its answer."""
+"""Admin requests: each code has its answer, requests of a kind take turns, and quiet queues go on counting."""
 import json
 import threading
 
 import pytest
 
+from rmqha.broker.processor import admin_handlers
+from rmqha.broker.processor.admin_handlers import AdminTurns
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import MessageQueue
+from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol import request_code as codes
-from rmqha.common.protocol import response_code
 from rmqha.common.protocol.admin_headers import (
     CloneGroupOffsetRequestHeader,
     ConsumeMessageDirectlyResultRequestHeader,
@@ -63,7 +65,7 @@ from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.message_store_config import BrokerRole
-from tests.broker.support import running_broker
+from tests.broker.support import bodies, running_broker
 from tests.support.wait import wait_until
 
 MQ0 = MessageQueue("Stock", "broker-a", 0)
@@ -453,3 +455,146 @@ def test_message_is_viewed_by_its_offset(stocked):
     for offset in (-1, 2**62, 5):
         response = stocked.call(codes.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset))
         assert response.remark == f"can not find message by the offset, {offset}"
+
+
+# Admin requests of a kind take turns; consumers' requests have their own threads.
+
+
+@pytest.fixture
+def crowd():
+    """Runs a code in threads that all wait; gives how many are inside, and lets them go in the end."""
+    gate, inside, answers, threads = threading.Event(), [], [], []
+
+    def serve():
+        inside.append(1)
+        gate.wait(240)
+        return RemotingCommand.create_response_command(response_code.SUCCESS, None)
+
+    def begin(turns, code, count):
+        threads.extend(threading.Thread(target=lambda: answers.append(turns.run(code, serve))) for _ in range(count))
+        for thread in threads:
+            thread.start()
+        return inside, answers
+
+    def end():
+        gate.set()
+        for thread in threads:
+            thread.join(240)
+    yield begin, end
+    end()
+
+
+def test_what_computes_takes_turns(crowd):
+    begin, end = crowd
+    inside, answers = begin(AdminTurns(), request_code.GET_ALL_TOPIC_CONFIG, 6)
+    wait_until(lambda: len(inside) == admin_handlers.COMPUTING_AT_ONCE, 60_000)
+    assert not answers
+    end()
+    assert len(inside) == len(answers) == 6
+
+
+def test_what_waits_for_clients_is_refused_when_too_many_wait(crowd):
+    begin, end = crowd
+    inside, answers = begin(AdminTurns(), request_code.GET_CONSUMER_RUNNING_INFO, admin_handlers.WAITING_AT_ONCE + 3)
+    wait_until(lambda: len(answers) == 3, 60_000)
+    assert {answer.code for answer in answers} == {response_code.SYSTEM_BUSY}
+    assert len(inside) == admin_handlers.WAITING_AT_ONCE
+    end()
+    assert sum(answer.code == response_code.SUCCESS for answer in answers) == admin_handlers.WAITING_AT_ONCE
+
+
+def test_consumers_are_served_while_all_admin_threads_are_taken(broker):
+    broker.send("T")
+    broker.next_offset("T")
+    turns = broker.controller.admin_turns
+    with turns.computing, turns.computing:
+        header = QueryTopicConsumeByWhoRequestHeader("T")
+        askers = [threading.Thread(target=broker.call, args=(request_code.QUERY_TOPIC_CONSUME_BY_WHO, header))
+                  for _ in range(20)]
+        for asker in askers:
+            asker.start()
+        pool = broker.controller.pools.admin_broker_executor
+        wait_until(lambda: pool.queue_size() > 0, 60_000, "all 16 threads are taken")
+        assert broker.call(request_code.GET_MAX_OFFSET, GetMaxOffsetRequestHeader("T", 0)).ext_fields == {"offset": "1"}
+        answer = broker.call(request_code.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader("T", 0, 0))
+        assert answer.code == response_code.SUCCESS
+    for asker in askers:
+        asker.join(240)
+
+
+def test_question_to_many_silent_consumers_ends(broker, monkeypatch):
+    monkeypatch.setattr("rmqha.broker.client.broker2_client.ALL_ANSWERS_S", -1.0)
+    broker.heartbeat("readers", "T")
+    answer = broker.call(request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+                         GetConsumerStatusRequestHeader("T", "readers", None))
+    assert answer.code == response_code.SUCCESS and b"consumerTable" in answer.body
+
+
+# CLEAN_EXPIRED_CONSUMEQUEUE (306): the queues of topics that are quiet go on counting.
+
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+BEFORE, AFTER = 7, 3
+
+
+def _expire(broker, topic):
+    """Delete all messages of a queue from the log."""
+    for _ in range(8):
+        broker.send("Busy", b"-" * 200_000)
+    broker.next_offset("Busy")
+    log = broker.store.commit_log
+    log.delete_expired_file(0, 0, 0, True)
+    assert broker.store.get_consume_queue(topic, 0).get_last_offset() < log.get_min_offset()
+
+
+def _clean(broker):
+    assert broker.call(request_code.CLEAN_EXPIRED_CONSUMEQUEUE).code == response_code.SUCCESS
+
+
+@pytest.mark.parametrize("topic", ["Quiet", "%RETRY%billing"])
+def test_group_of_a_quiet_queue_gets_what_comes_after_the_cleaning(tmp_path, topic):
+    with running_broker(tmp_path) as broker:
+        broker.heartbeat("billing", "Quiet")  # which makes the retry topic
+        for number in range(BEFORE):
+            broker.send(topic, b"before %d" % number)
+        assert broker.next_offset(topic) == BEFORE
+        _expire(broker, topic)
+        _clean(broker)
+        sent = [broker.send(topic, b"after %d" % number) for number in range(AFTER)]
+        assert [int(answer.ext_fields["queueOffset"]) for answer in sent] == list(range(BEFORE, BEFORE + AFTER))
+        assert broker.next_offset(topic) == BEFORE + AFTER
+        assert bodies(broker.pull(topic, BEFORE)) == [b"after %d" % number for number in range(AFTER)]
+    with running_broker(tmp_path) as broker:  # nor does it begin again after a restart
+        assert broker.next_offset(topic) == BEFORE + AFTER
+        assert bodies(broker.pull(topic, BEFORE)) == [b"after %d" % number for number in range(AFTER)]
+
+
+def test_cleaned_queue_counts_on_after_a_restart(tmp_path):
+    with running_broker(tmp_path) as broker:
+        for number in range(BEFORE):
+            broker.send("Quiet", b"before %d" % number)
+        broker.next_offset("Quiet")
+        _expire(broker, "Quiet")
+        _clean(broker)
+    with running_broker(tmp_path) as broker:
+        assert int(broker.send("Quiet", b"after").ext_fields["queueOffset"]) == BEFORE
+
+
+def test_half_topic_counts_on(tmp_path):
+    with running_broker(tmp_path) as broker:
+        for _ in range(BEFORE):
+            broker.send("Quiet", b"half", properties={"TRAN_MSG": "true", "PGROUP": "producers"})
+        broker.next_offset(HALF)
+        _expire(broker, HALF)
+        _clean(broker)
+        answer = broker.send("Quiet", b"half", properties={"TRAN_MSG": "true", "PGROUP": "producers"})
+        assert int(answer.ext_fields["queueOffset"]) == BEFORE
+
+
+def test_expired_queue_of_an_unknown_topic_goes(tmp_path):
+    with running_broker(tmp_path) as broker:
+        broker.send("Gone", b"x")
+        broker.next_offset("Gone")
+        _expire(broker, "Gone")
+        del broker.controller.topic_config_manager.topic_config_table["Gone"]
+        _clean(broker)
+        assert "Gone" not in broker.store.consume_queue_table and "Busy" in broker.store.consume_queue_table

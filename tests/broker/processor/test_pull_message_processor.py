@@ -1,24 +1,26 @@
-"""Pulling: what is found, what is refused, what is held."""
+"""Pulling: what is found, refused and held; and queries by key."""
 import threading
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.common import sys_flags
+from rmqha.common import mix_all, sys_flags
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.client_bodies import OffsetMovedEvent
-from rmqha.common.protocol.client_headers import PullMessageResponseHeader
+from rmqha.common.protocol.client_headers import PullMessageResponseHeader, QueryMessageRequestHeader
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.header_codec import SerializeType
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.append import MessageExtBrokerInner
 from rmqha.store.message_store_config import BrokerRole
 from tests.broker.support import bodies, running_broker
-from tests.support.gathering import gathering
+from tests.support.in_process import gathering
 from tests.support.wait import wait_until
+
+# Pulling: what is found, what is refused, what is held.
 
 
 def offsets_of(response):
@@ -379,3 +381,22 @@ def test_held_pulls_of_one_queue_are_all_woken(broker):
     waiting = [Waiting(broker, "Many", 1, group=f"group{index}") for index in range(5)]
     broker.send("Many", b"all")
     assert [bodies(one.get()) for one in waiting] == [[b"all"]] * 5
+
+
+# Queries by key.
+
+
+def test_query_by_unique_key_has_its_own_number_of_answers(tmp_path):
+    with running_broker(tmp_path, defaultQueryMaxNum=2) as broker:
+        for _ in range(5):
+            broker.send("T", properties={"UNIQ_KEY": "K"})
+        assert broker.next_offset("T") == 5
+        header = QueryMessageRequestHeader("T", "K", 4, 0, 1 << 62)
+        found = {}
+        for flag in (None, "false", "true"):
+            request = RemotingCommand.create_request_command(request_code.QUERY_MESSAGE, header)
+            if flag is not None:
+                request.ext_fields = {mix_all.UNIQUE_MSG_QUERY_FLAG: flag}
+            answer = broker.client.invoke_sync(broker.address, request, 5000)
+            found[flag] = len(message_decoder.decodes(answer.body))
+        assert found == {None: 4, "false": 4, "true": 2}

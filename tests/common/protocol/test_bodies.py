@@ -22,11 +22,11 @@ from rmqha.common.protocol.topic_route_data import BrokerData, QueueData, TopicR
 from rmqha.common.subscriptions import SubscriptionData
 from rmqha.common.util_all import current_time_millis
 from rmqha.remoting.protocol import remoting_serializable
+from tests.common import model_golden
 from tests.common.model_golden import golden
-from tests.common.protocol import samples
 
 GOLDEN = golden("bodies")
-NAMES = set(samples.bodies())
+NAMES = set(model_golden.bodies())
 OWN_FIELDS = {"TopicConfigSerializeWrapper": {"deletedTopics"}}  # rmqha's own, beside those of the original
 # fastjson writes an object that occurs again as a reference to its first place ($ref). The real servers send no such
 # bodies; the capture happens to hold them.
@@ -45,7 +45,7 @@ def utc(monkeypatch):
 
 def body_of(name: str):
     """The sample, made now: some have texts of times, in the zone of this moment."""
-    return samples.bodies()[name]
+    return model_golden.bodies()[name]
 
 
 def body_classes() -> dict[str, type]:
@@ -88,7 +88,7 @@ def test_own_fields_are_written_only_when_they_say_something(name):
 @pytest.mark.parametrize("name", sorted(GOLDEN["keys"]))
 def test_body_fields_are_javas(name):
     found = body_classes() | {"HeartbeatData": type(body_of("HeartbeatData")), "TopicRouteData": TopicRouteData,
-                              "ConsumeStats": type(samples.STATS)}
+                              "ConsumeStats": type(model_golden.STATS)}
     own = OWN_FIELDS.get(name, set())
     assert sorted({field.name for field in dataclasses.fields(found[name])} - own) == GOLDEN["keys"][name]
 
@@ -103,13 +103,13 @@ def test_empty_bodies_can_be_made_and_their_annotations_resolve(name):
 
 @pytest.mark.parametrize(("name", "value"), [
     ("TopicConfig.toString", body_of("TopicConfigSerializeWrapper").topicConfigTable["TopicTest"]),
-    ("DataVersion.toString", samples.VERSION), ("MessageQueue.toString", samples.QUEUE)])
+    ("DataVersion.toString", model_golden.VERSION), ("MessageQueue.toString", model_golden.QUEUE)])
 def test_texts_are_javas(name, value):
     assert str(value) == GOLDEN["texts"][name]
 
 
 def test_running_info_for_people_is_javas():
-    assert samples.running_info().format_string() == GOLDEN["texts"]["ConsumerRunningInfo.formatString"]
+    assert model_golden.running_info().format_string() == GOLDEN["texts"]["ConsumerRunningInfo.formatString"]
 
 
 def test_cluster_info_lists_addresses():
@@ -120,7 +120,7 @@ def test_cluster_info_lists_addresses():
 
 
 def test_master_is_preferred_over_slaves():
-    assert samples.BROKER.select_broker_addr() == "10.0.0.1:10911"
+    assert model_golden.BROKER.select_broker_addr() == "10.0.0.1:10911"
     assert BrokerData("c", "b", {2: "s"}).select_broker_addr() == "s"
     assert BrokerData("c", "b").select_broker_addr() is None
 
@@ -137,16 +137,16 @@ def test_least_version_of_a_group():
 
 
 def test_how_far_a_group_is_behind():
-    assert samples.STATS.compute_total_diff() == 6
+    assert model_golden.STATS.compute_total_diff() == 6
 
 
 def test_sets_of_models_hold_equal_ones_once():
-    assert len({samples.subscription(), samples.subscription(), SubscriptionData("TopicTest", "*")}) == 2
+    assert len({model_golden.subscription(), model_golden.subscription(), SubscriptionData("TopicTest", "*")}) == 2
     assert sorted([SubscriptionData("b", "*"), SubscriptionData("a", "*")])[0].topic == "a"
 
 
 def old_client(**changes: object) -> ConsumerRunningInfo:
-    info = dataclasses.replace(samples.running_info(), **changes)
+    info = dataclasses.replace(model_golden.running_info(), **changes)
     info.properties = info.properties | {PROP_CONSUMER_START_TIMESTAMP: "1"}
     return info
 
@@ -157,7 +157,7 @@ def test_clients_of_a_group_must_subscribe_alike():
     assert not analyze({"a": old_client(), "b": old_client(subscriptionSet=[SubscriptionData("T", "*", subVersion=1)])})
     assert not analyze({"a": old_client(subscriptionSet=[])})
     assert ConsumerRunningInfo.analyze_rebalance({})
-    young = samples.running_info()
+    young = model_golden.running_info()
     young.properties[PROP_CONSUMER_START_TIMESTAMP] = str(current_time_millis())
     assert analyze({"a": young, "b": old_client(subscriptionSet=[])})
 
@@ -169,7 +169,7 @@ def test_clients_of_a_group_must_subscribe_alike():
     (True, ProcessQueueInfo(locked=True, droped=True, tryUnlockTimes=3), "unlock 3 times, still failed"),
     (True, ProcessQueueInfo(locked=True), None)])
 def test_stuck_queues_are_named(orderly, queue, trouble):
-    info = samples.running_info()
+    info = model_golden.running_info()
     info.properties[PROP_CONSUME_ORDERLY] = str(orderly).lower()
     info.mqTable = {MessageQueue("T", "b", 1): queue}
     text = ConsumerRunningInfo.analyze_process_queue("cid", info)

@@ -12,8 +12,7 @@ import sys
 from tests.controller.explorer.model import Model
 from tests.controller.explorer.planted import PLANTED
 from tests.controller.explorer.rules import Rules
-from tests.controller.explorer.search import Found, exhaust, walk
-from tests.controller.explorer.spaces import LONG_SPACES, SPACES, WALKS
+from tests.controller.explorer.search import LONG_SPACES, SPACES, WALKS, Found, exhaust, walk
 
 
 def _show(what: str, found: Found) -> bool:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from rmqha.store.ha.autoswitch.sync_state_set import Ask
-from tests.controller.explorer.frozen import NOW_NS, Frozen, Time, aged
-from tests.controller.explorer.rules import MIN_IN_SYNC, Rules, Stored, identity
+from tests.controller.explorer.rules import MIN_IN_SYNC, NOW_NS, Frozen, Rules, Stored, Time, aged, identity
 
 Event = tuple[Any, ...]
 Message = tuple[Any, ...]

@@ -9,9 +9,8 @@ from rmqha.broker.controller.controller_heartbeat import MasterLease
 from rmqha.controller.broker_liveness import BrokerIdentity, BrokerLiveInfo, BrokerLiveness
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
 from rmqha.store.ha.autoswitch.sync_state_set import Ask, ControlledSyncStateSet
-from tests.controller.explorer.frozen import Time
 from tests.controller.explorer.model import Bounds
-from tests.controller.explorer.rules import Rules, Stored
+from tests.controller.explorer.rules import Rules, Stored, Time
 
 _NS_PER_MS = 1_000_000
 

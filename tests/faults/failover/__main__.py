@@ -15,12 +15,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.faults import ledger, preloads
-from tests.faults.failover import campaign, star
+from tests.faults import ledger, pair_broker
+from tests.faults.failover import cluster
+from tests.faults.failover import lives as campaign
 from tests.faults.failover.cluster import Plan
 from tests.faults.failover.lives import KINDS, Outcome
 from tests.support import real_rocketmq
-from tests.support.controller_nodes import why_no_etcd
+from tests.support.nodes import why_no_etcd
 
 
 def why_not(kind: str, plan: Plan) -> str | None:
@@ -31,8 +32,8 @@ def why_not(kind: str, plan: Plan) -> str | None:
     if plan.controller == "rmqha" and plan.store == "etcd":
         reason = reason or why_no_etcd()
     if kind == "partition":
-        reason = reason or star.why_not()
-    return reason or (preloads.why_not() if plan.clocks else None)
+        reason = reason or cluster.why_not()
+    return reason or (pair_broker.why_not() if plan.clocks else None)
 
 
 def _entries(outcomes: list[Outcome], seed: int) -> list[ledger.Entry]:

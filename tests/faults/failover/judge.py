@@ -15,13 +15,12 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from tests.faults import last_word, verdict
+from tests.faults import pair, verdict
 from tests.faults.drawn_messages import crc_of
 from tests.faults.failover.cluster import Cluster, Replica
 from tests.faults.failover.traffic import TOPICS, Ack, Traffic
-from tests.faults.log_copy import LogCopy
 from tests.faults.senders import Acknowledged
-from tests.faults.verdict import Violation
+from tests.faults.verdict import LogCopy, Violation
 from tests.support import store_compare
 from tests.support.raw_remoting import Answer, RawClient
 from tests.support.wait import wait_until
@@ -191,10 +190,10 @@ class Judge:
         verdict.check_queues(replica, copy)
         placed = [(ack.name, Acknowledged(ack.topic, ack.queue_id, ack.queue_offset, ack.offset, ack.crc))
                   for ack in self._traffic.acks]
-        last_word.check_by_offset(replica.address, replica.name, placed)
-        last_word.check_by_queue(replica.address, replica.name, copy, TOPICS)
+        pair.check_by_offset(replica.address, replica.name, placed)
+        pair.check_by_queue(replica.address, replica.name, copy, TOPICS)
         if replica.kind == "rmqha":
-            last_word.check_store(replica)
+            pair.check_store(replica)
 
     @property
     def epochs(self) -> int:

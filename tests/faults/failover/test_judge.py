@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.faults.drawn_messages import crc_of
-from tests.faults.failover import campaign
+from tests.faults.failover import lives
 from tests.faults.failover.cluster import Cluster, Plan, read_epochs
 from tests.faults.failover.judge import Judge
 from tests.faults.failover.traffic import TOPIC, Ack, Refusals
@@ -177,7 +177,7 @@ def test_waits_of_producers():
 
 def test_the_same_seed_gives_the_same_schedule(tmp_path):
     def schedule(seed: int) -> list:
-        return list(campaign.lives_of(["kill", "partition"], Plan(), seed, 60, tmp_path))
+        return list(lives.lives_of(["kill", "partition"], Plan(), seed, 60, tmp_path))
     assert schedule(1) == schedule(1)
     assert not {life.seed for life in schedule(1)} & {life.seed for life in schedule(2)}
     assert sum(life.cycles for life in schedule(1)) == 2 * 60
@@ -185,5 +185,5 @@ def test_the_same_seed_gives_the_same_schedule(tmp_path):
 
 
 def test_quantiles():
-    assert campaign.quantiles([0.1, 0.2, 0.3]) == {
+    assert lives.quantiles([0.1, 0.2, 0.3]) == {
         "count": 3, "min": 100.0, "median": 200.0, "p90": 300.0, "p99": 300.0, "max": 300.0}

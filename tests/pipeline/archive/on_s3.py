@@ -19,8 +19,8 @@ from rmqha.pipeline.archive.archive_table import Chosen, archived_messages
 from rmqha.pipeline.archive.restore import restore, verify
 from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.session import spark_session
-from tests.pipeline.archive.logs import put
-from tests.support.spark_jars import jars
+from tests.pipeline.support import put
+from tests.support.spark_cluster import jars
 
 BUCKET, TARGET = "archives", "s3a://archives/broker-a"
 

@@ -1,7 +1,10 @@
-"""The jobs archive, verify and restore: the log comes back byte for byte; runs that break off leave nothing half."""
+"""The jobs archive, verify and restore: byte for byte, broken off anywhere, and on other stores."""
+import importlib.util
 import json
 import random
 import shutil
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -13,8 +16,13 @@ from rmqha.pipeline.archive.archive import Sizes, archive
 from rmqha.pipeline.archive.archive_files import Manifests, archive_files
 from rmqha.pipeline.archive.archive_table import Chosen, archived_messages
 from rmqha.pipeline.archive.restore import restore, verify
-from tests.pipeline.archive.logs import log_of, put
+from tests.faults import archive_kills
+from tests.pipeline.support import log_of, put
 from tests.store import support
+from tests.support import spark_cluster, tiers
+from tests.support.sources import ROOT
+
+# The jobs archive, verify and restore: the log comes back byte for byte; runs that break off leave nothing half.
 
 SMALL = Sizes(piece=4096, run=2 * support.FILE_SIZE, chunk=support.FILE_SIZE)
 V1 = Path(__file__).parents[2] / "golden" / "archive_v1" / "archive.tar.xz"
@@ -232,3 +240,30 @@ def test_another_file_system_of_hadoop(spark, tmp_path):
     assert log_of(tmp_path / "out") == log_of(root)
     with pytest.raises(ValueError, match="nosuchfs"):
         archive(spark, str(root), "nosuchfs://host/x")
+
+
+# A kill of `archive` and one of `restore` at random moments; tests/faults/archive_kills.py makes many.
+
+
+def test_a_killed_job_is_run_again_and_everything_is_identical(spark, tmp_path):
+    if tiers.chosen() == "long":
+        archive_kills.campaign(spark, tmp_path, 20, 1, 16)
+    else:
+        archive_kills.campaign(spark, tmp_path, 1, 1, 2, {"archive": 4, "restore": 4})
+
+
+# Archives on an object store (S3), and as Iceberg tables, each in a process that starts real servers for itself.
+
+
+@pytest.mark.skipif(importlib.util.find_spec("moto") is None, reason="moto is missing: pip install -e '.[lake]'")
+@pytest.mark.skipif(spark_cluster.why_unavailable() is not None, reason=str(spark_cluster.why_unavailable()))
+def test_an_archive_on_s3_is_verified_and_restored_byte_for_byte(tmp_path):
+    put(tmp_path / "store", 0, 90)
+    command = [sys.executable, "-m", "tests.pipeline.archive.on_s3", str(tmp_path / "store"), str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["first"], found["second"], found["verified"], found["restored"]) == (50, 40, [90, []], 90)
+    assert found["locked"].startswith("s3a://archives/broker-a is being written by process 1 on elsewhere")
+    assert found["keys"] == {"_manifest": 2, "data": 2} and found["one"] == 30
+    assert log_of(tmp_path / "out") == log_of(tmp_path / "store")

@@ -7,7 +7,7 @@ from rmqha.pipeline.archive.archive import archive
 from rmqha.pipeline.archive.archive_files import Manifests, archive_files
 from rmqha.pipeline.archive.archive_table import IcebergTable
 from rmqha.pipeline.archive.restore import restore, verify
-from tests.pipeline.archive.logs import log_of, put
+from tests.pipeline.support import log_of, put
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("pyiceberg") is None or
                                 importlib.util.find_spec("sqlalchemy") is None,

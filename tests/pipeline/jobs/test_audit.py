@@ -1,11 +1,23 @@
-"""The job audit: a true copy passes; each kind of flaw is found and named with its file and offset."""
+"""The jobs audit and rebuild: flaws are found and named, and files are those that the brokers wrote."""
+import os
 import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+from rmqha.common.message import message_layout as layout
+from rmqha.pipeline.format_options import PipelineError
 from rmqha.pipeline.jobs.audit import audit
+from rmqha.pipeline.jobs.rebuild import RangeTask, Shape, build_range, common_queue_file_size, parse_delays, rebuild
+from rmqha.pipeline.log.log_scan import BLOCK, ByteRange
+from rmqha.store.bulk.bulk_layout import KEY
+from rmqha.store.consume_queue_layout import CQ_STORE_UNIT_SIZE
+from rmqha.store.index.index_layout import index_key_hash_method
 from tests.store import support
+
+# The job audit: a true copy passes; each kind of flaw is found and named with its file and offset.
 
 COUNT = 300
 SMALL_FILES = {"mappedFileSizeCommitLog": 1 << 18}
@@ -197,3 +209,212 @@ def test_stores_are_looked_for_where_they_are_mounted(cluster):
         find_stores(namesrv.address, cluster="Default")
     with pytest.raises(ValueError, match="name server 127.0.0.1:1: "):
         find_stores("127.0.0.1:1")
+
+
+# The job rebuild: its files are those that the brokers, the real one and rmqha's, wrote themselves.
+
+SHAPE = {"slots": 50, "entries": 200}
+
+
+def shape_of(root: Path, **more) -> Shape:
+    sizes = {"queue_file_size": common_queue_file_size(str(root)), **SHAPE, "delays_ms": parse_delays()}
+    return Shape(**{**sizes, **more})
+
+
+def files(folder: Path) -> list[bytes]:
+    """The contents of the files in a folder that were used, by name."""
+    return [path.read_bytes() for path in sorted(folder.iterdir()) if any(path.read_bytes()[:36])]
+
+
+@pytest.mark.parametrize("name", ["normal", "kill"])
+def test_queues_and_index_are_the_real_brokers(spark, tmp_path, name):
+    root = support.unpack_golden(name, tmp_path)
+    result = rebuild(spark, str(root), str(tmp_path / "out"), shape_of(root))
+    built = support.tree(tmp_path / "out" / "consumequeue")
+    assert built == support.tree(root / "consumequeue") and len(built) > 6
+    assert files(tmp_path / "out" / "index") == files(root / "index") and result.indexFiles > 1
+    assert (result.equal, result.differences, result.problems) == (True, [], [])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("rebuild") / "store"
+    with support.open_store(root, mappedFileSizeCommitLog=1 << 18) as running:
+        for number in range(900):
+            support.put(running, support.message(f"T{number % 3}", number // 3 % 2, b"x" * (number % 400),
+                                                 KEYS=f"k{number} all", UNIQ_KEY=f"U{number}", TAGS=f"t{number % 5}"))
+        support.wait_dispatched(running)
+    return root
+
+
+def test_ranges_that_begin_within_records_and_shares_of_index_files_give_the_same_files(spark, store, tmp_path,
+                                                                                      monkeypatch):
+    from rmqha.pipeline.jobs import rebuild as index_parts
+    from rmqha.pipeline.log import ranges
+    monkeypatch.setattr(index_parts, "SHARE", 60)  # of files of 199 keys
+    monkeypatch.setattr(ranges, "UNCUT_END", 4096)
+    result = rebuild(spark, str(store), str(tmp_path / "out"), shape_of(store), range_bytes=40_000)
+    assert result.equal and result.records == result.units == 900 and result.keys == 2700
+    assert support.tree(tmp_path / "out" / "consumequeue") == support.tree(store / "consumequeue")
+    assert files(tmp_path / "out" / "index") == files(store / "index")
+
+
+def test_messages_of_deleted_topics_get_no_units(spark, tmp_path):
+    with support.open_store(tmp_path / "store") as running:
+        for count in (60, 20):
+            support.put(running, *[support.message(queue_id=number % 2) for number in range(count)])
+            support.put(running, support.message("O"))
+            if count == 60:
+                running.delete_topic("T")
+        support.wait_dispatched(running)
+    root = tmp_path / "store"
+    result = rebuild(spark, str(root), str(tmp_path / "out"), shape_of(root), compare=False)
+    assert (result.records, result.units, result.problems) == (82, 22, [])
+    assert support.tree(tmp_path / "out" / "consumequeue") == support.tree(root / "consumequeue")
+
+
+def test_what_differs_in_the_store_is_named(spark, store, tmp_path):
+    import shutil
+    root = tmp_path / "copy"
+    shutil.copytree(store, root)
+    path = sorted((root / "consumequeue" / "T1" / "0").iterdir())[1]
+    data = bytearray(path.read_bytes())
+    data[47] ^= 1
+    path.write_bytes(data)
+    result = rebuild(spark, str(root), str(tmp_path / "out"), shape_of(root))
+    assert (result.equal, result.differences) == (False, [f"{path} differs from what was built at byte 47"])
+
+
+def test_files_in_the_way_are_never_overwritten(spark, store):
+    with pytest.raises(ValueError, match="has files already"):
+        rebuild(spark, str(store), str(store), shape_of(store))
+
+
+def test_stretches_of_neighbouring_ranges_join_in_whatever_order_they_come():
+    from itertools import permutations
+
+    from rmqha.pipeline.jobs.rebuild import Built, Stretch
+    ranges = [Built(1, {("T", 0): [Stretch(number, first, 10)]}, {number: 1})
+              for number, first in enumerate((5, 15, 25, 50, 60))]
+    for order in permutations(range(5)):
+        built = Built()
+        for number in order:
+            built.add(Built(1, {name: list(found) for name, found in ranges[number].queues.items()}, {number: 1}))
+        assert built.queues == {("T", 0): [Stretch(0, 5, 30), Stretch(3, 50, 20)]} and built.records == 5
+        assert sorted(built.keys) == [0, 1, 2, 3, 4]
+
+
+def test_problems_beyond_a_thousand_are_counted(monkeypatch):
+    from rmqha.pipeline.jobs import audit as audit_module
+    from rmqha.pipeline.jobs import rebuild as rebuild_module
+    many = rebuild_module.Built()
+    for number in range(3000):
+        many.add(rebuild_module.Built(problems=[(2999 - number, "x")]))
+    assert (len(many.problems), many.more_problems, many.problems[0]) == (1000, 2000, (0, "x"))
+    audited = audit_module.RangeAudit()
+    for _ in range(3):
+        audited.add(audit_module.RangeAudit(bad=["x"] * 700))
+    assert (len(audited.bad), audited.more_bad) == (1000, 1100)
+
+
+def test_a_queue_that_begins_within_a_file_is_filled_in_tasks_too(spark, store, tmp_path, monkeypatch):
+    import shutil
+
+    from rmqha.pipeline.jobs import rebuild as rebuild_module
+    root = tmp_path / "deleted"
+    shutil.copytree(store, root)
+    first = sorted((root / "commitlog").iterdir())[0]
+    first.unlink()
+    shape = shape_of(root, queue_file_size=20 * 1000)
+    results = []
+    for units, name in ((1 << 20, "driver"), (0, "tasks")):
+        monkeypatch.setattr(rebuild_module, "_BLANKS_OF_DRIVER", units)
+        results.append(rebuild(spark, str(root), str(tmp_path / name), shape, compare=False))
+    assert results[0].units == results[1].units < 900
+    trees = [support.tree(tmp_path / name / "consumequeue") for name in ("driver", "tasks")]
+    assert trees[0] == trees[1] and len(trees[0]) == 6
+
+
+HOST = layout.host_to_bytes(("127.0.0.1", 10911))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("keys")
+
+
+# keys of a record, and bytes of its body
+described_records = st.lists(st.tuples(
+    st.integers(0, 40) | st.sampled_from([0, 8, 9, 16, 17, 30, 300, 16_000]),
+    st.integers(0, 200) | st.sampled_from([1 << 20, BLOCK - 500, BLOCK + 500])), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(described_records)
+@example([(0, 1 << 20), (30, 1 << 20), (0, BLOCK), (30, 5)])
+@example([(16_000, 0)] * 40)
+def test_records_may_have_any_number_of_keys(folder, described):
+    data, wanted = b"", []
+    for number, (keys, size) in enumerate(described):
+        names = [f"{at:x}" for at in range(keys)]
+        properties = f"KEYS\1{' '.join(names)[:32_700]}\2".encode() if keys else b""
+        names = properties[5:-1].decode().split()
+        body = bytes([number]) * size
+        wanted += [(len(data), index_key_hash_method(f"T#{name}")) for name in names]
+        data += layout.encode_record(layout.body_crc32(body), 0, 0, number, len(data), 0, 1, HOST, 1_700_000_000_000,
+                                     HOST, 0, 0, body, layout.encode_topic("T"), properties)
+    path = folder / ("0" * 20)
+    path.write_bytes(data)
+    (folder / "keys").mkdir(exist_ok=True)
+    span = ByteRange(str(path), 0, 0, len(data), len(data), True)
+    built = build_range(RangeTask(0, span, str(folder), Shape(queue_file_size=1000 * CQ_STORE_UNIT_SIZE), {}))
+    found = [(offset, key_hash) for offset, _, key_hash, _ in
+             KEY.iter_unpack((folder / "keys" / "00000000").read_bytes())]
+    assert found == wanted and built.keys == {0: len(wanted)}
+    assert (built.records, built.problems) == (len(described), [])
+    assert built.queues == {("T", 0): [(0, 0, len(described))]}
+    units = (folder / "consumequeue" / "T" / "0" / ("0" * 20)).read_bytes()[:len(described) * CQ_STORE_UNIT_SIZE]
+    assert [int.from_bytes(units[at:at + 8], "big") for at in range(0, len(units), CQ_STORE_UNIT_SIZE)] \
+        == list(_offsets(data))
+
+
+def _offsets(data: bytes):
+    at = 0
+    while at < len(data):
+        yield at
+        at += int.from_bytes(data[at:at + 4], "big")
+
+
+def test_the_record_that_only_another_command_takes_is_named(folder):
+    records, at = [], 0
+    for number, properties in enumerate((b"KEYS\1" + b"k " * 300, b"TAGS\1\xff\2", b"")):
+        records.append(layout.encode_record(0, 0, 0, number, at, 0, 1, HOST, 1_700_000_000_000, HOST, 0, 0, b"",
+                                            layout.encode_topic("T"), properties))
+        at += len(records[-1])
+    path = folder / "odd" / ("0" * 20)
+    os.makedirs(path.parent, exist_ok=True)
+    os.makedirs(folder / "odd" / "keys", exist_ok=True)
+    path.write_bytes(b"".join(records))
+    with pytest.raises(PipelineError, match=f"0{{20}} at byte {len(records[0])}: this record needs the dispatch of "
+                                            "single records .*: use `rmqha store rebuild`"):
+        build_range(RangeTask(0, ByteRange(str(path), 0, 0, at, at, True), str(folder / "odd"), Shape(), {}))
+
+
+def test_many_keys_beside_large_bodies_are_rebuilt_as_the_broker_wrote_them(spark, tmp_path):
+    root = tmp_path / "store"
+    with support.open_store(root, mappedFileSizeCommitLog=8 << 20) as running:
+        for number in range(12):
+            keys = " ".join(f"k{at}" for at in range(30)) if number % 4 == 1 else ""
+            support.put(running, support.message("T", 0, b"x" * 900_000, UNIQ_KEY=f"U{number}",
+                                                 **({"KEYS": keys} if keys else {})))
+        support.wait_dispatched(running)
+    result = rebuild(spark, str(root), str(tmp_path / "out"), shape_of(root))
+    assert (result.equal, result.differences, result.problems) == (True, [], [])
+    assert (result.records, result.keys) == (12, 12 + 3 * 30)
+
+
+@pytest.mark.parametrize("levels", ["1s 9223372036854775807d", "-1s", "1x", "9" * 5000 + "s", "s", "1s,2s"])
+def test_delay_levels_that_no_broker_has_are_refused(levels):
+    with pytest.raises(PipelineError, match="give the broker's messageDelayLevel") as caught:
+        parse_delays(levels)
+    assert len(str(caught.value)) < 400

@@ -1,10 +1,12 @@
-"""A store of bytearrays, peers that speak the replication protocol byte by byte, and services on port 0."""
+"""Streams cut anywhere, as a network does."""
 import contextlib
 import os
 import socket
 import struct
 import threading
 import time
+
+from hypothesis import strategies as st
 
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE, walk
@@ -13,6 +15,18 @@ from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
 from rmqha.store.results import SelectMappedBufferResult
 from rmqha.store.role import Role
 from rmqha.store.store_state import StoreState
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    """`data` in pieces, some of which may be empty; a cut is any number."""
+    at = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[begin:end] for begin, end in zip(at, at[1:], strict=False)]
+
+
+CUTS = st.lists(st.integers(0, 1 << 20), max_size=12)
+
+
+# A store of bytearrays, peers that speak the replication protocol byte by byte, and services on port 0.
 
 SEGMENT = 64 * 1024
 BIG_SEGMENT = 4 * 1024 * 1024

@@ -17,7 +17,7 @@ from rmqha.store.ha.ha_transfer import FrameDecoder
 from rmqha.store.message_store_config import BrokerRole
 from tests.store.ha.autoswitch.support import MasterPeer, open_replica
 from tests.store.ha.support import FakeMaster, Peer
-from tests.store.ha.test_replication_of_real_stores import log_of, make_store, put
+from tests.store.ha.test_ha_service import log_of, make_store, put
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until
 

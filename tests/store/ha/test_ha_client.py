@@ -10,8 +10,7 @@ from rmqha.store.ha import ha_client
 from rmqha.store.ha.ha_client import parse_address
 from rmqha.store.ha.peers import HAConnectionState
 from tests.store.ha.support import SEGMENT, FakeMaster, FakeStore, open_descriptors, record, running
-from tests.support.own_threads import own_threads
-from tests.support.wait import lasting, wait_until
+from tests.support.wait import lasting, own_threads, wait_until
 
 
 @pytest.fixture(autouse=True)

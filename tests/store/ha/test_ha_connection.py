@@ -14,8 +14,7 @@ from rmqha.store.ha.log_comparison import read_tail
 from rmqha.store.ha.peers import HAConnectionState
 from rmqha.store.message_store_config import BrokerRole
 from tests.store.ha.support import SEGMENT, FakeStore, Peer, open_descriptors, running
-from tests.support.own_threads import own_threads
-from tests.support.wait import at_least, wait_until
+from tests.support.wait import at_least, own_threads, wait_until
 
 
 @pytest.fixture(autouse=True)

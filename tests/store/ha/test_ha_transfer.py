@@ -1,3 +1,4 @@
+"""The stream between master and slave as bytes: frames, records in a chain, cuts, and the first file."""
 import itertools
 import struct
 
@@ -5,9 +6,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE
 from rmqha.store.ha import ha_transfer
-from rmqha.store.ha.ha_transfer import READ_MAX_BUFFER_SIZE, FrameDecoder, ReportDecoder, Run, TransferError
+from rmqha.store.ha.first_file_search import FirstFileSearch, Found
+from rmqha.store.ha.ha_transfer import (
+    READ_MAX_BUFFER_SIZE,
+    FrameDecoder,
+    RecordChain,
+    RecordChainError,
+    ReportDecoder,
+    Run,
+    TransferError,
+    follow_records,
+)
+from rmqha.store.ha.peers import send_whole
+from tests.store.ha.support import record
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
@@ -293,3 +307,233 @@ def test_a_gap_among_frames_of_one_size_ends_the_run(foreseen_small):
         (0, bodies[0][1]), (16, b"".join(body for _, body in bodies[1:5])),
         (1080, b"".join(body for _, body in bodies[5:]))]
     assert not error and foreseen == 1
+
+
+SEGMENT = 1000
+
+
+def log_of(sizes: list[int]) -> bytes:
+    data = b""
+    for size in sizes:
+        room = SEGMENT - len(data) % SEGMENT
+        if size + 8 > room:
+            data += struct.pack(">ii", room, BLANK_MAGIC_CODE).ljust(room, b"\0")
+        data += record(size)
+    return data
+
+
+def follow_all(data: bytes, cuts: list[int], base: int = 0) -> RecordChain:
+    chain, at = RecordChain(base), 0
+    for cut in [*cuts, len(data)]:
+        cut = min(max(cut, at), len(data))
+        chain = follow_records(chain, base + at, memoryview(b"##" + data), at + 2, cut - at, SEGMENT)
+        at = cut
+    return chain
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(9, 400), max_size=20), st.lists(st.integers(0, 5000)).map(sorted))
+def test_whole_records_end_at_the_logs_end_whatever_the_cuts(sizes, cuts):
+    data = log_of(sizes)
+    assert follow_all(data, cuts, 7 * SEGMENT) == RecordChain(7 * SEGMENT + len(data))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(9, 400), min_size=1, max_size=20), st.lists(st.integers(0, 5000)).map(sorted), st.data())
+def test_a_wrong_magic_is_found_and_named(sizes, cuts, data):
+    log = log_of(sizes)
+    starts, at = [], 0
+    while at < len(log):
+        starts.append(at)
+        at += struct.unpack_from(">i", log, at)[0]
+    flaw = data.draw(st.sampled_from(starts))
+    log = log[:flaw + 5] + bytes([log[flaw + 5] ^ 0x10]) + log[flaw + 6:]
+    with pytest.raises(RecordChainError, match=f"at commit log offset {flaw} is no record"):
+        follow_all(log, cuts)
+
+
+@pytest.mark.parametrize("size", [0, 8, -1, 2**31 - 1, SEGMENT + 1])
+def test_an_absurd_size_is_found(size):
+    with pytest.raises(RecordChainError, match=f"size {size}"):
+        follow_all(struct.pack(">ii", size, -626843481) + b"x" * 50, [])
+
+
+def test_a_blank_that_does_not_reach_the_segments_end_is_found():
+    with pytest.raises(RecordChainError):
+        follow_all(record(100) + struct.pack(">ii", 100, BLANK_MAGIC_CODE), [])
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=100), st.lists(st.integers(0, 100)).map(sorted))
+def test_any_bytes_give_a_chain_or_an_error(data, cuts):
+    try:
+        chain = follow_all(data, cuts)
+    except RecordChainError as error:
+        assert "is no record" in str(error)
+    else:
+        assert chain.next_record + len(chain.head) >= len(data)
+
+
+HOST = layout.host_to_bytes(("10.0.0.1", 10911))
+BIG_SEGMENT = 1 << 16
+
+
+def real_log(bodies: list[int]) -> bytearray:
+    """Records as the broker writes them, in files of BIG_SEGMENT bytes."""
+    data = bytearray()
+    for size in bodies:
+        length = layout.cal_msg_length(0, size, 1, 4)
+        room = BIG_SEGMENT - len(data) % BIG_SEGMENT
+        if length + layout.END_FILE_MIN_BLANK_LENGTH > room:
+            data += layout.encode_blank(room)
+        data += layout.encode_record(7, 0, 0, 0, len(data), 0, 1, HOST, 1, HOST, 0, 0, b"b" * size,
+                                     layout.encode_topic("T"), b"a\x01b\x02")
+    return data
+
+
+def outcome(data: bytes, cuts: list[int], bulk_bytes: int) -> RecordChain | str:
+    chain, at = RecordChain(0), 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ha_transfer, "_BULK_BYTES", bulk_bytes)
+        for cut in [*cuts, len(data)]:
+            cut = min(cut, at - at % BIG_SEGMENT + BIG_SEGMENT, len(data))
+            if cut > at:
+                try:
+                    chain = follow_records(chain, at, memoryview(data), at, cut - at, BIG_SEGMENT)
+                except RecordChainError as error:
+                    return str(error)
+                at = cut
+    return chain
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 9000), min_size=1, max_size=30), st.lists(st.integers(0, 250_000)).map(sorted),
+       st.none() | st.tuples(st.integers(0, 200_000), st.integers(1, 255)))
+def test_bulk_and_plain_way_say_the_same(bodies, cuts, flip):
+    data = real_log(bodies)
+    if flip is not None:
+        data[flip[0] % len(data)] ^= flip[1]
+    cuts = sorted([*cuts, *range(BIG_SEGMENT, len(data), BIG_SEGMENT)])
+    assert outcome(data, cuts, 0) == outcome(data, cuts, 1 << 60)
+
+
+# Small pieces leave whole, however little the socket takes.
+
+
+class Narrow:
+    """A socket that takes what the list says; None: it has no room."""
+
+    def __init__(self, *takes: int | None) -> None:
+        self.takes = list(takes)
+        self.sent = b""
+
+    def send(self, data: bytes) -> int:
+        count = self.takes.pop(0) if self.takes else len(data)
+        if count is None:
+            raise BlockingIOError
+        self.sent += data[:count]
+        return min(count, len(data))
+
+
+@pytest.mark.parametrize("takes", [(), (1, 2), (3, None, 1, None), (None, None)])
+def test_all_of_it_is_sent_in_order(takes):
+    sock = Narrow(*takes)
+    send_whole(sock, b"greeting")
+    assert sock.sent == b"greeting"
+
+
+def test_socket_without_room_is_tried_three_times():
+    sock = Narrow(2, None, None, None)
+    with pytest.raises(BlockingIOError):
+        send_whole(sock, b"greeting")
+    assert (sock.sent, sock.takes) == (b"gr", [])
+
+
+def test_who_may_wait_decides_for_how_long():
+    sock, waits = Narrow(*[None] * 9), []
+    send_whole(sock, b"greeting", lambda: waits.append(1) or True)
+    assert (sock.sent, len(waits)) == (b"greeting", 9)
+    with pytest.raises(BlockingIOError):
+        send_whole(Narrow(None), b"greeting", lambda: False)
+
+
+# Masters of both kinds, with any files, asked for their first one.
+
+SEGMENT = 1000
+
+
+class Master:
+    """A master with the files `first` to `last`; how it answers the first report of a connection."""
+
+    def __init__(self, first: int, last: int, names_its_first: bool, last_size: int = 500) -> None:
+        self.first, self.last, self.names_its_first = first, last, names_its_first
+        self.end = last + last_size
+
+    def answer(self, report: int) -> list[tuple[int, int]]:
+        """(offset, size) of the frames that come."""
+        start = report or self.last
+        if self.first <= start < self.end:
+            return [(start, min(100, self.end - start))]
+        if self.names_its_first and not self.first <= start <= self.end:
+            return [(self.end if start > self.end else self.first, 0)]
+        return [(start, 0)]
+
+
+def search_out(master: Master, search: FirstFileSearch) -> tuple[int, int]:
+    """(first report of the connection that is followed, connections)."""
+    for connections in range(1, 100):
+        report = search.next_report()
+        found = Found.WAIT
+        for offset, size in master.answer(report):
+            found = search.heard(offset, size)
+        if found is Found.WAIT:
+            found = search.nothing_came()
+        if found is Found.FOLLOW:
+            return report, connections
+    raise AssertionError("it does not end")
+
+
+@settings(deadline=None)
+@given(st.integers(0, 300), st.integers(0, 300), st.booleans())
+def test_first_file_of_any_master_is_found(first, more, names_its_first):
+    master = Master(first * SEGMENT, (first + more) * SEGMENT, names_its_first)
+    report, connections = search_out(master, FirstFileSearch(SEGMENT))
+    assert report == 0 and more == 0 or report == master.first + 1
+    assert connections <= (4 if names_its_first else 4 + (first + more).bit_length())
+
+
+def test_most_masters_take_two_connections():
+    master = Master(0, 50 * SEGMENT, False)
+    assert search_out(master, FirstFileSearch(SEGMENT)) == (1, 2)
+
+
+@pytest.mark.parametrize("names_its_first", [False, True])
+@pytest.mark.parametrize("first", [0, 7000])
+def test_master_whose_last_file_is_empty_is_followed(first, names_its_first):
+    """Its log ends where the next file will begin."""
+    master = Master(first, first, names_its_first, last_size=0)
+    assert search_out(master, FirstFileSearch(SEGMENT))[0] == 0
+
+
+def test_data_behind_a_heartbeat_is_taken():
+    search = FirstFileSearch(SEGMENT)
+    assert search.heard(5000, 10) is Found.AGAIN and search.next_report() == 1
+    assert search.heard(1, 0) is Found.WAIT
+    assert search.heard(1, 10) is Found.FOLLOW
+
+
+def test_files_deleted_meanwhile_begin_the_search_anew():
+    master, search = Master(0, 20 * SEGMENT, False), FirstFileSearch(SEGMENT)
+    assert search.heard(*master.answer(search.next_report())[0]) is Found.AGAIN
+    master.first, master.last, master.end = 30 * SEGMENT, 40 * SEGMENT, 40 * SEGMENT + 1
+    assert search_out(master, search)[0] == 30 * SEGMENT + 1
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(-5, 1 << 40), st.integers(0, 100), st.booleans()), max_size=50))
+def test_any_answers_leave_a_search_that_can_ask(answers):
+    search = FirstFileSearch(SEGMENT)
+    for offset, size, nothing in answers:
+        if search.heard(offset, size) is Found.WAIT and nothing:
+            search.nothing_came()
+        assert search.next_report() >= 0

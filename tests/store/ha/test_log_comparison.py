@@ -1,4 +1,5 @@
-"""Up to where a slave's log is its master's: any divergence is found, and where it begins."""
+"""Comparing a slave's log with its master's: how far, how fast, and what is said of what differs."""
+import json
 import struct
 from collections.abc import Callable
 
@@ -7,10 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.common.message.message_layout import BLANK_MAGIC_CODE
-from rmqha.store.ha import log_comparison
+from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
+from rmqha.remoting.protocol import remoting_serializable
+from rmqha.store.ha import flow_monitor, log_comparison
+from rmqha.store.ha.flow_monitor import FlowMonitor
 from rmqha.store.ha.ha_handshake import Answer, Finding, Question, Range, Verdict
-from rmqha.store.ha.log_comparison import ComparisonError, compare_with_master, read_tail, record_start
-from tests.store.ha.support import SEGMENT, FakeStore, record
+from rmqha.store.ha.log_comparison import ComparisonError, Divergence, compare_with_master, read_tail, record_start
+from rmqha.store.ha.peers import HAConnectionState
+from rmqha.store.ha.scrub_state import Difference, ScrubState
+from rmqha.store.message_store_config import BrokerRole
+from rmqha.tools.store_files.readers import StoreReader
+from rmqha.tools.store_files.rebuild import apply
+from tests.store.ha.support import BIG_SEGMENT, SEGMENT, FakeStore, Peer, config, record, running
+from tests.store.support import message, open_store, put, wait_dispatched
+from tests.support.wait import wait_until
+
+# Up to where a slave's log is its master's: any divergence is found, and where it begins.
 
 
 def answer(store: FakeStore, question: Question) -> Answer:
@@ -176,3 +189,319 @@ def test_large_record_is_one():
     slave, master = store_of([*COMMON[:3], (60_000, 1)]), store_of([*COMMON[:3], (60_000, 2)])
     assert record(60_000, 1) != record(60_000, 2)
     assert compare(slave, master) == (Verdict.DIVERGED, 3000)
+
+
+# A slave that notices that its queues are not its master's says so, and goes on saying so until they are mended.
+
+
+def told(store) -> dict[str, str]:
+    stats: dict[str, str] = {}
+    store.ha_service.build_running_stats(stats)
+    return stats
+
+
+def state(store) -> tuple[str | None, int, str | None]:
+    info = store.ha_service.get_runtime_info(store.get_max_phy_offset())
+    info = remoting_serializable.decode(HARuntimeInfo, remoting_serializable.encode(info))
+    client = info.haClientRuntimeInfo
+    return client.state, client.divergedOffset, client.divergedReason
+
+
+@pytest.fixture
+def records(tmp_path) -> bytes:
+    """A log of ten messages of one queue."""
+    with open_store(tmp_path / "master") as master:
+        put(master, *(message(body=b"%d" % number * 100) for number in range(10)))
+        with master.get_commit_log_data(0) as result:
+            return bytes(result.buffer[:master.get_max_phy_offset()])
+
+
+def start_of(records: bytes, number: int) -> int:
+    size = len(records) // 10
+    assert len(records) == size * 10
+    return size * number
+
+
+@pytest.mark.parametrize("repeated", [True, False], ids=["repeatedly", "order maybe wrong"])
+def test_record_whose_index_does_not_fit_is_divergence(records, repeated, tmp_path):
+    fifth = start_of(records, 5)
+    with open_store(tmp_path / "slave", brokerRole=BrokerRole.SLAVE) as slave:
+        slave.append_to_commit_log(0, records, 0, fifth)
+        wait_dispatched(slave)
+        queue = slave.get_consume_queue("T", 0)
+        if repeated:  # a unit of a message that the master does not have
+            queue.put_message_position_info(fifth - 50, 60, 0, 5)
+            queue.max_physic_offset = fifth
+        else:  # the records whose units are missing are not in the log
+            queue.mapped_file_queue.mapped_files[-1].set_positions(4 * 20)
+        assert state(slave)[1:] == (-1, None) and "haDivergedOffset" not in told(slave)
+        slave.append_to_commit_log(fifth, records, fifth, len(records) - fifth)
+        wait_dispatched(slave)
+        what, offset, reason = state(slave)
+        assert (what, offset) == ("DIVERGED", fifth)
+        assert reason.startswith(f"the record at commit log offset {fifth} is message 5 of T-0, whose next one is ")
+        stats = told(slave)
+        assert (stats["haDivergedOffset"], stats["haDivergedReason"]) == (str(fifth), reason)
+        assert int(stats["haDivergedCount"]) == (1 if repeated else 2)
+
+
+def test_master_does_not_call_it_divergence(records, tmp_path):
+    with open_store(tmp_path / "store") as store:
+        queue = store.find_consume_queue("T", 0)
+        assert queue.put_message_position_info(0, 50, 0, 0)
+        assert queue.put_message_position_info(50, 50, 0, 1) and queue.put_message_position_info(100, 50, 0, 1)
+        assert store.ha_service.divergence.found is None
+
+
+def test_finding_outlives_a_restart_and_ends_with_a_rebuild(records, tmp_path):
+    with open_store(tmp_path, brokerRole=BrokerRole.SLAVE) as slave:
+        slave.append_to_commit_log(0, records, 0, len(records))
+        wait_dispatched(slave)
+        assert slave.get_consume_queue("T", 0).put_message_position_info(len(records), 50, 0, 3)
+        found = state(slave)
+        assert found[0] == "DIVERGED"
+    with open_store(tmp_path, brokerRole=BrokerRole.SLAVE) as slave:
+        assert state(slave) == found
+    apply(StoreReader(str(tmp_path), (), None, None), str(tmp_path), True, True, lambda position: None)
+    with open_store(tmp_path, brokerRole=BrokerRole.SLAVE) as slave:
+        assert state(slave)[1:] == (-1, None)
+
+
+def test_log_comes_before_queues_and_is_forgotten_when_it_fits(tmp_path):
+    divergence = Divergence(str(tmp_path / "file"))
+    divergence.queue_does_not_fit(7, "queue")
+    divergence.log_differs(3, "log")
+    assert divergence.found == (3, "log")
+    divergence.log_fits()
+    assert divergence.found == (7, "queue")
+    divergence.queues_are_mended()
+    assert divergence.found is None and not (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"offset": "x", "reason": "", "count": 1}', b"\xff"])
+def test_file_that_can_not_be_read_is_said_and_left(tmp_path, content, caplog):
+    (tmp_path / "file").write_bytes(content)
+    divergence = Divergence(str(tmp_path / "file"))
+    divergence.load()
+    assert divergence.found is None and "is not known" in caplog.text
+
+
+# How far a slave was compared: rounds, ages by a clock of the test's, differences, and the file.
+
+HOUR = 3_600_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def scrub_state(tmp_path, clock):
+    return ScrubState(str(tmp_path / "scrub.json"), clock)
+
+
+def test_nothing_is_known_before_the_first_look(scrub_state):
+    assert scrub_state.unscrubbed_ms() == -1 and scrub_state.is_round_due(HOUR)
+
+
+def test_age_is_that_of_the_oldest_byte_that_was_never_compared(scrub_state, clock):
+    scrub_state.log_is(0, 1000)
+    scrub_state.begin_round(0)
+    clock.now += 5000
+    scrub_state.log_is(0, 2000)
+    assert scrub_state.unscrubbed_ms() == 5000
+    scrub_state.compared(1000, 1000)
+    clock.now += 100
+    assert scrub_state.unscrubbed_ms() == 5100, "appended at some time after the first look, which is 5,100 ms ago"
+    scrub_state.compared(2000, 1000)
+    assert scrub_state.unscrubbed_ms() == 0 and scrub_state.rounds == 1 and scrub_state.compared_bytes == 2000
+    clock.now += 7000
+    scrub_state.log_is(0, 3000)
+    clock.now += 10
+    assert 0 < scrub_state.unscrubbed_ms() <= 7110
+
+
+def test_bytes_that_were_compared_are_due_again_with_the_next_round(scrub_state, clock):
+    scrub_state.log_is(0, 1000)
+    scrub_state.begin_round(0)
+    scrub_state.compared(1000, 1000)
+    assert not scrub_state.is_round_due(HOUR)
+    clock.now += HOUR // 2
+    assert scrub_state.is_round_due(HOUR) and scrub_state.unscrubbed_ms() == 0
+    scrub_state.begin_round(0)
+    assert scrub_state.unscrubbed_ms() == HOUR // 2 and not scrub_state.is_round_due(HOUR)
+    clock.now += 60
+    scrub_state.compared(500, 500)
+    assert scrub_state.unscrubbed_ms() == HOUR // 2 + 60 and scrub_state.rounds == 1
+    scrub_state.compared(1000, 500)
+    assert scrub_state.unscrubbed_ms() == 0 and scrub_state.rounds == 2
+
+
+def test_a_log_that_was_cut_off_or_deleted_is_followed(scrub_state):
+    scrub_state.log_is(0, 5000)
+    scrub_state.begin_round(0)
+    scrub_state.compared(4000, 4000)
+    scrub_state.log_is(0, 3000)
+    assert scrub_state.position == 3000 and scrub_state.unscrubbed_ms() == 0
+    scrub_state.log_is(3500, 9000)
+    assert scrub_state.position == 3500
+
+
+def test_a_clock_that_goes_back_begins_a_round_rather_than_none(scrub_state, clock):
+    scrub_state.log_is(0, 10)
+    scrub_state.begin_round(0)
+    scrub_state.compared(10, 10)
+    clock.now -= 10 * HOUR
+    assert scrub_state.is_round_due(HOUR) and scrub_state.unscrubbed_ms() == 0
+
+
+def test_samples_stay_few_and_the_age_an_upper_bound(scrub_state, clock):
+    scrub_state.log_is(0, 1)
+    scrub_state.begin_round(0)
+    scrub_state.compared(1, 1)
+    begun = clock.now
+    for end in range(2, 5000):
+        clock.now += 1000
+        scrub_state.log_is(0, end)
+    assert len(scrub_state._samples) <= 256
+    assert scrub_state.unscrubbed_ms() <= clock.now - begun
+    scrub_state.compared(4000, 3999)
+    age = clock.now - (begun + 3999 * 1000)
+    assert age <= scrub_state.unscrubbed_ms() <= age + 64 * 1000
+
+
+def difference(offset: int) -> Difference:
+    return Difference(offset, 100, f"at {offset}", "slave")
+
+
+def test_each_difference_is_kept_once_and_at_most_a_hundred(scrub_state):
+    assert scrub_state.differs(difference(7)) and not scrub_state.differs(difference(7))
+    assert all(scrub_state.differs(difference(1000 + at)) for at in range(150))
+    assert len(scrub_state.found) == 100 and scrub_state.differences == 151 and scrub_state.first_difference == 7
+    scrub_state.keep(each for each in scrub_state.found if each.offset == 1000)
+    assert scrub_state.found == (difference(1000),) and scrub_state.differences == 1
+
+
+def test_all_of_it_outlives_a_restart(scrub_state, clock, tmp_path):
+    scrub_state.load()
+    scrub_state.log_is(0, 1000)
+    scrub_state.begin_round(0)
+    scrub_state.compared(600, 600)
+    scrub_state.differs(difference(5))
+    scrub_state.save()
+    clock.now += 4000
+    again = ScrubState(str(tmp_path / "scrub.json"), clock)
+    again.load()
+    assert (again.position, again.found, again.unscrubbed_ms()) == (600, (difference(5),), 4000)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"found": 3}', '{"found": [{}]}', "\x00" * 100,
+                                  json.dumps({"position": -1, "roundBegin": 0, "roundStarted": 0, "lastRoundBegan": 0,
+                                              "lastRoundEnd": 0, "more": 0, "samples": [], "found": []})])
+def test_a_file_that_is_damaged_begins_with_a_new_round(scrub_state, tmp_path, text, caplog):
+    (tmp_path / "scrub.json").write_text(text)
+    scrub_state.load()
+    assert scrub_state.is_round_due(HOUR) and not scrub_state.found
+    assert "scrubbing begins with a new round" in caplog.text
+
+
+# Bytes a second: counted, and held to a limit.
+
+SECOND = 1_000_000_000
+
+
+class FlowMonitorClock:
+    """Stands in for `time` in flow_monitor."""
+
+    def __init__(self) -> None:
+        self.now = 5 * SECOND
+
+    def monotonic_ns(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def flow_monitor_clock(monkeypatch) -> FlowMonitorClock:
+    clock = FlowMonitorClock()
+    monkeypatch.setattr(flow_monitor, "time", clock)
+    return clock
+
+
+def test_bytes_of_the_last_whole_second_are_the_rate(flow_monitor_clock):
+    monitor = FlowMonitor(config())
+    monitor.add_byte_count_transferred(100)
+    monitor.add_byte_count_transferred(200)
+    assert monitor.transferred_byte_in_second == 0
+    flow_monitor_clock.now += SECOND
+    assert monitor.transferred_byte_in_second == 300
+    monitor.add_byte_count_transferred(7)
+    flow_monitor_clock.now += SECOND
+    assert monitor.transferred_byte_in_second == 7
+    flow_monitor_clock.now += 2 * SECOND
+    assert monitor.transferred_byte_in_second == 0
+
+
+def test_without_flow_control_there_is_no_limit(flow_monitor_clock):
+    monitor = FlowMonitor(config())
+    monitor.add_byte_count_transferred(1 << 40)
+    assert monitor.can_transfer_max_byte_num() == 2**31 - 1
+
+
+def test_limit_holds_within_each_second(flow_monitor_clock):
+    monitor = FlowMonitor(config(haFlowControlEnable=True, maxHaTransferByteInSecond=1000))
+    assert monitor.can_transfer_max_byte_num() == 1000
+    monitor.add_byte_count_transferred(400)
+    assert monitor.can_transfer_max_byte_num() == 600
+    monitor.add_byte_count_transferred(900)
+    assert monitor.can_transfer_max_byte_num() == 0
+    flow_monitor_clock.now += SECOND // 4
+    assert monitor.next_second_in_ms() == 750
+    flow_monitor_clock.now += SECOND
+    assert monitor.can_transfer_max_byte_num() == 1000
+
+
+@pytest.mark.parametrize("limit", [0, -5])
+def test_a_limit_of_nothing_lets_a_slave_get_on(flow_monitor_clock, limit):
+    assert FlowMonitor(config(haFlowControlEnable=True, maxHaTransferByteInSecond=limit)).can_transfer_max_byte_num()
+
+
+def test_slave_gets_the_log_no_faster_than_the_limit(monkeypatch):
+    clock = FlowMonitorClock()
+    monkeypatch.setattr(flow_monitor, "time", clock)
+    store = FakeStore(mappedFileSizeCommitLog=BIG_SEGMENT, haFlowControlEnable=True, maxHaTransferByteInSecond=50_000,
+                      haHousekeepingInterval=60_000)
+    for seed in range(120):
+        store.put(1000, seed)
+    with running(store), Peer.connect(store) as peer:
+        peer.report(1)
+        received = b""
+        for second in range(1, 3):
+            while len(received) < second * 50_000:
+                received += peer.read_data_frame()[1]
+            (connection,) = store.ha_service.connection_list
+            wait_until(lambda c=connection: c.state is HAConnectionState.SUSPEND, 60_000)
+            assert len(received) == second * 50_000 == connection.transfer_from_where - 1
+            assert connection.is_serving and store.ha_service.slave_count() == 1
+            clock.now += SECOND
+        while len(received) < 120_000 - 1:
+            received += peer.read_data_frame()[1]
+        assert received == store.log(1)
+
+
+def test_suspended_slave_is_kept_alive_by_heartbeats():
+    store = FakeStore(mappedFileSizeCommitLog=BIG_SEGMENT, haFlowControlEnable=True, maxHaTransferByteInSecond=1,
+                      haHousekeepingInterval=60_000)
+    store.put(1000)
+    with running(store), Peer.connect(store) as peer:
+        peer.report(1)
+        frames = [peer.read_frame() for _ in range(4)]
+        assert [body for _offset, body in frames if not body], "no heartbeat"

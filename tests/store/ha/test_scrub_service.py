@@ -12,7 +12,7 @@ from rmqha.store.ha import scrub_service
 from rmqha.store.ha.log_comparison import read_tail
 from rmqha.store.ha.master_connection import CantAsk
 from rmqha.store.message_store_config import BrokerRole
-from tests.store.ha.test_replication_of_real_stores import log_of, make_store, put
+from tests.store.ha.test_ha_service import log_of, make_store, put
 from tests.support.tiers import in_all
 from tests.support.wait import wait_until
 

@@ -5,7 +5,7 @@
 import json
 from pathlib import Path
 
-from tests.support.java_mqadmin import JavaMqadmin
+from tests.support.mqadmin import JavaMqadmin
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "mqadmin_command_lines.json"
 NOBODY = "127.0.0.1:1"

@@ -10,7 +10,7 @@ import pytest
 
 from rmqha.common.filesystem import how_to_install
 from tests.support import patience, start_as
-from tests.support.browser import Browser, needs_browser
+from tests.support.programs import Browser, needs_browser
 from tests.tools.console.conftest import EVIL, GROUP, TOPIC
 
 pytest.importorskip("uvicorn", reason="the extra `console` is not installed")

@@ -1,28 +1,41 @@
-"""A cluster of a name server, a master and a slave as `rmqha up` makes it: real processes, ended at the end."""
+"""Clusters as `rmqha up` makes them, of real processes, switched under load, and `rmqha drill failover`."""
 import json
 import os
 import pty
 import shutil
 import signal
 import subprocess
+import threading
+from collections import Counter
 from pathlib import Path
 
 import psutil
 import pytest
 from click.testing import CliRunner
 
+from rmqha.client.consumer.listeners import MessageSelector
+from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
-from rmqha.tools import quickstart
-from rmqha.tools.local_cluster.layout import free_port_block, load, ports_needed
+from rmqha.tools import drill, quickstart
+from rmqha.tools.admin.cluster_admin import ClusterAdmin
+from rmqha.tools.drill import Drill, Sent, write_conf
+from rmqha.tools.local_cluster.layout import ClusterError, free_port_block, load, ports_needed
 from rmqha.tools.local_cluster.processes import find
 from rmqha.tools.local_cluster.start import LocalCluster
+from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed
+from rmqha.tools.messages.produce import new_consumer, read_queues
 from rmqha.tools.quickstart import find_conf
-from tests.support import start_as
+from rmqha.tools.replication.switch import switch
+from rmqha.tools.rmqha_command import rmqha as drill_rmqha
+from tests.support import start_as, tiers
 from tests.support.processes import has_ended
+from tests.support.tiers import in_all
 from tests.support.wait import wait_until
 from tests.tools.local_cluster.support import command, environment, nodes, rmqha
+
+# A cluster of a name server, a master and a slave as `rmqha up` makes it: real processes, ended at the end.
 
 NAMES = ["namesrv", "broker-a", "broker-a-s"]
 SHAPE = ("--masters", 1, "--slaves", 1)
@@ -173,3 +186,134 @@ def test_quickstart_says_how_its_folder_is_started_again(tmp_path, monkeypatch):
     monkeypatch.setattr(quickstart.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
     printed = CliRunner().invoke(quickstart.main, ["--keep"]).output
     assert f"kept: {tmp_path}; start it again with: rmqha up --wait --dir {tmp_path}\n" in printed
+
+
+# `ha switch` again and again while 16 producers send: nothing is lost, and all go on.
+#
+# Five times; 100 times in the tier `long`.
+
+TOPIC, PRODUCERS = "Switched", 16
+SWITCHES = tiers.pick(5, long=100)
+
+
+class Load:
+    """Producers; each sends a message again until it is acknowledged."""
+
+    def __init__(self, namesrv):
+        self.producer = DefaultMQProducer("makers", namesrv)
+        self.acknowledged: list[str] = []
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(PRODUCERS)]
+
+    def __enter__(self):
+        self.producer.start()
+        self.producer.admin.create_topic("TBW102", TOPIC, 4)
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_exc):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        self.producer.shutdown()
+
+    def wait_for_all(self):
+        """Until each producer has had ten more acknowledgements."""
+        begin = len(self.acknowledged)
+
+        def has_each_ten():
+            counts = Counter(key.partition("-")[0] for key in self.acknowledged[begin:])
+            return len(counts) == PRODUCERS and min(counts.values()) >= 10
+        wait_until(has_each_ten, 240_000, "every producer goes on")
+
+    def _run(self, number):
+        count = 0
+        while not self._stop.is_set():
+            key = f"{number}-{count}"
+            try:
+                sent = self.producer.send(Message(TOPIC, b"x" * 100, keys=key), 3_000).send_status is SendStatus.SEND_OK
+            except CLIENT_ERRORS:
+                sent = False
+            if sent:
+                self.acknowledged.append(key)
+                count += 1
+
+
+@pytest.fixture
+def layout(tmp_path):
+    """One broker name with three replicas."""
+    rmqha(tmp_path, "up", "--wait", "--masters", 1, "--slaves", 2, "--auto-failover")
+    yield load(tmp_path / "rmqha" / "default")
+    for node in load(tmp_path / "rmqha" / "default").nodes:
+        if (process := find(node)) is not None:
+            process.kill()
+
+
+def stored(namesrv):
+    keys = []
+    with new_consumer(namesrv) as consumer:
+        feed = QueueFeed(consumer, MessageSelector.by_tag("*"))
+        for queue in read_queues(consumer, TOPIC):
+            feed.open(queue, Position(word=EARLIEST).offset_of(consumer, queue))
+        for batch in feed.batches(1.0):
+            keys += [message.keys for message in batch.messages]
+    return keys
+
+
+@pytest.mark.timeout(60 + 3 * SWITCHES)
+def test_planned_switches_lose_nothing_and_producers_go_on(layout):
+    namesrv, replicas = layout.namesrv.address, [node.address for node in layout.replicas]
+    with Load(namesrv) as sending, ClusterAdmin(namesrv) as admin:
+        for number in range(SWITCHES):
+            sending.wait_for_all()
+            switch(admin, replicas[(number + 1) % len(replicas)], [], 30, lambda _line: None)
+        sending.wait_for_all()
+    keys = stored(namesrv)
+    assert set(sending.acknowledged) <= set(keys)
+    assert len(keys) - len(set(keys)) <= PRODUCERS * SWITCHES  # sent again because their acknowledgement did not come
+
+
+# `rmqha drill failover`: what it counts on a real cluster, and what it makes of losses.
+
+
+def test_a_slave_is_promoted_under_load_and_nothing_is_lost():
+    result = CliRunner().invoke(drill_rmqha, ["drill", "failover", "--seconds", "0.5", "--delay", "0.3", "-o", "json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["acknowledged"] > 0 and told["lost"] == 0 and told["failed"] > 0
+    assert 0.3 <= told["secondsUntilStored"] <= told["secondsUntilAcknowledged"]
+    assert told["secondsToRejoin"] > 0
+
+
+@in_all
+@pytest.mark.parametrize("mode", ["auto", "switch"])
+def test_a_controller_acts_by_itself_and_nothing_is_lost(mode):
+    result = CliRunner().invoke(drill_rmqha, ["drill", "failover", "--mode", mode, "--seconds", "0.5", "-o", "json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["acknowledged"] > 0 and told["lost"] == 0 and told["secondsUntilActed"] is None
+    assert told["secondsUntilAcknowledged"] > 0
+    assert (told["secondsToRejoin"] is not None) == (mode == "auto")
+
+
+def test_what_is_lost_and_doubled_is_counted(tmp_path):
+    made = Drill(LocalCluster(write_conf(tmp_path / "conf", "restart"), tmp_path, 21_000), "restart", 1, 1, 1)
+    made.sent = Sent({"1", "2", "3"}, last_before=10.0, first_stored=11.0, first_after=12.5)
+    figures = made._figures(Counter({"1": 1, "2": 2, "4": 1}), None)
+    assert (figures["lost"], figures["doubled"]) == (1, 1)
+    assert (figures["secondsUntilStored"], figures["secondsUntilAcknowledged"]) == (1.0, 2.5)
+
+
+def test_a_loss_is_a_failure(monkeypatch):
+    monkeypatch.setattr(drill, "failover", lambda *_arguments: {"lost": 2, "acknowledged": 10})
+    result = CliRunner().invoke(drill_rmqha, ["drill", "failover"])
+    assert result.exit_code == 1 and "lost          2" in result.stdout
+
+
+def test_a_cluster_that_does_not_start_is_told(monkeypatch):
+    def fail(*_arguments):
+        raise ClusterError("broker-a ended with code 2; it printed:\nno")
+    monkeypatch.setattr(drill, "failover", fail)
+    result = CliRunner().invoke(drill_rmqha, ["drill", "failover"])
+    assert result.exit_code == 1 and "ended with code 2" in result.stderr and "--keep" in result.stderr

@@ -1,15 +1,24 @@
-"""Which process a server is, and how it is ended."""
+"""Which process a server is, how it is ended, also by mqshutdown, and the lines of its log files."""
 import json
+import logging
 import signal
 import subprocess
 import sys
+import threading
 
 import psutil
 import pytest
 
+from rmqha.common.logs import JavaLevelFormatter, OtherDaysFileHandler
+from rmqha.tools import mqshutdown
 from rmqha.tools.local_cluster import processes
 from rmqha.tools.local_cluster.layout import NAMESRV, Node
+from rmqha.tools.local_cluster.log_lines import EntryReader, Follower, end_of_logs, last_entries, log_files
+from tests.support.processes import ServerProcess
+from tests.support.sources import ROOT
 from tests.support.wait import wait_until
+
+# Which process a server is, and how it is ended.
 
 
 @pytest.fixture
@@ -121,3 +130,200 @@ def test_server_gets_its_folder_and_no_name_server_or_notify_socket_of_somebody_
     assert found["HOME"] == found["ROCKETMQ_HOME"] == str(node.folder)
     assert found["ROCKETMQ_LOG_DIR"] == str(node.folder / "logs" / "namesrv")
     assert not {"NAMESRV_ADDR", "NOTIFY_SOCKET"} & found.keys()
+
+
+# Lines of log files: entries, levels, the last ones, those that come.
+
+
+@pytest.fixture
+def lines_node(tmp_path):
+    made = Node(tmp_path, "broker-a", "SYNC_MASTER", 21_000)
+    made.log_folder.mkdir(parents=True)
+    return made
+
+
+def lines(entries):
+    return [line for entry in entries for line in entry.lines]
+
+
+def write(node, name, *texts):
+    (node.log_folder / f"{name}.log").write_text("".join(text + "\n" for text in texts))
+
+
+def test_traceback_belongs_to_the_line_before_it():
+    reader = EntryReader("n")
+    text = ["rest of a line", "2026-01-01 10:00:00 ERROR t - bad", "Traceback", "  File", "2026-01-01 10:00:01 - bare"]
+    entries = [*reader.feed(text), *reader.flush()]
+    assert [entry.level for entry in entries] == [None, "ERROR", None]
+    assert entries[1].lines == text[1:4] and entries[1].time == "2026-01-01 10:00:00"
+
+
+def test_lines_in_json_have_a_level_too():
+    reader = EntryReader("n")
+    entries = [*reader.feed(['{"time": "2026-01-01T10:00:00.5", "level": "WARN", "message": "m"}', "{no json"]),
+               *reader.flush()]
+    assert [(entry.level, entry.time) for entry in entries] == [("WARN", "2026-01-01T10:00:00.5")]
+
+
+def test_last_entries_are_chosen_by_level_and_put_in_order_over_files(lines_node):
+    write(lines_node, "broker", "2026-01-01 10:00:00 INFO t - a", "2026-01-01 10:00:03 WARN t - d",
+          "2026-01-01 10:00:04 - e")
+    write(lines_node, "store", "2026-01-01 10:00:01 ERROR t - b", "2026-01-01 10:00:02 INFO t - c")
+    write(lines_node, "stats", "2026-01-01 10:00:09 INFO - counts")
+    assert [line[-1] for line in lines(last_entries(lines_node, (), None, 4))] == list("bcde")
+    assert [line[-1] for line in lines(last_entries(lines_node, (), "WARN", 9))] == list("bd")
+    assert [line[-1] for line in lines(last_entries(lines_node, ("store",), "INFO", 1))] == ["c"]
+    assert [file.stem for file in log_files(lines_node, ())] == ["broker", "store"]
+    assert lines(last_entries(lines_node, ("stats",), None, 9)) == ["2026-01-01 10:00:09 INFO - counts"]
+    lines_node.output_file.write_text("oops\n")
+    assert lines(last_entries(lines_node, ("out",), None, 9)) == ["oops"]
+    assert last_entries(lines_node, ("none",), None, 9) == []
+    assert end_of_logs(lines_node).splitlines()[:2] == [f"--- {lines_node.output_file}", "oops"]
+
+
+def test_end_of_a_server_that_has_written_nothing(tmp_path):
+    node = Node(tmp_path, "namesrv", NAMESRV, 21_000)
+    assert end_of_logs(node) == f"--- {node.output_file}"
+
+
+def test_nothing_that_comes_is_lost_when_a_file_appears_grows_and_is_rolled(lines_node):
+    path = lines_node.log_folder / "broker.log"
+    follower = Follower(lines_node, path)
+    assert follower.poll() == []
+    handler = OtherDaysFileHandler(str(path), max_bytes=100, max_index=3)
+    handler.setFormatter(JavaLevelFormatter())
+    logger = logging.Logger("followed")
+    logger.addHandler(handler)
+    seen = []
+    for number in range(10):
+        logger.warning("line %d", number)
+        if number % 2:
+            seen += follower.poll()
+    handler.close()
+    assert [line.rpartition(" ")[2] for line in lines(seen)] == [str(number) for number in range(10)]
+    assert {entry.level for entry in seen} == {"WARN"}
+    with open(path, "ab") as opened:
+        opened.write(b"half a l")
+        opened.flush()
+        assert follower.poll() == []
+        opened.write(b"ine\n")
+    assert lines(follower.poll()) == ["half a line"]
+    follower.close()
+
+
+def test_follower_begins_at_the_end(lines_node):
+    write(lines_node, "broker", "2026-01-01 10:00:00 INFO t - old")
+    follower = Follower(lines_node, lines_node.log_folder / "broker.log")
+    assert follower.poll() == []
+    follower.close()
+
+
+# mqshutdown: which processes it takes for servers, what it says, and what it ends with.
+
+BROKER = ("mqbroker", "rmqha.broker.broker_startup")
+
+
+@pytest.mark.parametrize("command, is_one", [
+    (["/v/bin/python", "/v/bin/mqbroker", "-c", "f"], True),
+    (["python3", "-m", "rmqha.broker.broker_startup"], True),
+    (["python3", "-m", "rmqha.launch", "mqbroker", "-n", "a:1"], True),
+    (["python3", "-m", "rmqha.launch", "mqnamesrv"], False),
+    (["python3", "-m", "rmqha.namesrv.namesrv_startup"], False),
+    (["vi", "/v/bin/mqbroker"], False),
+    (["python3", "notmqbroker"], False),
+    (["python3", "-m", "rmqha.launch", "mqshutdown", "broker"], False),
+    (["python3", "-m"], False),
+    ([], False),
+])
+def test_servers_are_known_by_their_command_lines(command, is_one):
+    assert mqshutdown.is_server(command, *BROKER) is is_one
+
+
+@pytest.mark.parametrize("arguments, code", [
+    ([], 1), (["all"], 1), (["-h"], 0), (["--help"], 0), (["--wait"], 1), (["broker", "--wiat"], 1),
+    (["broker", "--wait=soon"], 1), (["--wait=-1", "namesrv"], 1)])
+def test_usage(arguments, code, capsys, monkeypatch):
+    monkeypatch.setattr(mqshutdown, "running", lambda *_: pytest.fail("nothing may be stopped"))
+    assert mqshutdown.main(arguments) == code
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0] == "Useage: mqshutdown broker | namesrv | controller"
+    assert ("--wait" in printed) == (code == 0)
+
+
+@pytest.mark.parametrize("arguments, wait_s", [
+    (["broker"], None), (["broker", "--wait"], 120), (["--wait=7", "broker"], 7), (["broker", "--wait=0.5"], 0.5)])
+def test_wait_is_read_wherever_it_stands(arguments, wait_s, monkeypatch):
+    asked = []
+    monkeypatch.setattr(mqshutdown, "running", lambda *_: ["a process"])
+    monkeypatch.setattr(mqshutdown, "stop", lambda *given: asked.append(given) or 0)
+    assert mqshutdown.main(arguments) == 0
+    assert asked == [("mqbroker", ["a process"], wait_s)]
+
+
+@pytest.fixture
+def stubborn():
+    """A process that ends only when its standard input does."""
+    code = ("import os, signal, sys; signal.signal(signal.SIGTERM, lambda *_: os.write(1, b'asked\\n')); "
+            "print('ready', flush=True); sys.stdin.read()")
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_wait_ends_with_1_while_a_server_runs_and_with_0_when_it_has_ended(stubborn, capsys):
+    server = psutil.Process(stubborn.pid)
+    assert mqshutdown.stop("mqbroker", [server], 0.2) == 1
+    assert stubborn.stdout.readline() == "asked\n" and stubborn.poll() is None
+    assert f"mqbroker({stubborn.pid}) still runs after 0.2 s" in capsys.readouterr().err
+    ending = threading.Timer(0.3, stubborn.stdin.close)
+    ending.start()
+    assert mqshutdown.stop("mqbroker", [server], 300) == 0
+    ending.join()
+    assert stubborn.wait(300) == 0  # it had ended, though this process, its parent, did not know yet
+    assert f"mqbroker({stubborn.pid}) has ended" in capsys.readouterr().out
+
+
+def test_nothing_that_runs_is_255(capsys):
+    assert mqshutdown.stop("mqbroker", []) == 255
+    assert capsys.readouterr().out == "No mqbroker running.\n"
+
+
+def test_server_is_found_and_ends_cleanly(tmp_path, capsys):
+    """The one of this test alone: others may run on this host."""
+    command = [sys.executable, "-m", "rmqha.launch", "mqnamesrv", "-c", str(tmp_path / "namesrv.conf")]
+    (tmp_path / "namesrv.conf").write_text("listenPort=0\n")
+    server = ServerProcess("namesrv", command, tmp_path, "boot success",
+                           {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}).start()
+    try:
+        found = {process.pid: process for process in mqshutdown.running("mqnamesrv", "rmqha.namesrv.namesrv_startup")}
+        assert server.pid in found
+        assert mqshutdown.stop("mqnamesrv", [found[server.pid]]) == 0
+        assert server.process.wait(240) == 0
+    finally:
+        server.kill()
+    assert capsys.readouterr().out == (f"The mqnamesrv({server.pid}) is running...\n"
+                                       f"Send shutdown request to mqnamesrv({server.pid}) OK\n")
+
+
+class Process:
+    """Somebody's process."""
+
+    pid = 42
+
+    def __init__(self, failure):
+        self.failure = failure
+
+    def terminate(self):
+        raise self.failure
+
+
+@pytest.mark.parametrize("failure, code, text", [
+    (psutil.AccessDenied(42), 1, "belongs to somebody else"), (psutil.NoSuchProcess(42), 0, "ended by itself")])
+def test_what_cannot_be_stopped_is_told(failure, code, text, capsys):
+    assert mqshutdown.stop("mqbroker", [Process(failure)]) == code
+    printed = capsys.readouterr()
+    assert text in printed.err and "OK" not in printed.out

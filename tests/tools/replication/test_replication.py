@@ -1,17 +1,41 @@
-"""What is made of the answers of masters and slaves, whatever their kind."""
+"""What is made of the answers of masters, slaves and name servers, and of a message that follows its way."""
+import logging
+import threading
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha.common.config_keys import base_type, config_keys, key_types
+from rmqha.common.mix_all import property_text
+from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import HAConnectionRuntimeInfo, HARuntimeInfo
-from rmqha.tools.admin.cluster_admin import Broker, NoAnswerError, chosen
+from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, NoAnswerError, RefusedError, chosen
 from rmqha.tools.check_base import Status
+from rmqha.tools.doctor.cluster_checks import check_replication
+from rmqha.tools.doctor.host_checks import Report
 from rmqha.tools.replication import reader
-from rmqha.tools.replication.ask import Told
-from rmqha.tools.replication.reader import read_broker, sample_offsets
+from rmqha.tools.replication.ask import Told, ask_all
+from rmqha.tools.replication.judgement import Rules, judge, worst
+from rmqha.tools.replication.reader import (
+    SHARED,
+    Group,
+    Reader,
+    differing,
+    read_broker,
+    sample_offsets,
+    told_slave,
+    view_of,
+)
 from rmqha.tools.replication.status import RateMeter, as_json, render
 from rmqha.tools.terminal import CannotAnswerError
+from tests.support.in_process import running_name_server
 from tests.support.tiers import drawn
+from tests.support.wait import wait_until
+from tests.tools.conftest import broker_at
+
+# What is made of the answers of masters and slaves, whatever their kind.
 
 MASTER = Broker("C", "a", 0, "10.0.0.1:10911")
 SLAVE = Broker("C", "a", 1, "10.0.0.2:10911")
@@ -206,3 +230,336 @@ def test_any_answer_is_shown_or_refused(table, config):
         render(read_group(Answers(master=answer, slave=answer), [MASTER, SLAVE]))
     except CannotAnswerError as error:
         assert "no number" in error.message
+
+
+# Settings of replicas that differ: who reports them, and which.
+
+BROKERS = [Broker("C", "a", number, f"10.0.0.{number + 1}:10911") for number in range(3)]
+
+
+def settings_told(broker, table=None, **config):
+    role = "SYNC_MASTER" if broker.is_master else "SLAVE"
+    return Told(broker, {"brokerName": "a", "brokerId": str(broker.broker_id), "brokerRole": role, **config},
+                {"commitLogMaxOffset": "0", "commitLogMinOffset": "0", **(table or {})})
+
+
+def problems(*configs, **common):
+    group = Group(BROKERS[:len(configs)])
+    group.looks.append({broker: settings_told(broker, **common, **config) for broker,
+                        config in zip(group.brokers, configs)})
+    group.times.append(0.0)
+    found = judge(view_of(group, told_slave, lambda _address, _told: None), Rules())
+    return [each for each in found if "settings differ" in each.text]
+
+
+@pytest.mark.parametrize("key", SHARED)
+@pytest.mark.parametrize("switch", ["enableControllerMode", "enableAutoSwitchHA"])
+def test_each_shared_setting_that_one_replica_lacks_is_a_warning(key, switch):
+    if key == "enableControllerMode":
+        configs = [{key: "true"}, {key: "true"}, {key: "false"}]
+    else:
+        configs = [{key: "7", switch: "true"}, {key: "7", switch: "true"}, {key: "8", switch: "true"}]
+    found, = problems(*configs)
+    value, other = configs[0][key], configs[2][key]
+    assert found.status is Status.WARNING
+    assert found.text == (f"a: settings differ: {key}={value} at 10.0.0.1:10911 and 10.0.0.2:10911, {other} at "
+                          "10.0.0.3:10911")
+    assert "-b HOST:PORT for each replica (-c reaches the present master only)" in found.todo
+
+
+def test_settings_that_are_alike_or_of_fixed_roles_are_no_problem():
+    assert problems({"minInSyncReplicas": "2"}, {"minInSyncReplicas": "2"}, enableControllerMode="true") == []
+    assert problems({"minInSyncReplicas": "2"}, {}) == []
+    assert problems({"minInSyncReplicas": "2"}, {}, enableAutoSwitchHA="true") != []
+    assert problems({"minInSyncReplicas": "1"}, {}, enableAutoSwitchHA="true") == []  # the default
+
+
+def test_controllers_are_a_set():
+    one, other = {"controllerAddr": "x:1;y:2"}, {"controllerAddr": "y:2; x:1;"}
+    assert problems(one, other, enableControllerMode="true") == []
+
+
+def test_who_gives_no_answer_is_not_compared():
+    assert differing({"a": {"minInSyncReplicas": "2"}, "b": {}}) == []
+
+
+def test_every_key_about_replicas_in_sync_is_shared():
+    """A new key of that kind has to be listed, too."""
+    types = key_types(MessageStoreConfig)
+    kind = {key for key, item in config_keys(MessageStoreConfig).items()
+            if "InSync" in key and base_type(types[item.name]) is not str}
+    assert kind and kind <= set(SHARED)
+
+
+def test_check_and_doctor_report_a_running_pairs(cluster, run):
+    """Of roles that stay doctor alone, as a note; of roles that change both."""
+    def asked(key, value, *nodes):
+        for node in nodes:
+            config = node.controller.message_store_config
+            setattr(config, key, value)
+
+    def notes():
+        report = Report()
+        with ClusterAdmin(cluster.namesrv) as admin:
+            check_replication(admin, admin.brokers(), True, report)
+        return [(each.severity.name, each.what) for each in report.findings if "settings differ" in each.what]
+
+    before = cluster.master.controller.message_store_config.minInSyncReplicas
+    wait_until(lambda: run("check", "ha", "-n", cluster.namesrv).exit_code == 0, 60_000)
+    try:
+        asked("minInSyncReplicas", 2, cluster.master)
+        (severity, text), = notes()
+        assert severity == "NOTE" and text.startswith("settings differ: minInSyncReplicas=")
+        assert run("check", "ha", "-n", cluster.namesrv).exit_code == 0
+        asked("enableAutoSwitchHA", True, cluster.master, cluster.slave)
+        line = run("check", "ha", "-n", cluster.namesrv)
+        assert line.exit_code == 1 and "broker-a: settings differ: minInSyncReplicas=" in line.stdout
+        assert notes()[0][0] == "WARNING"
+        assert "settings differ" in run("ha", "status", "-n", cluster.namesrv).stdout
+    finally:
+        asked("minInSyncReplicas", before, cluster.master)
+        asked("enableAutoSwitchHA", False, cluster.master, cluster.slave)
+    assert property_text(before) == "1"
+
+
+# What a slave is, by what master, slave and name server say: each broken pair, and the healthy ones beside.
+
+HA = {"brokerIP2": "10.0.0.1", "haListenPort": "10912", "haSendHeartbeatInterval": "5000"}
+END = "10.0.0.2:40001"  # the slave's end of its connection
+
+
+def java_master(end, **table):
+    return broker("ASYNC_MASTER", end, config=HA, **table)
+
+
+def our_master(end, acked=None, address=END, **table):
+    """An rmqha master with a connection that has acknowledged `acked`."""
+    told = {f"haSlave_{address}": f"TRANSFER,{acked},0,0,0,{address.partition(':')[0]}"} if acked is not None else {}
+    connections = [connection(address, acked, end)] if acked is not None else []
+    return broker("ASYNC_MASTER", end, master_of_5(end, *connections), config=HA, **told, **table)
+
+
+def our_slave(end, state="TRANSFER", address=END, follows="10.0.0.1:10912", **table):
+    return broker("SLAVE", end, config=HA, haClientState=state, haClientAddress=address, haMasterAddress=follows,
+                  **{"haClientSilenceMs": "100", "haClientLastError": "", **table})
+
+
+def java_slave(end, follows=None, **config):
+    return broker("SLAVE", end, config={**HA, **({"haMasterAddress": follows} if follows else {}), **config})
+
+
+CRITICAL, UNKNOWN, WARNING, OK = Status.CRITICAL, Status.UNKNOWN, Status.WARNING, Status.OK
+
+
+@pytest.mark.parametrize(("master", "slave", "state", "status"), [
+    # healthy
+    (our_master(5000, 5000), our_slave(5000), "TRANSFER", OK),
+    (our_master(5000, 5000), java_slave(5000), "TRANSFER", OK),
+    (java_master(5000), our_slave(5000), "TRANSFER", OK),
+    ([java_master(5000), java_master(6000)], [java_slave(5000), java_slave(6000)], "FOLLOWS", OK),
+    # nobody tells
+    (java_master(5000), java_slave(5000), "IDLE", UNKNOWN),
+    (java_master(0), java_slave(0), "IDLE", UNKNOWN),
+    # never connected
+    (our_master(5000), our_slave(0, "READY", "", haClientLastError="refused"), "NOT_CONNECTED", CRITICAL),
+    (our_master(5000), java_slave(0), "NOT_CONNECTED", CRITICAL),
+    (java_master(5000), our_slave(0, "READY", ""), "NOT_CONNECTED", CRITICAL),
+    (java_master(0), our_slave(0, "READY", "10.0.0.2:4"), "NOT_CONNECTED", CRITICAL),
+    (java_master(5000), java_slave(0), "STANDS_STILL", CRITICAL),
+    # one direction only
+    (our_master(5000, 5000), our_slave(5000, haClientSilenceMs="11500"), "SILENT", CRITICAL),
+    (our_master(5000, 5000, **{f"haSlaveSilenceMs_{END}": "11500"}), our_slave(5000), "SILENT", CRITICAL),
+    (our_master(5000, 5000, **{f"haSlaveRetransmits_{END}": "4"}), java_slave(5000), "SILENT", CRITICAL),
+    (java_master(5000), our_slave(5000, haClientRetransmits="5"), "SILENT", CRITICAL),
+    (our_master(5000, 4000), our_slave(4000), "STANDS_STILL", CRITICAL),
+    # logs that don't fit
+    (java_master(5000), java_slave(6000), "AHEAD", CRITICAL),
+    (broker("ASYNC_MASTER", 5000, config=HA, begin=3000), java_slave(2000), "TOO_FAR_BEHIND", CRITICAL),
+    (our_master(5000, 5000), our_slave(5000, haDivergedReason="index", haDivergedOffset="7"), "DIVERGED", CRITICAL),
+    (our_master(5000), our_slave(4000, "OFFSET_REFUSED"), "OFFSET_REFUSED", CRITICAL),
+    (our_master(5000), our_slave(4000, "APPEND_FAILED"), "APPEND_FAILED", CRITICAL),
+    # somebody else
+    (our_master(5000), our_slave(4000, follows="10.0.0.9:10912"), "NOT_CONNECTED", CRITICAL),
+    (java_master(5000), our_slave(5000, follows="10.0.0.3:10912"), "IDLE", UNKNOWN),
+    (java_master(5000), java_slave(5000, "10.0.0.9:10912"), "IDLE", UNKNOWN),
+    ([java_master(5000), java_master(6000)], [java_slave(5000, "10.0.0.9:1"), java_slave(6000, "10.0.0.9:1")],
+     "FOLLOWS", WARNING),
+    (our_master(5000, 5000), java_slave(5000, brokerName="b"), "NO_SLAVE", CRITICAL),
+    (our_master(5000, 5000), broker("ASYNC_MASTER", 5000, config=HA), "NO_SLAVE", CRITICAL),
+])
+def test_slave_is_what_is_proved(master, slave, state, status):
+    view = read_group(Answers(master=master, slave=slave), [MASTER, SLAVE])
+    assert (view.slaves[0].state, view.slaves[0].status) == (state, status), view.slaves[0].note
+    assert status is OK or view.slaves[0].note
+    assert status is not CRITICAL or view.slaves[0].in_sync is False
+
+
+@pytest.mark.parametrize("slave", [our_slave(0, "READY", ""), java_slave(3000), java_slave(0)])
+def test_receiver_on_the_slaves_host_does_not_make_up_for_it(slave):
+    view = read_group(Answers(master=our_master(5000, 1), slave=slave), [MASTER, SLAVE])
+    one, stranger = view.slaves
+    assert (one.state, one.status) == ("NOT_CONNECTED", CRITICAL)
+    assert (stranger.registered, stranger.counts, stranger.status) == (False, False, WARNING)
+
+
+def test_slave_that_names_itself_counts_although_nobody_lists_it():
+    master = our_master(5000, 5000)
+    master[1][f"haSlave_{END}"] = "TRANSFER,5000,0,0,0,C/a/1"
+    (stranger,) = read_group(Answers(master=master), [MASTER]).slaves
+    assert (stranger.registered, stranger.counts, stranger.status) == (False, True, WARNING)
+
+
+def test_connection_of_another_host_may_be_the_slaves_but_is_no_proof():
+    view = read_group(Answers(master=our_master(5000, 5000, "10.9.9.9:1"), slave=java_slave(5000)), [MASTER, SLAVE])
+    assert (view.slaves[0].state, view.slaves[0].status) == ("IDLE", UNKNOWN)
+
+
+def test_master_that_another_address_leads_to_is_asked_who_it_is():
+    other = broker("ASYNC_MASTER", 7000, config={**HA, "brokerName": "b", "brokerId": "0"})
+    view = read_group(Answers(master=java_master(5000), slave=our_slave(4000, follows="10.0.0.3:10912"), other=other),
+                      [MASTER, SLAVE])
+    assert view.slaves[0].state == "OTHER_MASTER" and "that is b 0 at 10.0.0.3:10911" in view.slaves[0].note
+
+
+def test_broker_that_refuses_the_question_is_unknown_not_bad():
+    class Refusing(Answers):
+        def get_broker_config(self, address):
+            if address == SLAVE.address:
+                raise RefusedError("no permission", 16)
+            return super().get_broker_config(address)
+    view = read_group(Refusing(master=java_master(5000)), [MASTER, SLAVE])
+    assert [(each.state, each.status) for each in view.slaves] == [("NOT_TOLD", UNKNOWN)]
+    view = read_group(Refusing(slave=java_slave(5)), [SLAVE])
+    assert view.error == "no master of this name is registered"
+
+
+def test_message_of_a_probe_makes_a_pair_at_rest_known():
+    sent = []
+    answers = Answers(master=[java_master(5000), java_master(6000)], slave=[java_slave(5000), java_slave(5000),
+                                                                           java_slave(6000)])
+    (view,) = Reader(answers, 30, sent.append).read([Group([MASTER, SLAVE])])
+    assert sent == [MASTER] and [(each.state, each.status) for each in view.slaves] == [("FOLLOWS", OK)]
+
+
+def test_two_brokers_of_one_id_are_a_fault():
+    twin = type(SLAVE)("C", "a", 1, OTHER.address)
+    view = read_group(Answers(master=our_master(5000), slave=our_slave(5000), other=our_slave(5000)),
+                      [MASTER, SLAVE, twin])
+    assert [fault.status for fault in view.faults] == [CRITICAL] and "a 1 is listed at" in view.faults[0].text
+
+
+def test_broker_that_stands_still_holds_up_nobody_elses_answer():
+    released = threading.Event()
+
+    class Standing(Answers):
+        timeout_millis = 200
+
+        def get_broker_config(self, address):
+            if address == SLAVE.address:
+                released.wait(240)
+            return super().get_broker_config(address)
+    look = ask_all(Standing(master=java_master(5000), slave=java_slave(5000)), [MASTER, SLAVE])
+    released.set()
+    assert look[MASTER].answered and not look[SLAVE].alive and "answers too slowly" in look[SLAVE].error
+
+
+# `check ha --probe`: one message follows its way to the slaves of whom nobody tells, and there is a verdict.
+
+PROBE_END, PROBED = 5000, 5200  # the master's log before the probe, and with it
+AT = PROBE_END  # the probe's offset
+
+
+def verdict(master, brokers, refuses=False):
+    """What is said of brokers of 4.9, which answer these one look after the other."""
+    def probe(_master):
+        if refuses:
+            raise RefusedError("refused", response_code.NO_PERMISSION)
+        return AT
+    group = Group([MASTER, *brokers])
+    answers = Answers(master=master, **{{SLAVE: "slave", OTHER: "other"}[each]: list(told)
+                                        for each, told in brokers.items()})
+    view, = Reader(answers, 0, probe, 0).read([group])
+    return view, worst(judge(view, Rules()))
+
+
+REST, WITH = java_master(PROBE_END), java_master(PROBED)
+
+
+@pytest.mark.parametrize(("slave", "state", "status"), [
+    ([java_slave(PROBE_END), java_slave(PROBE_END), java_slave(PROBED)], "FOLLOWS", Status.OK),
+    ([java_slave(PROBE_END)] * 3, "STANDS_STILL", Status.CRITICAL),
+    ([java_slave(PROBE_END, "10.0.0.9:1"), java_slave(PROBE_END, "10.0.0.9:1")], "STANDS_STILL", Status.CRITICAL),
+    ([java_slave(PROBE_END - 100)] * 3, "STANDS_STILL", Status.CRITICAL),
+])
+@pytest.mark.parametrize("flushed", [PROBED, PROBED + 1000])  # others may send, too
+def test_the_probe_decides(slave, state, status, flushed):
+    view, found = verdict([REST, REST, java_master(flushed)], {SLAVE: slave})
+    assert (view.slaves[0].state, found) == (state, status), view.slaves[0]
+
+
+def test_an_empty_pair_that_is_not_connected_is_critical():
+    master = [java_master(0), java_master(0), java_master(200)]
+    group = Group([MASTER, SLAVE])
+    view, = Reader(Answers(master=master, slave=[java_slave(0)] * 3), 0, lambda _master: 0, 0).read([group])
+    assert worst(judge(view, Rules())) is Status.CRITICAL and "the probe, a message at 0 of" in view.slaves[0].note
+
+
+def test_each_slave_is_judged_by_itself():
+    got, not_got = [java_slave(PROBE_END), java_slave(PROBE_END), java_slave(PROBED)], [java_slave(PROBE_END)] * 3
+    view, found = verdict([REST, REST, WITH], {SLAVE: got, OTHER: not_got})
+    assert [slave.state for slave in view.slaves] == ["FOLLOWS", "STANDS_STILL"] and found is Status.CRITICAL
+
+
+def test_a_probe_that_is_refused_leaves_it_unknown():
+    view, found = verdict([REST] * 3, {SLAVE: [java_slave(PROBE_END)] * 3}, refuses=True)
+    assert found is Status.UNKNOWN and view.faults[0].text == "the probe failed: refused"
+
+
+@pytest.mark.parametrize(("deleted", "topic"), [
+    ([], "broker-a"), (["broker-a"], "C"), (["broker-a", "C"], "BenchmarkTest")])
+def test_it_goes_to_a_topic_that_each_broker_has(tmp_path, deleted, topic):
+    with broker_at(tmp_path, None, brokerClusterName="C", autoCreateTopicEnable=False) as broker, \
+            ClusterAdmin() as admin:
+        broker.send("BenchmarkTest", b"before")
+        for name in deleted:
+            broker.controller.topic_config_manager.delete_topic_config(name)
+        before = set(broker.controller.topic_config_manager.topic_config_table)
+        offset = admin.put_probe(Broker("C", "broker-a", 0, broker.address))
+        end = broker.store.get_max_phy_offset()
+        assert 0 < offset < end
+        message = broker.store.look_message_by_offset(offset)
+        assert (message.topic, bytes(message.body)) == (topic, b"rmqha check ha --probe")
+        assert set(broker.controller.topic_config_manager.topic_config_table) == before
+
+
+def test_a_broker_that_takes_nothing_says_so(tmp_path):
+    with broker_at(tmp_path, None, brokerClusterName="C", autoCreateTopicEnable=False) as broker, \
+            ClusterAdmin() as admin:
+        for name in ("broker-a", "C", "BenchmarkTest"):
+            broker.controller.topic_config_manager.delete_topic_config(name)
+        with pytest.raises(RefusedError, match="topic\\[broker-a\\] not exist") as refused:
+            admin.put_probe(Broker("C", "broker-a", 0, broker.address))
+        assert refused.value.code == response_code.TOPIC_NOT_EXIST
+
+
+@pytest.fixture
+def namesrv(tmp_path):
+    with running_name_server(tmp_path) as address:
+        yield address
+
+
+def test_a_slave_whose_name_no_master_has_is_warned_of(tmp_path, namesrv, run, caplog):
+    with caplog.at_level(logging.INFO, "RocketmqBroker"), \
+            broker_at(tmp_path / "master", namesrv, brokerClusterName="C", brokerName="orders"), \
+            broker_at(tmp_path / "slave", namesrv, brokerClusterName="C", brokerName="order", brokerId=1,
+                      brokerRole=BrokerRole.SLAVE) as slave:
+        wait_until(lambda: slave.controller.registration.lacks_master, 60_000, "it knows")
+        slave.controller.registration.register_broker_all(True, False, True)
+        warned = [each for each in caplog.records if "no master of brokerName=order is registered" in each.getMessage()]
+        assert [each.levelname for each in warned] == ["WARNING"]
+        assert namesrv in warned[0].getMessage() and "nobody to follow" in warned[0].getMessage()
+        line = run("check", "ha", "-n", namesrv, "--min-slaves", "0")
+        assert line.exit_code == 2 and "no master of this name is registered; is orders meant?" in line.stdout
+        with broker_at(tmp_path / "other", namesrv, brokerClusterName="C", brokerName="order"):
+            slave.controller.registration.register_broker_all(True, False, True)
+            assert not slave.controller.registration.lacks_master

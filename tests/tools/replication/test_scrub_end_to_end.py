@@ -11,7 +11,7 @@ from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from tests.support.in_process import running_name_server
 from tests.support.ports import free_ha_port
-from tests.support.scrape import Scrape, metrics_port
+from tests.support.raw_remoting import Scrape, metrics_port
 from tests.support.tiers import in_all
 from tests.support.wait import wait_until
 from tests.tools.conftest import Cluster, broker_at

@@ -1,15 +1,40 @@
-"""The frames between replicas whose roles change."""
+"""Replicas whose roles change: their greeting, frames, epochs, and who they are."""
 import itertools
+import os
 import struct
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmqha.common import config_manager
+from rmqha.common.config_manager import CheckpointFileError
 from rmqha.store.ha import ha_transfer
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
-from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry
+from rmqha.store.ha.autoswitch.auto_switch_transfer import (
+    EpochsDifferError,
+    EpochStep,
+    MasterEpochGreeting,
+    MasterHandshake,
+    Refusal,
+    SlaveEpochGreeting,
+    SlaveHandshake,
+    consistent_point,
+)
+from rmqha.store.ha.autoswitch.epoch_file_cache import (
+    FIRST_MASTER_ID,
+    LONG_MAX,
+    BrokerMetadata,
+    BrokerMetadataError,
+    EpochEntry,
+    EpochError,
+    EpochFileCache,
+    load_or_make,
+)
 from rmqha.store.ha.ha_transfer import TransferError
+from tests.store.ha.support import CUTS, pieces
+
+# The frames between replicas whose roles change.
 
 SEGMENT = 1 << 16
 LONGS = st.integers(0, (1 << 63) - 1)
@@ -212,3 +237,296 @@ def test_a_master_names_its_newest_epochs_when_it_has_more_than_a_slave_takes():
     entries = [EpochEntry(epoch, epoch * 10) for epoch in range(1500)]
     handshake = transfer.decode_master_handshake(transfer.encode_master_handshake(20_000, entries))[0]
     assert handshake.entries == entries[500:]
+
+
+# What a master whose role can change makes of a slave's bytes, and a slave of its master's epochs.
+
+END = 700, (EpochEntry(1, 0), EpochEntry(3, 500))
+SLAVE = SlaveHandshake(False, True, 2)
+HELLO, REPORT = transfer.encode_slave_handshake(SLAVE), transfer.encode_report(400)
+
+
+def heard(data: list[bytes], is_master: bool = True) -> tuple[list[EpochStep], str, bool, bytes]:
+    """(what came of the pieces, the error at its end, whether it is over, what is left)."""
+    greeting, steps, error = MasterEpochGreeting(1, lambda: is_master, lambda: END), [], ""
+    try:
+        for piece in data:
+            if greeting.is_over:
+                greeting.rest += piece
+            else:
+                steps += greeting.receive(piece)
+    except TransferError as what:
+        error = str(what)
+    return steps, error, greeting.is_over, greeting.rest
+
+
+def test_slave_is_told_the_epochs_as_often_as_it_asks_until_it_reports():
+    steps, error, is_over, rest = heard([HELLO + HELLO + REPORT + HELLO])
+    assert steps == [EpochStep(SLAVE, transfer.encode_master_handshake(*END), END)] * 2
+    assert (error, is_over, rest) == ("", True, REPORT + HELLO)
+
+
+@pytest.mark.parametrize("said, is_master, refusal", [
+    (transfer.encode_slave_handshake(SLAVE._replace(slave_id=1)), True, Refusal.SAME_BROKER),
+    (HELLO, False, Refusal.NO_MASTER), (REPORT, True, Refusal.REPORTS_FIRST)])
+def test_slave_that_can_not_be_served_is_told_nothing(said, is_master, refusal):
+    (step,), error, is_over, _rest = heard([said + HELLO], is_master)
+    assert (step.refusal, step.reply, error, is_over) == (refusal, b"", "", True)
+
+
+def test_frame_of_another_state_is_an_error_behind_what_was_good():
+    steps, error, is_over, _rest = heard([HELLO + struct.pack(">i", 3)])
+    assert len(steps) == 1 and "has state 3" in error and not is_over
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([HELLO, REPORT, transfer.encode_slave_handshake(SLAVE._replace(slave_id=1))]),
+                max_size=5), st.binary(max_size=20), CUTS)
+def test_what_comes_of_the_bytes_does_not_depend_on_their_cuts(said, noise, cuts):
+    data = b"".join(said) + noise
+    whole, cut = heard([data]), heard(pieces(data, cuts))
+    assert cut[:3] == whole[:3]
+    assert cut[1] or cut[3] == whole[3]
+
+
+@settings(deadline=None)
+@given(CUTS, st.binary(max_size=30))
+def test_slave_reads_the_epochs_and_nothing_behind_them(cuts, behind):
+    greeting = SlaveEpochGreeting(SLAVE)
+    assert greeting.begin() == HELLO
+    data, read = transfer.encode_master_handshake(*END) + behind, 0
+    for piece in pieces(data, cuts):
+        while piece and greeting.wanted:
+            now, piece = piece[:greeting.wanted], piece[greeting.wanted:]
+            greeting.receive(now)
+            read += len(now)
+    assert (greeting.handshake, read) == ((700, 3, [EpochEntry(1, 0), EpochEntry(3, 500)]), len(data) - len(behind))
+
+
+def told(max_offset: int, *entries: tuple[int, int]) -> MasterHandshake:
+    """What a master says."""
+    return MasterHandshake(max_offset, entries[-1][0] if entries else -1, [EpochEntry(*entry) for entry in entries])
+
+
+def held(max_offset: int, *entries: tuple[int, int]) -> tuple[int, tuple[EpochEntry, ...]]:
+    """What the slave holds."""
+    return max_offset, tuple(EpochEntry(*entry) for entry in entries)
+
+
+@pytest.mark.parametrize("master, slave, expected_epoch, point", [
+    (told(700, (1, 0), (3, 500)), held(0), None, 0),
+    (told(700, (1, 0), (3, 500)), held(400, (1, 0)), None, 400),
+    (told(700, (1, 0), (3, 500)), held(600, (1, 0)), None, 500),  # it has more of epoch 1 than the master had
+    (told(700, (1, 0), (3, 500)), held(900, (1, 0), (3, 500)), None, 700),  # more than the master
+    (told(700, (1, 0), (3, 500)), held(800, (1, 0), (2, 450)), None, 450),
+    (told(300, (1, 0)), held(800, (1, 0), (4, 500)), 5, 300),  # older, and the operator wants it
+    (told(300, (1, 0)), held(500, (1, 0), (4, 500)), None, 300)])  # nothing was written under epoch 4
+def test_slave_goes_on_where_both_are_the_same(master, slave, expected_epoch, point):
+    assert consistent_point(master, slave, expected_epoch) == point
+
+
+@pytest.mark.parametrize("master, slave, expected_epoch, complaint", [
+    (told(700, (1, 0)), held(400), None, "knows no epochs"),
+    (told(300, (1, 0)), held(800, (1, 0), (4, 500)), None, "no longer the master"),
+    (told(300, (1, 0)), held(800, (1, 0), (4, 500)), 4, "no longer the master"),
+    (told(700, (5, 0)), held(400, (1, 0)), None, "no epoch in common: MASTER: 5 from 0 SLAVE: 1 from 0"),
+    (told(0), held(400, (1, 0)), 5, "no epoch in common: MASTER: none SLAVE: 1 from 0")])
+def test_slave_says_why_it_does_not_follow(master, slave, expected_epoch, complaint):
+    with pytest.raises(EpochsDifferError, match=complaint):
+        consistent_point(master, slave, expected_epoch)
+
+
+# Epochs, and their file as 5.1.4 writes it.
+
+# Captured from 5.1.4: changeToMaster(1), 100 messages, changeToMaster(2).
+JAVA_FILE = b"2\n901660701\n1-0\n2-10390\n"
+
+
+def cache_of(*entries: tuple[int, int], path: str | None = None) -> EpochFileCache:
+    """A cache with these (epoch, start offset)."""
+    made = EpochFileCache(path)
+    made.init_cache_from_entries(EpochEntry(*entry) for entry in entries)
+    return made
+
+
+def pairs(cache: EpochFileCache) -> list[tuple[int, int]]:
+    """(epoch, start offset) of each entry."""
+    return [entry[:2] for entry in cache.get_all_entries()]
+
+
+def test_javas_file_is_read_and_written(tmp_path):
+    path = tmp_path / "epochFileCheckpoint"
+    path.write_bytes(JAVA_FILE)
+    cache = EpochFileCache(str(path))
+    cache.init_cache_from_file()
+    assert cache.get_all_entries() == (EpochEntry(1, 0, 10390), EpochEntry(2, 10390, LONG_MAX))
+    path.unlink()
+    cache.init_cache_from_entries(cache.get_all_entries())
+    assert path.read_bytes() == JAVA_FILE
+
+
+def test_each_change_is_in_the_file_and_the_one_before_in_the_copy(tmp_path):
+    path = tmp_path / "epochs"
+    cache = cache_of((1, 0), path=str(path))
+    assert cache.append_entry(EpochEntry(2, 100))
+    again = EpochFileCache(str(path))
+    again.init_cache_from_file()
+    assert pairs(again) == [(1, 0), (2, 100)]
+    path.unlink()
+    again.init_cache_from_file()
+    assert pairs(again) == [(1, 0)]
+
+
+def test_a_damaged_file_is_replaced_by_its_copy_and_two_damaged_ones_are_refused(tmp_path):
+    path = tmp_path / "epochs"
+    cache = cache_of((1, 0), path=str(path))
+    cache.append_entry(EpochEntry(2, 100))
+    path.write_bytes(path.read_bytes().replace(b"2-100", b"2-101"))
+    again = EpochFileCache(str(path))
+    again.init_cache_from_file()
+    assert pairs(again) == [(1, 0)]
+    (tmp_path / "epochs.bak").write_bytes(b"")
+    with pytest.raises(CheckpointFileError, match="checksum.*epochs.bak: it ends before its third line"):
+        again.init_cache_from_file()
+    os.unlink(tmp_path / "epochs.bak")
+    with pytest.raises(CheckpointFileError, match="checksum"):
+        again.init_cache_from_file()
+
+
+def test_a_file_whose_epochs_fall_is_refused_by_name(tmp_path):
+    path = tmp_path / "epochs"
+    path.write_text(config_manager.encode(["2-50", "1-100"]))
+    with pytest.raises(EpochError, match="epochs: epoch 1 at 100 follows epoch 2 at 50"):
+        EpochFileCache(str(path)).init_cache_from_file()
+
+
+def test_no_entries_stay_no_entries(tmp_path):
+    path = tmp_path / "epochs"
+    cache = cache_of((1, 0), (2, 50), path=str(path))
+    cache.truncate_suffix_by_offset(0)
+    again = EpochFileCache(str(path))
+    again.init_cache_from_file()
+    assert again.entry_size == 0 and again.last_epoch() == -1 and again.last_entry() is None
+
+
+def test_the_checksum_0_is_not_checked():
+    assert config_manager.decode("1\n0\n7-7000\n") == ["7-7000"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=20)))
+def test_entries_come_back(lines):
+    assert config_manager.decode(config_manager.encode(lines)) == lines
+
+
+@settings(deadline=None)
+@given(st.text(max_size=60))
+def test_any_text_is_entries_or_an_error(text):
+    try:
+        lines = config_manager.decode(text)
+    except ValueError as error:
+        assert str(error)
+    else:
+        assert int(text.split("\n")[0]) == len(lines)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=80), st.integers(0, 40), st.integers(0, 40))
+def test_any_damage_to_the_file_is_noticed(tmp_path_factory, noise, start, length):
+    path = tmp_path_factory.mktemp("epochs") / "epochs"
+    whole = b"3\n2084911310\n1-0\n2-100\n4-5000\n"
+    cache = cache_of((1, 0), (2, 100), (4, 5000), path=str(path))
+    assert path.read_bytes().split(b"\n")[2:] == whole.split(b"\n")[2:]
+    good = path.read_bytes()
+    path.write_bytes(good[:start] + noise + good[start + length:])
+    try:
+        cache.init_cache_from_file()
+    except (CheckpointFileError, EpochError) as error:
+        assert str(path) in str(error)
+    else:
+        assert pairs(cache) == [(1, 0), (2, 100), (4, 5000)] or path.read_bytes().split(b"\n")[1].strip(b"0") == b""
+
+
+def test_only_newer_epochs_are_added():
+    cache = cache_of((1, 0), (3, 100))
+    assert not cache.append_entry(EpochEntry(3, 200))
+    assert not cache.append_entry(EpochEntry(2, 200))
+    assert not cache.append_entry(EpochEntry(4, 99))
+    assert cache.append_entry(EpochEntry(4, 100))
+    assert cache.get_all_entries()[1:] == (EpochEntry(3, 100, 100), EpochEntry(4, 100, LONG_MAX))
+
+
+def test_an_offset_belongs_to_the_last_epoch_that_begins_no_later():
+    cache = cache_of((1, 10), (3, 100), (4, 100), (7, 150))
+    found = [cache.find_epoch_entry_by_offset(offset) for offset in (9, 10, 99, 100, 149, 150, 1 << 40)]
+    assert [entry and entry.epoch for entry in found] == [None, 1, 1, 4, 4, 7, 7]
+    assert cache.get_entry(3).end_offset == 100 and cache.get_entry(2) is None
+
+
+@pytest.mark.parametrize("local, local_end, other, other_end, point", [
+    ([(1, 0)], 50, [(1, 0)], 80, 50),
+    ([(1, 0)], 80, [(1, 0)], 50, 50),
+    ([(1, 0), (2, 50)], 80, [(1, 0), (3, 60)], 90, 50),
+    ([(1, 0), (2, 70)], 80, [(1, 0), (3, 60)], 90, 60),
+    ([(1, 0), (2, 50), (4, 80)], 90, [(1, 0), (2, 50), (5, 70)], 99, 70),
+    ([(1, 0), (2, 50)], 80, [(1, 0), (2, 60)], 90, 50),
+    ([(1, 0)], 50, [(2, 0)], 80, -1),
+    ([(2, 10)], 50, [(2, 20)], 80, -1),
+    ([], 50, [(2, 20)], 80, -1),
+])
+def test_logs_are_the_same_up_to_the_end_of_the_newest_common_epoch(local, local_end, other, other_end, point):
+    one, two = cache_of(*local), cache_of(*other)
+    one.set_last_epoch_entry_end_offset(local_end)
+    two.set_last_epoch_entry_end_offset(other_end)
+    assert one.find_consistent_point(two) == two.find_consistent_point(one) == point
+
+
+def test_epochs_are_cut_off_from_either_side():
+    entries = (1, 0), (2, 50), (4, 100), (6, 100), (7, 150)
+    cache = cache_of(*entries)
+    cache.truncate_suffix_by_offset(100)
+    assert pairs(cache) == [(1, 0), (2, 50)] and cache.last_entry().end_offset == LONG_MAX
+    cache = cache_of(*entries)
+    cache.truncate_prefix_by_offset(100)
+    assert pairs(cache) == [(6, 100), (7, 150)]
+    cache.truncate_prefix_by_offset(1 << 50)
+    assert pairs(cache) == [(7, 150)]
+
+
+# Who a replica is.
+
+
+def test_an_identity_stays_whatever_the_configuration_says_later(tmp_path):
+    path = str(tmp_path / "brokerIdentity")
+    assert load_or_make(path, "C", "broker-a", 2).broker_id == 2
+    assert (tmp_path / "brokerIdentity").read_text() == "C#broker-a#2"
+    assert load_or_make(path, "C", "broker-a", 0).broker_id == 2
+
+
+def test_the_first_master_has_an_id_of_its_own(tmp_path):
+    assert load_or_make(str(tmp_path / "brokerIdentity"), "C", "broker-a", 0).broker_id == FIRST_MASTER_ID
+
+
+def test_the_identity_of_another_broker_is_refused(tmp_path):
+    path = str(tmp_path / "brokerIdentity")
+    load_or_make(path, "C", "broker-a", 2)
+    with pytest.raises(BrokerMetadataError, match="brokerIdentity is of broker broker-a, and this one is broker-b"):
+        load_or_make(path, "C", "broker-b", 2)
+
+
+@pytest.mark.parametrize("text", ["", "C#a", "C#a#x", "C#a#-1", "C#a#1#2", "C#a#" + "9" * 30])
+def test_a_damaged_identity_is_refused_by_name(tmp_path, text):
+    path = tmp_path / "brokerIdentity"
+    path.write_text(text)
+    with pytest.raises(BrokerMetadataError, match="brokerIdentity: .* is no cluster#name#id"):
+        load_or_make(str(path), "C", "a", 1)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=40))
+def test_any_text_is_an_identity_or_an_error(text):
+    try:
+        metadata = BrokerMetadata.decode_from_str(text)
+    except BrokerMetadataError:
+        return
+    assert BrokerMetadata.decode_from_str(metadata.encode_to_str()) == metadata

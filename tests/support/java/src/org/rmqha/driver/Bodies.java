@@ -2,7 +2,7 @@ package org.rmqha.driver;
 
 import java.nio.ByteBuffer;
 
-/** Message bodies that can be computed again from (seed, index, size); tests/support/bodies.py is the twin. */
+/** Message bodies that can be computed again from (seed, index, size); tests/support/load.py is the twin. */
 final class Bodies {
     private static final int PERIOD = 1009;
     private final byte[] table = new byte[PERIOD];

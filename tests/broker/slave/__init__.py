@@ -1,1 +1,0 @@
-"""Tests of the copies that a slave takes."""

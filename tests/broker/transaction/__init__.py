@@ -1,1 +1,0 @@
-"""Tests of rmqha.broker.transaction."""

@@ -1,1 +1,0 @@
-"""`rmqha config`."""

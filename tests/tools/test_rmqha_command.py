@@ -1,0 +1,166 @@
+"""Each command of `rmqha`: help, version, wrong usage, groups that need an extra; never a traceback."""
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rmqha.common.filesystem import how_to_install
+from rmqha.tools.rmqha_command import GROUPS, rmqha
+from rmqha.tools.terminal import LazyCommand, LazyGroup
+from tests.support.guide import is_leaf, needs_extra, own_commands
+
+# Each command of `rmqha`: help, version, wrong usage, no name server; never a traceback.
+
+COMMANDS = dict(own_commands())
+LEAVES = [path for path, command in COMMANDS.items() if is_leaf(command)]
+ASKING = [path for path in LEAVES if any(parameter.name == "namesrv" for parameter in COMMANDS[path].params)]
+# What a command that asks a name server must be given besides.
+GIVEN = {
+    "rmqha produce": ["-t", "T", "-m", "x"], "rmqha consume": ["-t", "T"], "rmqha tail": ["-t", "T"],
+    "rmqha export": ["-t", "T", "out"], "rmqha import": ["in"], "rmqha bench produce": ["-t", "T"],
+    "rmqha bench consume": ["-t", "T"], "rmqha bench e2e": ["-t", "T"], "rmqha ha promote": ["-b", "127.0.0.1:1"]}
+SERVING = ["rmqha console"]
+# Exit codes as monitoring systems want them: 3 is UNKNOWN.
+CHECKS = "rmqha check "
+
+
+def run(path: str, *arguments: str) -> Result:
+    result = CliRunner().invoke(rmqha, [*path.split()[1:], *arguments], env={"NAMESRV_ADDR": "", "COLUMNS": "100"})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert "Traceback" not in result.output
+    return result
+
+
+def cannot_answer(path: str) -> int:
+    return 3 if path.startswith(CHECKS) else 2
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help(path, option):
+    if not needs_extra(COMMANDS[path]):
+        result = run(path, option)
+        assert result.exit_code == 0 and result.output.startswith("Usage: "), result.output
+    assert path == "rmqha" or COMMANDS[path].get_short_help_str(200)
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_a_command_without_its_root_has_the_same_help(path):
+    alone = CliRunner().invoke(COMMANDS[path], ["-h"], prog_name=path, env={"COLUMNS": "100"})
+    assert alone.exit_code == 0 and alone.output == run(path, "-h").output
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_version(path):
+    result = run(path, "--version")
+    assert result.exit_code == 0 and result.output.startswith("rmqha, version ")
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_an_option_that_is_not_known(path):
+    result = run(path, "--no-such-option")
+    assert result.exit_code == cannot_answer(path) and "No such option" in result.output
+
+
+@pytest.mark.parametrize("path", ASKING)
+@pytest.mark.parametrize("where", [(), ("-n", "127.0.0.1:1"), ("-n", "nowhere")], ids=["none", "dead", "no address"])
+def test_no_name_server(path, where, tmp_path, monkeypatch):
+    if path in SERVING and where[-1:] == ("127.0.0.1:1",):
+        pytest.skip("it serves a page that says so, and goes on")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").write_text('{"rmqhaExport": 1, "topics": {"T": {"b": 1}}}\n')
+    result = run(path, *GIVEN.get(path, ()), *where)
+    assert result.exit_code != 0
+    told = [row for row in result.output.splitlines() if row and not row.startswith(("Usage:", "Try ", "warning:"))]
+    assert len(told) == 1 or path == "rmqha doctor", result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_each_that_asks_is_called_with_what_it_needs():
+    assert set(GIVEN) <= set(ASKING) and len(ASKING) >= 12
+
+
+def test_stand_ins_say_what_the_commands_say():
+    for command in GROUPS:
+        if isinstance(command, (LazyCommand, LazyGroup)) and command.extra is None:
+            real = command.load()
+            first = " ".join((command.help or "").split())
+            assert " ".join((real.help or "").split()).startswith(first.rstrip(".")), command.name
+            assert real.name == command.name
+
+
+def outside(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "rmqha.tools.rmqha_command", *arguments], capture_output=True,
+                          text=True, timeout=600, check=False, env={**os.environ, "NAMESRV_ADDR": ""})
+
+
+@pytest.mark.parametrize("arguments, code", [
+    (("--help",), 0), (("nope",), 2), (("consume", "-t", "T", "-n", "127.0.0.1:1"), 2), (("config", "check", "/"), 2),
+    (("completion", "fish"), 0), (("produce",), 2)])
+def test_as_a_process(arguments, code):
+    done = outside(*arguments)
+    assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
+
+
+def test_help_imports_no_client():
+    code = ("import sys; from click.testing import CliRunner; from rmqha.tools.rmqha_command import rmqha; "
+            "assert CliRunner().invoke(rmqha, ['--help']).exit_code == 0; "
+            "print([name for name in sys.modules if name.startswith(('rmqha.client', 'rmqha.remoting', 'psutil'))])")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_fault_of_its_own_is_one_line(monkeypatch):
+    def broken(*_arguments):
+        raise ZeroDivisionError("no\nsuch number")
+    monkeypatch.setattr("rmqha.tools.config.config_command.explain", broken)
+    result = run("rmqha config explain", "brokerName")
+    assert result.exit_code == 2 and result.stderr.startswith(
+        "Error: a fault of rmqha itself, ZeroDivisionError: no such number.") and result.stderr.count("\n") == 1
+    monkeypatch.setenv("RMQHA_TRACEBACK", "1")
+    assert isinstance(CliRunner().invoke(rmqha, ["config", "explain", "brokerName"]).exception, ZeroDivisionError)
+
+
+def test_an_interrupt_ends_with_130(monkeypatch):
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+    monkeypatch.setattr("rmqha.tools.config.config_command.explain", interrupted)
+    result = run("rmqha config explain", "brokerName")
+    assert result.exit_code == 130 and result.stderr == "interrupted\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell):
+    result = run("rmqha completion", shell)
+    assert result.exit_code == 0 and "_RMQHA_COMPLETE" in result.stdout
+
+
+def test_what_completes(monkeypatch):
+    monkeypatch.setenv("_RMQHA_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "rmqha ha sta")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    done = outside()
+    assert done.stdout == "plain,status\n"
+
+
+# Groups that need an extra: in the help without it, and a clear answer when they are used.
+
+
+def test_the_help_names_it_without_importing_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rmqha.pipeline.pipeline_command", None)
+    result = CliRunner().invoke(rmqha, ["--help"])
+    assert result.exit_code == 0 and re.search(r"^  pipeline +Jobs on Spark", result.output, re.MULTILINE)
+
+
+def test_its_use_without_the_extra_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("rmqha.pipeline")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ["pyspark", *(name for name in sys.modules if name.startswith("pyspark."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    result = CliRunner().invoke(rmqha, ["pipeline", "audit", ".", "."])
+    assert result.exit_code == 2
+    assert "`rmqha pipeline audit` needs the extra `spark`" in result.output
+    assert how_to_install("spark") in result.output
