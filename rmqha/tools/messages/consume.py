@@ -27,6 +27,7 @@ from rmqha.client.results import PullCallback, PullResult, PullStatus
 from rmqha.common import units
 from rmqha.common.compression import MissingBody
 from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.program import interrupted_later
 from rmqha.common.protocol import response_code
 from rmqha.tools.errors import one_line
 from rmqha.tools.messages.produce import NO_GROUP, as_object, chosen_queues, new_consumer, read_queues, user_properties
@@ -437,17 +438,18 @@ class Reading:
         """Print and commit; whether there is enough."""
         wanted, next_offset = self._wanted, batch.next_offset
         since = wanted.begin.time_ms if wanted.begin is not None else None
-        for message in batch.messages:
-            if since is not None and message.store_timestamp < since:
-                continue  # brokers find the message before a time too
-            printer.print(message)
-            self.printed += 1
-            if self.printed == wanted.count:
-                next_offset = message.queue_offset + 1
-                break
-        printer.flush()
-        if self._has_group:
-            self._consumer.update_consume_offset(batch.queue, next_offset)
+        with interrupted_later():  # what is printed is committed
+            for message in batch.messages:
+                if since is not None and message.store_timestamp < since:
+                    continue  # brokers find the message before a time too
+                printer.print(message)
+                self.printed += 1
+                if self.printed == wanted.count:
+                    next_offset = message.queue_offset + 1
+                    break
+            printer.flush()
+            if self._has_group:
+                self._consumer.update_consume_offset(batch.queue, next_offset)
         return wanted.count is not None and self.printed >= wanted.count
 
     def _open_all(self, queues: list[MessageQueue]) -> None:

@@ -117,6 +117,19 @@ def test_what_a_group_has_printed_is_committed_however_it_ends(line, command, nu
     assert committed(line, f"G{topic}", topic) == 12
 
 
+def test_an_interrupt_between_printing_and_committing_waits(line, monkeypatch):
+    line.ok("produce", "-t", "Between", "--queue", 0, "-m", "x", "--count", 4)
+    flush = consume.MessagePrinter.flush
+
+    def interrupted(printer):
+        flush(printer)
+        signal.raise_signal(signal.SIGINT)
+    monkeypatch.setattr(consume.MessagePrinter, "flush", interrupted)
+    result = line.run("consume", "-t", "Between", "-g", "GBetween", "-f", "%s")
+    assert result.exit_code != 0 and result.stdout.startswith("xxxx")
+    assert committed(line, "GBetween", "Between") == 4
+
+
 @pytest.mark.parametrize("kind", ["lines", "whole"])
 def test_a_message_that_is_too_long_is_told_and_the_next_is_sent(line, kind, tmp_path, monkeypatch):
     monkeypatch.setattr(produce, "LONGEST_SENT", 1000)
