@@ -29,6 +29,7 @@ from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from rmqha.common.lazy_tuples import NamedTuple
+from rmqha.common.program import ROCKETMQ_HOME_ENV
 from rmqha.common.texts import parse_json
 
 
@@ -266,8 +267,6 @@ def _exists(path: str) -> FileExistsError:
     return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
 
 
-ROCKETMQ_HOME_ENV = "ROCKETMQ_HOME"
-NAMESRV_ADDR_ENV = "NAMESRV_ADDR"  # here, so that commands have it without what the messages of mix_all need
 CONFIG_HOME_ENV = "XDG_CONFIG_HOME"
 _PACKAGE = Path(__file__).resolve().parents[1]
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from rmqha.common import java
 from rmqha.common.config_keys import config_keys, key_types, parse_property
-from rmqha.common.filesystem import NAMESRV_ADDR_ENV as NAMESRV_ADDR_ENV
-from rmqha.common.filesystem import ROCKETMQ_HOME_ENV as ROCKETMQ_HOME_ENV
 from rmqha.common.filesystem import open_regular, replace_and_force
+from rmqha.common.program import NAMESRV_ADDR_ENV as NAMESRV_ADDR_ENV
+from rmqha.common.program import ROCKETMQ_HOME_ENV as ROCKETMQ_HOME_ENV
 
 log = logging.getLogger("RocketmqCommon")
 

@@ -26,6 +26,8 @@ from types import FrameType
 # Until this module is there Ctrl-C ends in a traceback: it imports what Python's start has imported, and signal.
 TYPE_CHECKING = False
 
+ROCKETMQ_HOME_ENV = "ROCKETMQ_HOME"
+NAMESRV_ADDR_ENV = "NAMESRV_ADDR"
 INTERRUPTED = 130
 """The exit code of a program that Ctrl-C ended, as shells have it."""
 _OTHERS = (signal.SIGTERM, signal.SIGHUP)

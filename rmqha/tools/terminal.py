@@ -1,16 +1,9 @@
-"""What all commands of `rmqha` share: options, output, errors, exit codes.
+"""What all commands of `rmqha` share.
 
-Exit codes of `rmqha`, and the errors that end a command with them.
-
-Options that mean the same for each command that has them.
-
-What commands print: JSON, YAML, tables that fit any script, times for people and for programs.
-
-Types of options that take a size, a duration or a time; all read them by `rmqha.common.units`.
-
-Texts for people and for programs: times, progress.
-
-Commands and groups that are imported when they are used: a start is quick, and libraries may be missing.
+- exit codes, and the errors that end a command with them;
+- options that mean the same for each command, and types for sizes, durations and times;
+- output: JSON, YAML, tables that fit any script, times, progress;
+- commands and groups that are imported when they are used, so that a start is quick and libraries may be missing.
 """
 import importlib
 import json
@@ -27,7 +20,7 @@ import click
 
 from rmqha import __version__
 from rmqha.common import units
-from rmqha.common.filesystem import NAMESRV_ADDR_ENV, how_to_install
+from rmqha.common.program import NAMESRV_ADDR_ENV
 
 OK = 0
 FAILED = 1
@@ -44,8 +37,6 @@ class CannotAnswerError(click.ClickException):
     """The question makes no sense or nobody answers, which says nothing about the work; exit code 2."""
 
     exit_code = CANNOT_ANSWER
-
-
 
 
 namesrv_option = click.option(
@@ -288,6 +279,8 @@ def extra_needed(command: str, extra: str) -> Iterator[None]:
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "rmqha":
             raise
+        from rmqha.common.filesystem import how_to_install  # most commands need no pathlib
+
         raise CannotAnswerError(f"`rmqha {command}` needs the extra `{extra}` ({error}): "
                                 f"{how_to_install(extra)}") from error
 

@@ -147,6 +147,5 @@ class AdminBrokerHandlers(AdminHandlers):
             info["commitLogDirCapacity"] = f"Total : {total}, Free : {free}."
 
 
-
 def _stats_item(snapshot: StatsSnapshot) -> BrokerStatsItem:
     return BrokerStatsItem(snapshot.sum, snapshot.tps, snapshot.avgpt)

@@ -158,7 +158,6 @@ class AdminGroupHandlers(AdminHandlers):
         return success(self._producers.get_producer_table())
 
 
-
 def _connections(clients: "Iterable[ClientChannelInfo]") -> set[Connection]:
     return {Connection(client.client_id, parse_channel_remote_addr(client.channel),
                        client.language.name if client.language is not None else None, client.version)

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from rmqha import __version__
 from rmqha.common import filesystem, logs
-from rmqha.common.filesystem import NAMESRV_ADDR_ENV
-from rmqha.common.program import Interruptible, exit_code, run_while_read
+from rmqha.common.program import NAMESRV_ADDR_ENV, Interruptible, exit_code, run_while_read
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.commons_cli import CommandLine, ParseException
