@@ -1,4 +1,8 @@
-"""TLS between rmqha and the real RocketMQ, each way: as it comes, enforced, with certificates of both sides."""
+"""TLS between rmqha and the real RocketMQ, each way: enforced, with certificates required of both sides.
+
+Name servers and brokers of both kinds make one cluster: each broker registers with both name servers. All that starts
+in this module has TLS enforced.
+"""
 import socket
 import ssl
 import subprocess
@@ -18,11 +22,6 @@ from tests.support.raw_remoting import GET_BROKER_CLUSTER_INFO, RawClient, frame
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.java
-
-
-# TLS between rmqha and the real RocketMQ, each way: enforced, with certificates required of both sides.
-#
-# Name servers and brokers of both kinds make one cluster: each broker registers with both name servers.
 
 PASSWORD = "a secret"
 KINDS = ("rmqha", "java")
@@ -144,18 +143,3 @@ def test_nobody_takes_a_plain_connection_or_one_without_a_certificate(cluster, a
             with context.wrap_socket(plain) as secured:  # TLS 1.3 tells the client with the first answer
                 secured.recv(1)
                 raise AssertionError(node.name)
-
-
-# TLS as it comes, with nothing configured: servers take both kinds of connections, with certificates of their own.
-
-
-def test_java_client_sends_with_tls_and_reads_without(java_driver, rmqha_namesrv, rmqha_broker):
-    namesrv, broker = rmqha_namesrv, rmqha_broker(rmqha_namesrv.address)
-    load = Workload("TlsAndPlain", 60, [100, 40_000], seed=12)
-    java_driver.create_topic(namesrv.address, broker.address, load.topic)
-    sent = java_driver.produce(namesrv.address, load, tls=True)
-    assert [one.status for one in sent if not one.ok] == []
-    assert_all_read(java_driver.consume(namesrv.address, load, "group-plain"), load, sent)
-    for node in (namesrv, broker):
-        logs = node.output_file.parent.rglob("*.log")
-        assert any("SSLContext created for server" in file.read_text("utf-8") for file in logs), node.name

@@ -36,7 +36,7 @@ def test_a_master_of_java_and_its_slave_are_seen(real_namesrv, make_broker, slav
         def follows():
             producer.send(Message("TopicTest", b"x" * 500))
             now = collector.collect()
-            return [(each.address, each.status, each.in_sync) for each in now.replication[0].slaves] == [
+            return [(each.address, each.status.name, each.in_sync) for each in now.replication[0].slaves] == [
                 (slave.address, "OK", True)]
         wait_until(follows, what="a slave that follows")
         result = CliRunner().invoke(rmqha, ["top", "-n", names, "--once", "-i", "1", "-o", "json"])

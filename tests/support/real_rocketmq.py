@@ -219,24 +219,24 @@ def _run(command: list[str], pauses_s: Sequence[float] = ()) -> None:
     raise AssertionError(f"{' '.join(command)}: code {done.returncode}\n{done.stdout}{done.stderr}")
 
 
-# The real RocketMQ 5.1.4: how its broker and its controller are started; brokers register with name servers of 4.9.
+# The real RocketMQ 5.1.4: how its broker and its controller are started.
 
 VERSION_5 = "5.1.4"
 _JAVA5_LOGBACK = "<configuration><root level=\"OFF\"/></configuration>\n"
-_BROKER = "org.apache.rocketmq.broker.BrokerStartup"
 _CONTROLLER = "org.apache.rocketmq.controller.ControllerStartup"
 
 
-def java5_namesrv_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """The name server of 4.9."""
-    return namesrv_command(config_file, folder)
+class Java5:
+    """The servers of 5.1.4, as `nodes` starts them: brokers, with name servers of 4.9."""
 
+    namesrv_command = staticmethod(namesrv_command)
 
-def java5_broker_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of a broker."""
-    with config_file.open("a", encoding="utf-8") as file:
-        file.write("timerWheelEnable=false\n")  # its files are large, and not replicated
-    return _java5_command(_BROKER, config_file, folder)
+    @staticmethod
+    def broker_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+        """Command and environment of a broker."""
+        with config_file.open("a", encoding="utf-8") as file:
+            file.write("timerWheelEnable=false\n")  # its files are large, and not replicated
+        return _java5_command(BROKER, config_file, folder)
 
 
 def controller_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
