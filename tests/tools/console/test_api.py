@@ -221,8 +221,6 @@ def test_a_body_that_is_no_object_is_refused(client, body, status):
 
 # The console beside requests and brokers that are not what they should be: no page is an error of its own.
 
-pytest.importorskip("starlette", reason="the extra `console` is not installed")
-
 
 TOKEN = "token-for-tests-only"
 HOSTILE_WRITE = {"X-Rmqha-Console": "1", "Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
