@@ -125,7 +125,11 @@ def test_an_interrupt_between_printing_and_committing_waits(line, monkeypatch):
         flush(printer)
         signal.raise_signal(signal.SIGINT)
     monkeypatch.setattr(consume.MessagePrinter, "flush", interrupted)
-    result = line.run("consume", "-t", "Between", "-g", "GBetween", "-f", "%s")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where the tests run
+    try:
+        result = line.run("consume", "-t", "Between", "-g", "GBetween", "-f", "%s")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert result.exit_code != 0 and result.stdout.startswith("xxxx")
     assert committed(line, "GBetween", "Between") == 4
 
