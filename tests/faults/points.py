@@ -77,6 +77,9 @@ class Point:
 
 
 def wrap(owner, name: str, make: Callable[[Callable, Trap], Callable]) -> Plant:
+    """AttributeError at once for a name that `owner` has no longer: a point may be drawn once in a hundred cycles."""
+    getattr(owner, name)
+
     def plant(trap: Trap) -> None:
         setattr(owner, name, make(getattr(owner, name), trap))
     return plant

@@ -140,8 +140,8 @@ _ON_SLAVE = [
 _ON_MASTER = [
     Point("master: a slave is known, not served", LOAD, 1, after(HAService, "add_connection")),
     Point("master: before it serves a slave", LOAD, 1, before(HAConnection, "transfer_begins")),
-    Point("master: a slave's report not taken over", LOAD, 40, before(HAService, "notify_transfer_some")),
-    Point("master: a slave's report taken over, nobody told", LOAD, 40, after(HAService, "notify_transfer_some")),
+    Point("master: a slave's report not taken over", LOAD, 40, before(HAService, "slave_acknowledged")),
+    Point("master: a slave's report taken over, nobody told", LOAD, 40, after(HAService, "slave_acknowledged")),
     Point("master: safe, not answered", LOAD, 40, before(GroupCommitRequest, "wakeup_customer")),
     Point("master: told that it is safe", LOAD, 40, after(GroupCommitRequest, "wakeup_customer")),
 ]
