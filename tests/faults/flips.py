@@ -134,7 +134,7 @@ class Relay:
         self.admit()
         with self._lock:
             for one in self._sockets:
-                _shut(one)
+                shut(one)
 
     def pause(self) -> None:
         """Send nothing to slaves."""
@@ -189,7 +189,7 @@ class Relay:
         try:
             master = self._keep(socket.create_connection(("127.0.0.1", port), 10))
         except OSError:
-            _shut(slave)
+            shut(slave)
             return
         for one in (slave, master):
             one.settimeout(None)
@@ -247,11 +247,12 @@ def _pump(source: socket.socket, sink: socket.socket, change: Callable[[bytes], 
     except OSError:
         return  # the other direction has ended it
     finally:
-        _shut(source)
-        _shut(sink)
+        shut(source)
+        shut(sink)
 
 
-def _shut(sock: socket.socket) -> None:
+def shut(sock: socket.socket) -> None:
+    """End both directions, which wakes the threads at them, and close it."""
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:

@@ -7,6 +7,7 @@ import threading
 import time
 
 from tests.faults import network
+from tests.faults.flips import shut
 from tests.faults.pair import BOOT_MS, Fault, Pair
 from tests.support import store_compare
 from tests.support.ports import free_ha_port
@@ -142,7 +143,7 @@ class Proxy:
             _reset(sink)
         else:
             for one in (sink, source):
-                _shut(one)
+                shut(one)
 
     def _forward(self, sink: socket.socket, data: bytes, to_slave: bool) -> bool:
         """False when the connection is to be torn."""
@@ -171,18 +172,9 @@ def _reset(sock: socket.socket) -> None:
     """RST instead of FIN."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        _shut(sock)
+        shut(sock)
     except OSError:
         return  # closed by the other direction
-
-
-def _shut(sock: socket.socket) -> None:
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # the peer is gone already
-    finally:
-        sock.close()
 
 
 class ThroughProxy(Fault):

@@ -228,18 +228,6 @@ IO, ALONE = "NettyServerNIOSelector_1_1", "LargeRequestThread_1"
 WAIT_MS = 60_000
 
 
-@pytest.fixture
-def server():
-    with running_server() as started:
-        yield started
-
-
-@pytest.fixture
-def client():
-    with running_client() as started:
-        yield started
-
-
 class Gate(Processor):
     """Serves when it is opened; knows in which order it has served whom."""
 

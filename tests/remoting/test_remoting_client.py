@@ -33,12 +33,6 @@ def server():
         yield started
 
 
-@pytest.fixture
-def client():
-    with running_client() as started:
-        yield started
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

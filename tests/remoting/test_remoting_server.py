@@ -44,18 +44,6 @@ from tests.support.wait import own_threads, wait_until
 # Serving: inline, in a pool, later; what is refused; calls to clients; idle and lost connections.
 
 
-@pytest.fixture
-def server():
-    with running_server() as started:
-        yield started
-
-
-@pytest.fixture
-def client():
-    with running_client() as started:
-        yield started
-
-
 def test_request_is_served_inline_and_answered_with_its_opaque(server, client):
     processor = Processor(echo)
     server.register_processor(7, processor)
