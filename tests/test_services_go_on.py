@@ -310,7 +310,7 @@ def _flush_consume_queue(folder) -> Iterator[Plan]:
         def work() -> None:
             put(store, message())
             wait_dispatched(store)
-            queue = store.find_consume_queue("T", 0).mapped_file_queue
+            queue = store.consume_queue_table.find_queue("T", 0).mapped_file_queue
             wait_until(lambda: queue.flushed_where == queue.get_max_offset())
 
         yield Plan(service, (service, "do_flush"), work, service.wakeup)

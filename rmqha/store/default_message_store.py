@@ -627,10 +627,6 @@ class DefaultMessageStore:
         """All consume queues, as they are at the call."""
         return self.consume_queue_table.all_queues()
 
-    def find_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue; made when it is not there. None for a topic that can't be a folder's name."""
-        return self.consume_queue_table.find_queue(topic, queue_id)
-
     def get_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue; None when there is none: whoever only reads takes it for an empty one."""
         # Differs: a question makes no queue; the original makes one of each name that it is asked about, for ever

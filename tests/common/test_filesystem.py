@@ -203,7 +203,7 @@ def test_a_deletion_that_a_master_tells_removes_no_folder_outside(tmp_path, topi
     with open_store(tmp_path / "store") as store:
         os.makedirs(os.path.join(store.get_store_path_logic(), "%LMQ%"), exist_ok=True)
         store.queue_removal.drop_topic(topic)
-        assert store.find_consume_queue(topic, 0) is None
+        assert store.consume_queue_table.find_queue(topic, 0) is None
     assert (tmp_path / "victim").is_dir() and "no folder of consume queues can have the name" in caplog.text
 
 

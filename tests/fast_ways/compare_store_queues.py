@@ -317,14 +317,14 @@ class _Queues:
         units = b"".join(pack_unit(self.log_end + 100 * each, 100, each) for each in range(count))
         self.log_end += 100 * count
         for store in self.stores:
-            assert store.find_consume_queue("T", number).put_units(self.ends[number], memoryview(units))
+            assert store.consume_queue_table.find_queue("T", number).put_units(self.ends[number], memoryview(units))
         self.ends[number] += count
 
     def read(self) -> None:
         """Some units; the reader may keep them."""
         number = self.rng.randrange(4)
         index = self.rng.randint(0, self.ends[number])
-        found = [store.find_consume_queue("T", number).get_index_buffer(index) for store in self.stores]
+        found = [store.consume_queue_table.find_queue("T", number).get_index_buffer(index) for store in self.stores]
         same(*[None if each is None else bytes(each.buffer) for each in found], f"units of {number} from {index} on")
         keeps = self.rng.random() < 0.5
         for each in found:

@@ -44,7 +44,7 @@ def fill(queue, count, start=0, first_offset=0):
 
 
 def test_units_lie_where_their_index_says(store):
-    queue = store.find_consume_queue("T", 0)
+    queue = store.consume_queue_table.find_queue("T", 0)
     fill(queue, 120)
     assert (queue.get_min_offset_in_queue(), queue.get_max_offset_in_queue()) == (0, 120)
     assert queue.get_unit(77) == (7700, 100, 77)
@@ -56,7 +56,7 @@ def test_units_lie_where_their_index_says(store):
 
 
 def test_first_unit_in_the_middle_is_preceded_by_blanks(store):
-    queue = store.find_consume_queue("T", 0)
+    queue = store.consume_queue_table.find_queue("T", 0)
     assert queue.put_message_position_info(5000, 100, 9, 70)
     assert (queue.get_min_offset_in_queue(), queue.get_max_offset_in_queue()) == (70, 71)
     mapped_file = queue.mapped_file_queue.mapped_files[0]
@@ -66,7 +66,7 @@ def test_first_unit_in_the_middle_is_preceded_by_blanks(store):
 
 
 def test_unit_that_is_there_is_not_added_again(store):
-    queue = store.find_consume_queue("T", 0)
+    queue = store.consume_queue_table.find_queue("T", 0)
     fill(queue, 10)
     fill(queue, 10)
     assert queue.get_max_offset_in_queue() == 10
@@ -77,7 +77,7 @@ def test_unit_that_is_there_is_not_added_again(store):
 def test_gap_is_filled_from_the_log_and_never_shifts_an_index(store):
     put(store, *(message("T", 0, b"%d" % index) for index in range(6)))
     wait_dispatched(store)
-    queue = store.find_consume_queue("T", 0)
+    queue = store.consume_queue_table.find_queue("T", 0)
     units = [queue.get_unit(index) for index in range(6)]
     mapped_file = queue.mapped_file_queue.mapped_files[0]
     mapped_file.set_positions(40)  # units 2 to 5 are lost
@@ -88,7 +88,7 @@ def test_gap_is_filled_from_the_log_and_never_shifts_an_index(store):
 
 
 def test_gap_without_records_is_filled_with_blanks(store):
-    queue = store.find_consume_queue("T", 0)
+    queue = store.consume_queue_table.find_queue("T", 0)
     fill(queue, 3)
     assert queue.put_message_position_info(900, 100, 9, 9)
     assert queue.get_unit(9) == (900, 100, 9)
@@ -97,7 +97,7 @@ def test_gap_without_records_is_filled_with_blanks(store):
 
 @pytest.mark.parametrize("phy_offset, kept", [(0, 0), (1, 1), (5000, 50), (5001, 51), (9900, 99), (12000, 120)])
 def test_truncation_drops_units_at_and_behind_the_end_of_the_log(store, phy_offset, kept):
-    queue = store.find_consume_queue("T", 0)
+    queue = store.consume_queue_table.find_queue("T", 0)
     fill(queue, 120)
     queue.truncate_dirty_logic_files(phy_offset)
     assert queue.get_max_offset_in_queue() == kept
@@ -110,7 +110,7 @@ def test_truncation_drops_units_at_and_behind_the_end_of_the_log(store, phy_offs
 
 @pytest.mark.parametrize("min_phy, expected", [(0, 0), (1, 1), (4000, 40), (4950, 50), (100_000, 0)])
 def test_minimum_is_the_first_unit_in_the_log(store, min_phy, expected):
-    queue = store.find_consume_queue("T", 0)
+    queue = store.consume_queue_table.find_queue("T", 0)
     fill(queue, 60)
     if min_phy == 4950:
         queue.delete_expired_file(min_phy)
@@ -121,7 +121,7 @@ def test_minimum_is_the_first_unit_in_the_log(store, min_phy, expected):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_minimum_that_is_known_is_the_one_that_is_found(store, seed):
-    pick, queue, begin = random.Random(seed), store.find_consume_queue("T", 0), 0
+    pick, queue, begin = random.Random(seed), store.consume_queue_table.find_queue("T", 0), 0
     fill(queue, pick.randrange(1, 60))
     for _ in range(60):
         if pick.random() < 0.3:
@@ -135,7 +135,7 @@ def test_minimum_that_is_known_is_the_one_that_is_found(store, seed):
 
 @pytest.mark.parametrize("begin", [1, 1950, 99_999])
 def test_log_that_begins_later_is_no_reason_to_map_an_idle_queue(store, begin, monkeypatch):
-    queue = store.find_consume_queue("T", 0)
+    queue = store.consume_queue_table.find_queue("T", 0)
     fill(queue, 30)
     queue.delete_expired_file(begin)
     with monkeypatch.context() as unmapped:
@@ -148,7 +148,7 @@ def test_log_that_begins_later_is_no_reason_to_map_an_idle_queue(store, begin, m
 
 
 def test_files_that_point_below_the_log_are_deleted(store):
-    queue = store.find_consume_queue("T", 0)
+    queue = store.consume_queue_table.find_queue("T", 0)
     fill(queue, 120)
     assert queue.delete_expired_file(4900) == 0
     assert queue.delete_expired_file(4901) == 1
@@ -160,7 +160,7 @@ def test_files_that_point_below_the_log_are_deleted(store):
 def test_queue_that_ends_in_blanks_takes_its_first_message_after_a_crash(tmp_path):
     with open_store(tmp_path) as store:
         put(store, message("other"))
-        queue = store.find_consume_queue("T", 0)
+        queue = store.consume_queue_table.find_queue("T", 0)
         queue.mapped_file_queue.get_last_mapped_file(0).append_bytes(PRE_BLANK_UNIT * 5)
     with open_store(tmp_path) as store:
         queue = store.get_consume_queue("T", 0)
@@ -201,7 +201,7 @@ def test_index_is_found_by_store_time_whatever_the_files_are_dated(store, monkey
 
 def test_unsafe_topic_has_no_queue(store):
     for topic in ("", ".", "..", "a/b", "../x", "a\0b"):
-        assert store.find_consume_queue(topic, 0) is None
+        assert store.consume_queue_table.find_queue(topic, 0) is None
         assert store.get_max_offset_in_queue(topic, 0) == 0
 
 

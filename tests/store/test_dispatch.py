@@ -384,7 +384,7 @@ def test_units_of_runs_are_put_as_one_by_one(tmp_path, runs, twice):
     facts = []
     for put_all in (put_one_by_one, put_runs):
         with open_store(tmp_path / put_all.__name__, **KEYS) as store:
-            queue = store.find_consume_queue("T", 0)
+            queue = store.consume_queue_table.find_queue("T", 0)
             for _ in range(1 + twice):
                 put_all(queue, units_of(runs))
             facts.append((queue.max_physic_offset, queue.min_logic_offset, queue.get_max_offset_in_queue()))
@@ -395,7 +395,7 @@ def test_units_of_runs_are_put_as_one_by_one(tmp_path, runs, twice):
 def test_run_waits_for_space_and_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("rmqha.store.consume_queue._RETRY_MS", 1)
     with open_store(tmp_path, **KEYS) as store:
-        queue = store.find_consume_queue("T", 0)
+        queue = store.consume_queue_table.find_queue("T", 0)
         put_runs(queue, units_of([(0, 4)]))
         write_at, failures = MappedFile.write_at, iter([errno.ENOSPC] * 5)
 
@@ -412,7 +412,7 @@ def test_run_waits_for_space_and_goes_on(tmp_path, monkeypatch):
 
 def test_run_of_a_queue_that_cannot_be_written_is_told(tmp_path):
     with open_store(tmp_path, **KEYS) as store:
-        queue = store.find_consume_queue("T", 0)
+        queue = store.consume_queue_table.find_queue("T", 0)
         put_runs(queue, units_of([(0, 4)]))
         store.running_flags.make_logics_queue_error()
         assert not queue.put_units(4, memoryview(pack_unit(400, 100, 0)))

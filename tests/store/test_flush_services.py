@@ -250,7 +250,8 @@ def test_checkpoint_waits_for_every_file_of_queues_and_index(tmp_path, monkeypat
         wait_dispatched(store)
         monkeypatch.setattr(MappedFile, "_force", note)
         store.flush_consume_queue_service.do_flush(1)
-        written = [each.file_name for each in store.find_consume_queue("T", 0).mapped_file_queue.mapped_files]
+        queue = store.consume_queue_table.find_queue("T", 0)
+        written = [each.file_name for each in queue.mapped_file_queue.mapped_files]
         written += [each.file_name for each in store.index_service.index_file_list]
         assert len(written) >= 9 + 3 and sorted(forced) == sorted(written)
         assert store.store_checkpoint.logics_msg_timestamp == store.store_checkpoint.dispatched_timestamp

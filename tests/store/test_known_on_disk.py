@@ -127,7 +127,7 @@ def test_acknowledged_messages_stay_in_their_queue_after_the_clock_went_back_and
         put_and_flush(store, "B", 20)
         put_and_flush(store, "C", 20)
         store.dispatch()
-        while not store.find_consume_queue("C", 0).flush(0):
+        while not store.consume_queue_table.find_queue("C", 0).flush(0):
             continue
         store.kill()
         disk.lose_power(NothingByChance())
@@ -156,8 +156,8 @@ def test_clean_stop_flushes_more_than_ten_files_of_log_queues_index_and_extensio
     assert len(list((tmp_path / "commitlog").iterdir())) >= 20
     with open_store(tmp_path, **keys) as again:
         assert len(bodies(again)) == 100
-        assert all(again.find_consume_queue("T", 0).get_ext(again.find_consume_queue("T", 0).get_unit(index)[2])
-                   for index in range(100))
+        queue = again.consume_queue_table.find_queue("T", 0)
+        assert all(queue.get_ext(queue.get_unit(index)[2]) for index in range(100))
         for number in (0, 99):
             found = again.query_message("T", f"k{number}", 8, 0, 1 << 62)
             assert len(found.message_buffer_list) == 1
@@ -271,7 +271,8 @@ def test_names_of_files_are_forced_to_the_disk_after_a_kill_unless_they_are_know
     put(store, message("flushed"), message("new"))
     store.flush_log()
     store.dispatch()
-    store.find_consume_queue("middle", 0).put_message_position_info(store.get_max_phy_offset() - 100, 100, 0, 5)
+    queue = store.consume_queue_table.find_queue("middle", 0)
+    queue.put_message_position_info(store.get_max_phy_offset() - 100, 100, 0, 5)
     store.kill()
     forced, real = set(), store_life.fsync_folder
     with mock.patch.object(store_life, "fsync_folder", lambda folder: (forced.add(folder), real(folder))):

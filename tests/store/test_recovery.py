@@ -351,7 +351,7 @@ def test_queue_files_that_the_checkpoint_covers_are_not_looked_at(tmp_path, monk
         wait_dispatched(store)
         end = store.get_max_phy_offset()
     with open_store(tmp_path) as store:
-        queue = store.find_consume_queue("T", 0)
+        queue = store.consume_queue_table.find_queue("T", 0)
         recovery, files = store.consume_queue_table.recovery_of(queue), queue.mapped_file_queue.mapped_files
         stopped, killed, early = (RecoveryBase(end, dispatched, True, False, False, was_stopped)
                                   for dispatched, was_stopped in ((0, True), (end, False), (0, False)))

@@ -152,7 +152,7 @@ def test_a_store_of_which_messages_have_expired(root, caplog):
 
 def test_a_queue_without_messages(tmp_path, caplog):
     with open_store(tmp_path) as store:
-        store.find_consume_queue("Empty", 0)
+        store.consume_queue_table.find_queue("Empty", 0)
     with caplog.at_level("INFO", "RocketmqStore"), open_store(tmp_path) as store:
         assert store.get_consume_queue("Empty", 0) is None  # nothing of it was on the disk
     assert BELIEVED in caplog.text

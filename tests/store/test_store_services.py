@@ -153,7 +153,7 @@ def test_queues_whose_messages_are_all_gone_are_deleted_on_demand(store):
     put(store, message("old"), *(message("new", body=b"x" * 1000) for _ in range(40)))
     wait_dispatched(store)
     store.commit_log.delete_expired_file(0, 0, 0, True)
-    store.find_consume_queue("empty", 0)
+    store.consume_queue_table.find_queue("empty", 0)
     store.clean_expired_consumer_queue(lambda topic: topic == "old")
     assert set(store.consume_queue_table) - {"SCHEDULE_TOPIC_XXXX"} == {"old", "new", "empty"}
     store.clean_expired_consumer_queue()

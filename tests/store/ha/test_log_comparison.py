@@ -247,7 +247,7 @@ def test_record_whose_index_does_not_fit_is_divergence(records, repeated, tmp_pa
 
 def test_master_does_not_call_it_divergence(records, tmp_path):
     with open_store(tmp_path / "store") as store:
-        queue = store.find_consume_queue("T", 0)
+        queue = store.consume_queue_table.find_queue("T", 0)
         assert queue.put_message_position_info(0, 50, 0, 0)
         assert queue.put_message_position_info(50, 50, 0, 1) and queue.put_message_position_info(100, 50, 0, 1)
         assert store.ha_service.divergence.found is None
