@@ -500,7 +500,7 @@ def test_no_request_of_a_closed_connection_is_begun(pool):
         server.register_processor(CODE, Processor(wait_at_gate), pool)
         with Raw(server) as raw:
             raw.send(b"".join(json_frame(code=CODE, opaque=number) for number in range(100)))
-            wait_until(lambda: pool.queue_size() == 99)
+            wait_until(lambda: began and pool.queue_size() == 99)
         wait_until(lambda: not server.io.channels)
         gate.set()
         wait_until(lambda: pool.queue_size() == 0)
