@@ -1,19 +1,12 @@
-"""The files of accounts: read as Java's SnakeYAML reads them, written, watched.
+"""Account files of access control: YAML as Java's SnakeYAML reads it, address patterns, and a watcher for changes.
 
-YAML as SnakeYAML reads and writes it, by PyYAML (the extra `acl`).
+YAML is read and written with PyYAML (the extra `acl`). A plain scalar has the type it has in Java: `12345678` is a
+number, `1e3` too (unlike in PyYAML's own rules), and `yes` is a boolean. Where a string is expected, `text_of` converts
+the value as Java does. `AclFile` is the content of one file, as SnakeYAML and fastjson together interpret it.
 
-A plain scalar is what it is in Java: `12345678` a number, `1e3` too (not in PyYAML's own rules), `yes` a boolean; where
-a text is wanted, `text_of` gives what Java makes of it.
-
-What is signed, addresses as texts, and the hook of tools.yml.
+    timer, 5 s --> AclFileWatchService: checks the files -> notifies the listener (PlainPermissionManager loads)
 
 Java: org.apache.rocketmq.acl.common.AclUtils (4.9.8)
-
-What one file of accounts says, as fastjson and SnakeYAML together understand it.
-
-Sees changes of the account files.
-
-    timer, 5 s --> AclFileWatchService: looks at the files -> tells the listener (PlainPermissionManager loads)
 """
 import functools
 import importlib.util

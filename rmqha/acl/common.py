@@ -1,30 +1,16 @@
-"""Access control for both sides: credentials, signatures, permissions, and what a request needs.
+"""Access control for clients and servers: credentials, signatures, permissions, and the resources a request needs.
 
-Names of access control's files.
+- `SessionCredentials`, `AclClientRPCHook`: a client's account, and the hook that signs its requests.
+- `AccessValidator`, `AccessRPCHook`: the broker's check of a request before it is served, and the hook that runs it.
+- `PlainAccessResource`: what a request needs, or what an account owns; one class for both, as in Java.
+- `is_owned`, `need_admin_perm`: what an account may do with a topic or group, and which requests require an admin.
+- `needs_of`: the topics and groups that a request names, with the permission needed for each. Where a request names a
+  commit log offset instead, its processor checks the stored record: see RecordAccess.
+- `CONFIG_*`: names in the account files.
 
 Java: org.apache.rocketmq.acl.common.AclConstants (4.9.8)
 
-A request that may not be served, or a file that can't be used.
-
-Who a client is.
-
-What of a request is signed.
-
-Signs what a client sends.
-
-What the broker asks before it serves a request.
-
-Lets a server serve only what a validator permits.
-
-What a request asks to use, and what an account owns: the same class for both, as in Java.
-
-What an account may do with a topic or a group, and which requests only an admin may send.
-
 Java: org.apache.rocketmq.acl.common.Permission (4.9.8)
-
-Topics and groups that a request names, and what it needs of each.
-
-What a request names by a commit log offset is checked by its processor, on the record that is there: RecordAccess.
 """
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping

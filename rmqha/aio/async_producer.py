@@ -1,8 +1,8 @@
-"""Starting and ending what blocks, from a coroutine.
+"""The asyncio producer, and the helpers that it shares with the asyncio consumer.
 
-From threads into an event loop.
-
-Sending messages from an event loop.
+- `AsyncLife`, `start`, `shutdown`: start and close a blocking client from a coroutine.
+- `LoopInbox`: passes items from threads to an event loop.
+- `AsyncProducer`: sends messages from an event loop.
 """
 import asyncio
 import logging

@@ -1,10 +1,10 @@
-"""What each name server is told of the topics: everything, or what has changed since it was told last.
+"""Requests of a broker to the name servers, to its master and to the controllers of automatic failover.
 
-The broker speaks to name servers and to its master.
+- `Registration`, `ToldStates`: which topics are sent to each name server: all of them, or those changed since the state
+  that it last acknowledged.
+- `BrokerOuterAPI`: name servers and the master. `ControllerApi`: controllers.
 
     caller --one task per name server--> brokerOutApi_thread_<n> --answers--> caller, at the latest after the time-out
-
-What a broker asks the controllers of automatic failover.
 """
 from __future__ import annotations
 

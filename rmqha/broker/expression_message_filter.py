@@ -1,8 +1,8 @@
-"""A message's properties as an expression sees them.
+"""Message filters of a broker: which messages match the tags or the expression of a subscription.
 
-Which messages a subscription wants.
-
-Evaluates the expressions of all groups once, when a message is dispatched.
+- `MessageEvaluationContext`: the properties of a message as an expression reads them.
+- `ExpressionMessageFilter`, `ExpressionForRetryMessageFilter`: used when a consumer pulls.
+- `CommitLogDispatcherCalcBitMap`: evaluates the expressions of all groups once, when a message is dispatched.
 """
 import logging
 

@@ -1,12 +1,14 @@
-"""The topics of a broker and their file, topics.json.
+"""The topics of a broker: their table, its file topics.json, deletion of topics, and adoption by a new master.
 
-Deleting a topic: all that the broker knows of it goes in one step, and nobody makes it again before that is over.
+`TopicDeletion` removes everything that the broker holds of a topic in one step; the topic cannot be created again
+until the step is complete.
 
     admin thread --delete--> [topic table locked] out of the table -> store: mark, dispatch, queues -> offsets, filters,
                              statistics -> held pulls are answered
     slave        --take_over--> the same, as far as its master's marks say and its log has come
 
-Topics that a new master has messages of, and has not heard of: its master has died before it told.
+`adopt_topics` creates topics that a new master has messages of but does not know: the old master failed before it
+reported them.
 """
 from __future__ import annotations
 

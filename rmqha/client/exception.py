@@ -1,6 +1,4 @@
-"""What the client raises besides the remoting exceptions.
-
-Checks of names and messages before anything is sent.
+"""Exceptions of the client other than the remoting ones, and checks of names and messages before anything is sent.
 
 Java: org.apache.rocketmq.client.Validators (4.9.8)
 """

@@ -1,17 +1,4 @@
-"""The interfaces of hooks, and what they get to see.
-
-The interface of hooks that may forbid a send.
-
-The interface of consume hooks, and what they get to see.
-
-The user's side of a transaction.
-
-The interface of end-transaction hooks.
-
-The interface of hooks that filter what was pulled.
-
-The interface of send hooks, and what they get to see.
-"""
+"""Interfaces of client hooks with the contexts that they receive, and the listener of transactions."""
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 

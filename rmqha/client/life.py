@@ -1,20 +1,14 @@
-"""A client's beginning and end, and what it logs.
+"""Life cycle and logging of a client: start, shutdown, forked processes, and warnings about the user's code.
 
-A client in a forked process: it has none of the threads of the one that started it, and shares its connections.
-
-What is started and shut down: `with` does both.
-
-How far a producer, a consumer or the instance below them has come.
-
-Codes that the client itself puts into MQClientException.
+- `HomeProcess`: detects a forked process, which has none of the client's threads and shares its connections.
+- `Lifecycle`: started and shut down, both by a `with` statement.
+- `ServiceState`: the state of a producer, a consumer, or the instance that they share.
+- `CONNECT_BROKER_EXCEPTION` to `CREATE_REPLY_MESSAGE_EXCEPTION`: the client's own codes in MQClientException.
+- `ThreadLocalIndex`: a counter per thread.
+- `log_to_stderr`: prints the client's log for programs that do not set up logging.
+- `CauseLog`: logs a recurring error of the user's code once.
 
 Java: org.apache.rocketmq.client.common.ClientErrorCode (4.9.8)
-
-A counter per thread.
-
-What the client logs, on the standard error, for those who do not set up logging themselves.
-
-Saying once what goes wrong in the user's code again and again.
 """
 import logging
 import os

@@ -1,16 +1,9 @@
-"""What sends, pulls and queries return.
+"""Results and callbacks of sends, pulls and queries, and the creation of reply messages.
 
-Messages found by key.
-
-What a send gives back, at once or to a callback.
-
-What a pull gives back, at once or to a callback.
-
-The broker to ask.
-
-How a request is made.
-
-Replies to requests.
+- `QueryResult`: messages found by key.
+- `SendResult`, `PullResult`: returned at once, or passed to a `SendCallback` or `PullCallback`.
+- `FindBrokerResult`: the broker to send a request to.
+- `CommunicationMode`: how a request is sent.
 
 Java: org.apache.rocketmq.client.utils.MessageUtil (4.9.8)
 """

@@ -1,12 +1,7 @@
-"""Traces of messages: what they say, their text, and the hooks that make them.
+"""Message traces: events, their encoding as text, the dispatcher interface, and the view that admin tools print.
 
-Separators and names of message traces.
-
-Java: org.apache.rocketmq.client.trace.TraceConstants (4.9.8)
-
-An event of a trace, and what it says about each message.
-
-Traces as text: fields separated by \\x01, each event (for consumption each message of it) ended by \\x02.
+An event (`TraceContext`) has a `TraceBean` for each message. As text, fields are separated by \\x01, and each event
+(for consumption each message of it) ends with \\x02.
 
 Pub             time region group topic msgId tags keys storeHost bodyLength costTime msgType offsetMsgId success
                 [clientHost]
@@ -14,11 +9,9 @@ SubBefore       time region group requestId msgId retryTimes keys
 SubAfter        requestId msgId costTime success keys [contextCode [time group]]
 EndTransaction  time region group topic msgId tags keys storeHost msgType transactionId state fromCheck
 
-What Java has as null stands there as the word null, and is read back as that word.
+A null in Java is written as the word null, and read back as that word.
 
-The interface of trace dispatchers.
-
-A trace as people look at it.
+Java: org.apache.rocketmq.client.trace.TraceConstants (4.9.8)
 """
 import enum
 import functools

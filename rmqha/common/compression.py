@@ -1,12 +1,9 @@
-"""Compression of bodies and files, and how much may be unpacked.
+"""Compression of message bodies and files, with limits on the decompressed size.
 
-The compressor of each type.
-
-How many bytes the bodies of one answer may have in all, once they are decompressed.
-
-A limit for each body is no limit for a list: 64 records of a few hundred KiB can hold 64 times 256 MiB.
-
-Unpacking what comes from a file, up to a size: a few bytes may stand for very many.
+- `get_compressor`: the compressor of each type.
+- `BodyBudget`: limits the decompressed bytes of all bodies of one answer together. A limit per body does not bound a
+  list: 64 records of a few hundred KiB can hold 64 times 256 MiB.
+- `inflate`: decompresses data from a file, up to a size, because a few bytes can expand to very many.
 """
 import zlib
 from types import ModuleType

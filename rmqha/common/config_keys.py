@@ -1,15 +1,11 @@
-"""What a config key is: its Java side, and the values that it may have.
+"""Config keys: how a config class declares them, which values they accept, and the parser that enforces this.
 
-How a config class tells its Java side: which keys are important, and which have another name in a file.
+A config class is a dataclass whose attributes are the config keys, in Java's order. `important()` marks the keys that
+`-m` prints; `renamed()` gives a key that differs from the attribute's name because Java's setter does.
 
-A config class is a dataclass whose attributes are the config keys, in Java's order. The annotation gives the type
-that a `.properties` value is parsed to, and what is allowed of it; `important()` marks
-what `-m` prints; `renamed()` gives a key that differs from the attribute's name because Java's setter does.
-
-What the value of a config key may be: the annotations of the config classes, and the parser that keeps to them.
-
-An annotation is a type (int, Long, float, bool, an enum, str), and with `Annotated` what is allowed of it: its range,
-or its form. Its words stand in the error that a bad value gets, and in docs/config-keys.md.
+The annotation of an attribute is the type that a `.properties` value is parsed to (int, Long, float, bool, an enum,
+str), and with `Annotated` also the range or the form that is allowed. The words of an `Allowed` appear in the error for
+a bad value, and in docs/config-keys.md.
 """
 import ipaddress
 import re

@@ -1,4 +1,6 @@
-"""A small text file of entries with a checksum.
+"""Persistent state in small files: text files of entries with a checksum, and the broker's tables in JSON files.
+
+`CheckpointFile` is a text file:
 
 | line | content |
 |---|---|
@@ -6,7 +8,7 @@
 | 2 | CRC32 of the remaining bytes, without its highest bit; 0 is not checked |
 | 3- | one entry a line |
 
-A table of the broker that lives in one JSON file.
+`ConfigManager` is the base of the tables, one JSON file each.
 """
 import logging
 import os

@@ -1,15 +1,13 @@
-"""Config objects from files, and changed while a server runs.
+"""Configuration of a server: parsing of `-c` files, and reading, updating and saving of the keys at run time.
 
-Which config keys a server shows, and which may be changed while it runs: one list for all servers, by key.
+`SECRET_KEYS` and `FIXED_KEYS` list the keys that a server never shows, and those that no request may change: one list
+for all servers, by key. A file may hold keys of several servers (a name server with an embedded controller), and an
+UPDATE_*_CONFIG request writes the values that it changes to that file. A key that is fixed in one server is therefore
+fixed in all, whether or not the server that receives the request knows it. `tests/common/test_config_keys.py` checks
+every key of every config class against the lists: a new secret, path, name or address that is in none of them fails.
 
-A file may hold keys of several servers (a name server with a controller within itself), and whoever sends an
-UPDATE_*_CONFIG has what he changes written to that file. So a key that is fixed in one server is fixed in all, whether
-or not the server that is asked knows it. `tests/common/test_config_keys.py` holds every key of every config class
-against the lists: a new secret, path, name or address that is in none of them fails there.
-
-Reading a `-c` file into config objects, with errors that say file, key and line.
-
-All config objects of a server as one set of keys that can be read, updated and saved while it runs.
+`load_config_file` reads a file; its errors name file, key and line. `Configuration` treats all config objects of a
+server as one set of keys.
 """
 import copy
 import logging

@@ -1,17 +1,13 @@
-"""Files and folders by name: forced to the disk, written whole, opened with care; where rmqha's own are.
+"""Access to files and folders by name: fsync, atomic writes, safe opening, and the locations of rmqha's own files.
 
-Files and folders are forced to the disk by name.
-
-Opening files that others have put there: never waiting for a pipe, never touching a device.
-
-Files named by the offset of their first byte: of commit logs, consume queues and their extensions. Read only.
-
-A file that a command writes because somebody named it: whole under its name, or not there; pipes and devices as they
-are.
-
-Where `conf/` lies: in ROCKETMQ_HOME, else in the checkout, else in the user's config folder; and its templates.
-
-How the libraries that only some need are installed: a command for the Python and the place that rmqha runs from.
+- `fsync_path`, `replace_and_force`: force files and folders to disk.
+- `open_regular`: opens files created by others; never waits for a pipe, never touches a device.
+- `Segment`, `list_segments`, `read_at`: files named by the offset of their first byte (commit logs, consume queues and
+  their extensions), read only.
+- `writing`: writes a file that the user of a command named: complete under its name or absent; pipes and devices as
+  they are.
+- `rocketmq_home`: the folder of `conf/`: ROCKETMQ_HOME, else the checkout, else in the user's config folder.
+- `how_to_install`: the pip command for an optional library, for the Python and the place that rmqha runs from.
 """
 from __future__ import annotations
 

@@ -1,22 +1,19 @@
-"""Results that come later, and what several threads change.
+"""Concurrency primitives: futures, work at the end of a thread's round, work ahead of its use, and atomic values.
 
-A value that comes later, and what is to be done with it.
-
-What a thread does once at the end of its round, however often it was asked for inside: one phase for each effect.
+A `Round` runs each act once at its end, however often `at_round_end` asked for it; there is one phase for each effect:
 
     REPLICATE  send the slaves what was appended   | in the order in which they were asked for
     ANSWER     write what channels have queued     |
-    COUNT      statistics of what was answered       | behind all of those, in the order in which they were asked for
+    COUNT      statistics of what was answered       | after all of those, in the order in which they were asked for
     WAKE       services that would compete with      |
                this thread while it writes answers
 
-Results that one thread will want in order, worked out beside it by others.
+`WorkAhead` computes results on other threads that one thread takes in order. It is for calls that release the GIL and
+change nothing, so that a result may be left untaken.
 
-    begin --> pool --> a thread: the call      take: the result; a call that nobody has begun is done by who takes it
+    begin --> pool --> a thread: the call      take: the result; a call not yet begun runs in the thread that takes it
 
-For calls that release the GIL and change nothing, so that it does not matter if a result is never taken.
-
-Numbers and flags that several threads change. Reads take no lock: one attribute load is atomic under the GIL.
+Reads of the atomic values take no lock: one attribute load is atomic under the GIL.
 """
 import logging
 import os

@@ -1,21 +1,15 @@
-"""Rules of the Java platform and of RocketMQ's versions that show in files and on the wire.
+"""Rules of Java and of RocketMQ's version numbers that are visible in files, in the environment and on the wire.
 
-The few rules of the Java platform that show in RocketMQ's bytes: int wrap, String.hashCode, HashMap order.
-
-The `.properties` format, as java.util.Properties reads it.
-
-A logical line is `key`, then white space, `=` or `:`, then `value`; `#` or `!` first makes a comment; a line end
-after an odd number of backslashes continues the line; `\\t \\n \\r \\f` and `\\uXXXX` are escapes, any other escaped
-character stands for itself. Bytes are ISO-8859-1. The last of equal keys wins. White space at the end of a value
-belongs to it.
-
-Java's system properties, as they reach a process that is not a JVM.
-
-`-Dname=value` in JAVA_OPT or JAVA_OPT_EXT, where the original's start scripts take it from, as they concatenate them:
-the last one wins. Else the environment variable of the property's name in capitals with underscores:
-`rocketmq.serialize.type` is ROCKETMQ_SERIALIZE_TYPE, `tls.server.keyPath` is TLS_SERVER_KEYPATH.
-
-The version numbers that clients and servers put into each command.
+- `int32`, `string_hash_code`, `hash_map_order`: integer overflow, String.hashCode and the iteration order of HashMap.
+- `load`, `loads`, `edited`: the `.properties` format, as java.util.Properties reads it. A logical line is `key`, then
+  white space, `=` or `:`, then `value`; `#` or `!` first makes a comment; a line end after an odd number of backslashes
+  continues the line; `\\t \\n \\r \\f` and `\\uXXXX` are escapes, any other escaped character stands for itself. Bytes
+  are ISO-8859-1. The last of equal keys wins. White space at the end of a value belongs to it.
+- `get_property`: Java's system properties in a process that is not a JVM: `-Dname=value` in JAVA_OPT or JAVA_OPT_EXT,
+  which the original's start scripts concatenate in this order, the last one wins. Else the environment variable of the
+  property's name in capitals with underscores: `rocketmq.serialize.type` is ROCKETMQ_SERIALIZE_TYPE,
+  `tls.server.keyPath` is TLS_SERVER_KEYPATH.
+- `Version`: the version numbers that clients and servers put into each command.
 """
 import os
 import re

@@ -1,9 +1,10 @@
-"""What lines of log files look like, and from which level on they are written: config keys of both kinds of server.
+"""Log files with the names, places and line format of RocketMQ's logback files, and the config keys for their style.
 
-The log files of RocketMQ: the same names, places and line format as its logback files give.
+The files are `<home>/logs/rocketmqlogs/[<broker>/]{namesrv,broker,store,remoting,...}.log`, rolled by size into
+`<home>/logs/rocketmqlogs/otherdays/[<broker>/]<name>.<n>.log`, with lines as
+`2026-01-01 12:00:00 INFO threadName - text`.
 
-`<home>/logs/rocketmqlogs/[<broker>/]{namesrv,broker,store,remoting,...}.log`, rolled by size into
-`<home>/logs/rocketmqlogs/otherdays/[<broker>/]<name>.<n>.log`, lines as `2026-01-01 12:00:00 INFO threadName - text`.
+`LogLevel`, `LogFormat` and `LogTime` are the values of the servers' config keys for the level and style of lines.
 """
 import fcntl
 import json

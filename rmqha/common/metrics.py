@@ -1,12 +1,9 @@
-"""Metrics: what they are, and their page.
+"""The metrics and health pages of a server: /metrics, /healthz and /readyz.
 
-A metric's name, and the values that belong to it.
-
-Making a long answer without being in anybody's way.
-
-Metrics as Prometheus reads them, by prometheus-client (the extra `metrics`).
-
-The pages of a metrics port: /metrics, /healthz, /readyz.
+- `Metric`, `Family`: a metric, and its samples.
+- `Pace`: lets other threads run while a long answer is made, and limits its time.
+- `encode`, `encode_all`: the text format of Prometheus, by prometheus-client (the extra `metrics`).
+- `Subject`, `Pages`: the server that provides the metrics and health, and the pages of its metrics port.
 """
 import importlib.util
 import logging

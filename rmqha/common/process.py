@@ -1,23 +1,20 @@
-"""A server as a process: its limits, systemd, threads that keep all others waiting.
+"""A server as a process: its limits of maps and descriptors, systemd notification, and a watch for stalls.
 
-How many maps and descriptors a process may have.
-
-Telling systemd how a service of Type=notify does, as sd_notify(3): a datagram to $NOTIFY_SOCKET.
+The server notifies systemd as a service of Type=notify, as in sd_notify(3): with datagrams to $NOTIFY_SOCKET.
+Without that variable, as when it was not started by systemd, it sends nothing.
 
     start --READY=1--> systemd <--WATCHDOG=1-- the waiting thread, while `lives` says so (WatchdogSec=)
     stop  --STOPPING=1-->
 
-Started by anybody else, a server has no such socket, and nothing is sent.
-
-Who keeps all other threads from running, and for how long: a tool for whoever looks for pauses.
+`StallWatch` logs when all other threads are kept from running:
 
     StallWatch: a beat each quarter of the limit; each second the CPU time of all threads
     a beat that comes too late -> one line of the log: how long, why, and the stacks of the threads that did not wait,
     with the CPU time that each has used of late
 
-Frames are read by a thread that has its turn, which alone is safe: faulthandler's watchdog reads them at any time, and
-the process ends when they change under it. What holds the interpreter is one call that is not Python's, and its thread
-is right behind that call when it gives up its turn.
+It reads the frames of other threads while it holds the GIL, which is the only safe way: faulthandler's watchdog
+reads them at any time, and the process crashes when they change meanwhile. A stall is one native call that holds the
+GIL, so when its thread releases the GIL, its stack still shows that call.
 """
 from __future__ import annotations
 

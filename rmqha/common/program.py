@@ -1,13 +1,12 @@
-"""How a program begins and ends: Ctrl-C, SIGTERM, a pipe that nobody reads.
+"""How a program starts and ends: Ctrl-C, SIGTERM, SIGHUP, and a closed pipe on its standard output.
 
-Ctrl-C before a program is ready for it, and after it is done: the process ends, with no traceback. SIGTERM and
-SIGHUP end a program as Ctrl-C does: what was begun is ended in order.
-
-Waiting for the request to stop: SIGTERM, Ctrl-C, the end of the terminal.
+Before a program is ready for Ctrl-C, and after it is done, Ctrl-C ends the process without a traceback. SIGTERM and
+SIGHUP end a program as Ctrl-C does, with its cleanup. A server waits for SIGTERM, Ctrl-C or the end of its terminal
+with a `StopSignal`:
 
     signal handler, any thread --set--> [told] --wait--> the thread that ends the process in good order
 
-Programs whose output nobody reads any more, as in `mqbroker -p | head -1`.
+`run_while_read` is for programs whose output may no longer be read, as in `mqbroker -p | head -1`.
 """
 from __future__ import annotations
 

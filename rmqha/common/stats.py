@@ -1,14 +1,10 @@
-"""Counters over time.
+"""Counters of a broker over time.
 
-The names of all counters that a broker keeps; `mqadmin` asks for them by these names.
-
-How long something took, as a count by bucket: for what is timed seldom enough to be timed each time.
-
-All momentary values of one name, by key.
-
-One counter and its three windows.
-
-All counters of one name, by key.
+- The names of all counters; `mqadmin` requests them by these names.
+- `LatencyHistogram`: durations counted by bucket, for operations rare enough to time each of them.
+- `MomentStatsItem`, `MomentStatsItemSet`: a momentary value, and all values of one name by key.
+- `StatsItem`, `StatsItemSet`: a counter with its windows of a minute, an hour and a day, and all counters of one
+  name by key.
 """
 import logging
 import threading

@@ -1,21 +1,12 @@
-"""What consumers subscribe to, and the heartbeat that reports it.
+"""Subscriptions of consumers: their expressions, the heartbeat that reports them, and the result of a pull.
 
-The kinds of subscription expressions.
+A TAG expression is `tag1 || tag2`, or `*` or nothing for all. SQL92 has AND, OR, NOT, comparisons, BETWEEN,
+IN ('a', 'b') and IS [NOT] NULL over properties, with strings, numbers, TRUE and FALSE.
 
-TAG: `tag1 || tag2`, or `*` or nothing for all. SQL92: AND OR NOT, comparisons, BETWEEN, IN ('a', 'b'), IS [NOT] NULL,
-over properties, with strings, numbers, TRUE and FALSE.
+A client sends its `HeartbeatData` to each broker every 30 seconds. `PullStatus` is also for readers of half messages.
 
 Java: org.apache.rocketmq.common.filter.ExpressionType (4.9.8)
-
-A subscription of a group to a topic.
-
-Subscriptions from what users write.
-
 Java: org.apache.rocketmq.common.filter.FilterAPI (4.9.8)
-
-What a client tells each broker every 30 seconds: itself, and the groups that it produces and consumes as.
-
-What became of a pull, for consumers and for those who read half messages.
 """
 import enum
 import time

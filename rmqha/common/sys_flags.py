@@ -1,26 +1,14 @@
-"""Bits: of stored messages, of pulls, of topics, of permissions.
+"""Bit flags of stored messages, pull requests, topics and permissions.
 
-The compression types that a record's SYSFLAG can name.
-
-How many tags a message of a topic may have.
-
-Bits of a record's SYSFLAG.
-
-bit 0 compressed, 1 multi tags, 2-3 transaction, 4 born host IPv6, 5 store host IPv6, 6-7 reserved for 5.x batches,
-8-10 compression type.
+- SYSFLAG of a record: bit 0 compressed, 1 multi tags, 2-3 transaction, 4 born host IPv6, 5 store host IPv6, 6-7
+  reserved for 5.x batches, 8-10 compression type
+- sysFlag of a pull request: FLAG_COMMIT_OFFSET to FLAG_LITE_PULL_MESSAGE
+- topicSysFlag of a topic: FLAG_UNIT and FLAG_UNIT_SUB
+- permissions of topics and brokers: PERM_READ, PERM_WRITE and PERM_INHERIT
 
 Java: org.apache.rocketmq.common.sysflag.MessageSysFlag (4.9.8)
-
-Bits of the sysFlag of a pull request.
-
 Java: org.apache.rocketmq.common.sysflag.PullSysFlag (4.9.8)
-
-Bits of a topic's topicSysFlag.
-
 Java: org.apache.rocketmq.common.sysflag.TopicSysFlag (4.9.8)
-
-Permission bits of topics and brokers.
-
 Java: org.apache.rocketmq.common.constant.PermName (4.9.8)
 """
 import enum

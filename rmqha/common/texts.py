@@ -1,26 +1,14 @@
-"""Texts from outside: JSON, names, secrets, all of bounded size.
+"""Checks of untrusted text: JSON, numbers, names and paths, each bounded in size; and secrets that do not print.
 
-JSON that others have written: files, answers, options. Whatever it holds, one kind of error says what is wrong.
-
-`json.loads` alone raises RecursionError for many brackets, takes NaN, and makes an infinity of 1e999.
-tests/common/test_texts.py lists the few places that read JSON in another way.
-
-Numbers that others send, as text or in JSON: each has a range, and what is outside is as if it were not there.
-
-Hashes for what strangers send.
-
-How long a name may be that somebody who was not asked who he is tells a name server or a controller.
-
-The one check of names that come from a file or a peer before they become paths.
-
-Topics become folders of queues, runs of an archive and the files of a manifest become paths below the archive, servers
-of a cluster folders of it. Whoever writes such a name must not get out of the folder that it belongs to.
-
-A text that must not be shown: a password of a config file.
-
-Functions that remember their results.
-
-The default of a field that is there whenever somebody reads it.
+- `parse_json` is for JSON of files, answers and options, and raises one kind of error. `json.loads` alone raises
+  RecursionError for many brackets, accepts NaN, and makes an infinity of 1e999. tests/common/test_texts.py lists the
+  few places that read JSON in another way.
+- `whole`, `real`: numbers of a peer, as text or in JSON. One that is out of range counts as absent.
+- MAX_NAME_LENGTH limits the names that an unauthenticated peer sends to a name server or a controller.
+- `folder_name`, `path_below`: the one check of names from a file or a peer before they become paths: topics (folders
+  of queues), runs and files of an archive, servers of a cluster. Such a name must not lead out of its folder.
+- `Secret`: for example a password of a config file.
+- LATER: the default of a field that is always set before it is read.
 """
 import functools
 import json

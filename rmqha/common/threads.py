@@ -1,18 +1,14 @@
-"""Threads: pools of named ones, tasks at their times, a waker for those that wait in a selector, stacks for debugging.
+"""Threads: a pool, a scheduler, stacks for debugging, polling for a condition, and a waker for selectors.
 
-A pool of named threads over a bounded queue, for work that may block.
+`NamedThreadPool` runs work that may block, from a bounded queue:
 
     submit --> queue (bounded) --> <prefix>1 .. <prefix>n, each: take -> run
 
-One thread that runs tasks at their times.
+`ScheduledService` runs tasks at their times in one thread:
 
     schedule* --> heap of (due, task) --> ScheduledService: wait until the first is due -> run it -> put it back
 
-What all threads are doing.
-
-Waiting for a fact that nobody announces.
-
-Waking a thread that waits in a selector.
+`wait_until` is for a condition that no thread signals.
 """
 import gc
 import heapq

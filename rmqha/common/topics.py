@@ -1,12 +1,9 @@
-"""Topics, groups and accounts: their names and settings.
+"""Names and settings of topics, consumer groups and accounts.
 
-Which topic names are allowed, and which topics belong to the system.
-
-A topic's settings, as brokers keep and register them.
-
-A consumer group's settings on a broker.
-
-Accounts of access control, as tools describe them.
+- `check_topic`, `TopicValidator`: valid topic names, and the topics of the system.
+- `TopicConfig`: the settings of a topic, as brokers keep and register them.
+- `SubscriptionGroupConfig`: the settings of a consumer group on a broker.
+- `PlainAccessConfig`, `AclConfig`: accounts of access control, as tools describe them.
 """
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Sizes, durations and times as people write them, and read them: one grammar and one meaning wherever there are any.
+"""Sizes, durations and times as people write and read them, with one grammar and one meaning everywhere.
 
 | | |
 |---|---|

@@ -1,12 +1,11 @@
-"""A broker whose connection ends is dead.
+"""Assembly of a controller: its port, its threads, and the events that trigger an election.
+
+A broker counts as dead when its connection ends, and when it has been silent for longer than its timeout.
 
     the port's event thread --close, exception, idle--> ControllerManager.on_broker_channel_close
-
-Brokers that fall silent are noticed when their time is out.
-
     BrokerLivenessWatch: waits for the next time-out --> the silent ones --> their names may need an election
 
-A controller, put together.
+The threads of a controller:
 
     NettyServerNIOSelector  --heartbeats--> noted;  others--> ControllerRequestExecutorThread_<n>: Controller
     NettyEventExecutor      --a connection has ended--|

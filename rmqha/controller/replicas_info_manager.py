@@ -1,13 +1,13 @@
-"""What a controller knows of the replicas of one broker name: one small JSON document, the unit of each change.
-
-Which replica becomes the master, of those that live.
-
-Every decision about the replicas of one broker name, as a pure function.
+"""All decisions about the replicas of one broker name, each a pure function.
 
     (ReplicaSet or None, the request, what is heard from the replicas)  -->  Decision: the answer, and what to write
 
-Nothing here reads a clock, a file or a socket. Whoever calls it writes what was decided before it answers, and asks
-again when somebody else was quicker.
+- `ReplicaSet`: the decided state of one broker name, stored as one small JSON document, which is the unit of each
+  change.
+- `elect`: chooses the master among the replicas that are alive.
+
+The module reads no clock, file or socket. The caller writes the decision before it answers, and asks again when
+another writer was faster.
 
 Java: org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager (5.1.4)
 """

@@ -1,8 +1,9 @@
-"""An array of bits.
+"""A Bloom filter of names: a miss is certain, a hit is wrong with a configured probability.
 
-MurmurHash3, x64, 128 bits, seed 0: the lower half, as Guava's `murmur3_128().hashString(..).asLong()` gives it.
-
-A bloom filter: says for certain that a name was not put in, and nearly for certain that it was.
+- `BitsArray`: the array of bits.
+- `murmur3_128_low`: the lower half of MurmurHash3 (x64, 128 bits, seed 0), equal to that of Guava's
+  `murmur3_128().hashString(..).asLong()`.
+- `BloomFilter`: the filter.
 """
 import math
 import struct

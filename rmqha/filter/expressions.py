@@ -1,20 +1,12 @@
 """SQL92 filters as trees of expressions, evaluated over a message's properties.
 
-What is wrong with an expression, in the original's words: clients get them as an answer's remark.
-
-The values that expressions work with, and how Java converts and compares them.
-
-None, bool, str and float are themselves; Java's Integer and Long differ in what a text is converted to beside them.
-
-What every expression can do, where its names get their values from, and such a name.
-
-Literals.
-
-Expressions with one operand.
-
-AND and OR of true, false and NULL.
-
-Comparisons.
+- `FilterError` and its subclasses, `MQFilterException`: errors in the words of the original, because clients receive
+  them as an answer's remark.
+- `Value`, `compare`, `same`: the values of expressions, and how Java converts and compares them. None, bool, str and
+  float represent themselves; `Integer` and `Long` are distinct types because a text is converted to the type of the
+  other operand.
+- `Expression` and its subclasses: properties, literals, operators with one operand, AND and OR in three-valued logic
+  (true, false, NULL), and comparisons. An `EvaluationContext` provides the values of properties.
 """
 import re
 from collections.abc import Callable

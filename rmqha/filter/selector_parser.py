@@ -1,26 +1,17 @@
-"""From the text of a SQL92 filter to its expression, with the errors of RocketMQ's parser.
+"""Parser of SQL92 filters: from their text to an expression, with the error messages of RocketMQ's parser.
 
-A piece of an expression's text.
-
-Token kinds and how error texts call them.
-
-Java: org.apache.rocketmq.filter.parser.SelectorParserConstants (4.9.8)
-
-What is wrong with an expression's text: a character, a token, or its depth.
-
-From text to tokens, one at a time: an error behind the last token asked for is never found.
-
-Where one token does not decide: looking ahead, without consuming.
+`SelectorParserTokenManager` reads one token at a time, so an error after the last requested token is never found.
+`LookAhead` decides without consuming where one token is not enough:
 
     place 0   IS NULL             two tokens decide
     place 1   NOT BETWEEN ...     two tokens
     place 2   NOT IN ...          two tokens
     place 3   + unary             all of it must fit
 
-The original's error texts repeat some of the expected tokens after such a look, depending on how far earlier looks
-went; the book-keeping for that (`_Call`, `repeated`) is the generated parser's, so that the texts come out the same.
+After such a look the original's error texts repeat some of the expected tokens, depending on how far earlier looks
+went. `_Call` and `repeated` keep the same records as the generated parser, so that the texts are equal.
 
-The grammar of expressions, read from left to right.
+`SelectorParser` implements this grammar, from left to right:
 
     or        := and ( OR and )*
     and       := equality ( AND equality )*
@@ -29,11 +20,12 @@ The grammar of expressions, read from left to right.
                        | [NOT] IN ( string , ... ) )*
     unary     := + unary | - unary | NOT unary | TRUE | FALSE | NULL | number | string | name | ( or )
 
-Error texts name what was expected as the original's generated parser does; for that, each place where it chooses is
-numbered as there, and remembers at which token it found nothing to its liking. Text behind an expression is ignored.
+Error texts list the expected tokens as the generated parser does: each choice of the grammar has the number that it
+has there, and records the token at which nothing matched. Text after a complete expression is ignored.
 
-The filter languages there are.
+`FilterSpi`, `get`: the filter languages.
 
+Java: org.apache.rocketmq.filter.parser.SelectorParserConstants (4.9.8)
 Java: org.apache.rocketmq.filter.FilterFactory (4.9.8)
 """
 import re

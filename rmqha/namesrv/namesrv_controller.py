@@ -1,14 +1,14 @@
-"""A broker whose connection ends is gone.
-
-    the remoting server's event thread --close, exception, idle--> RouteInfoManager.on_channel_destroy
-
-A name server, put together.
+"""Assembly of a name server: its port, its threads and its metrics.
 
     NettyServerNIOSelector  --requests--> RemotingExecutorThread_<n>: DefaultRequestProcessor
     the server's event thread --channel events--> BrokerHousekeepingService
     NSScheduledThread1      every 10 s: silent brokers; every 10 min: the KV config to the log
 
-A name server's metrics and health. RocketMQ's exporter and 5.x tell nothing of a name server.
+A broker is removed from the routes when its connection ends:
+
+    the remoting server's event thread --close, exception, idle--> RouteInfoManager.on_channel_destroy
+
+`NamesrvMetrics` has rmqha's own metrics only: RocketMQ's exporter and 5.x have none of a name server.
 """
 import logging
 from collections import Counter

@@ -1,13 +1,12 @@
-"""Brokers that left without unregistering, or were replaced by another: for tools that watch a cluster.
-
-A broker whose connection ends is taken out of all routes at once, and its name is forgotten. Whoever asks then can't
-know that there should be one more.
-
-The route table: clusters, brokers, their topics and whether they live.
+"""The route table of a name server: clusters, brokers, their topics, and which brokers are alive.
 
     request threads   --register, unregister, wipe, query--> [the five tables, one lock]
     event thread      --a channel ended-------------------->
     NSScheduledThread --every 10 s, drop the silent-------->
+
+A broker whose connection ends is removed from all routes at once, and the tables forget its name. `DepartedBrokers`
+remembers brokers that left without unregistering; `RouteInfoManager.departed_brokers` adds those that were replaced
+by another broker. Without them a tool that watches a cluster could not know that a broker is missing.
 """
 import logging
 import threading

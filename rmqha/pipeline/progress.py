@@ -1,11 +1,10 @@
-"""How far a job of Spark has come, for those who wait: asked of Spark while the job runs.
+"""Running one function over many items in tasks of Spark, and reporting the progress of Spark's jobs.
 
-Work in tasks of Spark: one function over many items, all tasks at once, with or without a Spark Connect server.
-
-Jobs use nothing else to reach the executors but this and the data sources: neither `sparkContext` nor RDDs, which
-Spark Connect does not have. Items travel within the function, so there is no table to plan and nothing to shuffle: task
-n of a range of numbers takes item n. Results should be small, since all of them come to the driver; those of many tasks
-can be merged on the way (`merge_tasks`).
+`run_tasks` and `merge_tasks` run all tasks at once, with or without a Spark Connect server. Jobs reach the executors
+only through them and the data sources: neither through `sparkContext` nor through RDDs, which Spark Connect does not
+have. Items travel within the function, so there is no table to plan and nothing to shuffle: task n of a range of
+numbers takes item n. Results should be small, since all of them come to the driver; those of many tasks can be merged
+on the way (`merge_tasks`). `watched` gets the progress from Spark while the jobs run.
 """
 import logging
 import pickle

@@ -1,10 +1,11 @@
-"""Many small waits at once, on the driver: files of many stores, which may lie behind a network.
+"""Driver-side helpers of the streaming sources: concurrent file access, and the lag of a stream.
 
-How far a stream is behind: what Spark's Kafka connector tells as metrics of its source.
+`at_once` runs many small waits concurrently, such as accesses to files of many stores that may be on a network.
 
-Spark takes metrics only from sources that are written for the JVM: of one in Python, `sources[].metrics` of a progress
-stays empty. What such a source may say is `latestOffset`, any JSON that `reportLatestOffset` gives. So the metrics are
-in there, under "metrics", and `lag_of` takes them out of a progress, in a listener or from `query.lastProgress`:
+Lag is reported with the metrics of Spark's Kafka connector. Spark takes metrics only from sources that are written for
+the JVM: for a source in Python, `sources[].metrics` of a progress stays empty. Such a source can only report its
+`latestOffset`, any JSON that `reportLatestOffset` returns. So the metrics are in there, under "metrics", and `lag_of`
+takes them out of a progress, in a listener or from `query.lastProgress`:
 
     class Lag(StreamingQueryListener):
         def onQueryProgress(self, event):

@@ -1,9 +1,8 @@
-"""The columns of a message table, for Spark and for Arrow.
+"""The columns of a message table for Spark and for Arrow, and the filter of its rows.
 
-`rocketmq`: the nine columns of the older RocketMQ connector for Spark (properties as a map), then what else a record
-holds. `kafka`: the columns of the Kafka connector, so that a query for it runs unchanged. Times are UTC.
-
-Which records of a block are wanted: decided on the kernel's rows, before anything else of a record is looked at.
+Schema `rocketmq` has the nine columns of the older RocketMQ connector for Spark (properties as a map), then the other
+fields of a record. Schema `kafka` has the columns of the Kafka connector, so that a query for it runs unchanged. Times
+are UTC. `RowFilter` decides on the kernel's rows, before anything else of a record is read.
 """
 import operator
 import re

@@ -1,16 +1,14 @@
-"""Times of messages as the tables have them: microseconds, and null beyond the calendar.
+"""Helpers for the data sources and the Python workers of Spark: times, batch shares, and short error messages.
 
-Spark and Python know the years 1 to 9999, in the time zone of whoever shows a time: so a day less at either end.
+- `micros`: times of messages in tables, in microseconds; null outside the calendar. Spark and Python support the years
+  1 to 9999 in the time zone in which a time is shown, so FIRST_MS and LAST_MS leave out a day at either end.
+- `shares`: how much of a batch each part of a source may take.
+- `parse_moment`: times given by users.
+- `briefly`: Spark shows the traceback of an error raised by a data source before the error itself.
+- `settle`: for the Python process of Spark, in which tasks run one after another.
+- `told_by_task`, `told_by_spark`: one-line messages for errors of Spark and its tasks.
 
-How much of a batch each part of a source may take.
-
-Points in time as people write them.
-
-Errors that users read: Spark shows the traceback of what a data source raises before the error itself.
-
-The Python process of Spark in which tasks run, one after another.
-
-What Spark and its tasks say when something goes wrong, as one line for people. Imports no pyspark.
+The module imports no pyspark.
 """
 import functools
 import gc

@@ -1,14 +1,11 @@
-"""Addresses and ports: as texts, listened on, probed.
+"""Network addresses and ports: formatting, resolving, listening and probing.
 
-IPv4 and IPv6 side by side, as Java's sockets have them.
-
-Listening on a port, and why that can't be: which of a server's ports it is, and who holds it.
-
-Whether a port can be listened on, and whether one of another host answers.
-
-Addresses and errors as texts.
-
-What the kernel knows of a TCP connection, where it tells (Linux).
+- `listening_socket`, `plain_address`: IPv4 and IPv6 on one socket, as in Java.
+- `listen`, `listen_at`: listening sockets. A PortError says which of a server's ports it is, and which process holds
+  it.
+- `is_free`, `why_not_listen`, `probe`: whether a local port can be listened on, and whether a port of a host answers.
+- `parse_channel_remote_addr`, `exception_simple_desc` and others: addresses and errors as texts.
+- `retransmits`: the state of a TCP connection in the kernel, on systems that report it (Linux).
 """
 import errno
 import ipaddress

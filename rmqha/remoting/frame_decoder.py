@@ -1,8 +1,8 @@
-"""Cutting the byte stream into frames: pure, no socket.
+"""Cutting a byte stream into frames, and a plain TCP connection for one thread.
 
-A frame on the wire: `length` int32 (of what follows), then that many bytes: header mark, header, body.
+A frame on the wire: `length` int32 (of the bytes after it), then that many bytes: header mark, header, body.
 
-A plain TCP connection for one thread: waits with limits, and its errors say which peer.
+`FrameDecoder` does no I/O. `ByteStream` has no TLS; its waits have time limits, and its errors name the peer.
 """
 import errno
 import os

@@ -1,12 +1,9 @@
-"""What a connection's users implement, and what they get.
+"""The interfaces that users of a connection implement, and the objects that they are given.
 
-What serves requests, and one that waits to be served.
-
-Looking at requests and responses on their way.
-
-What wants to hear of connections that open and close.
-
-A call that waits for its response.
+- `RequestProcessor`, `ExpressLane`: serve requests; `RequestTask` is a request that waits to be served.
+- `RPCHook`: sees requests and responses before and after a call.
+- `ChannelEventListener`: is notified of connections that open and close.
+- `ResponseFuture`: a call that waits for its response.
 """
 import threading
 import time

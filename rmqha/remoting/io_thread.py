@@ -1,15 +1,14 @@
-"""Selectors for the ways on which each microsecond counts: a socket has bytes to be read, and nothing else happened.
-
-Frames that have begun and not ended, of all connections: one sum.
-
-A stranger needs no more than a connection to have 16 MiB kept of him; of those who do, the one that began first goes.
-
-The one thread that waits on all sockets of a server or a client.
+"""The IO thread: one thread that waits on all sockets of a server or a client.
 
     sockets, Waker --select--> IO thread: read -> decode -> serve (inline, or to an executor) -> one write a channel
     other threads  --post-->   [tasks] -> IO thread: register, watch for writable, close
 
 Only this thread touches the selector, reads, and closes sockets.
+
+- `QuickEpollSelector`, `QuickPollSelector`: selectors with a short path for the most common outcome, in which each
+  microsecond counts: one socket has bytes to read, and nothing else happened.
+- `BegunFrames`: limits the total size of the incomplete frames of all connections. An untrusted peer needs no more than
+  a connection to make a server keep 16 MiB; over the limit, the connection whose frame began first is closed.
 """
 import errno
 import functools

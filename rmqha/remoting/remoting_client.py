@@ -1,14 +1,14 @@
-"""The calling side.
+"""The client side of remoting: connections to servers, and checks whether a server is still there.
 
-One IO thread reads and writes all connections; the thread that calls connects when there is no connection yet.
+- `RemotingClient`: one IO thread reads and writes all connections; the calling thread connects when there is no
+  connection yet.
+- `WatchedClient`: for owners to which the connections themselves matter, and which are notified before one is closed.
+- `PeerWatch`: detects at once that the process that listens at an address has ended, by a connection to it over which
+  nothing is sent:
 
-Sees at once when the process that listens at an address ends: by a connection to it over which nothing is said.
+    on its thread: connect -> wait for the end -> connect again ... refused? nothing listens there any more -> on_gone
 
-    on its thread: connect -> wait for the end -> connect again ... refused? nobody listens there any more -> on_gone
-
-A client whose connections matter by themselves: who must know before this side closes one is told first.
-
-Whether somebody listens at an address.
+- `refusal`: whether an address accepts connections.
 """
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Settings of remoting, for servers and for clients.
-
-Settings of the remoting client.
-
-Settings of the remoting server.
-"""
+"""Settings of the remoting client and the remoting server."""
 import os
 
 from rmqha.common.config_keys import AnyInt, ByteCount, LongMillis, Millis, Natural, Port, Positive, Seconds

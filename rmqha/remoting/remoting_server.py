@@ -1,8 +1,7 @@
-"""The listening side.
+"""The server side of remoting.
 
-One IO thread accepts, reads, decodes, serves inline or hands to an executor, and writes.
-
-New certificates without a restart: connections made from then on get them, those that stand keep theirs.
+One IO thread accepts, reads, decodes, serves inline or hands to an executor, and writes. `CertificateWatch` applies new
+certificates without a restart: new connections get them, existing ones keep theirs.
 """
 import logging
 import socket

@@ -1,16 +1,14 @@
-"""TLS: from settings to contexts of `ssl`, and a socket that encrypts.
+"""TLS: contexts of `ssl` made from the settings, and a socket that encrypts.
 
-From the settings of TLS to contexts of the standard library's `ssl`.
+docs/tls.md lists what is not supported. A host name is never compared with a certificate, as in the original.
 
-What it cannot do is in docs/tls.md. A host name is never compared with a certificate, as in the original.
-
-A connection under TLS that looks like its plain, non-blocking socket.
+`TlsSocket` is used like the plain, non-blocking socket below it:
 
     socket --recv--> [incoming BIO] --SSLObject--> plain bytes         (IO thread)
     plain bytes --SSLObject--> [outgoing BIO] --> [unsent] --> socket  (any thread)
 
-All that has arrived is decrypted at once, so nothing readable waits where a selector can't see it; and bytes count as
-sent when the socket has taken the last of their records, so a queue in front of it works as in front of a socket.
+All bytes that have arrived are decrypted at once, so nothing readable waits where a selector cannot see it. Bytes count
+as sent when the socket has taken the last of their records, so a queue in front of it works as in front of a socket.
 """
 import base64
 import contextlib

@@ -1,13 +1,10 @@
-"""Messages as records: encoded and numbered.
+"""Encoding of messages into commit log records.
 
-Messages as rows, and the records that the log makes of rows. Pure.
-
-`records_of_rows` is compiled where a C compiler was (rmqha/native/_message_rows.c), and `records_in_python` where
-none was: both give the same.
-
-A message on its way into the store.
-
-From a message to its row: what is known before the put lock; `records_of_rows` does the rest under it.
+- `MessageExtBrokerInner`: a message on its way into the store.
+- `MessageExtEncoder`: makes a `MessageRow` of a message: all that is known before the put lock is taken.
+- `records_of_rows`: makes the records of rows, under the put lock; pure. It is compiled where a C compiler was
+  available (rmqha/native/_message_rows.c), and `records_in_python` otherwise; both give the same result.
+- `PutMessageContext`: the rows of one put, and its outcome.
 """
 from __future__ import annotations
 

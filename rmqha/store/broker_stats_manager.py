@@ -1,10 +1,6 @@
-"""Message totals of today and yesterday.
-
-All counters of a broker.
+"""The counters of a broker, and its message totals of today and yesterday.
 
     any thread --inc*--> StatsItem (one lock each) <--sample, print-- BrokerStatsThread1
-
-Counters of a broker with light message queues.
 """
 import logging
 from enum import Enum

@@ -1,11 +1,11 @@
 """Finding the end of the commit log when the store is opened.
 
-Runs on the opening thread before any service does. The walk goes over whole files at once through the bulk kernel, or
-record by record without it; the first bad record ends it. Where nothing is dispatched, the next files are looked over
-by further threads meanwhile, as many as there are cores; what they find counts when the walk comes to their file. Where
-something is, another thread goes over the next records while those before get their units and keys.
+`CommitLogRecovery` runs on the opening thread, before any service starts. It walks over whole files at once through the
+bulk kernel, or record by record without it; the first bad record ends the walk. Where nothing is dispatched, further
+threads, as many as there are cores, scan the next files meanwhile; their results count when the walk reaches the file.
+Where records are dispatched, another thread scans the next ones while the preceding ones get their units and keys.
 
-How long it took to open the store.
+`RecoveryTimes` notes how long it took to open the store.
 """
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""From appended records to queues, index and filters.
+"""Dispatching of appended records to the consume queues, the index and the filters.
 
-What is done with each record after it was appended.
-
-Dispatching many records at once: a span of the commit log through the bulk kernel.
+`CommitLogDispatcher` takes one record at a time. `RecordDispatcher` also dispatches many records at once: a span of the
+commit log, through the bulk kernel:
 
     ReputMessageService that is far behind, CommitLogRecovery --dispatch--> runs of units --> ConsumeQueue
                                                                             rows of keys  --> IndexService
 
-Who is told of new messages.
+`MessageArrivingListener` is notified of new messages.
 """
 from __future__ import annotations
 

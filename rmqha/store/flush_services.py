@@ -1,15 +1,13 @@
-"""A put that waits for the flush or for a slave.
-
-Flushes that could not ask the disk, because what they flush could not be opened.
-
-Forcing the commit log to the disk.
+"""The services that force the commit log to the disk, and the requests that wait for them.
 
     putting thread --put_request/wakeup--> GroupCommitService    (SYNC_FLUSH)  fdatasync -> complete the requests
-    HAClient       --wakeup-------------> GroupCommitService    (SYNC_FLUSH)  at most each 10 ms
-    putting thread --wakeup-------------> FlushRealTimeService   (ASYNC_FLUSH) each flushIntervalCommitLog
+    HAClient       --wakeup-------------> GroupCommitService    (SYNC_FLUSH)  at most every 10 ms
+    putting thread --wakeup-------------> FlushRealTimeService   (ASYNC_FLUSH) every flushIntervalCommitLog
                                           CommitRealTimeService  (transientStorePool) write buffer -> file
 
-Logging which threads were busy while the put lock was held for long.
+- `GroupCommitRequest`: a put that waits for the flush or for a slave.
+- `FlushShortage`: flushes that could not ask the disk, because the file to flush could not be opened.
+- `dump_long_lock`: shows which threads were busy while the put lock was held for long.
 """
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""The segments of one folder in order, as one long address space.
+"""Queues of mapped files: the segments of one folder in order, as one long address space.
 
-Readers take the list as they find it: it is replaced, never changed. One thread appends; cleaning threads remove files
-from the front.
+Readers use the list of files as they find it: it is replaced, never changed. One thread appends; cleaning threads
+remove files from the front.
 
-A commit log spread over several disks.
-
-Which of very many files are mapped: no more at a time than the system lets a process have with ease.
+- `MultiPathMappedFileQueue`: a commit log spread over several disks.
+- `MapKeeper`: limits how many of very many files are mapped at a time, well below what the system allows a process.
 """
 from __future__ import annotations
 

@@ -1,15 +1,13 @@
-"""Memory below files: counted references, locked pages, a pool of buffers.
+"""Memory of mapped files: reference counts, locked pages, and a pool of write buffers.
 
-Keeping memory from being swapped out: mlock and munlock of the C library.
-
-Java: org.apache.rocketmq.store.util.LibC (4.9.8)
-
-Reference counting of a resource that is deleted while others may still read it.
-
-Buffers that commit log files are written through: a put touches no page of the file.
+- `mlock`, `munlock`: keep memory from being swapped out, by the C library.
+- `ReferenceResource`: counts the references to a resource that is deleted while other threads may still read it.
+- `TransientStorePool`: buffers through which commit log files are written, so that a put touches no page of the file:
 
     AllocateMappedFileService --borrow_buffer--> MappedFile: puts write the buffer
     CommitRealTimeService     --commit--> pwrite into the file; a full file, all committed --return_buffer--> pool
+
+Java: org.apache.rocketmq.store.util.LibC (4.9.8)
 """
 import ctypes
 import logging

@@ -1,8 +1,9 @@
-"""Settings of the message store, replication included.
+"""Settings of the message store, including replication, and checks of a broker's configuration.
 
-Brokers that start without a role, by their config: they take no messages until somebody gives them one.
-
-What keys of a broker's config must not be together: for its start, and for tools that look at a file.
+- `waits_for_promotion`: brokers whose configuration makes them start without a role; they take no messages until they
+  are given one.
+- `check_supported`, `check_role`, `check_sums`: keys that must not be set together; for the broker's start, and for
+  tools that check a file.
 """
 import os
 from collections.abc import Callable

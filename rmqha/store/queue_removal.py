@@ -1,8 +1,8 @@
-"""Removing consume queues: of topics that are deleted or unknown, or whose messages are all gone.
+"""Removal of consume queues and of expired files of consume queues and index.
 
-All of it on the dispatching thread, between two records: nobody adds to a queue that goes.
-
-Deleting files of consume queues and index that point at deleted parts of the commit log.
+- `QueueRemoval`: removes the queues of topics that are deleted or unknown, or whose messages are all gone. It works on
+  the dispatching thread, between two records, so that nothing is added to a queue that is being removed.
+- `CleanConsumeQueueService`: deletes files of consume queues and index that point at deleted parts of the commit log.
 """
 from __future__ import annotations
 

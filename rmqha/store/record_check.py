@@ -1,33 +1,29 @@
-"""Whether the bytes of the log are records, and what is kept of those that are not.
+"""Checks of the records in commit log bytes, and keeping of the bytes that recovery cuts off.
 
-Reading one record for dispatch and recovery: what it is, and whether it is whole. No file, no thread.
-
-Java: org.apache.rocketmq.store.CommitLog#checkMessageAndReturnSize (4.9.8)
-
-Records that a loss of power may have torn where no CRC covers them. Pure.
+- `check_message_and_return_size`, `skip_good_records`: read records for dispatch and recovery; no file, no thread.
+- `torn_records`, `torn_at_the_end`: records that a loss of power may have torn where no CRC covers them; pure.
+- `first_store_timestamp` to `newest_store_timestamp`: when records were stored, found from any byte of the log: a
+  record contains its own offset, so nothing else looks like one. Pure, except the two that read a store.
+- `keep_rest`: keeps in files of `diverged` what recovery is about to cut off, where good messages may be.
+- `block_checksums`: checksums of blocks of the commit log, by which two replicas compare their logs.
 
 Of the sectors that a crashed machine had not written yet, any may be missing from the disk: they read as they were
 before, as zeros from some byte on up to the sector's end. A record without its first bytes or its lengths is not taken
-for one, one without a part of its body has a wrong CRC, one without a part of its topic has NULs there, and no topic
-has. What looks whole, and may not be, has zeros in its properties up to the end of a sector, or of the record. So does
-a record that has such properties: its writer notes it (`PositionsFile.note_whole`).
+for one, one without a part of its body has a wrong CRC, and one without a part of its topic has NULs there, which no
+topic has. A record that looks whole and may not be has zeros in its properties up to the end of a sector, or of the
+record. So does a whole record with such properties: its writer notes it (`PositionsFile.note_whole`).
 
-A slave writes records in pieces, each of which may be on the disk without the next: there zeros in a head, which are
-nothing special, may be missing bytes, too. A slave can afford doubts: its master sends again what is cut off.
-
-When records were stored, found from any byte of the log: a record knows its own place, so that nothing else looks
-like one. Pure functions, and two that read a store.
-
-What recovery is about to cut off from the log, where good messages may lie: in a file of `diverged` first.
+A slave writes records in pieces, each of which may be on the disk without the next: there zeros in a head, otherwise
+normal, may be missing bytes, too. A slave can afford false alarms: its master sends again what is cut off.
 
     the last good record | a bad one | whole records ...  | the next file of the log ...
                          ^ end       ^                    ^     each goes to diverged/<its offset>.<time>
 
-After a clean stop all of the log was on the disk, so what does not fit at its end is damage: everything is kept. After
-a crash a torn tail is what is to be expected, and goes as in the original; but where a whole record follows, the rest
-is kept as well. Pages come to the disk in any order, and a flipped bit looks the same.
+After a clean stop all of the log was on the disk, so bytes that do not fit at its end are damage, and `keep_rest` keeps
+everything. After a crash a torn tail is expected, and is dropped as in the original; but if a whole record follows, the
+rest is kept as well. Pages reach the disk in any order, and a flipped bit looks the same.
 
-Checksums of blocks of the commit log, by which two replicas compare their logs.
+Java: org.apache.rocketmq.store.CommitLog#checkMessageAndReturnSize (4.9.8)
 """
 from __future__ import annotations
 

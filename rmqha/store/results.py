@@ -1,20 +1,8 @@
-"""What puts, gets and queries return.
+"""Results of appends, puts, gets and queries, and the fields of a record that dispatching needs.
 
-What became of one append to the log, and where it went.
-
-What became of one put into the store, and where it went.
-
-A slice of a mapped file together with a share of the file.
-
-Messages found, still in the map.
-
-Messages found by key, still in the map.
-
-Facts about the machine.
+Messages that were found stay in the map: a result holds a share of each mapped file until it is released.
 
 Java: org.apache.rocketmq.store.StoreUtil (4.9.8)
-
-What dispatching needs to know of one record.
 """
 from __future__ import annotations
 

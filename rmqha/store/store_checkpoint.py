@@ -1,25 +1,24 @@
-"""How far the store is on the disk, as offsets of the commit log: a file of ours beside the original's checkpoint.
+"""The checkpoint of a store: how far its commit log, consume queues and index are safe on the disk.
 
-Two slots, written in turn, each in a sector of its own:
+`StoreCheckpoint` keeps three store times in a file of one page, as the original does, and commit log offsets in a file
+beside it (`PositionsFile`), which the original lacks: two slots, written in turn, each in a sector of its own:
 
     offset  bytes  field
     0       8      "rmqhaPOS"
     8       8      number of the write; the higher one of two good slots is the newer
-    16      24     the three times that the checkpoint gets after this slot; others there: somebody else wrote it
+    16      24     the three times that the checkpoint gets after this slot; if it has others, another program wrote it
     40      8      all of the log before this offset was forced to the disk
     48      8      the units and keys of all records before this offset were forced to the disk; at most the former
-    56      4      bit 0: a slave wrote, whose log grows by pieces of records; the other bits: what this start of the
-                   machine is called, shortened to them
+    56      4      bit 0: a slave wrote, whose log grows by pieces of records; the other bits: the id of this start of
+                   the machine, shortened to them
     60      4      CRC32 of all that
 
-At 4096, not forced to the disk: of the records that look torn (see record_check), which ones are whole:
+At 4096, not forced to the disk, the records that look torn (see record_check) and are whole:
 
     0       8      offset of the first one
     8       8      end of the last one
-    16      4      CRC32 of the bytes of all of them, one behind the other
+    16      4      CRC32 of the bytes of all of them, one after the other
     20      4      CRC32 of these 20 bytes
-
-How far messages are safe on disk: three store times in a file of one page, and offsets in a file beside it.
 """
 import logging
 import mmap

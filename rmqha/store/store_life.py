@@ -1,8 +1,9 @@
-"""What a store does when it is opened after its last stop, and when it is closed.
+"""Steps of a store's start and shutdown: the final flush, the sync after a crash and the start of the dispatch.
 
-Forcing all of it to the disk when it is closed, and the names of its files after a crash.
-
-Where the dispatch begins when it starts, and what is known not to be on the disk before it has gone on.
+- `flush_all`: forces everything to disk on shutdown.
+- `sync_files`: forces the file names and the last file's length to disk after a crash.
+- `start_dispatch`: chooses the offset at which the dispatch begins, and lowers the checkpoint accordingly: units
+  and keys of later records are not on disk until the dispatch has written them.
 """
 from __future__ import annotations
 

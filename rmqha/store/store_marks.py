@@ -1,21 +1,15 @@
-"""Small files that a store leaves for its next start, and its lock.
+"""Marker files that a store keeps for its next start: `abort`, `lock` and `consumequeue.ends`.
 
-What recovery may take for granted.
+- `create_temp_file`: makes `abort`, which exists while a store runs; a start that finds it assumes a crash.
+- `StoreLock`: the file `lock`, locked on its first byte for the life of the store, so that a store has one broker.
+- `RecoveryBase`: the assumptions that recovery may make about the disk.
+- `QueueEnds`: `consumequeue.ends`, written by a clean stop so that the next start opens no consume queue. RocketMQ has
+  no such file and leaves it alone. It has two lines: the CRC32 of the second line in decimal, and the fields of
+  QueueEnds as a JSON array in which those of TopicEnds and QueueEnd are nested.
 
-The file `abort`: it is there while a store runs, so a start that finds it knows of a crash.
-
-One broker per store: the file `lock`, locked on its first byte for the life of the store.
-
-Where the consume queues end: a file of ours that a clean stop writes, so that the next start opens none of them.
-
-Two lines: the CRC32 of the second in decimal, and the fields of QueueEnds, those of TopicEnds and QueueEnd nested in
-them, as a JSON array.
-
-A start believes the file when the checkpoint has its number, when all folders and files are those that it tells of, and
-when each was changed last when it says. Otherwise the log has the reason, and the queues themselves are looked at.
-Each file of a queue is asked for its length and time; none is opened.
-
-Java has no such file, and leaves it alone.
+A start believes `consumequeue.ends` if the checkpoint has its number, if exactly the listed folders and files exist,
+and if each was last changed at the listed time. Otherwise it logs the reason and scans the queues. The check takes the
+length and time of each queue file and opens none.
 """
 from __future__ import annotations
 

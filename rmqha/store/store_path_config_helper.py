@@ -1,8 +1,8 @@
-"""Where the files of a store lie under its root folder.
+"""Paths of a store's files below its root folder.
 
 Java: org.apache.rocketmq.store.config.StorePathConfigHelper (4.9.8)
 
-deletedTopics.json as tools read it; rmqha.store.deleted_topics writes it.
+`read_deleted_topics` reads deletedTopics.json for tools; rmqha.store.deleted_topics writes it.
 """
 import os
 

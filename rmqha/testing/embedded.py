@@ -1,14 +1,11 @@
-"""The name server of a test's cluster.
-
-What a topic holds, read from a running broker's store.
-
-A folder for a test's stores, in memory where there is room, and gone afterwards, whatever ended the test.
-
-A whole RocketMQ in the process of a test.
+"""A RocketMQ cluster within a test's process: name server, brokers, fault injection and a temporary folder.
 
     EmbeddedRocketMQ --> EmbeddedNameServer <-- EmbeddedBroker, as many as the topology says --> TemporaryFolder
          |                                           ^
          +--> RequestFaults, and other faults -------+
+
+`stored_messages` reads the messages of a topic from a running broker's store. `TemporaryFolder` is in memory if there
+is enough space. It is deleted however the test ends, after a kill when the next one is made.
 """
 from __future__ import annotations
 

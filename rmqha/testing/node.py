@@ -1,10 +1,10 @@
-"""What goes wrong around a RocketMQ of a test, and how long that is waited for.
+"""One broker of a test's cluster, with its settings, free ports and place in the topology.
 
-Free ports for a broker: brokers find each other's by listenPort, so any three will not do.
-
-Which brokers a cluster has: "2m-2s" are two masters, with a slave each.
-
-One broker of a test's cluster: started, stopped, killed, and started again with what it had.
+- `EmbeddedBroker`: can be stopped or killed, and started again with the data that it had.
+- `free_broker_port`: brokers compute each other's other ports from listenPort, so three arbitrary free ports do not
+  suffice.
+- `parse_topology`: reads which brokers a cluster has; "2m-2s" is two masters with one slave each.
+- `EmbeddedError`, `wait_until`: the errors of a test's cluster, and waiting with a time limit.
 """
 from __future__ import annotations
 

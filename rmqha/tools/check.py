@@ -1,12 +1,9 @@
-"""`check controller`: whether controllers answer, one of them leads, and each master could be replaced.
+"""The group `rmqha check`: monitoring checks of controllers, replication and single servers.
 
-`check ha --deep`: whether each slave holds the bytes of its master, by their checksums.
-
-`check ha`: whether each master has the slaves it should have, and whether they are near enough.
-
-`check server`: whether one name server or broker answers; for containers and load balancers.
-
-The group `rmqha check`.
+- `check controller`: controllers answer, one of them leads, and each master could be replaced.
+- `check ha`: each master has the slaves that it should have, and their lag is within the limits.
+- `check ha --deep`: each slave also holds the same log bytes as its master, compared by checksums.
+- `check server`: one name server or broker answers; for containers and load balancers.
 """
 from __future__ import annotations
 

@@ -1,14 +1,12 @@
-"""Clients by their connections: what a group's members are, who hears of changes, how the silent ones go.
+"""Clients of a broker by connection: the members of a group, notification of changes, and removal of silent clients.
 
-A client behind a channel.
+- `ClientChannelInfo`: the client at the other end of a channel.
+- `ConsumerGroupInfo`: members and subscriptions of one consumer group.
+- `ConsumerGroupEvent`, `ConsumerIdsChangeListener`: changes of a consumer group, and the listener for them.
+  `DefaultConsumerIdsChangeListener` notifies the group's consumers.
+- `ClientHousekeepingService`: removes clients that disconnected or stopped sending heartbeats.
 
-One consumer group: members and subscriptions.
-
-What happened to a consumer group, who wants to know, and who tells its consumers.
-
-Forgets clients that went silent or away.
-
-    NettyEventExecutor --channel events--> managers <--scan each 10 s-- ClientHousekeepingScheduledThread1
+    NettyEventExecutor --channel events--> managers <--scan every 10 s-- ClientHousekeepingScheduledThread1
 """
 import logging
 import time

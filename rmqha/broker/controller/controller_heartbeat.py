@@ -1,14 +1,16 @@
-"""Until when a master may acknowledge without asking again.
+"""Heartbeats of a broker to its controllers, the master's lease that they renew, and the master's HA address.
+
+`MasterLease` is the time until which a master may acknowledge without asking again.
 
     ReplicasManager  --granted, renounced-->  MasterLease  <--holds--  every acknowledgement
 
-Where slaves of a master connect, when its controller does not tell: only those of rmqha do.
+`MasterHaAddress` finds where slaves connect to the master if the controller does not report it (only rmqha's do).
 
-    ReplicasManager_ExecutorService_: the master's main port (rmqha's tell), the name servers --> ReplicasManager
+    ReplicasManager_ExecutorService_: the master's main port (rmqha's reports it), the name servers --> ReplicasManager
 
-One controller is told again and again that this broker lives, and tells who is the master.
+`ControllerHeartbeat` periodically reports to one controller that this broker is alive; the answer names the master.
 
-    ControllerHeartbeat, one per controller --904, of a controller of RocketMQ also 1005 and 1004--> its answers
+    ControllerHeartbeat, one per controller --904, to a controller of RocketMQ also 1005 and 1004--> its answers
       --> ReplicasManager: the lease, which controller leads, whether the role is to change
 """
 from __future__ import annotations

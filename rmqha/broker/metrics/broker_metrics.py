@@ -1,12 +1,10 @@
-"""Topics, groups and rates, by the names of RocketMQ's exporter (apache/rocketmq-exporter, RMQMetricsCollector).
+"""The metrics of a broker: those of RocketMQ's exporter, those of 5.x's brokers, and rmqha's own.
 
-The exporter asks masters; so a slave does not tell these: sums over all brokers would count twice.
-
-By the names that 5.x's brokers tell by themselves (5.1.4: BrokerMetricsConstant, DefaultStoreMetricsConstant).
-
-What rmqha tells beside RocketMQ's names: replication, how long things take, and what is wrong.
-
-A broker's metrics, put together.
+- `ExporterMetrics`: topics, groups and rates, named as in RocketMQ's exporter (apache/rocketmq-exporter,
+  RMQMetricsCollector). The exporter asks masters only, so a slave omits them: sums over all brokers would count twice.
+- `OtelMetrics`: the names that 5.x's brokers export themselves (5.1.4: BrokerMetricsConstant,
+  DefaultStoreMetricsConstant).
+- `OwnMetrics`: metrics that RocketMQ lacks: replication, latencies and faults.
 
     MetricsPort's threads --families--> ExporterMetrics, RuntimeMetrics, OtelMetrics, OwnMetrics: made for each scrape;
     they read what the broker keeps anyway, and change nothing

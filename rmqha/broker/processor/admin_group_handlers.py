@@ -1,9 +1,4 @@
-"""Admin requests about groups: settings and members.
-
-Admin requests about accounts and addresses of access control.
-
-Admin requests about transactions.
-"""
+"""Handlers of admin requests about groups, access control and transactions."""
 import logging
 import threading
 from collections.abc import Callable, Iterable

@@ -1,12 +1,10 @@
-"""What the families of admin handlers share.
+"""Base class and helpers of the admin request handlers, and limits on how many of their requests run at once.
 
-How many admin requests of a kind are served at once: the others keep their threads, and get the interpreter.
+- `AdminTurns`: limits the requests of a kind that are served at once, so that the others get threads and the GIL.
+- `answer`: serves requests that report queue ends. The reported ends include everything appended before the request,
+  even if records are still gathering for their dispatch.
 
-Who asks where queues end is told so behind all that was appended before, though it still gathers for its dispatch.
-
-    the first answer --something gathers?--> ReputMessageService dispatches it at once --> the answer, asked again
-
-Bodies of requests.
+    request --something gathers?--> ReputMessageService dispatches it at once --> the answer
 """
 from __future__ import annotations
 

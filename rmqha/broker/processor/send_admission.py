@@ -1,11 +1,11 @@
-"""Whether a send is taken: each check is written here, once, whichever way the send has come.
+"""Checks that decide whether a send is accepted: each is written once, here, for every path that a send can take.
 
     SendMessageProcessor, ReplyMessageProcessor --msg_check--> the topic; or the answer that says why not
     ExpressSend --SendRoutes.are_open--> msg_check, for each topic of what one read has brought
 
-The topics that simple sends go to without being looked at one by one.
-
-What all ways of sending have in common: checks, and how a header is read.
+- `SendAdmission`: the checks.
+- `SendRoutes`: the topics whose simple sends are accepted without a check of each one.
+- `AbstractSendMessageProcessor`: base of the processors: the checks, and the parsing of headers.
 """
 import itertools
 import logging

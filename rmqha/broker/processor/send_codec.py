@@ -1,16 +1,13 @@
-"""The header of a send as clients of 4.9 write it: read by one pattern, without making a command of it.
+"""Fast codec of simple sends: reads headers as clients of 4.9 write them, and encodes the answers.
 
-Pure: no socket, no store. Whatever is unusual is not read here, and goes the general way.
+All of it is pure: no socket, no store. Anything unusual is left unread and takes the general path.
 
-The simple sends at the start of what a connection has brought, up to the first frame of another kind. Pure.
+- `read_simple_header`: matches a header against fixed patterns, without building a command.
+- `read_simple_sends`: the simple sends at the start of the bytes read from a connection, up to the first other frame.
+- `SendAnswers`: encodes the answers; the parts that all of them share are encoded once.
 
-`read_simple_sends` is compiled where a C compiler was (rmqha/native/_express_send.c), and `sends_in_python` where none
-was: both read the same.
-
-The answers to simple sends: what is the same in all of them is encoded once.
-
-Those with JSON headers are compiled where a C compiler was (rmqha/native/_express_send.c), and `json_in_python` where
-none was: both give the same.
+`read_simple_sends` and the answers with JSON headers are compiled where a C compiler was available
+(rmqha/native/_express_send.c); elsewhere `sends_in_python` and `json_in_python` give the same results.
 """
 import functools
 import operator

@@ -1,10 +1,10 @@
-"""What the broker wants of whoever keeps half messages.
+"""The broker's interface to half messages, and the thread that checks those without an outcome.
 
-What is done with half messages that are due for a check.
+- `TransactionalMessageService`: interface of the service that stores half messages.
+- `AbstractTransactionalMessageCheckListener`: handles half messages that are due for a check.
+- `TransactionalMessageCheckService`: the thread.
 
-The thread that asks about half messages which nobody ended.
-
-    TransactionalMessageCheckService: each transactionCheckInterval ms -> TransactionalMessageService.check
+    TransactionalMessageCheckService: every transactionCheckInterval ms -> TransactionalMessageService.check
 """
 import logging
 from typing import TYPE_CHECKING

@@ -1,19 +1,15 @@
-"""What reading the half or the op topic gave.
-
-Names of the two topics, of the group that reads them, and of the op messages' tag.
-
-Java: org.apache.rocketmq.broker.transaction.queue.TransactionalMessageUtil (4.9.8)
-
-The half and the op topic in the store.
-
-How half messages are kept, ended and checked.
+"""Storage of transactional messages: how half messages are stored, ended and checked.
 
     half topic   h0 h1 h2 h3 ...     each half message once, and again each time it is put back for a check
     op topic     "h0" "h2" ...       one op message per ended half message, its body the half message's queue offset
     check        reads both from where the last check stopped; what has no op message and is old enough is put back
                  at the half topic's end and asked about, so the offset of done half messages can move on
 
-Half messages that were asked about too often get a topic of their own.
+- `TransactionalMessageBridge`: the half and the op topic in the store; a read returns a `GetResult`.
+- `REMOVETAG`: the tag of op messages.
+- `DefaultTransactionalMessageCheckListener`: moves half messages that were checked too often to a topic of their own.
+
+Java: org.apache.rocketmq.broker.transaction.queue.TransactionalMessageUtil (4.9.8)
 """
 import logging
 from collections.abc import Callable

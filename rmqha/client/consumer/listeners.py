@@ -1,10 +1,10 @@
-"""What a consumer's user gives it: listeners and selectors.
+"""Listeners and selectors that the user of a consumer provides.
 
-What handles messages, side by side or in the order of their queue, and what it says about them.
-
-The interfaces of those who want to know which queues are theirs, and which a topic has.
-
-What a consumer wants of a topic.
+- `MessageListenerConcurrently`, `MessageListenerOrderly`: handle messages, in parallel or in the order of their queue,
+  and return a status.
+- `MessageQueueListener`, `TopicMessageQueueChangeListener`: notified of the queues assigned to a consumer, and of the
+  queues of a topic.
+- `MessageSelector`: which messages of a topic a consumer receives.
 """
 import enum
 from collections.abc import Callable

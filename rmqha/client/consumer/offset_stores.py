@@ -1,12 +1,9 @@
-"""Where a consumer's offsets are kept: by its brokers, or in a file of its own.
+"""Offset stores of consumers: offsets in memory, saved at the brokers or in a local file.
 
-The offsets that a consumer holds in memory, whoever keeps them.
-
-Where an offset is read from.
-
-Offsets of a broadcasting consumer, kept in a file of its own.
-
-Offsets of a consumer group, kept by the brokers.
+- `OffsetTable`: the offsets that a consumer holds in memory; base of both stores.
+- `LocalFileOffsetStore`: for a broadcasting consumer, in a file of its own.
+- `RemoteBrokerOffsetStore`: for a consumer group, at the brokers.
+- `ReadOffsetType`: the source that an offset is read from.
 """
 import logging
 import os

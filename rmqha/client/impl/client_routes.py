@@ -1,12 +1,10 @@
-"""The routes of a client, and who hears of them.
+"""Topic routes of a client: which brokers have a topic, their addresses, and the queues to send to and pull from.
 
-The queues that a topic can be sent to.
-
-What a client instance needs of a producer, and of a consumer.
-
-Which brokers have a topic, and where they are.
-
-From a route to the queues that can be sent to, and those that can be pulled.
+- `TopicPublishInfo`: the queues that a topic can be sent to.
+- `MQProducerInner`, `MQConsumerInner`: interfaces through which a client instance uses producers and consumers; both
+  are notified of new routes.
+- `ClientRoutes`: the routes of one client.
+- `topic_route_data2_topic_publish_info`, `topic_route_data2_topic_subscribe_info`: derive the queues from a route.
 """
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""What a client that nobody shut down leaves undone when its process ends.
-
-Letting a running consumer go on at other offsets.
-
-What the producers and consumers of one client id share: routes, broker addresses, heartbeats, services.
+"""The client instance: routes, broker addresses, heartbeats and services shared by the clients of one client id.
 
     MQClientFactoryScheduledThread --30 s--> routes     --30 s--> heartbeats     --5 s--> offsets to the brokers
     RebalanceService               --20 s, or woken by a broker--> who pulls which queue
     PullMessageService             <--PullRequest-- rebalance, pull callbacks; --asynchronous pull--> broker
     remoting client                --answers, code 40 and its like--> callbacks, ClientRemotingProcessor
+
+- `log_what_is_left`: logs the unfinished work of a client that is not shut down when its process ends.
+- `reset_offset`: moves a running consumer to other offsets.
 """
 import logging
 import os

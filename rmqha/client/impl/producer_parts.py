@@ -1,8 +1,7 @@
-"""What a producer is made of: its hooks, and the search for another broker.
+"""Parts of a producer: the search for a new master after a failed send, and the hooks.
 
-A send was refused, or nobody was there to take it: another broker may be the master by now.
-
-The hooks of a producer.
+- `MasterSearch`: used when a send was refused or reached no broker, because another broker may be the master by now.
+- `ProducerHooks`: the hooks of a producer.
 """
 from __future__ import annotations
 

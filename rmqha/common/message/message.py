@@ -1,12 +1,8 @@
-"""Messages: as producers send them, as brokers store them, and their queues.
+"""Messages as producers send them and as brokers store them, and message queues.
 
-The message that a producer sends.
-
-What kind of message a hook sees.
-
-A message as a broker stored it.
-
-One queue of a topic on one broker.
+- `Message`: the message that a producer sends; `MessageType`: the kind of message that a hook sees.
+- `MessageExt`: a message as a broker stored it.
+- `MessageQueue`: one queue of a topic on one broker.
 """
 import enum
 import re

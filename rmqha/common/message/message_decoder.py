@@ -1,18 +1,16 @@
-"""Messages from and to stored records, batch bodies, property texts and message ids.
+"""Encode and decode messages: stored records, batch bodies, property texts and message ids.
 
-Java's positions in a ByteBuffer are explicit here: `decode` takes the position, the next record starts `store_size`
-bytes later.
+Positions are explicit, where Java uses those of a ByteBuffer: `decode` takes the position of a record, and the next
+record begins `store_size` bytes later.
+
+`create_uniq_id` makes the id that a producer assigns to a message (property UNIQ_KEY). It is the upper-case hex of
+these fields, 32 characters with an IPv4 address and 56 with an IPv6 address:
+
+    IP address (4 or 16 bytes), process id (2), a random number of the process (4), ms since the month began (4),
+    counter (2)
 
 Java: org.apache.rocketmq.common.message.MessageDecoder (4.9.8)
-
-The producer's unique message id (UNIQ_KEY).
-
-Upper-case hex of: IP (4 or 16 bytes), process id (2), a number of the process (4), ms since the month began (4),
-counter (2): 32 or 56 characters.
-
 Java: org.apache.rocketmq.common.message.MessageClientIDSetter (4.9.8)
-
-Several messages sent as one.
 """
 import ipaddress
 import itertools

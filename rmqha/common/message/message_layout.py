@@ -1,4 +1,4 @@
-"""The stored record: the one layout of the commit log, of pull answers and of the replication stream.
+"""The layout of a stored record, the same in the commit log, in pull answers and in the replication stream.
 
 All numbers are big-endian and signed. v4/v6 is the length of an IPv4/IPv6 host field.
 
@@ -21,18 +21,15 @@ All numbers are big-endian and signed. v4/v6 is the length of an IPv4/IPv6 host 
          1      topic length (at most 127), then the TOPIC
          2      properties length (at most 32767), then the PROPERTIES: name 0x01 value 0x02 name 0x01 value ...
 
-"+": 12 more for each IPv6 host before it. A file ends with a blank: 8 bytes, TOTALSIZE = what is left of the file,
-MAGICCODE = BLANK_MAGIC_CODE; the rest is never read.
+"+": 12 more for each IPv6 host before it. A file ends with a blank: 8 bytes, TOTALSIZE = the rest of the file,
+MAGICCODE = BLANK_MAGIC_CODE; the bytes after these 8 are never read.
 
 A message of a batch request is shorter: TOTALSIZE 4, MAGICCODE 4 (0), BODYCRC 4 (0), FLAG 4, body length 4, BODY,
 properties length 2, PROPERTIES. Readers ignore its first three fields.
 
-Pure functions on bytes, shared by the store, recovery, the client and the tools.
-
-Stepping over bytes of the commit log by the first eight bytes of each record: TOTALSIZE and MAGICCODE. Pure.
-
-That is enough to follow records, and to see what is no log. Whether a record is whole and good is told by `bulk.walk`
-and `check_message_and_return_size`, which look at all of it.
+The functions are pure, work on bytes, and are shared by the store, recovery, the client and the tools. `walk` and
+`fits` read only the first eight bytes of a record, TOTALSIZE and MAGICCODE: enough to step from record to record and
+to detect bytes that are not a log. `bulk.walk` and `check_message_and_return_size` check the whole record.
 """
 import ipaddress
 import struct

@@ -1,14 +1,12 @@
-"""Headers of requests that tools make, and that brokers make of clients.
+"""Headers of administration requests: from tools, from brokers to clients, and for changes of a broker's role.
 
-Headers of administration: topics, groups, configuration, statistics.
+In this order:
 
-Headers of access control.
-
-Headers of administering consumers.
-
-Headers of consumer groups: members and offsets.
-
-Headers of role changes.
+- topics, groups, configuration and statistics
+- access control
+- administration of consumers: progress, offset resets, running information
+- consumer groups: members and offsets
+- role changes of a broker's replicas
 """
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.command_custom_header import (

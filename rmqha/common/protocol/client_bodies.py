@@ -1,16 +1,13 @@
-"""Bodies about clients: connections, what a consumer does, locks, offsets.
+"""Bodies of requests and answers about clients.
 
-Bodies about clients: who is connected, as what, and whether a subscription is understood.
+In this order:
 
-What became of a message consumed on demand.
-
-What a consumer does at the moment.
-
-Bodies of locking queues for an orderly consumer.
-
-Bodies about a group's offsets: where it is, where it goes, what times that means, and that it had to move.
-
-A stretch of a consume queue, for people.
+- connections of producers and consumers, and the check of a subscription
+- the result of a message that is consumed on demand
+- the running information of a consumer
+- queue locks of orderly consumers
+- offsets of a group: current offsets, resets, the times of messages, and the event that an offset was moved
+- a range of a consume queue in readable form
 """
 import enum
 from collections.abc import Mapping

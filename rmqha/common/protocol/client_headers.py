@@ -1,15 +1,4 @@
-"""Headers of requests that producers and consumers make.
-
-Headers of sending: a message, a batch, a reply, a message sent back.
-
-Headers of pulling.
-
-Headers of questions about the offsets of a queue.
-
-Headers of looking messages up.
-
-Headers of transactions.
-"""
+"""Headers of the requests of producers and consumers: send, pull, queue offsets, message lookup, transactions."""
 from rmqha.common import subscriptions, sys_flags
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.command_custom_header import (

@@ -1,25 +1,18 @@
-"""Bodies about brokers: registration, clusters, replication, the controller.
+"""Bodies of requests and answers about brokers: clusters, registration, replication and the controller.
 
-A cluster: its brokers, and the versions of their account files.
+- `ClusterInfo`, `ClusterAclVersionInfo`: the brokers of a cluster, and the versions of a broker's account files.
+- `SyncStateSet` to `BrokerReplicasInfo`: between brokers, tools and the controller of automatic failover (5.1.4).
+- `DepartedBroker`: a broker that left without unregistering, or that another one replaced. GET_BROKER_CLUSTER_INFO
+  with the field `askDepartedBrokers` is answered with the field `departedBrokers`, a JSON list. Without it the
+  answer is that of 4.9; a name server of 4.9 ignores the field.
+- `HARuntimeInfo`, `EpochEntryCache`: the state of replication, and the epochs of a replica's log.
 
-Bodies of what brokers, tools and the controller of automatic failover ask each other (RocketMQ 5.1.4).
-
-Brokers that a name server misses: they went without saying so, or another one has taken their place.
-
-GET_BROKER_CLUSTER_INFO with the field `askDepartedBrokers` is answered with a field `departedBrokers`, a JSON list. Who
-does not ask gets the answer of 4.9, and a name server of 4.9 does not know the field.
-
-What a broker registers: its topics and filter servers.
-
-Uncompressed it is the JSON of RegisterBrokerBody (of remoting's serializer). The compressed form is a zlib stream of
+`RegisterBrokerBody` has two forms. Uncompressed, it is the JSON of remoting's serializer. Compressed, it is a zlib
+stream of the following, in which topics lose topicSysFlag and order:
 
     4 bytes length, the DataVersion as JSON
     4 bytes number of topics; for each 4 bytes length, `name read write perm filterType`
     4 bytes length, the filter servers as a JSON array
-
-Topics of the compressed form lose topicSysFlag and order.
-
-Bodies about replication: how it stands, and the epochs of a replica's log.
 """
 import json
 import struct

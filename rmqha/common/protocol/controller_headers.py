@@ -1,8 +1,6 @@
-"""Headers of requests of the controller, and of replication's state.
+"""Headers of requests to the controller of automatic failover, and of the comparison of replicas' logs.
 
-Headers of what brokers, tools and the controller of automatic failover ask each other (RocketMQ 5.1.4).
-
-Headers of comparing the logs of replicas.
+The controller's requests are those of RocketMQ 5.1.4; brokers, tools and the controller send them to each other.
 """
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.command_custom_header import (

@@ -1,19 +1,13 @@
-"""Namespaces of clients: `namespace%topic`, behind the prefixes of retry and dead-letter topics.
+"""Namespaces of topics, groups and instances, and the FAQ links of error messages.
 
-System topics and groups have no namespace.
+A client's namespace is `namespace%topic`, after the prefix of a retry or dead-letter topic. System topics and groups
+have none. A name server address that is the endpoint of an instance, such as `http://MQ_INST_1_x.example.org:80`,
+implies a namespace. NAMESPACE_ORDER_TOPIC_CONFIG is a namespace of the name server's key-value store. The FAQ links
+are kept in the error messages because users search for them.
 
 Java: org.apache.rocketmq.common.protocol.NamespaceUtil (4.9.8)
-
-Where to read more about an error; kept in the error texts because people search for them.
-
 Java: org.apache.rocketmq.common.help.FAQUrl (4.9.8)
-
-Namespaces of the name server's key-value store.
-
 Java: org.apache.rocketmq.common.namesrv.NamesrvUtil (4.9.8)
-
-Name server addresses that are endpoints of an instance: `http://MQ_INST_1_x.example.org:80` carries a namespace.
-
 Java: org.apache.rocketmq.common.utils.NameServerAddressUtils (4.9.8)
 """
 import re

@@ -1,11 +1,4 @@
-"""Headers of requests that a name server serves.
-
-Headers of the name server's key-value store.
-
-Headers of broker registration.
-
-Headers of routes and topics at the name server.
-"""
+"""Headers of requests to a name server: its key-value store, broker registration, routes and topics."""
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.command_custom_header import INTEGER, LONG, CommandCustomHeader, not_null, nullable
 

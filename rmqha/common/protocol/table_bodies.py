@@ -1,18 +1,10 @@
-"""Bodies that are tables and lists, and how large they may be.
+"""Bodies that are lists or tables of topics, groups, offsets and statistics, and the size limits of request bodies.
 
-Bodies that only list names: topics, groups, keys with values.
+The tables of all topics, groups or offsets of a broker are both the content of its files and what its slaves copy.
 
-All topics, groups or offsets of a broker: what its files hold and its slaves copy.
-
-Places in queues: where a topic's queues begin and end, and how far a group has come.
-
-Bodies of statistics: a broker's counters, and the progress of its groups.
-
-How large the bodies of requests may be that are parsed, by request code.
-
-The limits leave room for what real clients and brokers send, many times over: a subscription takes 17 elements, a queue
-to be locked 8, a topic that is registered 17. Codes that are not named here either have no body, or one that is stored
-or passed on as it is, up to `maxMessageSize` or the length of a frame.
+BODY_LIMITS has the limits of bodies that are parsed, by request code. They are many times what real clients and
+brokers send: a subscription takes 17 elements, a queue to be locked 8, a registered topic 17. A code without an
+entry has no body, or one that is stored or passed on unparsed, up to `maxMessageSize` or the length of a frame.
 """
 from rmqha.common.data_version import DataVersion
 from rmqha.common.lazy_dataclasses import dataclass, field

@@ -1,10 +1,11 @@
-"""Removing what is too old from an archive, run by run from its beginning.
+"""The job `archive`: new messages of a commit log as Parquet by day, with all that is needed to restore the log.
 
-The job `archive`: what is new in a commit log as Parquet by day, with all that is needed to make the log again.
+The job continues where the archive ends, in runs of many files of the log; a run counts once its manifest is
+written. Each run reads the log once, with as many tasks as there are cores. They partition the messages by topic and
+pass them to the tasks that write. A repeated job adds nothing twice, and an interrupted run is repeated by the next
+job.
 
-It goes on where the archive ends, in runs of many files of the log; a run counts once its manifest is written. Each
-run reads the log once, by as many tasks as there are cores, which hand messages, sorted out by topic, to the tasks
-that write. Running it twice does nothing twice, and a run that was broken off is taken up by the next.
+`expire` removes old runs, from the beginning of the archive.
 """
 import zlib
 from collections.abc import Callable, Iterator, Sequence

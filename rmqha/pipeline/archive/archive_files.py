@@ -1,4 +1,6 @@
-"""What an archive consists of: pure, shared by the jobs. PATH is a folder of any file system that Spark reaches.
+"""The format of an archive, and access to its files, lock and manifests; shared by the jobs.
+
+PATH is a folder of any file system that Spark reaches: file:, hdfs:, s3a:, viewfs: and others.
 
     PATH/data/run=<begin>-<end>-<id>/day=<day>/*.parquet   messages of one run of the job (offsets of 20 digits each),
                                                            sorted by topic, queue and offset within each file
@@ -7,33 +9,26 @@
     PATH/_manifest/<begin>-<end>-<id>.jsonl.gz             many manifests, one a line, in the place of their own files
     PATH/_lock/                                            who is writing
 
-Spark and other readers of Parquet leave out folders that begin with an underscore, and see run and day (UTC, of
-storing; 1970-01-01 for times beyond the calendar) as columns. A message is its columns, its body as stored, and its
-remainder (see `remainder`). What lies between and behind the records is in the manifest, so the log can be made again
-byte for byte. Files of a run that was broken off belong to no manifest; the next run removes them.
+Spark and other readers of Parquet ignore folders that begin with an underscore, and read run and day as columns. The
+day is that of storing, in UTC; 1970-01-01 for times beyond the calendar. A message is its columns, its body as
+stored, and its remainder (see `archive_scan`). Bytes between and after the records are in the manifest, so the log
+can be restored byte for byte. Files of an interrupted run belong to no manifest; the next run removes them.
 
-Version 1, which is still read, had PATH/range=<begin>-<end>/topic=<topic>/day=<day>/*.parquet with the whole envelope
-of each record, and a manifest for each range.
+Version 1, which can still be read, has PATH/range=<begin>-<end>/topic=<topic>/day=<day>/*.parquet with the whole
+envelope of each record, and a manifest for each range.
 
-The files of an archive, on whatever file system Spark reaches: file:, hdfs:, s3a:, viewfs: and others.
-
-Where the driver has a JVM of its own, through Hadoop's FileSystem. With Spark Connect, which has none, through Spark's
-readers and writers: a file is then a folder with one part in it, and removing leaves an empty folder. Both read what
-the other wrote. No rename of a folder is used, and none of a file that would have to replace another one.
-
-One writer at a time: who writes to an archive says so in a file there, then looks whether others do.
-
-Of two that come at once at least one sees the other, wherever the files are, since each writes before it looks; both
-may give up. A lock whose process is gone from this machine does not count; one of another machine does until somebody
-who knows better takes it away (`break_lock`).
-
-The manifests of an archive: found, read, added, put together, taken out.
+- `ArchiveFiles`: `GatewayFiles` uses Hadoop's FileSystem in the driver's JVM. `ReaderFiles` uses Spark's readers and
+  writers, for Spark Connect, which has no JVM: a file is then a folder with one part in it, and removal leaves an
+  empty folder. Each reads files that the other wrote. Neither renames a folder, nor replaces an existing file by a
+  rename.
+- `Lock`: one writer at a time. Each writer first writes a file, then looks for files of others. So of two that start
+  at once at least one sees the other, on any file system; both may give up. A lock of this machine is ignored
+  once its process has ended. A lock of another machine is valid until it is removed by hand (`break_lock`).
+- `Manifests`: files of manifests are merged, so that a run reads one listing and one file, and even 100,000 runs
+  leave few files. A merged file replaces all others whose ranges lie within its own. Those remain when a run is
+  interrupted after it wrote the merged file and before it removed the others.
 
     single ones --MOST_SINGLE of them--> one file of many --MOST_MANY such--> one file of all
-
-so a run reads a name and one file, whatever came before, and even 100,000 runs leave few files. A file of many stands
-for all others whose ranges lie within its own: those are what a run left that was broken off between writing it and
-removing them.
 """
 import base64
 import gzip

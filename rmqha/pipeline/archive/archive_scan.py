@@ -1,16 +1,16 @@
-"""The remainder of a record: all of it but the body, with zeros where other columns of an archive tell the same.
+"""A task of the job `archive`: one scan of a piece of the log yields its messages, and the bytes around them.
 
-Numbers that differ from record to record lie in columns, where they compress well. What is left here (hosts, topic,
-properties, what is odd) is much the same in neighbours. A remainder that begins with eight zeros is blanked, any other
-one is the record's own bytes: a record has neither size nor magic code 0. Only what columns really tell is blanked.
+Rows of messages carry a bucket (which task writes them) and a day (which folder). Other data of the piece are rows
+without topic and day: they reach the driver through a folder of their own, in any number.
 
-Columns are Arrow arrays: storeSize, bodyCrc, queueId, sysFlag int32; queueOffset, physicalOffset int64; bornTimestamp,
-storeTimestamp timestamp[us, UTC], null beyond the calendar; storedBody, remainder binary.
+The remainder of a record is all of it except the body, with zeros in place of numbers that other columns have.
+Numbers that vary from record to record lie in columns, where they compress well; the remainder (hosts, topic,
+properties, anything irregular) is similar in neighbouring records. A remainder that begins with eight zeros is
+blanked; any other is the record's own bytes, since no record has size and magic code 0. Only values that the columns
+reproduce are blanked.
 
-What a task of the job `archive` does: one scan of a piece of the log gives its messages, and what lies around them.
-
-Rows of messages carry a bucket (which task writes them) and a day (which folder). What else is known of the piece
-comes as rows without topic and day, so they get to the driver by way of a folder of their own, however many they are.
+Columns are Arrow arrays: storeSize, bodyCrc, queueId, sysFlag int32; queueOffset, physicalOffset int64;
+bornTimestamp, storeTimestamp timestamp[us, UTC], null beyond the calendar; storedBody, remainder binary.
 """
 import json
 import zlib

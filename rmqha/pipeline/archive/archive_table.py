@@ -1,16 +1,16 @@
-"""The messages of an archive as a table with the columns of the format `rocketmq-commitlog`.
+"""The messages of an archive as a table: for queries, for the job `replay`, and in Iceberg.
 
-Parquet files hold what a log needs; bodies that are inflated, properties and the like are made of it here, by the same
-code as of a log. Topics, times and offsets are chosen where Spark can leave out files, row groups and pages.
+`archived_messages` has the columns of the format `rocketmq-commitlog`. The Parquet files hold only what a log needs.
+Decompressed bodies, properties and the like are derived from them here, by the same code as for a log. Topics, times
+and offsets are filtered where Spark can skip files, row groups and pages.
 
-The job `replay`: a filtered range of a commit log, or of an archive, back into a topic.
+`replay` sends a filtered range of a commit log, or of an archive, to a topic.
 
-The files of an archive as an Iceberg table: snapshots, time travel, readers that see whole runs only.
-
-The table is made of the archive's own Parquet files, none is written twice; the manifests stay where they are. Each
-commit says, in a property of the table, up to which offset of the log the table reaches: a run that was broken off
-between the archive and the table is caught up by the next. Catalogs are PyIceberg's (extra `iceberg`), configured as
-its own tools are: ~/.pyiceberg.yaml, or PYICEBERG_CATALOG__<NAME>__URI and so on.
+`IcebergTable` offers snapshots, time travel, and readers that see whole runs only. It consists of the archive's own
+Parquet files, so none is written twice; the manifests stay in place. Each commit records in a property of the table
+the offset of the log up to which the table reaches. A run that was interrupted between archive and table is added by
+the next. Catalogs are PyIceberg's (extra `iceberg`), configured as for its own tools: ~/.pyiceberg.yaml, or
+PYICEBERG_CATALOG__<NAME>__URI and so on.
 """
 import os
 from collections.abc import Callable, Iterator, Sequence

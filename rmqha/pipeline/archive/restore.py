@@ -1,11 +1,11 @@
-"""Putting the bytes of a log together again from an archive, unit by unit, and comparing each CRC. Runs in tasks.
+"""The job `restore`: the files of a commit log from an archive, byte for byte, checked against the manifests.
+
+Tasks assemble the bytes of the log unit by unit, and compare each CRC:
 
     Parquet --rows--> sorted by unit and place --> Assembler --bytes--> CRC of each piece, and the file that is restored
 
-A unit is what one task makes in one go: a piece of version 2, a whole range of version 1. Its rows come in the order
-of the log, and before them one row without a message, so a unit without messages is made, too.
-
-The job `restore`: the files of a commit log from an archive, byte for byte, checked against the manifests.
+A unit is made by one task in one pass: a piece in version 2, a whole range in version 1. Its rows come in the order
+of the log, after one row without a message, so that a unit without messages is made as well.
 """
 import fcntl
 import os

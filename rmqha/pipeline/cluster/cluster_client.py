@@ -1,10 +1,10 @@
-"""The options `rocketmq.*`: who a client is, and how it connects. For the source, the stream and the sink.
+"""Clients of a live cluster: their options `rocketmq.*`, consumers and producers, and the stores of its brokers.
 
-They are read on the driver, so a file with keys need only be there; certificates are read by each task.
-
-Consumers and producers as the options want them, and what to say when the cluster does not do what they ask.
-
-Where the brokers of a cluster keep their logs: asked of the name server and the brokers, for audits of all of it.
+- `ClientOptions`: credentials and connection settings of the source, the stream and the sink. The driver reads them,
+  so a file with keys need only exist there; certificates are read by each task.
+- `ClusterClient`: consumers and producers with these options, and readable messages for their errors.
+- `find_stores`: asks the name server and the brokers where the brokers keep their logs, for audits of a whole
+  cluster.
 """
 import os
 import re

@@ -1,17 +1,17 @@
-"""Offsets of many queues as nested dicts, as JSON has them: topic -> broker -> queue id -> offset.
+"""The queues of a live cluster: their offsets, whether they are still the same, and pulling from them.
 
-Tell whether a queue is still the one that a stream has read, by what the stream keeps of it.
+- `QueueOffsets`: offsets as nested dicts, as in JSON: topic -> broker -> queue id -> offset.
+- `Position`, `judge`: whether a queue is still the one that a stream has read. Pure functions: they send no
+  requests.
+- `ClusterQueues`: asks the name server and the brokers for the queues and their offsets.
+- `QueuePuller`: pulls in tasks, from the master, or from the broker that it redirects to, or from a slave while the
+  master is gone.
 
-A queue has no name for its life. A topic that was deleted and made again, or a store that was exchanged, gives the same
-queue other messages at the same offsets. So a stream keeps of each queue the place in the log and the store time of the
-message before the offset that it has come to: every broker gives both, and all replicas have the same. Where that
-message could not be read any more, it keeps where the queue began, which never goes back in one life.
-
-Pure: nobody is asked here.
-
-The queues of a live cluster, asked of the name server and the brokers: which there are, and their offsets.
-
-Pulling in tasks: from the master, or where its broker sends the client, or from a slave while the master is gone.
+A queue has no identity of its own. A topic that was deleted and created again, or a store that was exchanged, gives
+the same queue other messages at the same offsets. So a stream keeps for each queue the position in the log and the
+store time of the message before its offset: every broker returns both, and they are equal on all replicas. Where
+that message could not be read any more, the stream keeps the queue's first offset, which never decreases in one life
+of the queue.
 """
 import json
 import re

@@ -1,14 +1,15 @@
-"""Rows of a table as messages: each message has exactly what its row has, or the row is refused.
+"""The format `rocketmq` as a sink: a DataFrame or a stream into the topics of a cluster.
 
-A property is `name \\x01 value \\x02` on the wire, text in UTF-8, one value a name, and neither may be empty. What
-can't be sent so is an error that names row and column: brokers and readers would drop or cut it without a word.
+Columns: body or value (binary or text), and optionally topic (required without the option), keys or key, tags,
+properties (map) or headers (as of Kafka), flag, delayLevel.
 
-The format `rocketmq` as a sink: a DataFrame or a stream into the topics of a cluster.
+Each message has exactly the values of its row, or the row is refused with an error that names row and column:
+brokers and readers would drop or truncate the value silently. A property is `name \\x01 value \\x02` on the wire,
+text in UTF-8, one value per name, and neither may be empty.
 
-Columns: body or value (binary or text), and if there: topic (unless the option says it), keys or key, tags, properties
-(map) or headers (as of Kafka), flag, delayLevel. What a message can't have as the row has it is an error.
-Messages go in batches. A task that Spark runs again sends again what it had sent; with `idempotent` a message's unique
-key is made of its topic and its key, so whoever reads can tell: dropDuplicates(["topic", "uniqKey"]).
+Messages are sent in batches. A task that Spark repeats sends its messages again. With `idempotent` the unique key of
+a message is made of its topic and its key, so that readers can remove duplicates:
+dropDuplicates(["topic", "uniqKey"]).
 """
 import hashlib
 from collections.abc import Iterable, Iterator

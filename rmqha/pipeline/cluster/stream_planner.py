@@ -1,8 +1,8 @@
-"""Plan what a batch of a stream takes of each queue, and what to do about queues that are not what they were.
+"""Plans the batches of a stream: how much each takes of each queue, and how it handles queues that have changed.
 
-Stands on answers only (`Queues`), so it needs neither Spark nor servers.
+`StreamPlanner` works on the answers of `Queues` only, so it needs neither Spark nor servers.
 
-Where reading of a live cluster begins and ends: what the options about offsets and times mean.
+`begin_of` and `end_of` evaluate the options for where reading of a live cluster begins and ends:
 
     startingTimestamp | startingOffsetsByTimestamp | startingOffsets        one of them
     endingTimestamp   | endingOffsetsByTimestamp   | endingOffsets          one of them; tables only

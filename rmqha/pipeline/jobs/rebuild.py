@@ -1,13 +1,12 @@
-"""Building index files in tasks, a large one in several: each task puts a share of the keys, in the order of the log.
+"""The job `rebuild`: consume queues and index files from the commit log, many ranges of it in parallel.
 
-An entry tells the entry before it in its slot. Within a share that is found at once; the first entry of a share in a
-slot gets, in a second round, what the shares before have there. So the bytes are those that a broker wrote.
+A task scans a range, writes the units of its messages to their places in the queue files, and writes the keys to a
+file of its own. Each message has its index in the queue, so no task waits for another. Then the index is built from
+the keys in the order of the log, so that its bytes equal those that a broker wrote.
 
-The job `rebuild`: consume queues and index files from the commit log, many ranges of it at a time.
-
-A task scans a range, writes the units of its messages to their places in the queues' files (each message tells its
-index, so nobody waits for another), and leaves the keys in a file of its own. Then the index is made of the keys in the
-order of the log, so its bytes are those that a broker wrote.
+Large index files are built by several tasks, each with a share of the keys. An entry refers to the previous entry in
+its slot. Within a share that entry is known at once; the first entry of a share in a slot gets it in a second round,
+from the shares before (`mend_share`).
 """
 import os
 import shutil

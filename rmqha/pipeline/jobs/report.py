@@ -1,13 +1,11 @@
-"""The page of the job `report`: one file that needs nothing from elsewhere, drawn by the reader's browser.
+"""The job `report`: the contents of a store, counted by Spark, as one HTML page.
 
-Its style and its script lie beside this module in `page/`; what they show is the report as JSON within the page. The
-page's own rules forbid it to ask the network for anything.
-
-The job `report`: what is in a store, counted by Spark, as one HTML page.
-
-The log is read twice: once for times, sizes and places, which Spark keeps in a compact form (on disk where memory
-ends), and once for keys. What comes to the driver has a bounded number of rows: points of time and the busiest topics,
+The log is read twice: once for times, sizes and places, which Spark caches in a compact form (on disk where memory
+is short), and once for keys. The driver receives a bounded number of rows, points of time and the busiest topics,
 however many topics, queues and keys there are.
+
+The page is one self-contained file, drawn by the reader's browser: the style and the script from `page/` beside this
+module, and the report as JSON. The page's content security policy forbids all network requests.
 """
 import html
 import json

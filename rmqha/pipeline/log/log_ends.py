@@ -1,18 +1,18 @@
-"""Where logs end: behind the last whole record. Found by following the chain of records through the last file.
+"""Where commit logs end, and how a stream identifies its logs and notes its position in each.
 
-The chain tells nothing but by walking it: what a crash left behind the end of a log looks like records, too, so neither
-halving a file nor looking at its end would do. All but the last blocks are walked without checking CRCs, which takes
-0.25 s for a GiB in the cache; the logs of many stores are looked at in tasks. Where the store's index lies beside the
-log, its newest file tells a record near the end (40 bytes are read of it), and the walk begins there.
+`log_end` follows the chain of records through the last file. Bytes that a crash left after the end look like records
+too, so neither bisecting a file nor reading its last bytes would find the end. All but the last blocks are walked
+without CRC checks, which takes 0.25 s per GiB in the page cache; the logs of many stores are walked in tasks. If the
+store's index is next to the log, the walk begins at a record near the end that the newest index file names (40 bytes
+of it are read).
 
-Which log is which, and how far a stream has come in each: pure but for the few bytes that it reads of the logs.
-
-A log is known by bytes that it had, not by the path of its folder: what was written once never changes, until the
-broker deletes the file or a crash cuts the log off. A stream keeps of each log
+A log is identified by bytes that it had, not by the path of its folder: written bytes never change until the broker
+deletes the file or a crash truncates the log. Apart from reading these bytes, this part does no I/O. A stream keeps of
+each log
 
     head    the first bytes of the file that holds the last byte taken: the log's identity. With nothing taken yet, the
             head of the first record; nothing for a log without records, which is known by its path alone
-    tail    the last bytes taken, unless they are a blank: when they have changed, the log was cut off and written anew
+    tail    the last bytes taken, unless they are a blank: if they have changed, the log was truncated and rewritten
 
 and finds the log by them wherever it is mounted. A master and its slave have the same bytes, so a path that still leads
 to the right bytes comes before all others. An offset of a stream, as Spark keeps it:
@@ -20,8 +20,8 @@ to the right bytes comes before all others. An offset of a stream, as Spark keep
     {"version": 2, "logs": {id: {"path": folder, "begin": where the batch begins, "offset": where it ends,
                                  "head": [offset, bytes, hash] or null, "tail": the same}}}
 
-Version 1, {"logs": {folder: offset}}, is read as well. `begin` is there because Spark does not keep where the first
-batch of a query began: it asks again when the batch has to be repeated, and the answer may be another one then.
+Version 1, {"logs": {folder: offset}}, is read as well. `begin` is included because Spark does not keep where the first
+batch of a query began: it asks again when the batch has to be repeated, and the answer may then be different.
 """
 import hashlib
 import os

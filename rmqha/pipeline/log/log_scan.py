@@ -1,18 +1,17 @@
-"""Finding commit logs: store roots, folders of commit log files, single files, and globs of them.
+"""Finding commit logs on disk, and reading byte ranges of them.
 
-Reading byte ranges of a commit log: blocks of records through the bulk kernel, and the holes between them.
+- `find_logs`: store roots, folders of commit log files, single files, and globs of them.
+- `scan_range`: the blocks of records of a range, through the bulk kernel, and the holes between them.
+- `walk_on`: finds where a batch of a given number of messages or bytes ends. A step is one row of `scan_range`: a
+  record or a whole hole. CRCs are left to `scan_range`: a record with a wrong one counts as a record in both. Memory is
+  bounded: at most BLOCK bytes are read at a time, whatever lengths the log contains.
 
-A range need not begin at a record. Its reader goes on to the first whole record that begins in it; the reader of
-the range before goes on behind its end up to that one, over records with a wrong CRC and over holes. A record is whole
-when magic code, lengths, its own place and CRC are right. Nothing else in it counts, and nothing but the bytes up to
-`limit`: so both readers agree on where they meet, and ranges give together what the whole file gives, wherever they are
-cut. Only where a whole record lies within another (a body made for it, or two damaged lengths that agree) does a range
-that begins within the outer one read on from the inner one.
-
-Stepping over the records of a log to find where a batch of so many messages or bytes ends, in bounded memory.
-
-A step is what the reader of a range gives as a row: a record, or a hole as a whole. CRCs are left to that reader:
-a record with a wrong one is a record here, as there. Only a block of 4 MiB is kept, whatever lengths the log tells.
+A range need not begin at a record. Its reader continues to the first whole record that begins in it; the reader of the
+preceding range continues past its end up to that record, over records with a wrong CRC and over holes. A record is
+whole when its magic code, lengths, own offset and CRC are right. Nothing else in it counts, and nothing but the bytes
+up to `limit`, so both readers agree on where they meet, and the ranges together give what the whole file gives,
+wherever they are cut. The exception is a whole record within another (a body made for it, or two damaged lengths that
+agree): a range that begins within the outer one is read from the inner one on.
 """
 import errno
 import glob

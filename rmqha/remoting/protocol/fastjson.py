@@ -1,18 +1,14 @@
-"""The slow way through a JSON text: fastjson's dialect, one token at a time, without recursion.
+"""JSON as fastjson 1.2.69 reads and writes it: the text of RocketMQ's bodies and config files.
 
-Only texts that the standard library refuses come here: those with unquoted or object keys, and broken ones.
-
-Writing JSON byte for byte like fastjson 1.2.69 with its default features.
-
-Objects (dataclasses): fields sorted by name, None omitted, enums by name. Maps: the map's own order, None omitted, keys
-that are no strings without quotes. Pretty: tabs, `"key":value` without a space; entries with other than string keys
-stay on one line, and so do sets and tuples. Control characters (also 0x7f to 0x9f, U+2028, U+2029) as \\uXXXX.
-
-JSON as fastjson 1.2.69 reads and writes it: the text of RocketMQ's bodies and config files.
-
-Standard JSON, and what fastjson does beyond it: integer keys without quotes (`{0:100}`), objects as keys
+`loads` reads standard JSON, and fastjson's extensions of it: integer keys without quotes (`{0:100}`), objects as keys
 (`{{"topic":"T"}:1}`), names without quotes, single quotes, trailing commas, raw control characters in strings, and
-references to earlier values (`{"$ref":"$.a[0]"}`).
+references to earlier values (`{"$ref":"$.a[0]"}`). `parse` is its slow path, one token at a time and without recursion,
+for the texts that the standard library refuses: those with unquoted or object keys, and malformed ones.
+
+`dumps` writes byte for byte like fastjson with its default features. Objects (dataclasses): fields sorted by name, None
+omitted, enums by name. Maps: the map's own order, None omitted, keys that are not strings without quotes. Pretty: tabs,
+`"key":value` without a space; entries whose keys are not strings stay on one line, and so do sets and tuples. Control
+characters (also 0x7f to 0x9f, U+2028, U+2029) as \\uXXXX.
 """
 import binascii
 import itertools

@@ -1,9 +1,9 @@
-"""Custom headers to and from extFields: a plan per header class, made once.
+"""Encoding of command headers: custom header fields, the binary header, and the codes used in them.
 
-Java puts a header's fields into a HashMap by reflection; the plan knows the order in which that map is iterated over,
-so that the bytes are Java's.
+`HeaderPlan` converts custom headers to and from extFields; it is made once per header class. Java puts a header's
+fields into a HashMap by reflection; the plan follows the iteration order of that map, so that the bytes are Java's.
 
-The binary header, serialize type ROCKETMQ.
+The binary header, serialize type ROCKETMQ:
 
 | field     | type                                                                     |
 |-----------|--------------------------------------------------------------------------|
@@ -15,14 +15,9 @@ The binary header, serialize type ROCKETMQ.
 | remark    | int32 length, UTF-8; length 0 is None                                    |
 | extFields | int32 length in bytes, then pairs: int16 length, key, int32 length, value |
 
-The text of a table's entries, kept: a file of a hundred thousand entries is written again without encoding those
-that have not changed.
-
-The language a peer is written in.
-
-How a command's header is written.
-
-The response codes that the transport itself gives.
+`KeptEntries` keeps the text of a table's entries, so that a file of a hundred thousand entries is rewritten without
+encoding the unchanged ones. `LanguageCode` is the language that a peer is written in, `SerializeType` the encoding of a
+header. SUCCESS to TRANSACTION_FAILED are the response codes of the transport itself.
 
 Java: org.apache.rocketmq.remoting.protocol.RemotingSysResponseCode (4.9.8)
 """

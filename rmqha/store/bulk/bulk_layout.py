@@ -1,4 +1,4 @@
-"""What the bulk kernel returns: pure, shared by both implementations and their callers.
+"""Layout of the bulk kernel's results, and the check of a single record; shared by both implementations. Pure.
 
 All numbers are in the machine's own byte order, except the consume queue units, which are ready for the file.
 
@@ -25,9 +25,9 @@ All numbers are in the machine's own byte order, except the consume queue units,
         16  4  hash            of "topic#key": not negative
         20  4  record          number in the records of the call
 
-Who changes a row gives rmqha/native another version: an extension that was compiled before is no longer used then.
+A change of a row needs a new version of rmqha/native, so that an extension compiled before it is no longer used.
 
-One record of the commit log, looked at whole: for whom takes it alone, and for the bulk kernel in Python. Pure.
+`record_at` checks one whole record, for callers that read single records and for the bulk kernel in Python.
 """
 import struct
 import zlib

@@ -1,11 +1,11 @@
-"""The bulk kernel in Python: for machines where the compiled one is missing, and its oracle in the tests.
+"""The bulk kernel in Python: for machines without the compiled one, and as its oracle in the tests.
 
-Same functions, arguments and results as the C source; `bulk` checks the arguments and names the results.
+`walk`, `scan` and `put_keys` have the arguments and results of the C source; `bulk` checks the arguments and names the
+results.
 
-The properties of many records as columns, ready for Arrow: one call for a whole block. Pure.
-
-`property_columns` is compiled where a C compiler was (rmqha/native/_properties.c), and `columns_in_python` where none
-was: both give the same, whatever the bytes are. Numbers are in the machine's own byte order; texts are UTF-8.
+`property_columns` returns the properties of many records as columns, ready for Arrow, in one call for a whole block;
+pure. It is compiled where a C compiler was available (rmqha/native/_properties.c), and `columns_in_python` otherwise;
+both give the same result, whatever the bytes are. Numbers are in the machine's own byte order; texts are UTF-8.
 """
 import struct
 from array import array

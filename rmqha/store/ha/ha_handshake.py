@@ -1,7 +1,7 @@
-"""The greeting of two rmqha peers before a slave's first report. Pure: no socket, no thread, no file.
+"""The handshake of two rmqha peers before a slave's first report. Pure: no socket, no thread, no file, no clock.
 
-It is asked for by the slave when the master's main port has said that it is ours (haHandshakeEnable=auto), or always
-(true), and then in a way that means nothing to a RocketMQ master:
+The slave asks for it when the master's main port has said that it is an rmqha master (haHandshakeEnable=auto), or
+always (true), and then in a way that means nothing to a RocketMQ master:
 
     slave                                        master
     ask: a report of -1                  -->     4.9 and 5.x take it for "no report yet", and stay silent
@@ -12,11 +12,11 @@ It is asked for by the slave when the master's main port has said that it is our
     finding: what it makes of the answers -->
                                          <--     verdict: a frame at offset -2; the reports begin, or both close
 
-A slave that must ask unknown masters and hears no hello for a while goes on with its first report, on the same
-connection. Who of version 1, which carries the end of the slave's log and one checksum of its last bytes, has no
-questions: the verdict is the answer to it. It is for a master whose main port has not told its version.
+A slave that asks a master of unknown kind and gets no hello for a while continues with its first report, on the same
+connection. A `who` of version 1, with the end of the slave's log and one checksum of its last bytes, has no questions:
+the verdict is the answer to it. It is for a master whose main port has not reported its version.
 
-Bodies of the master's frames (each behind the 12-byte header of a frame, its offset -1, -3 or -2):
+Bodies of the master's frames (each after the 12-byte header of a frame, its offset -1, -3 or -2):
 
 | hello | type | field |
 |---|---|---|
@@ -28,7 +28,7 @@ Bodies of the master's frames (each behind the 12-byte header of a frame, its of
 | answer | type | field |
 |---|---|---|
 | 0-3 | int32 | how many blocks, from the first one on, are the same bytes in the master's log |
-| 4-5 | int16 | 1 when the master does not hold the block behind them, else 0 |
+| 4-5 | int16 | 1 when the master does not hold the block after them, else 0 |
 
 | verdict | type | field |
 |---|---|---|
@@ -36,7 +36,7 @@ Bodies of the master's frames (each behind the 12-byte header of a frame, its of
 | 2-9 | int64 | the master's min commit log offset |
 | 10-17 | int64 | its max commit log offset |
 
-What the slave sends in between:
+Messages of the slave in between:
 
 | who, version 2 | type | field |
 |---|---|---|
@@ -45,7 +45,7 @@ What the slave sends in between:
 | 6-13 | int64 | beginning of the slave's log |
 | 14-21 | int64 | its end |
 | 22-23 | int16 | bytes of the identity |
-| 24- | UTF-8 | the identity: whatever tells this slave from others of the same master |
+| 24- | UTF-8 | the identity: a text that distinguishes this slave from others of the same master |
 
 | question | type | field |
 |---|---|---|
@@ -68,9 +68,9 @@ What the slave sends in between:
 | 14-17 | int32 | bytes of its tail, 0 when it is empty |
 | 18-21 | uint32 | CRC32 of the tail: the last bytes of the log, in one file, its last record among them |
 | 22-23 | int16 | bytes of the identity |
-| 24- | UTF-8 | the identity: whatever tells this slave from others of the same master |
+| 24- | UTF-8 | the identity, as in version 2 |
 
-The two parts of the greeting of ha_handshake. Pure: bytes in, bytes and a judgement out; no socket, no clock.
+`SlaveGreeting` and `MasterGreeting` take bytes and return bytes and a judgement:
 
     slave                                             master
     SlaveGreeting.begin       --ASK-->                MasterGreeting.receive
@@ -80,9 +80,7 @@ The two parts of the greeting of ha_handshake. Pure: bytes in, bytes and a judge
                               --finding-->            |
     judgement                 <--verdict--            judgement; then the reports begin, or both close
 
-What a log holds is asked of the functions that they are given.
-
-The values of haHandshakeEnable.
+They read the log only through the functions that they are given. `HandshakeMode` has the values of haHandshakeEnable.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes between a master and its slaves. Pure: no socket, no thread, no file.
+"""The replication protocol of RocketMQ 4.9 between a master and its slaves. Pure: no socket, no thread, no file.
 
 Slave to master, a report, 8 bytes:
 
@@ -14,10 +14,9 @@ Master to slave, a frame, 12 bytes and the body:
 | 8-11 | int32 big-endian | body size; 0 is a heartbeat |
 | 12- | bytes | commit log bytes; never across a commit log file, not aligned to records |
 
-Walking from record to record over log bytes that arrive in pieces. Pure.
-
-Each record begins with its size (int32) and its magic (int32); the end of a file is a blank record that reaches
-exactly to the file's end. Frames are not aligned to records, so a piece may begin and end anywhere.
+`follow_records` walks from record to record over log bytes that arrive in pieces. Each record begins with its size
+(int32) and its magic (int32); the end of a file is a blank record that reaches exactly to the file's end. Frames are
+not aligned to records, so a piece may begin and end anywhere.
 """
 import struct
 from collections.abc import Iterator

@@ -1,20 +1,16 @@
-"""Checksums of the end of a log, for the handshake.
+"""Comparison of a slave's commit log with its master's, and the handling of a divergence.
 
-Finding out up to where a slave's log is the same as its master's, by checksums that the master compares.
+- `introduction`: checksums of the end of a log, for the handshake.
+- `compare_with_master`: finds up to where both logs are the same, by checksums that the master compares.
+- `ends_as_master`, `first_other_record`: the same for a master that compares no checksums, by single records from its
+  main port. VIEW_MESSAGE_BY_ID, which RocketMQ supports too, returns the bytes of the record at an offset.
+- `keep_end`: keeps in a file the end that the master does not have, before it is truncated.
+- `Divergence`: the differences that a slave has found between its log or queues and its master's.
 
-A loss of power may take the end of the master's log, and leave the slave more of it; what the master writes then lies
-at the same offsets. So what is different ends where the slave's log does, and begins somewhere before. The last bytes
-are compared in blocks, those before them while no record is the same, and in the first block that is different record
-by record. A record names its place and the time when it was stored: where one is the same, so are all before it.
-
-Comparing a log with that of a master which compares no checksums: by single records that its main port shows.
-
-VIEW_MESSAGE_BY_ID, which RocketMQ knows as well, gives the bytes of the record at an offset. A record names its place
-and the time when it was stored: where one is the same, so are all before it.
-
-Cutting off what a slave has and its master has not, and keeping it in a file.
-
-What a slave has noticed of a divergence: that its log or its queues are not what its master has.
+A loss of power may remove the end of the master's log, while the slave keeps more of it; what the master writes then is
+at the same offsets. So the difference ends where the slave's log does, and begins somewhere before. The last bytes are
+compared in blocks, those before them while no record is the same, and the first block that differs record by record. A
+record contains its own offset and its store time: where one is the same, so are all before it.
 """
 from __future__ import annotations
 

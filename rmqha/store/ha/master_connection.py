@@ -1,18 +1,20 @@
-"""One connection of a slave to its master, from its socket to its end.
+"""A slave's connections to its master: the one that replicates, and access to the master's log for comparisons.
+
+`MasterConnection` is one connection, from its socket to its end:
 
     master --frames--> MasterConnection --append_to_commit_log--> commit log
-    master <--8-byte reports, after connecting, after each read that grew the log, and each 5 s--
-    master <--handshake, before the first report, when it is ours, or with haHandshakeEnable=true-->
+    master <--8-byte reports, after connecting, after each read that grew the log, and every 5 s--
+    master <--handshake, before the first report, with an rmqha master, or with haHandshakeEnable=true-->
 
-What outlives it is its client's: how far the log was followed, the search for the first file, what is known of masters.
+Its client owns what outlives it: how far the log was followed, the search for the first file, the known masters.
 
-A master's log, for comparing: by checksums that its main port gives, or by its bytes, read through its HA port.
+`LogOfMaster` gets checksums of the log from the master's main port, or its bytes through its HA port:
 
     slave --GET_COMMIT_LOG_CHECKSUMS--> main port of an rmqha master
     slave --a report of where to begin--> HA port of a master of RocketMQ 4.9, which then sends its log from there on
 
-A report counts as an acknowledgement: the reader's own is of an offset that this slave has acknowledged before, so it
-says nothing new. The stream is read as slowly as the comparison goes, and closed when there is nothing to compare.
+A report counts as an acknowledgement: the one sent here is of an offset that this slave has acknowledged before, so it
+acknowledges nothing new. The stream is read no faster than the comparison, and closed when there is nothing to compare.
 """
 from __future__ import annotations
 

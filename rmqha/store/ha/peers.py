@@ -1,12 +1,9 @@
-"""The other end of replication: its state, whether it is allowed, masters that are known, bytes that it gets.
+"""The peer of a replication connection: its state, access control, known masters, and sending to it.
 
-Where a replication connection stands.
-
-Who may connect to the replication port. Pure.
-
-What a slave has found out about masters.
-
-Sending small pieces whole: reports, and what is said at a handshake.
+- `HAConnectionState`: the state of a replication connection.
+- `AllowedPeers`: the peers that may connect to the replication port; pure.
+- `MasterKind`, `KnownMasters`: what a slave has found out about masters.
+- `send_whole`: sends small messages whole: reports, and those of a handshake.
 """
 import ipaddress
 import socket

@@ -1,11 +1,8 @@
-"""The 40 bytes at the beginning of an index file.
+"""Files of the hash index: the header of 40 bytes, the slots and entries, and the shape of existing files.
 
-One file of the hash index.
-
-How many slots and entries a store's index files have, which only the broker's configuration says in words.
-
-A file's size is one equation for the two; where its last entry ends, of which the header tells the number, is the
-other. What comes out is tried on the entries themselves.
+`index_shape` finds how many slots and entries a store's index files have, which only the broker's configuration states.
+A file's size is one equation for the two; the end of its last entry, whose number is in the header, is the other. The
+result is checked against the entries themselves.
 """
 import logging
 import os

@@ -1,14 +1,6 @@
-"""mqadmin: accounts.
+"""mqadmin commands for access control: accounts, global white addresses and the versions of account files.
 
-Where accounts are.
-
-mqadmin clusterAclConfigVersion.
-
-mqadmin deleteAclConfig.
-
-mqadmin updateAclConfig.
-
-mqadmin updateGlobalWhiteAddr.
+Commands: clusterAclConfigVersion, deleteAclConfig, updateAclConfig, updateGlobalWhiteAddr.
 """
 from collections.abc import Generator, Iterator
 from dataclasses import asdict

@@ -1,18 +1,7 @@
-"""mqadmin: brokers.
+"""mqadmin commands for brokers: settings, status, consume progress, epochs, send times and cleaning.
 
-mqadmin brokerConsumeStats.
-
-mqadmin brokerStatus.
-
-mqadmin cleanExpiredCQ, cleanUnusedTopic and deleteExpiredCommitLog, and what they share.
-
-mqadmin getBrokerConfig.
-
-mqadmin getBrokerEpoch.
-
-mqadmin sendMsgStatus.
-
-mqadmin updateBrokerConfig.
+Commands: brokerConsumeStats, brokerStatus, cleanExpiredCQ, cleanUnusedTopic, deleteExpiredCommitLog, getBrokerConfig,
+getBrokerEpoch, sendMsgStatus, updateBrokerConfig. `CleaningSubCommand` is the base of the three that clean.
 """
 import abc
 import dataclasses

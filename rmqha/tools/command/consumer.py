@@ -1,22 +1,7 @@
-"""mqadmin: groups, and clients that are connected.
+"""mqadmin commands for consumer groups and connected clients.
 
-mqadmin consumerProgress.
-
-mqadmin consumerStatus.
-
-mqadmin deleteSubGroup.
-
-mqadmin getConsumerConfig.
-
-mqadmin startMonitoring.
-
-mqadmin updateSubGroup.
-
-mqadmin consumerConnection.
-
-mqadmin producerConnection.
-
-mqadmin producer.
+Commands: consumerProgress, consumerStatus, deleteSubGroup, getConsumerConfig, startMonitoring, updateSubGroup,
+consumerConnection, producerConnection, producer.
 """
 import logging
 from collections.abc import Callable, Iterator

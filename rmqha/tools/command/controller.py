@@ -1,16 +1,7 @@
-"""mqadmin: clusters, replication and the controller.
+"""mqadmin commands for controllers, replication and the list of clusters.
 
-mqadmin cleanBrokerMetadata.
-
-mqadmin getControllerConfig and updateControllerConfig.
-
-mqadmin getControllerMetaData.
-
-mqadmin electMaster.
-
-mqadmin getSyncStateSet.
-
-mqadmin clusterList.
+Commands: cleanBrokerMetadata, getControllerConfig, updateControllerConfig, getControllerMetaData, electMaster,
+getSyncStateSet, clusterList.
 """
 from collections.abc import Iterator
 

@@ -1,10 +1,6 @@
-"""mqadmin: exports.
+"""mqadmin commands that export a cluster's settings, metadata and metrics to JSON files.
 
-mqadmin exportConfigs.
-
-mqadmin exportMetadata.
-
-mqadmin exportMetrics.
+Commands: exportConfigs, exportMetadata, exportMetrics.
 """
 import logging
 from collections.abc import Iterator

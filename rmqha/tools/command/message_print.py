@@ -1,18 +1,10 @@
-"""mqadmin: printing the messages of queues.
+"""mqadmin commands that print messages and consume queue units.
 
-Moments on a command line.
+Commands: consumeMessage, printMsgByQueue, printMsg, queryCq.
 
-A stored message as a line of text, and as JSON.
-
-Printing the messages of queues.
-
-mqadmin consumeMessage.
-
-mqadmin printMsgByQueue.
-
-mqadmin printMsg.
-
-mqadmin queryCq.
+- `timestamp_format`: parses a point in time given on the command line.
+- `message_text`, `message_fields`: a stored message as a line of text, and as fields for JSON.
+- `print_messages`, `bounds`, `in_java_order`: shared by the commands that print the messages of queues.
 """
 import ipaddress
 import re

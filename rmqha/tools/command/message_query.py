@@ -1,16 +1,9 @@
-"""mqadmin: finding messages.
+"""mqadmin commands that find messages by id, key or queue offset, and their traces.
 
-A message for people: its fields one a line, its body in a file, and what became of it in each group.
+Commands: queryMsgById, queryMsgByKey, queryMsgByOffset, queryMsgByUniqueKey, queryMsgTraceById.
 
-mqadmin queryMsgById.
-
-mqadmin queryMsgByKey.
-
-mqadmin queryMsgByOffset.
-
-mqadmin queryMsgByUniqueKey.
-
-mqadmin queryMsgTraceById.
+`print_msg` prints a message for people: its fields one per line, the path of a file with its body, and its consumption
+state in each group.
 """
 import errno
 import os

@@ -1,14 +1,9 @@
-"""mqadmin: sending messages, and how long that takes.
+"""mqadmin commands that send messages and measure how long sends take.
 
-How long sends take.
+Commands: sendMessage, checkMsgSendRT, clusterRT.
 
-The producers and consumers of sub-commands: as the admin client's, asked of the same name servers.
-
-mqadmin sendMessage.
-
-mqadmin checkMsgSendRT.
-
-mqadmin clusterRT.
+`pull_consumer` and `new_producer` make the clients of other commands too. These use the name servers and the RPC hook
+of the admin client.
 """
 import time
 from collections.abc import Callable, Iterator

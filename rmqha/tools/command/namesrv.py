@@ -1,10 +1,6 @@
-"""mqadmin: name servers.
+"""mqadmin commands for name servers: key-value table, settings and write permission of brokers.
 
-mqadmin updateKvConfig and deleteKvConfig.
-
-mqadmin getNamesrvConfig and updateNamesrvConfig.
-
-mqadmin wipeWritePerm and addWritePerm.
+Commands: updateKvConfig, deleteKvConfig, getNamesrvConfig, updateNamesrvConfig, wipeWritePerm, addWritePerm.
 """
 import abc
 from collections.abc import Iterator, Mapping

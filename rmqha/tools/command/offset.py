@@ -1,12 +1,6 @@
-"""mqadmin: consumer offsets, and statistics.
+"""mqadmin commands for consumer offsets and message statistics.
 
-mqadmin cloneGroupOffset.
-
-mqadmin resetOffsetByTime.
-
-mqadmin skipAccumulatedMessage.
-
-mqadmin statsAll.
+Commands: cloneGroupOffset, resetOffsetByTime, skipAccumulatedMessage, statsAll.
 """
 import logging
 from collections.abc import Iterator

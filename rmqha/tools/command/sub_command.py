@@ -1,13 +1,11 @@
-"""The one error of sub-commands.
+"""Base of mqadmin's commands: what a command yields, how it is printed, and the lookups that commands share.
 
-What sub-commands print: a command says its data once, and a renderer makes text or JSON of it.
+`SubCommand.execute` yields parts, each given once: plain text, rows of a table, documents. `TextRenderer` prints them
+as the original does. `JsonRenderer` prints each row and document as one JSON object per line, sends plain text to
+standard error and omits headings.
 
-A sub-command yields parts: text as it stands, rows of a table, documents. As text they look as the original's; as JSON
-each row and document is one object a line, and all other text goes to standard error.
-
-What sub-commands share: brokers of a cluster, as those with -c look them up; asking again and again with -i.
-
-What every sub-command has.
+- `fetch_*`: addresses or names of a cluster's brokers, as commands look them up with -c.
+- `again_with_interval`: repeats a command with -i.
 """
 import abc
 import json

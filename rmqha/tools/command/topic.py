@@ -1,22 +1,7 @@
-"""mqadmin: topics.
+"""mqadmin commands for topics: settings, permissions, routes, queues and their allocation.
 
-mqadmin allocateMQ.
-
-mqadmin deleteTopic.
-
-mqadmin topicClusterList.
-
-mqadmin topicList.
-
-mqadmin topicRoute.
-
-mqadmin topicStatus.
-
-mqadmin updateOrderConf.
-
-mqadmin updateTopicPerm.
-
-mqadmin updateTopic.
+Commands: allocateMQ, deleteTopic, topicClusterList, topicList, topicRoute, topicStatus, updateOrderConf,
+updateTopicPerm, updateTopic.
 """
 import logging
 from collections.abc import Iterator

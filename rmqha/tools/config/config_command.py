@@ -1,10 +1,8 @@
-"""`rmqha config check`: a config file, read as its server reads it; all that is wrong, with lines.
+"""The group `rmqha config`: check config files, explain keys and install the default `conf/` folder.
 
-`rmqha config explain`: what a key means, what it may be, and who reads it.
-
-`rmqha config path` and `init`: where the servers' `conf/` is, and how it gets there.
-
-The group `rmqha config`.
+- `check`: reads a config file as its server reads it, and reports all errors and warnings with their lines.
+- `explain`: meaning and allowed values of a key, and the modules that read it.
+- `path`, `init`: print where the servers' `conf/` is, and copy the default files there.
 """
 import functools
 import os

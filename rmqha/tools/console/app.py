@@ -1,19 +1,15 @@
-"""What the console's pages are about: the poller's pictures, and the questions behind them.
+"""The web console as an ASGI application: pages, a read API and a few changes, guarded by host name and token.
 
-Who may do what at the console: pure functions on a request's headers.
+- `Source`: the poller's pictures and the queries that are made on demand; the data of all pages.
+- `Api`: the read API, one function per path, from a query to JSON. docs/console.md lists the paths.
+- `Writes`: the changes, if allowed: a topic, a group's offsets, a broker's write permission.
+- `Guard`: refuses what `Access` refuses, and adds the security headers to each response.
+- `Access`: decides on a request by its headers alone:
 
-    Host     an IP address, localhost, or a name that was allowed: a page of another site that has its name lead here
-             (DNS rebinding) sends its own
+    Host     an IP address, localhost, or a name that was allowed: a page of another site whose name resolves to this
+             host (DNS rebinding) sends its own name
     GET      reads; needs the token when the console listens elsewhere than on a loopback address
     POST     writes; needs --allow-writes, the token, and a header that no form and no other site's page can send
-
-The console's reading API: a function for each path, from what is asked to JSON. docs/console.md has the list.
-
-The few changes that the console makes when it may: a topic, a group's offsets, a broker's write permission.
-
-Before the console's application: refuses what Access refuses, and puts the headers of safety on each answer.
-
-The console as an ASGI application: pages, files, API.
 """
 import hmac
 import ipaddress

@@ -1,8 +1,8 @@
-"""What the doctor finds, and how it says so.
+"""Findings of the doctor, and its checks of a broker's config file and of the host.
 
-What is wrong with a broker's config file by itself.
-
-What is wrong with the host that a broker's config file is for: this one.
+- `Report`, `Finding`: the findings, and their text.
+- `check_config_file`: problems within the config file alone.
+- `check_host`: problems of this host, for which the config file is meant.
 """
 import ipaddress
 import os

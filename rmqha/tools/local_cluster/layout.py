@@ -1,17 +1,15 @@
-"""One server of a cluster in a folder: what it is, and where its things lie.
+"""The folder of a local cluster: its servers, their files and ports, and the lock for changes.
 
-    <folder>/cluster.json             what the cluster consists of; says that the folder is a cluster's
-    <folder>/conf/<node>.properties   its config, the user's to change
-    <folder>/store/<node>/            what a broker keeps
+    <folder>/cluster.json             the cluster's servers; marks the folder as a cluster's
+    <folder>/conf/<node>.properties   a server's config, which the user may change
+    <folder>/store/<node>/            a broker's store
     <folder>/logs/<node>/             its log files
-    <folder>/<node>.out               what it prints
+    <folder>/<node>.out               its output
     <folder>/run/<node>.pid           its process, while `rmqha up` has it running
 
-What a cluster consists of: from options, into cluster.json and the config files of its servers, and back.
-
-Ports of this host: free ones in a row, and who holds one that is not.
-
-The folder of a cluster: which one, whether it is ours, and the lock of who changes it.
+- `Node`: one server. `Shape`, `Layout`: a cluster, from options to cluster.json and config files and back.
+- `free_port_block`, `check_free`: free consecutive ports of this host, and the process that holds a taken one.
+- `chosen`, `make_or_load`, `locked`: which folder, whether it is a cluster's, and the lock that a change holds.
 """
 from __future__ import annotations
 

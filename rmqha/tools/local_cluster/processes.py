@@ -1,9 +1,9 @@
-"""The processes of a cluster's servers: started so that they stay, found again, stopped.
+"""The processes of a cluster's servers: start, find and stop them, and report their state.
 
-A pid alone proves nothing, since another process may have it by now: the pid file holds the time at which the process
-began, too, and its command line must name the server's config file.
+A pid alone proves nothing, since another process may have it by now. The pid file therefore also holds the time at
+which the process began, and the process's command line must contain the path of the server's config file.
 
-How each server of a cluster does: its process, and what the others know of it.
+`Observer` determines a server's state from its process and from what the other servers know of it.
 """
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Starting the servers of a cluster's folder: those that stay (`rmqha up`), and those that end with their program.
+"""Starting a cluster's servers: persistently for `rmqha up`, or for the life of a program.
 
-Start what does not run of a cluster, in good order: the name server, a controller, the masters, the slaves.
-
-A whole cluster on this host, in a folder of its own, that ends with its program: for the quickstart and the drill.
-
-The folder is one that `rmqha up` can start again.
+- `BringUp`: starts the servers that are not running, in order: the name server, a controller, the masters, the slaves.
+- `LocalCluster`: a whole cluster on this host, in its own folder, that ends with its program; for the quickstart and
+  the drill. `rmqha up` can start the folder again.
 """
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""Where reading begins: `--from earliest|latest|committed|OFFSET|TIME`.
+"""`rmqha consume` and `rmqha tail`: read the messages of a topic's queues and print them.
 
-The messages of many queues at once: one pull of each is always on its way, and the broker holds it until there is
-something.
-
-Format strings of `-f`, as kcat's: %s is a message's body, \\n the end of a line.
-
-Printing messages as they come: a table that grows, JSON lines, YAML documents, or a format string.
-
-`rmqha consume` and `rmqha tail`.
+- `Position`: where reading begins: `--from earliest|latest|committed|OFFSET|TIME`.
+- `QueueFeed`: reads many queues at once. It keeps one pull per queue outstanding, which the broker holds until there
+  is a message.
+- `compiled`: the format strings of `-f`, like kcat's: %s is a message's body, \\n the end of a line.
+- `MessagePrinter`: prints messages as they arrive: as rows of a table, JSON lines, YAML documents, or by a format
+  string.
 """
 import queue as thread_queue
 import re

@@ -1,10 +1,10 @@
-"""`rmqha export` and `import`: topics with their messages into a file, and back.
+"""`rmqha export` and `rmqha import`: write topics with their messages to a file, and send them from it.
 
-The file has JSON lines, compressed when its name ends in .gz.
+The file has JSON lines, compressed with gzip if its name ends in .gz:
 
-First line: {"rmqhaExport": 1, "exportedTimestamp": ms, "exportedTime": ..., "topics": {topic: {broker: queues}}}
-Then a message a line, in the form of `message_json`: topic after topic, queue after queue, each in its order.
-Last line: {"end": true, "messages": count}. A file without it was cut off.
+    First line: {"rmqhaExport": 1, "exportedTimestamp": ms, "exportedTime": ..., "topics": {topic: {broker: queues}}}
+    Then one message per line, as `as_object` makes it: topic by topic, queue by queue, each in its order.
+    Last line: {"end": true, "messages": count}. A file without it was cut off.
 """
 import gzip
 import io

@@ -1,10 +1,11 @@
-"""Lines from outside, and the JSON in them: whatever they hold, in bounded memory; a ValueError says what is wrong.
+"""`rmqha produce`, and the input lines, message JSON and clients shared with `consume`, `export` and `import`.
 
-A message as a JSON object: what `consume -o json` and `export` write, and `produce -f json` and `import` read.
-
-Clients of commands: their name server is asked first, so that what is missing is told in one line.
-
-`rmqha produce`.
+- `read_line`, `lines_of`, `parsed`: untrusted lines and the JSON in them, in bounded memory; a ValueError reports the
+  problem.
+- `as_object`, `outgoing`: a message as a JSON object. `consume -o json` and `export` write it; `produce -f json` and
+  `import` read it.
+- `new_producer`, `new_consumer`: clients of the commands. They query the name server first, so that one that gives no
+  answer is reported in one line.
 """
 import base64
 import contextlib

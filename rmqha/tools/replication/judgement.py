@@ -1,15 +1,12 @@
-"""Which of a master's connections is which of the slaves that the name server lists.
+"""Judging replication: which connection is which slave's, the state of each slave, and the resulting problems.
 
-An rmqha slave says who it is (with a handshake), and where its end of the connection is. A slave of Java says neither:
-a connection from its host is taken for its own while it acknowledges what the slave holds. What is left over is a slave
-that is not registered, or a receiver.
-
-What is known of one slave, by its own word, by its master's, and by what both logs do between two looks.
-
-An rmqha broker and 5.1.4 tell of their connections, a 4.9 broker of none: then only a log that follows the master's is
-a proof. What can't be known is UNKNOWN, never OK.
-
-What is good and what is bad about replication: `ha status`, `check ha` and `doctor` judge alike.
+- `match`: finds the connection of each slave that the name server lists. An rmqha slave identifies itself in a
+  handshake and reports the address of its end. A Java slave does neither: a connection from its host counts as its own
+  while it acknowledges what the slave holds. Connections left over are unregistered slaves or receivers.
+- `judge_slave`: judges by the slave's report, its master's report, and how both logs change between two looks. An
+  rmqha broker and 5.1.4 report their connections. A 4.9 broker reports none: then only a log that follows the master's
+  is a proof. A fact that can't be known is UNKNOWN, never OK.
+- `judge_all`: the problems. `ha status`, `check ha` and `doctor` share these rules.
 """
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,11 +1,10 @@
-"""The commit log of a broker, for comparing it with a replica's: its checksums and its bytes.
-
-A broker of ours is asked at its main port. One that does not know the question, such as RocketMQ's, is read through its
-HA port, as `ha receive` does without --acknowledge: see receiver.py for why that is harmless.
-
-Where two replicas of a commit log differ: blocks by their checksums, then bytes, then the record around them.
+"""Comparison of the commit logs of two replicas, by checksums and bytes read from their brokers.
 
     checksums of 64 KiB --> bytes of a block that differs --> the record that holds the first byte that differs
+
+- `BrokerSide`: asks an rmqha broker at its main port.
+- `StreamSide`: reads a broker that does not know that request, such as RocketMQ's, through its HA port, as
+  `ha receive` does without --acknowledge; rmqha.tools.replication.receive explains why that is harmless.
 """
 from __future__ import annotations
 

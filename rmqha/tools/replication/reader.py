@@ -1,21 +1,17 @@
-"""What the name servers list: each is asked, since one that is dead or stale must not speak for all.
+"""The state of replication, read from name servers, masters and slaves.
 
-Whether master and slave hold the same bytes, by a look at records: all that can be asked of brokers of 4.9.
-
-Each file of a commit log begins with a record, so two logs of files of one size can be compared there without knowing
-any message. A difference is a proof; that there is none is not: `rmqha store diff` compares all.
-
-Settings that the replicas of one broker name share: after a failover the new master goes by its own.
-
-How replication stands, put together from what name servers, masters and slaves tell.
-
-    name servers --lists--> brokers, all asked at once --look--> what nobody tells is looked at again, until it is known
+    name servers --lists--> brokers, all asked at once --look--> undecided ones are asked again, until all is known
     looks --match--> connections of slaves --judge_slave--> MasterView
 
-rmqha and 5.1.4 tell each connection (request 907); rmqha adds states, times and refused slaves to its runtime table.
-A 4.9 master tells nothing of its slaves: those that the name server lists are asked how far they are, twice.
+rmqha and 5.1.4 report each connection (request 907); rmqha adds states, times and refused slaves to its runtime table.
+A 4.9 master reports nothing about its slaves: the listed ones are asked for their offsets, twice.
 
-Options that several replication commands share.
+- `ask_name_servers`: asks each name server, since a dead or stale one must not speak for all.
+- `first_difference`: compares records, the only bytes that a 4.9 broker can be asked for. Each file of a commit log
+  begins with a record, so two logs with files of one size can be compared there without knowing any message. A
+  difference is a proof; no difference is not: `rmqha store diff` compares everything.
+- `differing`: settings that the replicas of one broker name share; after a failover the new master uses its own.
+- `cluster_options`, `controller_option`: command-line options that several replication commands share.
 """
 import time
 from collections import defaultdict

@@ -1,16 +1,14 @@
-"""A folder that a master's log is received into: a commit log folder's files, names and sizes, written at the end.
+"""`ha receive`: stream a master's log into a folder, as pg_receivewal does for PostgreSQL.
 
-Following a master's log into a folder.
+The folder has the files, names and sizes of a commit log folder; received bytes are written at the end.
 
     master --frames--> FrameDecoder --runs--> RecordVerifier --records--> compare what the folder holds, write, fsync
     master <--8-byte reports: the position where this connection began; with `acknowledge` what is on disk
 
 A report is an acknowledgement to a master: all below it counts as stored by a slave. Without `acknowledge` a receiver
-therefore reports nothing but the position where it began, and begins so far back that no send can be waiting for what
-lies before it: its records are older than the newest by more than the master's slaveTimeout. What it gets twice it
-compares with what it holds.
-
-`ha receive`: stream a master's log to a folder, as pg_receivewal does for another database.
+therefore reports only the position where it began, and begins so early that no send can be waiting for earlier bytes:
+their records are older than the newest by more than the master's slaveTimeout. Bytes received twice are compared with
+those in the folder.
 """
 import fcntl
 import os

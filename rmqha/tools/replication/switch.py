@@ -1,14 +1,13 @@
-"""`ha switch`: another replica becomes the master, planned, with a controller that decides it.
+"""The group `rmqha ha`, with its commands that change roles: `switch`, `rejoin`, `promote` and `follow`.
 
-    wait until a controller leads and it is in sync
+- `ha switch`: a planned change of the master, which a controller decides:
+
+    wait until a controller leads and the replica is in sync
     --> the master stops taking messages, and answers when the replica holds all
-    --> the controller elects it --> wait until it says that it is the master
+    --> the controller elects the replica --> wait until it reports that it is the master
 
-`ha rejoin`: the way back for a slave whose log has diverged from its master's.
-
-`ha promote` and `ha follow`: who is the master of replicas that change roles (enableAutoSwitchHA).
-
-The group `rmqha ha`.
+- `ha rejoin`: lets a slave whose log has diverged from its master's follow again.
+- `ha promote`, `ha follow`: set the master of replicas that change roles (enableAutoSwitchHA).
 """
 import time
 from collections.abc import Callable, Iterator

@@ -1,8 +1,7 @@
-"""How a slave's log is checked, as the slave reports it: scrubbing, and records verified before they are acknowledged.
+"""State of replication as `ha status`, `check ha` and `doctor` show it, with the checks of slaves' logs.
 
-Slaves of RocketMQ report none of it, nor do older ones of rmqha: then there is no view, and nothing to judge.
-
-How replication stands, as `ha status`, `check ha` and `doctor` show it.
+`ScrubView` is a slave's report on the checks of its log: scrubbing, and verifying records before they are acknowledged.
+RocketMQ's slaves and those of older rmqha versions report neither; they have no view, and there is nothing to judge.
 """
 from __future__ import annotations
 

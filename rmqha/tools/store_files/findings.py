@@ -1,12 +1,10 @@
-"""Options that several store commands share.
+"""Checks of a store's files: commit log, consume queues, index and checkpoint.
 
-What a check of a store brings to light.
-
-The files of a store as such: names, sizes, that none is missing; and the checkpoint.
-
-Index files held against the log, in one pass over both: their entries stand in the order of the log.
-
-Consume queues held against the log: each record has its unit, each unit its record.
+- `Findings`: the flaws and notes of a check.
+- `check_commit_log_files`, `check_queue_files`, `check_index_files`: names and sizes, and that no file is missing.
+- `IndexCheck`: compares the index files with the log in one pass over both, since their entries are in log order.
+- `QueuesCheck`: compares the consume queues with the log: each record has its unit, each unit its record.
+- `commitlog_option`, `delay_levels_option`, `index_shape_options`: options that several store commands share.
 """
 import os
 import struct

@@ -1,10 +1,9 @@
-"""Reading a whole store without its broker.
+"""Read-only access to a whole store without its broker: state, log, consume queues and index.
 
-The units of one consume queue, read in blocks.
-
-One file of the hash index, read with pread. The file does not say its shape: the caller does, or it is found out.
-
-Read-only access to a whole store: its state, its log, its queues, its index.
+- `StoreReader`: the store. `open_log`: the commit log alone.
+- `QueueReader`: the units of one consume queue, read in blocks.
+- `IndexReader`: one file of the hash index, read with pread. The file does not record its shape: the caller gives it,
+  or it is determined from the entries.
 """
 import os
 import struct

@@ -1,24 +1,20 @@
-"""Reading a commit log without its broker.
+"""Reading a commit log without its broker: its records, and the queue units and index keys that they need.
 
-Address spaces of files named by the offset of their first byte: commit logs, consume queues, their extensions.
+- `Folder`: an address space of files named by the offset of their first byte: commit logs, consume queues, their
+  extensions.
+- `scan_block`: the records in a block of the log, as a pure function. All code that walks a log record by record gets
+  them from it, a block of some MiB at a time.
+- `Dispatcher`: the units and keys that consume queues and index must hold for a record, computed as the broker's
+  dispatch does.
+- `span_taker`: takes the records of a block at once, through the bulk kernel, while none of them is unusual. Checking
+  and rebuilding take most blocks this way.
+- `CommitLogReader`, `LogWalk`, `whole_log`: a log as one run of records over its files. The log ends where its records
+  end. A position without a record that is followed by records is a hole.
+- `is_held`: whether a broker, Java's or rmqha's, runs on a store: it holds the file `lock` for its whole life.
 
-The records in a block of the commit log: one pure function.
-
-Everything that walks a log record by record gets them from `scan_block`, a block of some MiB at a time. Checking and
-rebuilding take most blocks at once, see span_taker.
-
-What consume queues and index must hold of one record: computed as the broker's dispatch does.
-
-Taking the records of a block at once, through the bulk kernel, as long as nothing about them is odd.
-
-A commit log as one run of records over its files, read in blocks of some MiB while a broker may be appending.
-
-The log ends where its records do. A place that holds no record although records follow is a hole.
-
-A running broker copies a record into the file while it may be read, so that half of it may be seen. Where nothing
-follows yet, a block is therefore read again a moment later, and only records that had begun at the first look count.
-
-Whether a broker runs on a store: it holds the file `lock` for all of its life, Java's as well as this one.
+A running broker copies a record into the file while it may be read, so a reader may see half of it. Where nothing
+follows yet, `LogWalk` therefore reads a block again a moment later, and counts only records that had begun at the first
+read.
 """
 import errno
 import fcntl

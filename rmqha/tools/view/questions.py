@@ -1,13 +1,11 @@
-"""What is asked only when somebody looks at it: a broker's topics, a topic's queues, a group's clients.
-
-Each answer is kept for a moment, so that ten people who look at one topic cost the brokers what one does.
-
-Messages by id and by key, what became of them, and their bodies as something that can be shown.
-
-Looks at a cluster again and again, and keeps what is to be shown.
+"""On-demand queries about a cluster, message lookup, and the poller that feeds the terminal and web views.
 
     ViewPoller --collect--> name servers, brokers
                --Picture--> latest, History <--read-- terminal, web page
+
+- `Questions`: a broker's topics, a topic's queues, a group's clients; queried only when they are viewed. Each answer is
+  kept for a moment, so that ten viewers of one topic cost the brokers as much as one.
+- `Messages`: messages by id and by key, and their state in each group. `body_view`: a body in displayable form.
 """
 import logging
 import threading

@@ -1,17 +1,13 @@
-"""A cluster at one moment, as its name servers and brokers told it; nothing changes once it is in a Snapshot.
+"""Snapshots of a cluster, the rates between two of them, and a bounded history of their values.
 
-Sizes and offsets are bytes of the commit log, times that end in `_ms` are ms since 1970 by this host's clock, `at_s` is
-monotonic. What nobody told is None, or -1 for a counter.
-
-Asks name servers and brokers, and makes a snapshot of what they tell.
-
-What that costs a cluster: each round two requests a broker (runtime table, replication), each 5 s one a name server
-(two with rmqha's) and one a master (all groups), once a minute a broker's settings. A broker that gave no answer is
-left alone for 3 s.
-
-What two snapshots say together: rates, growth, when a backlog is gone. Pure functions.
-
-What was shown in the last minutes, for sparklines and charts: a bounded memory.
+- `Snapshot`: a cluster at one moment, as its name servers and brokers reported it; its contents do not change. Sizes
+  and offsets are bytes of the commit log, times that end in `_ms` are ms since 1970 by this host's clock, `at_s` is
+  monotonic. A value that was not reported is None, or -1 for a counter.
+- `Collector`: queries the name servers and brokers. In each round it sends two requests to each broker (runtime table,
+  replication), every 5 s one to each name server (two to rmqha's) and one to each master (all groups), and every minute
+  one for each broker's settings. It does not ask a broker that gave no answer again for 3 s.
+- `picture`, `seconds_to_go`: rates and growth from two snapshots, and when a backlog is gone; pure functions.
+- `History`: the values of the last minutes, for sparklines and charts, in bounded memory.
 """
 import threading
 import time

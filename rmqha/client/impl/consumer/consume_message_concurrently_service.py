@@ -1,16 +1,17 @@
-"""What the two kinds of consume threads have in common.
+"""Consume services that deliver pulled messages to a listener in parallel, and process the results.
 
-The threads that call the listener.
+`ConsumeMessageService` is the base that they share with the orderly service. `ConsumeMessageConcurrentlyService` calls
+the listener on its own threads; 15 minutes is the default of `consume_timeout`:
 
     pull callback --ConsumeRequest of 1 or more messages--> ConsumeMessageThread_<group>_<n> --> listener
         success: offset up to the lowest message still here --> offset store
         later:   back to the broker (code 36); if that fails: here again 5 s later, by ConsumeMessageScheduledThread
     CleanExpireMsgScheduledThread: what a listener keeps for longer than 15 minutes goes back to the broker
 
-Messages whose consumer says later what became of them; no thread waits meanwhile.
+With `ConsumeMessageDeferredService` the consumer reports the result later; no thread waits meanwhile:
 
     pull callback --Delivery of 1 message--> MessageListenerDeferred.take
-    who has it, on any thread: delivery.begin() ... delivery.end(status)
+    its holder, on any thread: delivery.begin() ... delivery.end(status)
         CONSUME_SUCCESS:  offset up to the lowest message still here --> offset store, at once
         RECONSUME_LATER:  ConsumeMessageThread_<group>_<n>: back to the broker (code 36)
 """

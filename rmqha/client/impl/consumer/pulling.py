@@ -1,13 +1,11 @@
-"""Pulling: which broker is asked, on which thread, and what its answer goes through.
+"""Pulling of messages: the choice of the broker, the pulling thread, and the processing of the answer.
 
-Pulling: which broker to ask, and what to make of its answer.
-
-The thread that pulls.
+- `PullAPIWrapper`: chooses the broker to pull from, and processes its answer.
+- `PullMessageService`: the thread that pulls.
+- `ConsumerHooks`: the hooks around calls of a consumer's listener.
 
     rebalance, pull callbacks --execute_pull_request_immediately--> queue --> PullMessageService --> pull_message
     failures, flow control    --execute_pull_request_later--> PullMessageServiceScheduledThread --> queue
-
-The hooks of a consumer.
 """
 import logging
 import time

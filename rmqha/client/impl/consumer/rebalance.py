@@ -1,14 +1,8 @@
-"""How the queues of a topic are shared out among the consumers of a group.
+"""Rebalancing: how the queues of a topic are divided among the consumers of a group.
 
-Which queues this consumer pulls.
-
-Rebalance of a pull consumer.
-
-Rebalance of a push consumer.
-
-Rebalance of a lite pull consumer.
-
-The thread that shares out queues.
+- `RebalanceImpl`: determines which queues this consumer pulls. Subclasses: `RebalancePullImpl` for pull consumers,
+  `RebalancePushImpl` for push consumers, `RebalanceLitePullImpl` for lite pull consumers.
+- `RebalanceService`: the thread that rebalances.
 
     every 20 s, at a consumer's start, or when a broker says that the group changed (code 40)
         --> RebalanceService --> RebalanceImpl.do_rebalance of each consumer

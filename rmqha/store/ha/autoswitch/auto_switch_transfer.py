@@ -1,4 +1,4 @@
-"""The bytes between a master and its slaves when roles can change. Pure: no socket, no thread, no file.
+"""The protocol between a master and its slaves when roles can change. Pure: no socket, no thread, no file, no clock.
 
 All numbers are big-endian. Slave to master:
 
@@ -16,7 +16,7 @@ Master to slave:
 | TRANSFER, 36 bytes | the same four (state 2, commit log offset, its epoch), epochStartOffset, confirmOffset int64 |
 | its body | commit log bytes of one epoch and one file; none: a heartbeat |
 
-What a master whose role can change and its slaves say to each other before the reports. Pure: no socket, no clock.
+The exchange before the slave's first report:
 
     SlaveEpochGreeting.begin    --SlaveHandshake-->   MasterEpochGreeting.receive
     SlaveEpochGreeting.receive  <--MasterHandshake--  at once; the slave may ask again, until it reports
