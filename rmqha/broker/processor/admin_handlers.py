@@ -1,8 +1,8 @@
 """Base class and helpers of the admin request handlers, and limits on how many of their requests run at once.
 
 - `AdminTurns`: limits the requests of a kind that are served at once, so that the others get threads and the GIL.
-- `answer`: serves requests that report queue ends. The reported ends include everything appended before the request,
-  even if records are still gathering for their dispatch.
+- `answer`: serves requests that report queue ends, after the records that gather for their dispatch are in their
+  queues. A request of `AT_ONCE` is served by the dispatching thread; any other waits for it, at most 0.1 s.
 
     request --something gathers?--> ReputMessageService dispatches it at once --> the answer
 """
