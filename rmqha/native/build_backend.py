@@ -4,10 +4,8 @@ Named in pyproject.toml; imported by pip alone. An extension in setup.cfg is not
 when one can't be compiled, setuptools says so and the project is installed without it.
 
 Spark finds formats in top-level modules named `pyspark_*` of a folder on its path. Those of rmqha/pipeline get into the
-wheel here, also into that of an editable install, whose import hook Spark's search does not see.
-
-That hook is asked last, so a folder `rmqha` without an `__init__.py` hides what was installed: the checkout itself, for
-a script that lies beside it. An editable install gets a hook that is asked first, for such a folder alone.
+wheel here, also into that of an editable install, whose import hook Spark's search does not see. That hook is
+editable_hook.py instead of setuptools' own.
 
 The wheel has the checkout's conf/ as rmqha/conf: templates, which `rmqha config init` copies. The source distribution
 has all that a checkout has.
@@ -15,6 +13,7 @@ has all that a checkout has.
 import base64
 import functools
 import hashlib
+import os
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -31,6 +30,7 @@ _setup = setuptools.setup
 _FOLDER = Path("rmqha/native")  # of the checkout: build backends run in its root
 _SOURCES = (".ci", "bin", "conf", "docs", "tests", "CHANGELOG.md")  # what setuptools does not know of
 _MADE = {".pyc", ".so", ".pyd"}
+_THEIR_HOOK = "__editable__"  # how the names of setuptools' two files begin
 
 
 def _extensions() -> list[setuptools.Extension]:
@@ -78,17 +78,18 @@ def _templates() -> dict[str, Path]:
 
 
 def _hook() -> dict[str, Path | bytes]:
-    """What has the checkout's package found before a folder of the same name: name in the wheel -> file, or its bytes.
-    """
-    return {"_rmqha_hook.py": _FOLDER / "editable_hook.py", "_rmqha_hook.pth": b"import _rmqha_hook\n"}
+    """What finds the checkout's package: name in the wheel -> file, or its bytes."""
+    start = f"import _rmqha_hook; _rmqha_hook.install({ascii(os.getcwd())})\n"
+    return {"_rmqha_hook.py": _FOLDER / "editable_hook.py", "_rmqha_hook.pth": start.encode()}
 
 
 def _with(files: Mapping[str, Path | bytes], folder: str, wheel: str) -> str:
-    """Add files to a wheel."""
+    """Add files to a wheel, and leave out setuptools' hook of an editable install."""
     path, rows = Path(folder, wheel), []
     with zipfile.ZipFile(path) as old:
-        there = {item: old.read(item) for item in old.infolist()}
+        there = {item: old.read(item) for item in old.infolist() if not item.filename.startswith(_THEIR_HOOK)}
     record = next(item for item in there if item.filename.endswith(".dist-info/RECORD"))
+    kept = [row for row in there[record].splitlines(keepends=True) if not row.startswith(_THEIR_HOOK.encode())]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
         for item, data in there.items():
             if item is not record:
@@ -98,7 +99,7 @@ def _with(files: Mapping[str, Path | bytes], folder: str, wheel: str) -> str:
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             new.writestr(name, data)
             rows.append(f"{name},sha256={digest},{len(data)}\n".encode())
-        new.writestr(record, there[record] + b"".join(rows))
+        new.writestr(record, b"".join(kept + rows))
     return wheel
 
 

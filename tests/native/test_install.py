@@ -114,6 +114,9 @@ def test_script_beside_a_folder_of_that_name_imports_the_editable_install(checko
     installed, beside = tmp_path / "site-packages", tmp_path / "beside"
     with zipfile.ZipFile(build(checkout, "build_editable", "/bin/false")) as wheel:
         wheel.extractall(installed)
+    listed = next(installed.glob("*.dist-info")).joinpath("RECORD").read_text()
+    assert not list(installed.glob("__editable__*")) and "__editable__" not in listed  # setuptools' hook
+    assert "_rmqha_hook.py,sha256=" in listed
     for folder in ("docs", "rmqha"):  # a clone of the project, as it lies beside a script
         (beside / "rmqha" / folder).mkdir(parents=True)
     (beside / "rmqha" / "rmqha" / "__init__.py").write_text("")

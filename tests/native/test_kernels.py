@@ -86,6 +86,7 @@ def test_extension_that_does_not_load_is_told(tmp_path, file, told):
     native = tmp_path / "rmqha" / "native"
     native.mkdir(parents=True)
     shutil.copy(ROOT / "rmqha" / "__init__.py", native.parent)
+    (native.parent / "common").symlink_to(ROOT / "rmqha" / "common")
     for name in ("__init__.py", "kernels.py"):
         shutil.copy(ROOT / "rmqha" / "native" / name, native)
     if file:
