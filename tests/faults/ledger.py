@@ -6,11 +6,14 @@
 faults, or inputs; `acknowledged` is 0 where nobody counts; `failed` counts lives in which what was promised did not
 hold.
 
-A line counts as long as what it was about is what there is: a change of anything below rmqha/store/, rmqha/remoting/ or
-rmqha/native/ voids the lines that are older. So is a line void whose tree had changes that are in no commit. They stay
-in the file.
+A line counts as long as the code that it was about is the present one: a change of code below rmqha/store/,
+rmqha/remoting/ or rmqha/native/ voids the lines that are older. Comments and docstrings are no code, except a
+docstring's line "Java: ...", which one error message quotes. A line whose tree had uncommitted changes is void, too.
+Void lines stay in the file.
 `python -m tests.faults.ledger` writes the sums of those that count into docs/reliability.md.
 """
+import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -57,6 +60,33 @@ def _asked(root: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
+_C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_C_PART = re.compile(r'("(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')|(?:/\*.*?\*/|//[^\n]*|\s)+', re.DOTALL)  # text or gap
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_QUOTED_LINE = re.compile(r"^ *Java: .*$", re.MULTILINE)
+
+
+def _c_part(part: re.Match[str]) -> str:
+    return part[1] or ("\n" if "\n" in _C_COMMENT.sub("", part[0]) else " ")  # lines matter to the preprocessor
+
+
+def code_of(name: str, text: str) -> str:
+    """Return what a source file does: C without its comments, Python without its comments and docstrings. Any other
+    file, and Python that can't be parsed, is its text."""
+    if name.endswith((".c", ".h")):
+        return _C_PART.sub(_c_part, text).strip()
+    if not name.endswith(".py"):
+        return text
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return text
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and (docstring := ast.get_docstring(node, clean=False)) is not None:
+            node.body[:1] = [ast.Expr(ast.Constant(line.strip())) for line in _QUOTED_LINE.findall(docstring)]
+    return ast.dump(tree)
+
+
 def present_commit(root: Path = ROOT) -> str:
     """Of the checkout; "+" behind it when something below `_RUN`, but for the ledger, is not committed."""
     changed = [line for line in _asked(root, "status", "--porcelain", "-uall", "--", *_RUN).splitlines()
@@ -65,7 +95,7 @@ def present_commit(root: Path = ROOT) -> str:
 
 
 class History:
-    """Which commits have what is covered as the files of a checkout have it now."""
+    """Which commits have the code that is covered as the files of a checkout have it now."""
 
     def __init__(self, root: Path = ROOT):
         self._root = root
@@ -84,8 +114,19 @@ class History:
         if self._has_new_files or commit.endswith("+"):
             return False
         if commit not in self._known:
-            self._known[commit] = _git(self._root, "diff", "--quiet", commit, "--", *COVERED).returncode == 0
+            self._known[commit] = self._has_present_code(commit)
         return self._known[commit]
+
+    def _has_present_code(self, commit: str) -> bool:
+        changed = _git(self._root, "diff", "--name-only", "--no-renames", "-z", commit, "--", *COVERED)
+        return changed.returncode == 0 and all(self._is_same_code(commit, name)
+                                               for name in changed.stdout.split("\0") if name)
+
+    def _is_same_code(self, commit: str, name: str) -> bool:
+        """False as well for a file that only one of the two has."""
+        old, path = _git(self._root, "show", f"{commit}:{name}"), self._root / name
+        return (old.returncode == 0 and path.is_file()
+                and code_of(name, old.stdout) == code_of(name, path.read_text("utf-8")))
 
 
 def append(entries: Iterable[Entry], ledger: Path = LEDGER) -> None:

@@ -92,6 +92,42 @@ def test_a_change_of_store_or_remoting_voids_what_is_older(checkout, path):
     assert checkout.counts(second)
 
 
+@pytest.mark.parametrize("name, old, new", [
+    ("store/one.py", "def f():\n    return 1\n", '"""Room."""\ndef f():\n    """One."""\n    return 1  # is one\n'),
+    ("store/one.py", 'class A:\n    """Old.\n\n    Java: a.B\n    """\n', 'class A:\n    """Java: a.B"""\n'),
+    ("native/one.c", "int one = 1; /* one */\n", "/* a\n number */ int one  = 1; // of them\n"),
+])
+def test_other_words_about_the_same_code_void_nothing(checkout, name, old, new):
+    checkout.write(f"rmqha/{name}", old)
+    before = checkout.commit()
+    checkout.write(f"rmqha/{name}", new)
+    assert checkout.counts(before)
+    checkout.commit()
+    assert checkout.counts(before) and not checkout.counts(checkout.first)
+
+
+@pytest.mark.parametrize("name, old, new", [
+    ("store/one.py", "def f():\n    return 1\n", "def f():\n    return 1.0\n"),
+    ("store/one.py", 'x = "# a"\n', 'x = "# b"\n'),
+    ("store/one.py", "def f(): pass\n", "def f(): pass pass\n"),
+    ("store/one.py", 'class A:\n    """Java: a.B"""\n', 'class A:\n    """Java: a.C"""\n'),
+    ("native/one.c", 'char *one = "/* 1 */";\n', 'char *one = "/* 2 */";\n'),
+    ("native/one.c", "char one = '\"'; /* 1 */ int two;\n", "char one = '\"'; /* 1 int two; */\n"),
+    ("native/one.c", "#define ONE 1\nint two;\n", "#define ONE 1 int two;\n"),
+    ("native/one.txt", "# 1\n", "# 2\n"),
+])
+def test_other_code_beside_comments_voids(checkout, name, old, new):
+    checkout.write(f"rmqha/{name}", old)
+    before = checkout.commit()
+    checkout.write(f"rmqha/{name}", new)
+    assert not checkout.counts(before)
+
+
+def test_a_file_that_is_gone_voids(checkout):
+    (checkout.root / "rmqha" / "store" / "one.py").unlink()
+    assert not checkout.counts(checkout.first)
+
+
 def test_other_changes_void_nothing(checkout):
     checkout.write("tests/faults/ledger.tsv", "a line")
     checkout.write("rmqha/tools/three.py", "3")
