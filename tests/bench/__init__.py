@@ -2,8 +2,16 @@
 
 RMQHA_BEFORE=<another checkout> compares with its broker in the place of the real one, to tell what a change costs. Its
 servers run with the Python of its own `.venv`, which `bin/ensure-venv` makes there, with its compiled parts.
+
+Each server is started as its users start it. Tests, which fork theirs from a warm process, use made_store from here.
 """
 import os
+import sys
+
+from tests.support import warm
+
+if "pytest" not in sys.modules:
+    warm.switch_off()
 
 OTHER = "before" if os.environ.get("RMQHA_BEFORE") else "java"
 KINDS = (OTHER, "rmqha")

@@ -3,6 +3,7 @@ import argparse
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 
 import pytest
@@ -175,3 +176,13 @@ def test_pictures_are_the_same_each_time_and_small(sample, tmp_path):
         assert all(f"({name}/{svg})" in file.read_text("utf-8") for svg in made[-1])
     assert made[0] == made[1] and len(made[0]) == 7
     assert all(len(data) < 60_000 and b"<text" in data for data in made[0].values())
+
+
+def test_measured_servers_are_not_forked_from_a_warm_process():
+    """A fork is there in a quarter of the time, and shares its memory."""
+    script = ("import sys; {}; from tests.support import warm; "
+              "print(warm.can_be_warm([sys.executable, '-m', 'rmqha.broker.broker_startup'], {{}}))")
+    said = [subprocess.run([sys.executable, "-c", script.format(first)], cwd=ROOT, env={}, capture_output=True,
+                           text=True, timeout=600, check=True).stdout.strip()
+            for first in ("pass", "import tests.bench.startup")]
+    assert said == ["True", "False"]

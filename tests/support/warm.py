@@ -39,9 +39,18 @@ _ORPHAN_S = 5.0
 _CTRL_C = signal.getsignal(signal.SIGINT)
 
 
+_is_off = False
+
+
+def switch_off() -> None:
+    """Start each server as its users do from now on: for measurements, of which the start and the memory are a part."""
+    global _is_off
+    _is_off = True
+
+
 def can_be_warm(command: Sequence[str], env: Mapping[str, str]) -> bool:
     """Whether a fork does the same as the command: `python -m MODULE ...` of this checkout, this interpreter."""
-    if tuple(command[:2]) != (sys.executable, "-m") or command[2] not in MODULES:
+    if _is_off or tuple(command[:2]) != (sys.executable, "-m") or command[2] not in MODULES:
         return False
     if _ROOT not in env.get("PYTHONPATH", _ROOT).split(os.pathsep)[:1]:
         return False
