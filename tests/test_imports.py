@@ -20,8 +20,8 @@ FORBIDDEN = {
                                               "rmqha.store", "rmqha.tools"},
     "mqadmin": NOT_AT_FIRST | {"click", "rmqha.acl", "rmqha.store", "rmqha.client.producer.default_mq_producer",
                                "rmqha.tools.terminal"},
-    "rmqha --help": NOT_AT_FIRST - OF_CLICK | {"dataclasses", "logging", "rmqha.client", "rmqha.remoting",
-                                               "rmqha.common.mix_all"},
+    "rmqha --help": NOT_AT_FIRST - OF_CLICK | {"dataclasses", "json", "logging", "queue", "rmqha.client",
+                                               "rmqha.remoting", "rmqha.common.mix_all"},
 }
 COMMANDS = "rmqha.tools.command."
 MOST_OF_RMQHA = {"broker": 208, "producer": 96, "mqadmin": 104, "rmqha --help": 14}

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import queue
-import select
 import signal
 import sys
 import threading
@@ -137,7 +135,9 @@ class StopSignal:
     """
 
     def __init__(self) -> None:
-        self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
+        from queue import SimpleQueue  # here, as below: `rmqha --help` does without
+
+        self._told: SimpleQueue[None] = SimpleQueue()
         self._is_set = False
 
     @classmethod
@@ -163,6 +163,8 @@ class StopSignal:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is set; False when that takes longer."""
+        from queue import Empty
+
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while not self._is_set:
             remaining_s = deadline - time.monotonic()
@@ -170,7 +172,7 @@ class StopSignal:
                 return False
             try:
                 self._told.get(timeout=min(remaining_s, _LOOK_S))
-            except queue.Empty:
+            except Empty:
                 continue
             self._told.put(None)  # for the next one
         return True
@@ -182,6 +184,8 @@ ENDED_BY_PIPE = 141
 
 def nobody_reads() -> bool:
     """Whether the standard output is a pipe, or a connection, whose other end is closed."""
+    import select
+
     try:
         poller = select.poll()
         poller.register(sys.stdout.fileno(), 0)

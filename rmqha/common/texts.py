@@ -11,7 +11,6 @@
 - LATER: the default of a field that is always set before it is read.
 """
 import functools
-import json
 import math
 import os
 from collections.abc import Callable
@@ -37,6 +36,8 @@ def parse_json(text: str | bytes | bytearray, what: str) -> Any:
 
     NaN, infinities, numbers beyond a double's range and integers of more than MOST_DIGITS digits are errors, too.
     """
+    import json  # here: `rmqha --help` does without
+
     try:
         return json.loads(text if isinstance(text, str) else text.decode(), parse_constant=_no_constant,
                           parse_float=_float, parse_int=_integer)

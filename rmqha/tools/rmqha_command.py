@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 import click
-from click.shell_completion import get_completion_class
 
 from rmqha import __version__
 from rmqha.common.program import Interruptible, exit_code
@@ -129,6 +128,8 @@ _WHERE = {"bash": 'add  eval "$(rmqha completion bash)"  to ~/.bashrc',
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell."""
+    from click.shell_completion import get_completion_class
+
     kind = get_completion_class(shell)
     if kind is None:
         raise CannotAnswerError(f"this version of click has no completion for {shell}")

@@ -6,7 +6,6 @@
 - commands and groups that are imported when they are used, so that a start is quick and libraries may be missing.
 """
 import importlib
-import json
 import math
 import re
 import sys
@@ -60,11 +59,15 @@ def put(text: str, err: bool = False) -> None:
 
 def to_json(value: Any) -> str:
     """One line of JSON, whatever bytes a store has in its texts."""
+    import json  # here, as below: `rmqha --help` does without
+
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
 def to_yaml(value: Any) -> str:
     """A YAML document of what `to_json` takes: blocks, and texts in JSON's quotes, which are YAML's too."""
+    import json
+
     return "\n".join(_yaml_lines(json.loads(to_json(value))))
 
 
@@ -96,6 +99,8 @@ def _yaml_key(key: str) -> str:
 
 
 def _yaml_scalar(value: Any) -> str:
+    import json
+
     if isinstance(value, float):
         return _yaml_float(value)
     return _NOT_IN_YAML.sub(lambda char: f"\\u{ord(char[0]):04x}", json.dumps(value, ensure_ascii=False))
