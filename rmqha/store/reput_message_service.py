@@ -305,7 +305,14 @@ class ReputMessageService(ServiceThread):
             if not request.success:
                 return position, self._skip(request.msg_size, result, position)
             if request.msg_size == 0:
-                self.reput_from_offset = commit_log.roll_next_file(start + position)
+                next_file = commit_log.roll_next_file(start + position)
+                # Differs: of a slave's blank only a part may be there. The original is past the log's end then, and
+                # a slave of 5.1.4 that becomes the master takes that part for whole: it appends within the blank,
+                # where no reader looks.
+                if next_file > self._limit():
+                    self._incomplete_at = start + position, start + size
+                    return position, False
+                self.reput_from_offset = next_file
                 return position, True
             if position + request.msg_size > size:  # it may be dispatched only in part
                 self._incomplete_at = start + position, start + size

@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from rmqha.common.config_manager import CheckpointFileError
+from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.ha import ha_client
 from rmqha.store.ha.autoswitch import auto_switch_transfer as transfer
 from rmqha.store.ha.peers import HAConnectionState
@@ -14,7 +15,7 @@ from rmqha.store.results import PutMessageStatus
 from tests.store.ha.autoswitch.support import SEGMENT, WAIT_MS, MasterPeer, master_of, open_replica
 from tests.store.ha.support import FakeMaster
 from tests.store.ha.test_trust import shown_by
-from tests.store.support import bodies, crash, message, put
+from tests.store.support import bodies, crash, message, new_store, open_store, put
 from tests.support.wait import wait_until
 
 # What a slave does with masters, and with peers that are not masters.
@@ -257,6 +258,68 @@ def test_a_part_of_a_record_is_no_part_of_a_new_masters_log(tmp_path, server, lo
         assert store.ha_service.change_to_master(2)
         assert store.get_max_phy_offset() == end
         assert store.ha_service.epoch_cache.last_entry()[:2] == (2, end)
+
+
+@pytest.fixture(scope="module")
+def blank(tmp_path_factory) -> tuple[int, bytes]:
+    """A log of four records, the last of which lies in a second file; and where the first one's blank begins."""
+    with master_of(tmp_path_factory.mktemp("blank")) as store:
+        results = put(store, *[message("T", 0, bytes((index,)) * 5000) for index in range(4)])
+        assert results[3].wrote_offset == SEGMENT
+        files = [bytes(file.slice_byte_buffer()) for file in store.commit_log.mapped_file_queue.mapped_files]
+        return results[2].wrote_offset + results[2].wrote_bytes, b"".join(files)
+
+
+HELD = [(0, 3), (4, 3), (8, 3), (9, 3), (500, 3), (-1, 3), (SEGMENT, 3), (SEGMENT + 1, 3), (SEGMENT + 5000, 3)]
+"""How much of the blank, or of all, a slave has got: from the blank's beginning, or from the log's; and its records."""
+
+
+def held(blank: tuple[int, bytes], much: int) -> bytes:
+    """So much of the log."""
+    begin, data = blank
+    return data[:much if much >= SEGMENT else begin + much if much >= 0 else SEGMENT + much]
+
+
+@pytest.mark.parametrize("much, records", HELD)
+def test_a_new_master_appends_nothing_within_a_part_of_a_blank(tmp_path, server, blank, much, records):
+    data = held(blank, much)
+    with open_replica(tmp_path, 2, haVerifyRecords=False) as store:
+        with following(store, server) as peer:
+            peer.answer(1 << 20, (1, 0))
+            peer.reported()
+            for begin in range(0, len(data), SEGMENT):
+                peer.send_log(begin, data[begin:begin + SEGMENT], 1, 0, len(data))
+            wait_end(store, len(data))
+            reput = store.reput_message_service
+            wait_until(lambda: reput.behind() <= 0 or reput.has_only_part_of_a_record(), WAIT_MS, "dispatched")
+            assert store.dispatched_offset() <= len(data)
+        assert store.ha_service.change_to_master(2)
+        read_after_one_more(store, records)
+
+
+@pytest.mark.parametrize("much, records", HELD)
+@pytest.mark.parametrize("ending", [crash, DefaultMessageStore.shutdown])
+def test_a_slave_that_starts_as_a_master_appends_nothing_within_a_part_of_a_blank(tmp_path, blank, much, records,
+                                                                                  ending):
+    data = held(blank, much)
+    slave = new_store(tmp_path, brokerRole=BrokerRole.SLAVE)
+    assert slave.load()
+    slave.start()
+    for begin in range(0, len(data), SEGMENT):
+        assert slave.append_to_commit_log(begin, data, begin, min(SEGMENT, len(data) - begin))
+    reput = slave.reput_message_service
+    wait_until(lambda: reput.behind() <= 0 or reput.has_only_part_of_a_record(), WAIT_MS, "dispatched")
+    ending(slave)
+    with open_store(tmp_path, brokerRole=BrokerRole.SYNC_MASTER) as store:
+        read_after_one_more(store, records)
+
+
+def read_after_one_more(store, records: int) -> None:
+    """A message that fits into the blank is the next one of its queue, and is read."""
+    (result,) = put(store, message("T", 0, b"new"))
+    assert result.logics_offset == records
+    wait_until(lambda: bodies(store) == [bytes((index,)) * 5000 for index in range(records)] + [b"new"], WAIT_MS,
+               "all are read")
 
 
 def test_a_restarted_master_takes_no_puts_until_it_is_told_to(tmp_path):
