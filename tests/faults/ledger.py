@@ -61,7 +61,8 @@ def _asked(root: Path, *words: str) -> str:
 
 
 _C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_C_PART = re.compile(r'("(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')|(?:/\*.*?\*/|//[^\n]*|\s)+', re.DOTALL)  # text or gap
+_C_TEXT = r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\''
+_C_PART = re.compile(rf"({_C_TEXT})|(?:{_C_COMMENT.pattern}|\s)+", re.DOTALL)  # a text, or a gap
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _QUOTED_LINE = re.compile(r"^ *Java: .*$", re.MULTILINE)
 

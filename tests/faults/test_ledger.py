@@ -70,6 +70,13 @@ class Checkout:
         self.git("commit", "-q", "-m", "next")
         return ledger.present_commit(self.root)
 
+    def rewritten(self, name, old, new):
+        """The commit that had the old text, where the files have the new one."""
+        self.write(name, old)
+        before = self.commit()
+        self.write(name, new)
+        return before
+
     def counts(self, commit):
         """Whether what was run at a commit counts now."""
         return ledger.History(self.root).is_valid(replace(KILLS, commit=commit))
@@ -98,9 +105,7 @@ def test_a_change_of_store_or_remoting_voids_what_is_older(checkout, path):
     ("native/one.c", "int one = 1; /* one */\n", "/* a\n number */ int one  = 1; // of them\n"),
 ])
 def test_other_words_about_the_same_code_void_nothing(checkout, name, old, new):
-    checkout.write(f"rmqha/{name}", old)
-    before = checkout.commit()
-    checkout.write(f"rmqha/{name}", new)
+    before = checkout.rewritten(f"rmqha/{name}", old, new)
     assert checkout.counts(before)
     checkout.commit()
     assert checkout.counts(before) and not checkout.counts(checkout.first)
@@ -117,10 +122,7 @@ def test_other_words_about_the_same_code_void_nothing(checkout, name, old, new):
     ("native/one.txt", "# 1\n", "# 2\n"),
 ])
 def test_other_code_beside_comments_voids(checkout, name, old, new):
-    checkout.write(f"rmqha/{name}", old)
-    before = checkout.commit()
-    checkout.write(f"rmqha/{name}", new)
-    assert not checkout.counts(before)
+    assert not checkout.counts(checkout.rewritten(f"rmqha/{name}", old, new))
 
 
 def test_a_file_that_is_gone_voids(checkout):

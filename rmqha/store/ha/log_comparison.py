@@ -7,10 +7,10 @@
 - `keep_end`: keeps in a file the end that the master does not have, before it is truncated.
 - `Divergence`: the differences that a slave has found between its log or queues and its master's.
 
-A loss of power may remove the end of the master's log, while the slave keeps more of it; what the master writes then is
-at the same offsets. So the difference ends where the slave's log does, and begins somewhere before. The last bytes are
-compared in blocks, those before them while no record is the same, and the first block that differs record by record. A
-record contains its own offset and its store time: where one is the same, so are all before it.
+A loss of power may remove the end of the master's log, while the slave keeps more of it; the master then writes other
+records at the same offsets. So the difference ends where the slave's log does, and begins somewhere before. The last
+bytes are compared in blocks, those before them while no record is the same, and the first block that differs record by
+record. A record contains its own offset and its store time: where one is the same, so are all before it.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base of mqadmin's commands: what a command yields, how it is printed, and the lookups that commands share.
+"""Base of mqadmin's commands, with the parts that a command yields, their printing, and lookups that commands share.
 
 `SubCommand.execute` yields parts, each given once: plain text, rows of a table, documents. `TextRenderer` prints them
 as the original does. `JsonRenderer` prints each row and document as one JSON object per line, sends plain text to

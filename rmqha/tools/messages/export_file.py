@@ -3,7 +3,7 @@
 The file has JSON lines, compressed with gzip if its name ends in .gz:
 
     First line: {"rmqhaExport": 1, "exportedTimestamp": ms, "exportedTime": ..., "topics": {topic: {broker: queues}}}
-    Then one message per line, as `as_object` makes it: topic by topic, queue by queue, each in its order.
+    Then one message per line, as `consume -o json` prints it: topic by topic, queue by queue, each in its order.
     Last line: {"end": true, "messages": count}. A file without it was cut off.
 """
 import gzip
