@@ -48,7 +48,7 @@ LONG_SPACES = {
     "leaders and silence": LEASES._replace(controllers=2, leaders=1, ticks=3, beats=2),
     "a new leader, silence": FOLLOWED._replace(ticks=3, beats=4),
     "a new leader, the master is killed, many heartbeats": FOLLOWED._replace(kills=1, looks=1, beats=4),
-    "a new leader, the master is killed twice": FOLLOWED._replace(kills=2, looks=2, beats=3),
+    "a new leader, the master is killed twice": FOLLOWED._replace(kills=2, looks=2, beats=2),
     "two new leaders, the master is killed": FOLLOWED._replace(leaders=2, kills=1, looks=1, beats=3),
     "two new leaders, a connection": FOLLOWED._replace(leaders=2, breaks=1, beats=4),
     "a switch, and a connection": LEASES._replace(controllers=2, leaders=1, switches=1, breaks=1, beats=2),
