@@ -1,15 +1,15 @@
-"""What the suites have run so far: tests/faults/ledger.tsv, a line per run and kind, appended by their `--record`.
+"""The ledger of the suites' runs: tests/faults/ledger.tsv, a line per run and kind, appended by their `--record`.
 
     commit  kind  brokers  seed  cycles  acknowledged  failed
 
-`commit` ends with "+" when code was run that is not in it; `kind` names the fault, or the fuzzer; `cycles` counts
-faults, or inputs; `acknowledged` is 0 where nobody counts; `failed` counts lives in which what was promised did not
-hold.
+`commit` ends with "+" when the run's code is not all in that commit; `kind` names the fault, or the fuzzer; `cycles`
+counts faults, or inputs; `acknowledged` is 0 where it is not counted; `failed` counts the lives in which a promise was
+broken.
 
-A line counts as long as the code that it was about is the present one: a change of code below rmqha/store/,
-rmqha/remoting/ or rmqha/native/ voids the lines that are older. Comments and docstrings are no code, except a
-docstring's line "Java: ...", which one error message quotes. A line whose tree had uncommitted changes is void, too.
-Void lines stay in the file.
+A line counts as long as the code that it tested is still the present code: a change of code below rmqha/store/,
+rmqha/remoting/ or rmqha/native/ voids the older lines. Comments, docstrings and messages (strings of two words or more)
+are not code, except a docstring's line "Java: ...", which one error message quotes. A line whose tree had uncommitted
+changes is void, too. Void lines stay in the file.
 `python -m tests.faults.ledger` writes the sums of those that count into docs/reliability.md.
 """
 import ast
@@ -71,9 +71,27 @@ def _c_part(part: re.Match[str]) -> str:
     return part[1] or ("\n" if "\n" in _C_COMMENT.sub("", part[0]) else " ")  # lines matter to the preprocessor
 
 
+_TWO_WORDS = re.compile(r"[A-Za-z]{2,}[,:;.)']? [\"'(]?[A-Za-z]")  # of a text for people
+
+
+class _WithoutMessages(ast.NodeTransformer):
+    """Replaces each message for people, a string of two words or more, by the values that it shows."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        is_message = isinstance(node.value, str) and _TWO_WORDS.search(node.value)
+        return ast.Constant("<message>") if is_message else node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        parts = [part.value if isinstance(part, ast.Constant) else "value" for part in node.values]
+        if not _TWO_WORDS.search("".join(map(str, parts))):
+            return node
+        values = (ast.dump(part) for part in node.values if isinstance(part, ast.FormattedValue))
+        return ast.List([ast.Constant(value) for value in sorted(values)], ast.Load())
+
+
 def code_of(name: str, text: str) -> str:
-    """Return what a source file does: C without its comments, Python without its comments and docstrings. Any other
-    file, and Python that can't be parsed, is its text."""
+    """Return the code of a source file: C without its comments, Python without its comments, docstrings and messages.
+    For any other file, and for Python that can't be parsed, return its text."""
     if name.endswith((".c", ".h")):
         return _C_PART.sub(_c_part, text).strip()
     if not name.endswith(".py"):
@@ -84,8 +102,8 @@ def code_of(name: str, text: str) -> str:
         return text
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and (docstring := ast.get_docstring(node, clean=False)) is not None:
-            node.body[:1] = [ast.Expr(ast.Constant(line.strip())) for line in _QUOTED_LINE.findall(docstring)]
-    return ast.dump(tree)
+            node.body[:1] = [ast.Expr(ast.Name(line.strip())) for line in _QUOTED_LINE.findall(docstring)]
+    return ast.dump(_WithoutMessages().visit(tree))
 
 
 def present_commit(root: Path = ROOT) -> str:

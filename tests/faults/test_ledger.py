@@ -103,6 +103,8 @@ def test_a_change_of_store_or_remoting_voids_what_is_older(checkout, path):
     ("store/one.py", "def f():\n    return 1\n", '"""Room."""\ndef f():\n    """One."""\n    return 1  # is one\n'),
     ("store/one.py", 'class A:\n    """Old.\n\n    Java: a.B\n    """\n', 'class A:\n    """Java: a.B"""\n'),
     ("native/one.c", "int one = 1; /* one */\n", "/* a\n number */ int one  = 1; // of them\n"),
+    ("store/one.py", 'log("no room for %s", x)\n', 'log("disk full: cannot store %s", x)\n'),
+    ("store/one.py", 'f(f"{x} of {y} came")\n', 'f(f"received {x} of {y}")\n'),
 ])
 def test_other_words_about_the_same_code_void_nothing(checkout, name, old, new):
     before = checkout.rewritten(f"rmqha/{name}", old, new)
@@ -114,6 +116,8 @@ def test_other_words_about_the_same_code_void_nothing(checkout, name, old, new):
 @pytest.mark.parametrize("name, old, new", [
     ("store/one.py", "def f():\n    return 1\n", "def f():\n    return 1.0\n"),
     ("store/one.py", 'x = "# a"\n', 'x = "# b"\n'),
+    ("store/one.py", 'x = f"{a}.tmp"\n', 'x = f"{a}.bak"\n'),
+    ("store/one.py", 'f(f"{x} of {y} came")\n', 'f(f"received {x} of {z}")\n'),
     ("store/one.py", "def f(): pass\n", "def f(): pass pass\n"),
     ("store/one.py", 'class A:\n    """Java: a.B"""\n', 'class A:\n    """Java: a.C"""\n'),
     ("native/one.c", 'char *one = "/* 1 */";\n', 'char *one = "/* 2 */";\n'),
