@@ -1,8 +1,8 @@
-"""The programs that are installed: mqnamesrv, mqbroker, mqcontroller, mqshutdown, mqadmin and rmqha.
+"""The installed programs: mqnamesrv, mqbroker, mqcontroller, mqshutdown, mqadmin and rmqha.
 
     python -m rmqha.launch mqbroker -c FILE
 
-A program is imported once Ctrl-C can no longer end in a traceback: that takes a tenth of a second.
+Importing a program takes about 0.1 s. So Ctrl-C is handled before the import: it never prints a traceback.
 """
 import sys
 
@@ -16,49 +16,50 @@ PROGRAMS = {
     "mqadmin": "rmqha.tools.command.mq_admin_startup",
     "rmqha": "rmqha.tools.rmqha_command",
 }
-"""Name -> the module whose `main` it runs."""
+"""Map the name of each program to the module whose `main` runs it."""
 
 
 def run(program: str) -> int:
-    """Run a program on the command line's arguments; its exit code."""
+    """Run a program with the arguments of the command line and return its exit code."""
     leave_when_interrupted()
     from importlib import import_module
 
     from rmqha.common.garbage_pause import no_garbage_collection
     from rmqha.common.program import run_while_read
 
-    with no_garbage_collection:  # what an import makes stays
+    # The objects that an import creates stay, so collecting garbage during the import is wasted time.
+    with no_garbage_collection:
         module = import_module(PROGRAMS[program])
     return run_while_read(module.main)
 
 
 def mqnamesrv() -> int:
-    """A name server."""
+    """Run a name server."""
     return run("mqnamesrv")
 
 
 def mqbroker() -> int:
-    """A broker."""
+    """Run a broker."""
     return run("mqbroker")
 
 
 def mqcontroller() -> int:
-    """A controller."""
+    """Run a controller."""
     return run("mqcontroller")
 
 
 def mqshutdown() -> int:
-    """Stops name servers, brokers or controllers."""
+    """Stop name servers, brokers or controllers."""
     return run("mqshutdown")
 
 
 def mqadmin() -> int:
-    """Asks and changes brokers and name servers."""
+    """Administer brokers and name servers."""
     return run("mqadmin")
 
 
 def rmqha() -> int:
-    """The tools."""
+    """Run the tools of rmqha."""
     return run("rmqha")
 
 

@@ -1,4 +1,5 @@
-"""Tutorials, how-to guides and docs/examples: snippets and programs run, and the site is built."""
+"""Tutorials, how-to guides and docs/examples: snippets and programs run, and the site builds."""
+import ast
 import codeop
 import importlib.util
 import os
@@ -7,7 +8,9 @@ import shlex
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from runpy import run_path
 
 import click
 import pytest
@@ -21,7 +24,7 @@ from tests.support.in_process import running_name_server, start_broker
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until
 
-# Tutorials and how-to guides: Python snippets run, commands and options of shell snippets exist, the site is built.
+# Tutorials and how-to guides: Python snippets run, commands and options in shell snippets exist, and the site builds.
 
 DOCS = ROOT / "docs"
 GUIDES = sorted(page.relative_to(DOCS).as_posix() for kind in ("tutorials", "how-to")
@@ -32,10 +35,8 @@ FENCE = re.compile(r"^ *```(\S*)\n.*?^ *```", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"bash", "python", "text", "properties"}
 BACKGROUND = re.compile(r" & *(\w+=\$!)?$")
 LOOP = re.compile(r"^(?:until|while) (.*?); do (.*); done$")
-SYSTEM = {"cp", "export", "git", "kill", "mkdir", "mv", "set", "sleep"}  # programs of the system that guides use
-NAV = re.compile(r"^ +- .*?: *([\w./-]+\.md)$", re.MULTILINE)
-# Pages that the site's navigation names before they are there. Only remove from it.
-SITE = ("mkdocs", "material", "mkdocs_same_dir")
+SYSTEM = {"cp", "export", "git", "kill", "mkdir", "mv", "set", "sleep"}  # system programs that guides use
+SITE = ("sphinx", "furo", "myst_parser", "sphinx_copybutton")
 
 
 def text_of(page: str) -> str:
@@ -43,15 +44,15 @@ def text_of(page: str) -> str:
 
 
 def command_lines(text: str) -> list[list[str]]:
-    """The words of each command in the shell snippets of a page."""
+    """Return the words of each command in the shell snippets of a page."""
     lines = [line.strip() for _, block in SHELL.findall(text)
              for line in textwrap.dedent(block).replace("\\\n", "").splitlines()]
-    commands = [command for line in lines for command in LOOP.sub(r"\1\n\2", line).splitlines()]
+    commands = [command for line in lines for command in LOOP.sub(r"\1\n\2", line).replace(" | ", "\n").splitlines()]
     return [shlex.split(BACKGROUND.sub("", command), comments=True) for command in commands if command]
 
 
 def wrong_with(words: list[str]) -> str | None:
-    """Why a command can't be run as it stands; None when it can."""
+    """Return the reason why a command can't be run as it is; None when it can."""
     program, arguments = words[0], words[1:]
     if program == "bin/rmqha":
         return wrong_with_rmqha(rmqha, arguments)
@@ -73,7 +74,24 @@ def wrong_with_rmqha(command: click.Command, arguments: list[str]) -> str | None
         command, arguments = found if needs_extra(found) else loaded(found), arguments[1:]
     known = {name for parameter in command.params for name in parameter.opts}
     wrong = [word for word in arguments if word.startswith("-") and word not in known]
-    return f"{command.name} has no option {wrong[0]}" if wrong and not needs_extra(command) else None
+    if needs_extra(command):
+        return None
+    return f"{command.name} has no option {wrong[0]}" if wrong else wrong_with_values(command, arguments)
+
+
+def wrong_with_values(command: click.Command, arguments: list[str]) -> str | None:
+    """Return the reason if a value or a required parameter is missing, or an argument is left over; values are not
+    converted, because files and servers need not exist."""
+    context = click.Context(command, **command.context_settings)
+    try:
+        given, left, _order = command.make_parser(context).parse_args(list(arguments))
+    except click.UsageError as error:
+        return error.format_message()
+    present = {name for name, value in given.items() if isinstance(value, (str, tuple, list)) and value}
+    missing = [parameter for parameter in command.params if parameter.required and parameter.name not in present]
+    if missing:
+        return f"{command.name} needs {missing[0].get_error_hint(context)}"
+    return f"{command.name} has no argument {left[0]}" if left else None
 
 
 def wrong_with_mqadmin(arguments: list[str]) -> str | None:
@@ -92,12 +110,36 @@ def test_commands_and_their_options_exist(page):
 
 
 @pytest.mark.parametrize("page", GUIDES)
-def test_each_snippet_says_what_it_is(page):
+def test_each_snippet_names_its_language(page):
     assert set(FENCE.findall(text_of(page))) <= LANGUAGES and text_of(page).count("```") % 2 == 0
+
+
+def shown_texts() -> Iterator[str]:
+    """Yield the texts of rmqha and of its alerts, with `...` in place of inserted values."""
+    for path in sorted(ROOT.glob("rmqha/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield re.sub("%[sdr]", "...", node.value)
+    yield (ROOT / "conf" / "prometheus" / "alerts.yml").read_text("utf-8")
+
+
+def test_symptoms_are_quoted_as_rmqha_writes_them():
+    """Check quoted texts: readers search for a symptom by its text."""
+    headings = "\n".join(re.findall("^### .*", text_of("how-to/troubleshooting.md"), re.MULTILINE))
+    quoted, texts = set(re.findall("`([^`]+)`", headings)), "\n".join(shown_texts())
+    assert len(quoted) > 40
+    assert [quote for quote in sorted(quoted)
+            if not re.search("[^\n]*".join(map(re.escape, quote.split("..."))), texts)] == []
 
 
 @pytest.mark.parametrize("words, reason", [
     ("bin/rmqha ha stats", "ha has no command stats"), ("bin/rmqha ha status --fast", "status has no option --fast"),
+    ("bin/rmqha ha rejoin -b a:1 --wait", "Option '--wait' requires an argument."),
+    ("bin/rmqha ha rejoin --wait 2m", "rejoin needs '-b' / '--broker'"),
+    ("bin/rmqha store verify", "verify needs 'ROOT'"), ("bin/rmqha ha status -b a:1", None),
+    ("bin/rmqha store verify /a /b", "verify has no argument /b"),
     ("bin/mqadmin topicStats -t T", "mqadmin has no command topicStats"), ("sudo reboot", "unknown program sudo"),
     ("bin/mqadmin topicStatus -z T", "topicStatus has no option -z"), ("bin/up", "no program bin/up"),
     (".venv/bin/python docs/examples/fly.py", "no file docs/examples/fly.py"),
@@ -106,16 +148,17 @@ def test_a_wrong_command_is_found(words, reason):
     assert wrong_with(words.split()) == reason
 
 
-def test_shell_snippets_are_read_as_a_shell_does():
-    page = "```bash\nbin/mqnamesrv & ns=$!\nsleep 8  # a while\nkill -9 $ns\n```\n" \
+def test_shell_snippets_are_parsed_as_a_shell_does():
+    page = "```bash\nbin/mqnamesrv & ns=$!\nsleep 8  # a while\nkill -9 $ns | cat\n```\n" \
            "   ```bash\n   bin/test all &\n   until bin/a b; do sleep 1; done\n   ```\n"
-    assert command_lines(page) == [["bin/mqnamesrv"], ["sleep", "8"], ["kill", "-9", "$ns"], ["bin/test", "all"],
+    assert command_lines(page) == [["bin/mqnamesrv"], ["sleep", "8"], ["kill", "-9", "$ns"], ["cat"],
+                                   ["bin/test", "all"],
                                    ["bin/a", "b"], ["sleep", "1"]]
 
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    """A name server and a master; the environment names the one, and the working folder is empty."""
+    """A name server and a master; NAMESRV_ADDR names the former, and the working folder is empty."""
     work = tmp_path / "work"
     work.mkdir()
     with running_name_server(tmp_path) as address:
@@ -129,7 +172,7 @@ def cluster(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", [page for page in GUIDES if PYTHON.search(text_of(page))])
-def test_python_snippets_run_one_after_the_other(page, cluster, capsys):
+def test_python_snippets_run_in_order(page, cluster, capsys):
     names: dict[str, object] = {"__name__": "__main__"}
     for number, block in enumerate(PYTHON.findall(text_of(page)), 1):
         exec(compile(block, f"{page}, snippet {number}", "exec"), names)
@@ -139,9 +182,10 @@ def test_python_snippets_run_one_after_the_other(page, cluster, capsys):
 
 
 def wrong_at_the_prompt(block: str) -> str | None:
-    """What Python's prompt does not take of a block that is pasted, with an empty line behind it; None when it does.
+    """Return the error of Python's prompt for a block that is pasted with an empty line after it; None when it has
+    none.
 
-    There an empty line ends a block, and only that.
+    At the prompt an empty line, and nothing else, ends a block.
     """
     waiting: list[str] = []
     for line in [*block.rstrip("\n").split("\n"), ""]:
@@ -156,7 +200,7 @@ def wrong_at_the_prompt(block: str) -> str | None:
     return f"{waiting[-1]!r} is not the end" if waiting else None
 
 
-def test_snippets_can_be_pasted_at_the_prompt_that_a_page_opens():
+def test_snippets_can_be_pasted_where_a_page_opens_the_prompt():
     pages = ["../README.md", *(page for page in GUIDES if page.startswith("tutorials/"))]
     blocks = [(page, block) for page in pages for block in PYTHON.findall(text_of(page))]
     assert len(blocks) >= 6
@@ -166,37 +210,42 @@ def test_snippets_can_be_pasted_at_the_prompt_that_a_page_opens():
 @pytest.mark.parametrize("block, wrong", [
     ("for n in 1, 2:\n    print(n)\nprint(3)\n", "'print(3)'"), ("with x:\n    pass\nassert y\n", "'assert y'"),
     ("def f():\n    a = 1\n\n    return a\n", "'    return a'")])
-def test_a_block_that_the_prompt_does_not_take_is_found(block, wrong):
+def test_block_that_the_prompt_rejects_is_found(block, wrong):
     assert (wrong_at_the_prompt(block) or "").startswith(wrong)
 
 
-def test_every_page_is_in_the_navigation_and_what_it_names_is_there():
-    named = NAV.findall((DOCS / "mkdocs.yml").read_text("utf-8"))
+def navigation() -> list[str]:
+    """Return the pages that docs/conf.py lists, in the order of the site."""
+    return [f"{page}.md" for pages in run_path(str(DOCS / "conf.py"))["NAVIGATION"].values() for page in pages]
+
+
+def test_the_navigation_names_every_page_once():
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.glob("**/*.md")
              if not page.is_relative_to(DOCS / "examples")}
-    assert len(named) == len(set(named))
-    assert pages - set(named) == set()
-    assert set(named) - pages == set()
+    assert sorted(navigation()) == sorted(pages - {"index.md"})
+
+
+def test_the_landing_page_lists_every_page():
+    assert set(navigation()) - set(re.findall(r"\]\(([\w./-]+\.md)\)", text_of("index.md"))) == set()
 
 
 @pytest.mark.skipif(any(importlib.util.find_spec(name) is None for name in SITE),
                     reason="the extra docs is not installed: bin/ensure-venv test,docs")
-def test_the_site_is_built_without_a_warning(tmp_path):
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(DOCS / "mkdocs.yml"),
-         "-d", str(tmp_path / "site")],
-        text=True, capture_output=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False)
-    assert built.returncode == 0, built.stderr
-    assert (tmp_path / "site" / "index.html").exists()
+def test_site_builds_without_a_warning(tmp_path):
+    built = subprocess.run([sys.executable, "-m", "sphinx", "-q", "-E", "-W", "--keep-going", "-b", "dirhtml",
+                            "-d", str(tmp_path / "trees"), str(DOCS), str(tmp_path / "site")],
+                           text=True, capture_output=True, check=False)
+    assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
     assert (tmp_path / "site" / "tutorials" / "quickstart" / "index.html").exists()
-    assert (tmp_path / "site" / "pictures" / "swap.svg").exists()
+    assert "pictures/swap.svg" in (tmp_path / "site" / "index.html").read_text("utf-8") or (
+        tmp_path / "site" / "_images" / "swap.svg").exists()
 
 
-# The programs of docs/examples do what they say, at a master with its slave.
+# The programs of docs/examples produce the documented output, with a master and its slave.
 
 EXAMPLES = ROOT / "docs" / "examples"
 MAX_LINES = 40
-# What each prints, as a regular expression of the whole.
+# The complete output of each, as a regular expression.
 PRINTED = {
     "send.py": r"(order-\d: SEND_OK, queue \d of broker-a, id [0-9A-F]{32}\n){3}",
     "consume.py": r"(order-\d: \d kg of apples for Ada\n){3}",
@@ -215,7 +264,7 @@ PRINTED = {
 
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory):
-    """The name server of a SYNC_MASTER and its slave, which holds what the master has."""
+    """The address of the name server of a SYNC_MASTER and its slave, which is in sync."""
     folder = tmp_path_factory.mktemp("examples")
     with running_name_server(folder) as address:
         master = start_broker("broker-a", address, folder / "master", brokerRole=BrokerRole.SYNC_MASTER,
@@ -225,37 +274,39 @@ def namesrv(tmp_path_factory):
                              haMasterAddress=ha_address)
         try:
             wait_until(lambda: master.message_store.ha_service.connection_count.get() == 1)
-            wait_until(lambda: slave.registration.name_servers_registered == 1)  # else it tries again after 10 s
+            # Otherwise the slave would retry only after 10 s.
+            wait_until(lambda: slave.registration.name_servers_registered == 1)
             yield address
         finally:
             slave.shutdown()
             master.shutdown()
 
 
-def test_each_program_is_here_and_short():
+def test_each_program_exists_and_is_short():
     programs = {path.name for path in EXAMPLES.glob("*.py")}
     assert programs == set(PRINTED)
     for name in programs:
         assert len((EXAMPLES / name).read_text("utf-8").splitlines()) < MAX_LINES, name
 
 
-def test_what_one_program_sends_another_one_receives(namesrv, tmp_path):
+def test_one_program_receives_the_messages_of_another(namesrv, tmp_path):
     check_output("send.py", namesrv, tmp_path)
     printed = check_output("consume.py", namesrv, tmp_path)
     assert sorted(re.findall("order-[0-9]", printed)) == ["order-1", "order-2", "order-3"]
 
 
 @pytest.mark.parametrize("name", sorted(PRINTED.keys() - {"send.py", "consume.py"}))
-def test_program_prints_what_it_should(name, namesrv, tmp_path):
+def test_program_prints_the_expected_output(name, namesrv, tmp_path):
     printed = check_output(name, namesrv, tmp_path)
-    if name == "replication.py":  # the tutorial's record has the same size, and so the same keys
+    # The tutorial's record has the same size, and so the same keys.
+    if name == "replication.py":
         page = (ROOT / "docs" / "tutorials" / "replication-you-can-watch.md").read_text("utf-8")
         assert re.findall(r"^(\d+) bytes at", printed, re.MULTILINE) == re.findall(
             r"^(\d+) bytes at", page, re.MULTILINE)
 
 
 def check_output(name: str, namesrv: str, tmp_path: Path) -> str:
-    """What a program prints, which is what it should."""
+    """Return a program's output after checking it against the expected pattern."""
     environment = {**os.environ, "NAMESRV_ADDR": namesrv, "PYTHONPATH": str(ROOT)}
     result = subprocess.run(patience.command([EXAMPLES / name]), cwd=tmp_path, env=environment, text=True,
                             capture_output=True, timeout=600, check=False)

@@ -1,12 +1,12 @@
-"""How a program starts and ends: Ctrl-C, SIGTERM, SIGHUP, and a closed pipe on its standard output.
+"""The start and the end of a program: Ctrl-C, SIGTERM, SIGHUP, and a closed pipe on its standard output.
 
 Before a program is ready for Ctrl-C, and after it is done, Ctrl-C ends the process without a traceback. SIGTERM and
 SIGHUP end a program as Ctrl-C does, with its cleanup. A server waits for SIGTERM, Ctrl-C or the end of its terminal
 with a `StopSignal`:
 
-    signal handler, any thread --set--> [told] --wait--> the thread that ends the process in good order
+    signal handler, any thread --set--> [_told] --wait--> the thread that shuts the process down in order
 
-`run_while_read` is for programs whose output may no longer be read, as in `mqbroker -p | head -1`.
+`run_while_read` is for programs whose output may be closed by the reader, as in `mqbroker -p | head -1`.
 """
 from __future__ import annotations
 
@@ -20,18 +20,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-# Until this module is there Ctrl-C ends in a traceback: it imports what Python's start has imported, and signal.
+# Until this module is loaded, Ctrl-C ends in a traceback. It therefore imports only modules that Python's start has
+# loaded, and signal.
 TYPE_CHECKING = False
 
 ROCKETMQ_HOME_ENV = "ROCKETMQ_HOME"
 NAMESRV_ADDR_ENV = "NAMESRV_ADDR"
 INTERRUPTED = 130
-"""The exit code of a program that Ctrl-C ended, as shells have it."""
+"""The exit code of a program that Ctrl-C ended, by the convention of shells."""
 _OTHERS = (signal.SIGTERM, signal.SIGHUP)
+EXAMPLES = "Examples:\n"
+
+
+def examples(*lines: str) -> str:
+    """Return the epilog of a command's help: its examples, a line each, which click does not wrap."""
+    return f"\b\n{EXAMPLES}" + "\n".join(f"  {line}" for line in lines)
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP in the block of an Interruptible: whoever cleans up after Ctrl-C does so after this."""
+    """SIGTERM or SIGHUP in the block of an Interruptible. Code that cleans up after Ctrl-C handles it the same way."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
@@ -39,7 +46,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def exit_code(interrupt: KeyboardInterrupt) -> int:
-    """The exit code of a program that was ended so: 128 and the signal's number, as shells have it."""
+    """Return the exit code of an interrupted program: 128 plus the signal's number, by the convention of shells."""
     return 128 + interrupt.number if isinstance(interrupt, Terminated) else INTERRUPTED
 
 
@@ -48,18 +55,20 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 
 
 def leave_when_interrupted() -> None:
-    """From now on Ctrl-C ends the process at once, with INTERRUPTED. What ignores it goes on ignoring it."""
+    """Make Ctrl-C end the process at once, with INTERRUPTED. A process that ignores Ctrl-C keeps ignoring it."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
 
 
 class Interruptible:
-    """In the block Ctrl-C is a KeyboardInterrupt, which has what was begun cleaned up; behind it the process ends at
-    once again, so that the interpreter's own end tells nothing either. SIGTERM and SIGHUP are a Terminated, once: what
-    sends both, or one of them twice, does not disturb the cleaning up.
+    """A context manager in which signals raise exceptions, so that the program cleans up what it has begun.
 
-    Ctrl-C: changes nothing where `leave_when_interrupted` had no effect. The others: nothing where a program ignores
-    them, as under nohup, or has a handler of its own.
+    In the block Ctrl-C raises KeyboardInterrupt. After the block it ends the process at once again, so that the
+    interpreter prints no traceback on exit. SIGTERM and SIGHUP raise Terminated, once: a second signal does not
+    interrupt the cleanup.
+
+    Ctrl-C is left alone where `leave_when_interrupted` had no effect; SIGTERM and SIGHUP where the program ignores
+    them, as under nohup, or has its own handler.
     """
 
     def __init__(self) -> None:
@@ -97,7 +106,7 @@ _LOOK_S = 1.0
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """What ends a program that runs until it is told to: SIGTERM, SIGINT, and SIGHUP, unless nohup has that ignored."""
+    """Return the signals that stop a server: SIGTERM, SIGINT, and SIGHUP unless it is ignored, as under nohup."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         return signal.SIGTERM, signal.SIGINT
     return signal.SIGTERM, signal.SIGINT, signal.SIGHUP
@@ -105,9 +114,11 @@ def ending_signals() -> tuple[signal.Signals, ...]:
 
 @contextmanager
 def interrupted_later() -> Iterator[None]:
-    """An interrupt that comes in the block has its effect at the block's end: for steps that would leave threads behind
-    half-way, or of which nobody would know whether they were done. That is Ctrl-C, and SIGTERM and SIGHUP where the
-    program has a handler for them. Only the main thread is interrupted; on others nothing is changed."""
+    """Delay interrupts in the block until its end.
+
+    It protects steps that must not be left half done, such as starting a thread. Interrupts are Ctrl-C, and SIGTERM and
+    SIGHUP where the program has a handler for them. Only the main thread is interrupted; on others this does nothing.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -126,43 +137,44 @@ def interrupted_later() -> Iterator[None]:
 
 
 class StopSignal:
-    """Set once, for good; `set` may come from a signal handler.
+    """A flag that is set once and stays set; a signal handler may set it.
 
-    A threading.Event must not be set by a handler: one that interrupts its own thread while that begins to wait asks
-    for a lock which the thread itself holds, and neither ever goes on. A SimpleQueue is made for it. And a handler runs
-    between two steps of the interpreter: a signal that comes in the midst of the step that begins to wait is seen at
-    the end of that wait, so that no wait is long.
+    A handler must not set a threading.Event: if it interrupts its own thread while that begins to wait, it waits for
+    a lock that the thread itself holds, which is a deadlock. A SimpleQueue is reentrant and made for this. A handler
+    also runs only between two steps of the interpreter: a signal that arrives during the step that begins to wait is
+    handled only when that wait ends. `wait` therefore waits in short intervals.
     """
 
     def __init__(self) -> None:
-        from queue import SimpleQueue  # here, as below: `rmqha --help` does without
+        # Imported late, as below: `rmqha --help` does without it.
+        from queue import SimpleQueue
 
         self._told: SimpleQueue[None] = SimpleQueue()
         self._is_set = False
 
     @classmethod
     def of_process(cls) -> StopSignal:
-        """One that SIGTERM, SIGINT and SIGHUP set from now on. Only on the main thread."""
+        """Return a StopSignal that SIGTERM, SIGINT and SIGHUP set from now on. Call it on the main thread."""
         stop = cls()
         for number in ending_signals():
             signal.signal(number, stop.handler)
         return stop
 
     def handler(self, _number: int, _frame: FrameType | None) -> None:
-        """For signal.signal."""
+        """Set the flag; a handler for signal.signal."""
         self.set()
 
     def set(self) -> None:
-        """All who wait go on, now and later."""
+        """Set the flag. All current and later waits return."""
         self._is_set = True
         self._told.put(None)
 
     def is_set(self) -> bool:
-        """Whether it was set."""
+        """Return whether the flag is set."""
         return self._is_set
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is set; False when that takes longer."""
+        """Wait until the flag is set. Return False when `timeout_s` passes first."""
         from queue import Empty
 
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
@@ -174,35 +186,36 @@ class StopSignal:
                 self._told.get(timeout=min(remaining_s, _LOOK_S))
             except Empty:
                 continue
-            self._told.put(None)  # for the next one
+            self._told.put(None)  # for the next waiter
         return True
 
 
 ENDED_BY_PIPE = 141
-"""The exit code of a program that could print no more, as shells have it."""
+"""The exit code of a program whose output was closed, by the convention of shells."""
 
 
 def nobody_reads() -> bool:
-    """Whether the standard output is a pipe, or a connection, whose other end is closed."""
+    """Return whether the standard output is a pipe or a connection whose other end is closed."""
     import select
 
     try:
         poller = select.poll()
         poller.register(sys.stdout.fileno(), 0)
-    except (AttributeError, OSError, ValueError):  # there is no standard output, or it is no file
+    except (AttributeError, OSError, ValueError):
+        # No standard output, or not a file.
         return False
     return any(event & (select.POLLERR | select.POLLHUP) for _fd, event in poller.poll(0))
 
 
 def discard_output() -> None:
-    """From now on nothing that is printed goes anywhere; else the interpreter complains at its end."""
+    """Discard all further output. Without this the interpreter reports an error on exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
 
 
 def run_while_read(main: Callable[[], int | None]) -> int:
-    """The exit code of `main`; where nobody reads what it prints it ends without a word, with ENDED_BY_PIPE."""
+    """Run `main` and return its exit code; ENDED_BY_PIPE, without a message, when its output was closed."""
     try:
         try:
             code = main() or 0

@@ -1,6 +1,6 @@
-"""The command `rmqha`: one root, a command or a group for each kind of work, imported when it is used.
+"""The command `rmqha`: one root with a command or group for each kind of work, imported when it is used.
 
-`rmqha completion`: what a shell evaluates so that Tab completes commands and options.
+`rmqha completion` prints the script that a shell evaluates to complete commands and options.
 """
 import errno
 import os
@@ -9,63 +9,86 @@ from typing import Any
 import click
 
 from rmqha import __version__
-from rmqha.common.program import Interruptible, exit_code
+from rmqha.common.program import Interruptible, examples, exit_code
 from rmqha.tools import terminal
 from rmqha.tools.terminal import HELP_OPTIONS, CannotAnswerError, LazyCommand, LazyGroup, put, with_root_options
 
 PIPELINE = LazyGroup("pipeline", "rmqha.pipeline.pipeline_command:pipeline_group",
-                     "Jobs on Spark: audit, rebuild, archive, verify, restore, report, replay.", "spark")
-GROUPS: tuple[click.Command, ...] = (
-    LazyCommand("quickstart", "rmqha.tools.quickstart:main",
-                "Start 2 masters and 2 slaves on this host, send messages, kill a master, consume everything."),
-    LazyCommand("up", "rmqha.tools.local_cluster.cluster_command:up_command",
-                "Start a cluster on this host that stays, or what does not run of it."),
-    LazyCommand("down", "rmqha.tools.local_cluster.cluster_command:down_command",
-                "Stop a cluster: the slaves, the masters, the name server; a controller first. Its data stays."),
-    LazyCommand("ps", "rmqha.tools.local_cluster.cluster_command:ps_command",
-                "Show the servers of a cluster: role, address, pid, state, memory (RSS), store folder."),
-    LazyCommand("logs", "rmqha.tools.local_cluster.logs_command:logs_command",
-                "Show the end of the logs of a cluster's servers, or of one NODE, in the order of their times."),
-    LazyCommand("top", "rmqha.tools.top.top_command:top_command",
-                "Show a cluster live: brokers, rates, replication lag, groups behind."),
-    LazyCommand("console", "rmqha.tools.console.console_command:console_command",
-                "Serve a web page that shows a cluster: replication, topics, groups, messages, stores."),
-    LazyCommand("produce", "rmqha.tools.messages.produce:produce_command",
-                "Send messages to a topic: each line of standard input, or of FILES."),
-    LazyCommand("consume", "rmqha.tools.messages.consume:consume_command",
-                "Print the messages of a topic, and end. Without a group nothing changes at the broker."),
-    LazyCommand("tail", "rmqha.tools.messages.consume:tail_command",
-                "Print the messages of a topic as they come, until Ctrl-C (exit code 130) or SIGTERM (143)."),
-    LazyCommand("export", "rmqha.tools.messages.export_file:export_command",
-                "Write topics with all messages that they hold now to FILE."),
-    LazyCommand("import", "rmqha.tools.messages.export_file:import_command",
-                "Send the messages of FILE, which `rmqha export` wrote, to the topics that they came from."),
-    LazyGroup("bench", "rmqha.tools.messages.bench:bench_group",
-              "Measure a cluster as a client sees it: rates and latency percentiles."),
-    LazyGroup("store", "rmqha.tools.store_files.store_command:store_group",
-              "Look at a store on disk, its broker running or not. Nothing is changed but by `rebuild --apply`."),
-    LazyGroup("ha", "rmqha.tools.replication.switch:ha_group",
-              "See how replication stands, receive a master's log, bring a slave back, change roles."),
-    LazyGroup("check", "rmqha.tools.check:check_group",
-              "Checks for monitoring: one line, exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."),
-    LazyCommand("doctor", "rmqha.tools.doctor.doctor_command:doctor_command",
-                "Look for what is wrong with config files, this host, and a running cluster, and say what to do."),
-    LazyGroup("config", "rmqha.tools.config.config_command:config_group",
-              "Explain config keys, check config files, copy those that rmqha comes with."),
-    LazyGroup("drill", "rmqha.tools.drill:drill_group",
-              "Rehearse what must work when something breaks, on a cluster that is started for it."),
-    LazyCommand("completion", "rmqha.tools.rmqha_command:completion_command",
-                "Print the completion script of a shell."),
-    PIPELINE,
-)
+                     "Audit, archive, restore, report on and replay logs with Spark.", "spark")
+SECTIONS: dict[str, tuple[click.Command, ...]] = {
+    "Run a cluster on this host": (
+        LazyCommand("quickstart", "rmqha.tools.quickstart:main",
+                    "Start 2 masters and 2 slaves, kill a master, lose no message."),
+        LazyCommand("up", "rmqha.tools.local_cluster.cluster_command:up_command",
+                    "Start a persistent cluster, or restart its stopped servers."),
+        LazyCommand("down", "rmqha.tools.local_cluster.cluster_command:down_command",
+                    "Stop a cluster; keep its data."),
+        LazyCommand("ps", "rmqha.tools.local_cluster.cluster_command:ps_command",
+                    "Show a cluster's servers: role, address, state, memory."),
+        LazyCommand("logs", "rmqha.tools.local_cluster.logs_command:logs_command",
+                    "Show or follow the logs of a cluster's servers."),
+    ),
+    "Messages": (
+        LazyCommand("produce", "rmqha.tools.messages.produce:produce_command",
+                    "Send lines, JSON objects or whole files as messages."),
+        LazyCommand("consume", "rmqha.tools.messages.consume:consume_command",
+                    "Print the messages of a topic, then exit."),
+        LazyCommand("tail", "rmqha.tools.messages.consume:tail_command",
+                    "Print the messages of a topic as they arrive."),
+        LazyCommand("export", "rmqha.tools.messages.export_file:export_command",
+                    "Write all messages of topics to a file."),
+        LazyCommand("import", "rmqha.tools.messages.export_file:import_command",
+                    "Send the messages of a file that `export` wrote."),
+        LazyGroup("bench", "rmqha.tools.messages.bench:bench_group",
+                  "Measure rates and latency percentiles as a client sees them."),
+    ),
+    "Replication": (
+        LazyGroup("ha", "rmqha.tools.replication.switch:ha_group",
+                  "Show replication, receive a log, rejoin a slave, change roles."),
+        LazyGroup("drill", "rmqha.tools.drill:drill_group",
+                  "Rehearse failures on a temporary cluster."),
+    ),
+    "Stores": (
+        LazyGroup("store", "rmqha.tools.store_files.store_command:store_group",
+                  "Inspect, compare, rebuild or repair a store on disk."),
+    ),
+    "Clusters": (
+        LazyCommand("top", "rmqha.tools.top.top_command:top_command",
+                    "Show a cluster live: brokers, rates, lag of slaves and groups."),
+        LazyCommand("console", "rmqha.tools.console.console_command:console_command",
+                    "Serve a web page that shows a cluster."),
+        LazyGroup("check", "rmqha.tools.check:check_group",
+                  "Run checks for monitoring: one line and an exit code each."),
+        LazyCommand("doctor", "rmqha.tools.doctor.doctor_command:doctor_command",
+                    "Find faults in config files, this host and a running cluster."),
+        LazyGroup("config", "rmqha.tools.config.config_command:config_group",
+                  "Explain config keys, check config files, copy the shipped ones."),
+    ),
+    "Spark": (PIPELINE,),
+    "Shell": (
+        LazyCommand("completion", "rmqha.tools.rmqha_command:completion_command",
+                    "Print the completion script of a shell."),
+        LazyCommand("man", "rmqha.tools.man_pages:man_command",
+                    "Write the manual pages of all commands to a folder."),
+    ),
+}
+GROUPS: tuple[click.Command, ...] = tuple(command for section in SECTIONS.values() for command in section)
 
 
 class RootGroup(click.Group):
-    """Says in one line what went wrong, with an exit code of docs/commands.md."""
+    """The root group: reports an error in one line, with an exit code of docs/commands.md."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands in their sections."""
+        width = max(len(str(command.name)) for command in GROUPS)
+        for heading, commands in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(str(command.name).ljust(width), command.get_short_help_str(formatter.width))
+                                    for command in commands])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. What the client logs is told by the commands themselves."""
-        import logging  # `rmqha --help` says what there is without it
+        """Run the command. Log records of the client are discarded: the commands report errors themselves."""
+        import logging  # here: `rmqha --help` works without it
 
         if not logging.getLogger().handlers:
             logging.getLogger().addHandler(logging.NullHandler())
@@ -100,8 +123,8 @@ class RootGroup(click.Group):
 def rmqha() -> None:
     """Tools for RocketMQ: messages, stores, replication, clusters.
 
-    Exit code 0: done; 1: the work failed, in part at least; 2: wrong usage, or nobody can answer; 130: interrupted;
-    143 or 129: ended by SIGTERM or SIGHUP, in order.
+    Exit code 0: done; 1: the work failed, at least in part; 2: wrong usage, or no server answers; 130: interrupted;
+    143 or 129: cleanly ended by SIGTERM or SIGHUP.
     """
 
 
@@ -118,13 +141,10 @@ if __name__ == "__main__":
     main()
 
 
-_WHERE = {"bash": 'add  eval "$(rmqha completion bash)"  to ~/.bashrc',
-          "zsh": 'add  eval "$(rmqha completion zsh)"  to ~/.zshrc',
-          "fish": "save it as ~/.config/fish/completions/rmqha.fish"}
-
-
-@click.command("completion", epilog="; ".join(f"{shell}: {text}" for shell, text in _WHERE.items()))
-@click.argument("shell", type=click.Choice(list(_WHERE)))
+@click.command("completion", epilog=examples(
+    'eval "$(rmqha completion bash)"    # in ~/.bashrc', 'eval "$(rmqha completion zsh)"     # in ~/.zshrc',
+    "rmqha completion fish > ~/.config/fish/completions/rmqha.fish"))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell."""

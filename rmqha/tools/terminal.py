@@ -1,9 +1,9 @@
-"""What all commands of `rmqha` share.
+"""Shared parts of all commands of `rmqha`.
 
 - exit codes, and the errors that end a command with them;
-- options that mean the same for each command, and types for sizes, durations and times;
-- output: JSON, YAML, tables that fit any script, times, progress;
-- commands and groups that are imported when they are used, so that a start is quick and libraries may be missing.
+- options with the same meaning for each command, and types for sizes, durations and times;
+- output: JSON, YAML, tables that align text in any script, times, progress;
+- commands and groups that are imported when they are used: a start is fast, and optional libraries may be missing.
 """
 import importlib
 import math
@@ -27,13 +27,13 @@ CANNOT_ANSWER = 2
 
 
 class WorkFailedError(click.ClickException):
-    """The work was done in part or not at all; exit code 1."""
+    """The work was done only in part, or not at all; exit code 1."""
 
     exit_code = FAILED
 
 
 class CannotAnswerError(click.ClickException):
-    """The question makes no sense or nobody answers, which says nothing about the work; exit code 2."""
+    """The request is invalid or no server answers, so the result is unknown; exit code 2."""
 
     exit_code = CANNOT_ANSWER
 
@@ -43,36 +43,38 @@ namesrv_option = click.option(
     help="Name servers, separated by semicolons; by default $NAMESRV_ADDR.")
 topic_option = click.option("-t", "--topic", required=True, help="The topic.")
 output_option = click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
-                             show_default=True, help="How to print.")
+                             show_default=True, help="The output format.")
 
 
 _INDENT = "  "
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
-_YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})  # of YAML 1.1
-_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # JSON leaves them as they are
+# Words that YAML 1.1 reads as booleans or null.
+_YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+# JSON output leaves these characters unescaped, but YAML does not allow them.
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 def put(text: str, err: bool = False) -> None:
-    """One line to standard output, or to standard error; whatever it has that is no Unicode is a `?`."""
+    """Print one line to standard output, or to standard error; invalid Unicode is printed as `?`."""
     click.echo(text.encode("utf-8", "replace").decode(), err=err)
 
 
 def to_json(value: Any) -> str:
-    """One line of JSON, whatever bytes a store has in its texts."""
-    import json  # here, as below: `rmqha --help` does without
+    """Return one line of JSON; invalid Unicode in a store's texts becomes `?`."""
+    import json  # here, as below: `rmqha --help` works without it
 
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
 def to_yaml(value: Any) -> str:
-    """A YAML document of what `to_json` takes: blocks, and texts in JSON's quotes, which are YAML's too."""
+    """Return a value as a YAML document: blocks, with texts in JSON's quotes, which are valid YAML."""
     import json
 
     return "\n".join(_yaml_lines(json.loads(to_json(value))))
 
 
 def emit(value: Any, output: str) -> None:
-    """A value for programs: a line of JSON, or a YAML document with its `---`."""
+    """Print a value for programs: one line of JSON, or a YAML document with its `---`."""
     put(to_json(value) if output == "json" else f"---\n{to_yaml(value)}")
 
 
@@ -107,8 +109,8 @@ def _yaml_scalar(value: Any) -> str:
 
 
 def _yaml_float(value: float) -> str:
-    """A number for YAML 1.1, too, which takes `1e-05` and `1e+16` for texts: it wants a dot before the exponent, and a
-    sign in it."""
+    """Return a number that YAML 1.1 also reads as a number: it takes `1e-05` and `1e+16` for texts, since it requires a
+    dot before the exponent, and a sign in the exponent."""
     if not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     text = repr(value)
@@ -124,7 +126,7 @@ def _yaml_float(value: float) -> str:
 
 
 def display_width(text: str) -> int:
-    """Columns that a text takes on a terminal: two for the wide characters of East Asia, none for combining ones."""
+    """Return the columns of a text on a terminal: 2 for wide East Asian characters, 0 for combining ones."""
     if text.isascii():
         return len(text)
     return sum(_width(char) for char in text)
@@ -137,13 +139,13 @@ def _width(char: str) -> int:
 
 
 def padded(text: str, width: int, right: bool = False) -> str:
-    """A text with blanks up to a width on the terminal."""
+    """Pad a text with blanks to a width on the terminal."""
     blanks = " " * (width - display_width(text))
     return blanks + text if right else text + blanks
 
 
 def render_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right_aligned: Set[str]) -> str:
-    """A table as text: headings, a line, rows; columns as wide as their widest cell."""
+    """Return a table as text: headings, a line, rows; each column is as wide as its widest cell."""
     widths = [max(display_width(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
     lines = [headings, tuple("-" * width for width in widths), *rows]
     return "\n".join(
@@ -152,7 +154,7 @@ def render_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right_a
 
 
 def put_facts(facts: Mapping[str, str]) -> None:
-    """Print names and what they are, one a line."""
+    """Print names with their values, one per line."""
     width = max(map(display_width, facts), default=0)
     for name, said in facts.items():
         put(f"{click.style(padded(name, width), bold=True)}  {said}")
@@ -162,13 +164,13 @@ def put_facts(facts: Mapping[str, str]) -> None:
 
 
 def cell(text: str) -> str:
-    """A text from a store as it may be shown on a terminal: control characters are escaped."""
+    """Escape the control characters of a text, so that it is safe to print on a terminal."""
     return text if text.isprintable() else "".join(
         char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 
 def iso_time(timestamp: int) -> str | None:
-    """ms as ISO 8601 with the local offset; None when it is beyond the calendar."""
+    """Format ms since 1970 as ISO 8601 with the local offset; None when the calendar has no such time."""
     try:
         return datetime.fromtimestamp(timestamp / 1000, UTC).astimezone().isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):
@@ -176,7 +178,7 @@ def iso_time(timestamp: int) -> str | None:
 
 
 def percentiles(values: Sequence[float], points: Sequence[float] = (50, 90, 99, 99.9)) -> dict[str, float]:
-    """`p50` ... and the greatest, of values in any order; the nearest rank. Empty when there are none."""
+    """Return `p50` ... and `max` of values in any order, by nearest rank; empty without values."""
     ranked = sorted(values)
     if not ranked:
         return {}
@@ -190,11 +192,11 @@ if TYPE_CHECKING:
     _Param = click.ParamType[T]
 else:
     class _Param(click.ParamType, Generic[T]):
-        """click.ParamType is generic from 8.4 on; 8.1 will do."""
+        """A generic stand-in: click.ParamType is generic only from click 8.4 on, and 8.1 is supported."""
 
 
 class UnitType(_Param[T]):
-    """A text with a unit; numbers are what they are. A range: `low` to `high`, both included."""
+    """A text with a unit, or a plain number; its range is `low` to `high`, both included."""
 
     def __init__(self, name: str, parse: Callable[[str], T], low: T, high: T | None, shown: Callable[[T], str]) -> None:
         self.name = name
@@ -204,36 +206,37 @@ class UnitType(_Param[T]):
         self._shown: Callable[[T], str] = shown
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> T:
-        """The amount of a text; a usage error for anything else."""
+        """Return the amount of a text; a usage error when it is invalid."""
         if isinstance(value, (int, float)):
-            return value  # type: ignore[return-value]  # a default
+            # A default value.
+            return value  # type: ignore[return-value]
         try:
             amount: T = self._parse(str(value))
         except units.UnitError as error:
             self.fail(str(error), param, ctx)
         if amount < self._low or self._high is not None and amount > self._high:
             most = "" if self._high is None else f" and at most {self._shown(self._high)}"
-            self.fail(f"{value!r}: at least {self._shown(self._low)}{most}", param, ctx)
+            self.fail(f"{value!r} is out of range: it must be at least {self._shown(self._low)}{most}", param, ctx)
         return amount
 
 
 def size_type(low: int = 0, high: int | None = None) -> UnitType[int]:
-    """Bytes."""
+    """Return the option type for sizes in bytes."""
     return UnitType("SIZE", units.parse_size, low, high, lambda amount: f"{amount} bytes")
 
 
 def duration_type(low: float = 0.0, high: float | None = None) -> UnitType[float]:
-    """Seconds."""
+    """Return the option type for durations in seconds."""
     return UnitType("DURATION", units.parse_duration, low, high, lambda amount: f"{amount:g} s")
 
 
 def time_type() -> UnitType[int]:
-    """ms since 1970."""
+    """Return the option type for times in ms since 1970."""
     return UnitType("TIME", units.parse_time, 0, None, str)
 
 
 def time_text(timestamp: int) -> str:
-    """ms as local time; the number itself when it is beyond the calendar."""
+    """Format ms since 1970 as local time, or as the number itself when the calendar has no such time."""
     try:
         moment = datetime.fromtimestamp(timestamp // 1000)
     except (OverflowError, ValueError, OSError):
@@ -242,13 +245,13 @@ def time_text(timestamp: int) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """`1 slave`, `2 slaves`."""
+    """Return a count with its noun: `1 slave`, `2 slaves`."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error when that is a terminal. What it gives is told how far the work has come."""
+    """Show a progress bar on standard error if that is a terminal; the yielded function sets the progress."""
     if not sys.stderr.isatty() or total <= 0:
         yield lambda position: None
         return
@@ -263,9 +266,9 @@ _VERSION = click.version_option(__version__, prog_name="rmqha")
 
 
 def with_root_options(command: click.Command) -> click.Command:
-    """`--version` and `-h` for a command and all below it, as their root has them.
+    """Add `--version` and `-h` to a command and all its subcommands, as their root has them.
 
-    click keeps the help option that a command made first: for one run without a root it would be `--help` alone.
+    click keeps the help option that a command created first: without a root it would be `--help` only.
     """
     command.context_settings.setdefault("help_option_names", HELP_OPTIONS)
     if not any("--version" in option.opts for option in command.params):
@@ -278,35 +281,36 @@ def with_root_options(command: click.Command) -> click.Command:
 
 @contextmanager
 def extra_needed(command: str, extra: str) -> Iterator[None]:
-    """An import that fails within says which of the project's extras brings the library that `command` needs."""
+    """Turn an import error within this context into one that names the project's extra that `command` needs."""
     try:
         yield
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "rmqha":
             raise
-        from rmqha.common.filesystem import how_to_install  # most commands need no pathlib
+        from rmqha.common.filesystem import how_to_install  # here: most commands need no pathlib
 
         raise CannotAnswerError(f"`rmqha {command}` needs the extra `{extra}` ({error}): "
                                 f"{how_to_install(extra)}") from error
 
 
 class _Lazy:
-    """`target`: module:attribute; `extra`: which of the project's brings its libraries, if it needs any."""
+    """A command that is imported when used. `target`: module:attribute; `extra`: the project's extra that it needs."""
 
     name: str | None
 
     def __init__(self, name: str, target: str, help_text: str, extra: str | None = None) -> None:
-        super().__init__(name, help=help_text)  # type: ignore[call-arg]  # click.Command's, see the classes below
+        # The base class is object here; it is click.Command in the classes below.
+        super().__init__(name, help=help_text)  # type: ignore[call-arg]
         self._target = target
         self.extra = extra
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
                      **extra: Any) -> click.Context:
-        """The context of the real command."""
+        """Return the context of the real command."""
         return self.load().make_context(info_name, args, parent, **extra)
 
     def load(self) -> click.Command:
-        """The real command."""
+        """Import and return the real command."""
         module, _, attribute = self._target.partition(":")
         if self.extra is None:
             return with_root_options(getattr(importlib.import_module(module), attribute))
@@ -315,8 +319,8 @@ class _Lazy:
 
 
 class LazyCommand(_Lazy, click.Command):
-    """A command; in the help it stands as any other."""
+    """A command; the help lists it like any other."""
 
 
 class LazyGroup(_Lazy, click.Group):
-    """A group; in the help it stands as any other."""
+    """A group; the help lists it like any other."""

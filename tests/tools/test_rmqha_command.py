@@ -1,4 +1,4 @@
-"""Each command of `rmqha`: help, version, wrong usage, groups that need an extra; never a traceback."""
+"""All commands of `rmqha`: help, version, wrong usage, groups that need an extra; never a traceback."""
 import os
 import re
 import subprocess
@@ -12,18 +12,18 @@ from rmqha.tools.rmqha_command import GROUPS, rmqha
 from rmqha.tools.terminal import LazyCommand, LazyGroup
 from tests.support.guide import is_leaf, needs_extra, own_commands
 
-# Each command of `rmqha`: help, version, wrong usage, no name server; never a traceback.
+# All commands of `rmqha`: help, version, wrong usage, no name server; never a traceback.
 
 COMMANDS = dict(own_commands())
 LEAVES = [path for path, command in COMMANDS.items() if is_leaf(command)]
 ASKING = [path for path in LEAVES if any(parameter.name == "namesrv" for parameter in COMMANDS[path].params)]
-# What a command that asks a name server must be given besides.
+# The other arguments required by commands that query a name server.
 GIVEN = {
     "rmqha produce": ["-t", "T", "-m", "x"], "rmqha consume": ["-t", "T"], "rmqha tail": ["-t", "T"],
     "rmqha export": ["-t", "T", "out"], "rmqha import": ["in"], "rmqha bench produce": ["-t", "T"],
     "rmqha bench consume": ["-t", "T"], "rmqha bench e2e": ["-t", "T"], "rmqha ha promote": ["-b", "127.0.0.1:1"]}
 SERVING = ["rmqha console"]
-# Exit codes as monitoring systems want them: 3 is UNKNOWN.
+# Exit codes for monitoring systems: 3 is UNKNOWN.
 CHECKS = "rmqha check "
 
 
@@ -48,7 +48,7 @@ def test_help(path, option):
 
 
 @pytest.mark.parametrize("path", LEAVES)
-def test_a_command_without_its_root_has_the_same_help(path):
+def test_command_run_without_its_root_has_the_same_help(path):
     alone = CliRunner().invoke(COMMANDS[path], ["-h"], prog_name=path, env={"COLUMNS": "100"})
     assert alone.exit_code == 0 and alone.output == run(path, "-h").output
 
@@ -60,7 +60,7 @@ def test_version(path):
 
 
 @pytest.mark.parametrize("path", LEAVES)
-def test_an_option_that_is_not_known(path):
+def test_unknown_option_is_a_usage_error(path):
     result = run(path, "--no-such-option")
     assert result.exit_code == cannot_answer(path) and "No such option" in result.output
 
@@ -69,7 +69,7 @@ def test_an_option_that_is_not_known(path):
 @pytest.mark.parametrize("where", [(), ("-n", "127.0.0.1:1"), ("-n", "nowhere")], ids=["none", "dead", "no address"])
 def test_no_name_server(path, where, tmp_path, monkeypatch):
     if path in SERVING and where[-1:] == ("127.0.0.1:1",):
-        pytest.skip("it serves a page that says so, and goes on")
+        pytest.skip("it shows the error on its page, and keeps serving")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").write_text('{"rmqhaExport": 1, "topics": {"T": {"b": 1}}}\n')
     result = run(path, *GIVEN.get(path, ()), *where)
@@ -79,11 +79,11 @@ def test_no_name_server(path, where, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_each_that_asks_is_called_with_what_it_needs():
+def test_required_arguments_are_given_for_enough_commands():
     assert set(GIVEN) <= set(ASKING) and len(ASKING) >= 12
 
 
-def test_stand_ins_say_what_the_commands_say():
+def test_lazy_commands_have_the_help_of_the_real_ones():
     for command in GROUPS:
         if isinstance(command, (LazyCommand, LazyGroup)) and command.extra is None:
             real = command.load()
@@ -100,7 +100,7 @@ def outside(*arguments: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize("arguments, code", [
     (("--help",), 0), (("nope",), 2), (("consume", "-t", "T", "-n", "127.0.0.1:1"), 2), (("config", "check", "/"), 2),
     (("completion", "fish"), 0), (("produce",), 2)])
-def test_as_a_process(arguments, code):
+def test_exit_code_of_the_process(arguments, code):
     done = outside(*arguments)
     assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
 
@@ -113,18 +113,18 @@ def test_help_imports_no_client():
     assert done.stdout == "[]\n"
 
 
-def test_a_fault_of_its_own_is_one_line(monkeypatch):
+def test_internal_error_is_one_line(monkeypatch):
     def broken(*_arguments):
         raise ZeroDivisionError("no\nsuch number")
     monkeypatch.setattr("rmqha.tools.config.config_command.explain", broken)
     result = run("rmqha config explain", "brokerName")
     assert result.exit_code == 2 and result.stderr.startswith(
-        "Error: a fault of rmqha itself, ZeroDivisionError: no such number.") and result.stderr.count("\n") == 1
+        "Error: internal error in rmqha, ZeroDivisionError: no such number.") and result.stderr.count("\n") == 1
     monkeypatch.setenv("RMQHA_TRACEBACK", "1")
     assert isinstance(CliRunner().invoke(rmqha, ["config", "explain", "brokerName"]).exception, ZeroDivisionError)
 
 
-def test_an_interrupt_ends_with_130(monkeypatch):
+def test_interrupt_ends_with_130(monkeypatch):
     def interrupted(*_arguments):
         raise KeyboardInterrupt
     monkeypatch.setattr("rmqha.tools.config.config_command.explain", interrupted)
@@ -138,7 +138,7 @@ def test_completion(shell):
     assert result.exit_code == 0 and "_RMQHA_COMPLETE" in result.stdout
 
 
-def test_what_completes(monkeypatch):
+def test_completions_come_from_the_commands(monkeypatch):
     monkeypatch.setenv("_RMQHA_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "rmqha ha sta")
     monkeypatch.setenv("COMP_CWORD", "2")
@@ -146,16 +146,16 @@ def test_what_completes(monkeypatch):
     assert done.stdout == "plain,status\n"
 
 
-# Groups that need an extra: in the help without it, and a clear answer when they are used.
+# Groups that need an extra: listed in the help without it, and a clear error when they are used.
 
 
-def test_the_help_names_it_without_importing_it(monkeypatch):
+def test_help_lists_the_group_without_importing_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "rmqha.pipeline.pipeline_command", None)
     result = CliRunner().invoke(rmqha, ["--help"])
-    assert result.exit_code == 0 and re.search(r"^  pipeline +Jobs on Spark", result.output, re.MULTILINE)
+    assert result.exit_code == 0 and re.search(r"^  pipeline +Audit, archive, restore", result.output, re.MULTILINE)
 
 
-def test_its_use_without_the_extra_says_what_to_install(monkeypatch):
+def test_use_without_the_extra_names_the_command_to_install_it(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("rmqha.pipeline")]:
         monkeypatch.delitem(sys.modules, name)
     for name in ["pyspark", *(name for name in sys.modules if name.startswith("pyspark."))]:
@@ -164,3 +164,20 @@ def test_its_use_without_the_extra_says_what_to_install(monkeypatch):
     assert result.exit_code == 2
     assert "`rmqha pipeline audit` needs the extra `spark`" in result.output
     assert how_to_install("spark") in result.output
+
+
+def without_extras(*arguments: str) -> subprocess.CompletedProcess:
+    """The output of `rmqha` in a process that can't import the libraries of `tui` and `console`."""
+    code = ("import sys; sys.modules.update(dict.fromkeys(['h11', 'rich', 'starlette', 'textual', 'uvicorn'])); "
+            "from rmqha.tools.rmqha_command import main; main()")
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=600,
+                          check=False, env={**os.environ, "NAMESRV_ADDR": "", "COLUMNS": "100"})
+
+
+@pytest.mark.parametrize("command, extra", [("top", "tui"), ("console", "console")])
+def test_help_needs_no_extra_and_the_command_names_it(command, extra):
+    shown = without_extras(command, "--help")
+    assert shown.returncode == 0 and shown.stdout.startswith("Usage: ") and shown.stderr == ""
+    used = without_extras(command, "-n", "127.0.0.1:1")
+    assert used.returncode == 2 and f"`rmqha {command}` needs the extra `{extra}`" in used.stderr
+    assert how_to_install(extra) in used.stderr and used.stderr.count("\n") == 1
