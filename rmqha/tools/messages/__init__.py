@@ -1,1 +1,1 @@
-"""Messages at the command line: produce, consume, tail, export, import, bench."""
+"""Messages on the command line: produce, consume, tail, export, import, bench."""

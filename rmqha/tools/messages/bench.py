@@ -1,4 +1,4 @@
-"""`rmqha bench produce|consume|e2e`: how fast a cluster is, as this client sees it."""
+"""`rmqha bench produce|consume|e2e`: measure the throughput and latency of a cluster, as seen by this client."""
 import os
 import struct
 import threading
@@ -16,6 +16,7 @@ from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendCallback, SendResult, SendStatus
 from rmqha.common.message.message import Message
+from rmqha.common.program import examples
 from rmqha.tools.errors import one_line
 from rmqha.tools.messages.consume import EARLIEST, Position, PositionType, QueueFeed
 from rmqha.tools.messages.produce import new_consumer, new_producer, read_queues
@@ -36,17 +37,18 @@ from rmqha.tools.terminal import (
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_STAMP = struct.Struct(">16sQQ")  # run, number of the message, monotonic ns when it was sent
+# Run id, sequence number, monotonic ns at the send.
+_STAMP = struct.Struct(">16sQQ")
 _ERRORS_SHOWN = 3
 
 
 @dataclass
 class Sends:
-    """What became of asynchronous sends; the callbacks' threads write, the caller reads when all are done."""
+    """Results of asynchronous sends; callback threads write them, and the caller reads them when all are done."""
 
     in_flight: int
-    lock: threading.Lock = field(default_factory=threading.Lock)  # guards what follows
-    seconds: list[float] = field(default_factory=list)  # of each that was answered
+    lock: threading.Lock = field(default_factory=threading.Lock)  # guards the fields below
+    seconds: list[float] = field(default_factory=list)  # latency of each acknowledged send
     statuses: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
 
@@ -54,7 +56,7 @@ class Sends:
         self._permits = threading.Semaphore(self.in_flight)
 
     def send(self, producer: DefaultMQProducer, message: Message) -> None:
-        """Send as soon as one of the `in_flight` has been answered."""
+        """Send as soon as fewer than `in_flight` sends are outstanding."""
         self._permits.acquire()
         begin = time.perf_counter()
 
@@ -74,23 +76,23 @@ class Sends:
             failed(error)
 
     def wait(self) -> None:
-        """Until all are answered."""
+        """Wait until all sends are answered."""
         for _ in range(self.in_flight):
             self._permits.acquire()
 
     @property
     def failures(self) -> int:
-        """Those that failed, or are not as safe as promised."""
+        """The number of sends that failed, or were stored with another status than SEND_OK."""
         return self.errors.total() + self.statuses.total() - self.statuses[SendStatus.SEND_OK.name]
 
 
 def latencies_ms(seconds: list[float]) -> dict[str, float]:
-    """Percentiles in ms."""
+    """Return the percentiles in ms."""
     return {name: round(value * 1000, 3) for name, value in percentiles(seconds).items()}
 
 
 def report(result: dict[str, Any], output: str) -> None:
-    """Print figures; the greater groups of a table as a line each."""
+    """Print the results; in a table, each group of figures takes one line."""
     if output != "table":
         emit(result, output)
         return
@@ -112,34 +114,35 @@ def _end(sends: Sends, more_failures: int = 0) -> None:
 
 
 def sending_options(command: F) -> F:
-    """--count, --size, --in-flight, --warmup, --rate."""
+    """Add --count, --size, --in-flight, --warmup and --rate."""
     for option in (
-            click.option("--rate", type=click.FloatRange(0.001), help="At most so many messages a second."),
+            click.option("--rate", type=click.FloatRange(0.001), help="The maximum rate, in messages/s."),
             click.option("--warmup", default=100, show_default=True, type=click.IntRange(1),
-                         help="Messages sent before, which do not count."),
+                         help="The number of warm-up messages, which are not measured."),
             click.option("--in-flight", default=64, show_default=True, type=click.IntRange(1, 10_000),
-                         help="Messages on their way at once; 1: one after the other."),
+                         help="The maximum number of outstanding sends; 1 sends one message after the other."),
             click.option("--size", default=1024, show_default=True, type=size_type(_STAMP.size, 4 << 20),
-                         help="Bytes of a message."),
+                         help="The size of a message in bytes."),
             click.option("--count", default=10_000, show_default=True, type=click.IntRange(1),
-                         help="How many messages.")):
+                         help="The number of messages.")):
         command = option(command)
     return command
 
 
 @click.group("bench")
 def bench_group() -> None:
-    """Measure a cluster as a client sees it: rates and latency percentiles."""
+    """Measure rates and latency percentiles as a client sees them."""
 
 
-@bench_group.command("produce")
+@bench_group.command("produce", short_help="Measure the rate and latency of acknowledged sends.", epilog=examples(
+    "rmqha bench produce -n 127.0.0.1:9876 -t bench --count 100000 --in-flight 64"))
 @namesrv_option
 @topic_option
 @sending_options
 @output_option
 def produce_command(namesrv: str | None, topic: str, count: int, size: int, in_flight: int, warmup: int,
                     rate: float | None, output: str) -> None:
-    """Send messages and measure how long each takes to be acknowledged. Exit code 1 when one failed."""
+    """Measure the rate and latency of acknowledged sends. Exit code 1 when a send failed."""
     body = os.urandom(size)
     with new_producer(namesrv) as producer:
         warm_up(producer, topic, body, warmup)
@@ -157,19 +160,23 @@ def produce_command(namesrv: str | None, topic: str, count: int, size: int, in_f
 
 
 def warm_up(producer: DefaultMQProducer, topic: str, body: bytes, count: int) -> None:
-    """Some sends that do not count; the first makes the topic, if it is missing."""
+    """Send messages that are not measured; the first one creates the topic if it is missing."""
     for _ in range(count):
         producer.send(Message(topic, body))
 
 
-@bench_group.command("consume")
+@bench_group.command("consume", short_help="Measure the rate of reading what a topic holds.", epilog=examples(
+    "rmqha bench consume -n 127.0.0.1:9876 -t bench"))
 @namesrv_option
 @topic_option
-@click.option("--from", "begin", type=PositionType(), default=EARLIEST, show_default=True, help="Where to begin.")
-@click.option("--count", type=click.IntRange(1), help="End after so many messages; by default with the last one.")
+@click.option("--from", "begin", type=PositionType(), default=EARLIEST, show_default=True, help="The start position.")
+@click.option("--count", type=click.IntRange(1), help="Stop after N messages; by default after the last one.")
 @output_option
 def consume_command(namesrv: str | None, topic: str, begin: Position, count: int | None, output: str) -> None:
-    """Read what a topic holds, without a group, and measure how long each answer with messages took to come."""
+    """Measure reading the messages of a topic without a group: the rate, and the time to each non-empty answer.
+
+    Exit code 1 when there were fewer messages than --count.
+    """
     with new_consumer(namesrv) as consumer:
         feed = QueueFeed(consumer, MessageSelector.by_tag("*"))
         for queue in read_queues(consumer, topic):
@@ -186,11 +193,11 @@ def consume_command(namesrv: str | None, topic: str, begin: Position, count: int
         seconds = time.perf_counter() - start
     report({**_rates(messages, size, seconds), "answers": len(waits), "waitForAnswerMs": latencies_ms(waits)}, output)
     if messages < (count or 1):
-        raise WorkFailedError(f"only {counted(messages, 'message')} of {count or 1} came")
+        raise WorkFailedError(f"received only {counted(messages, 'message')} of {count or 1}")
 
 
 class EndToEnd:
-    """Sends stamped messages and reads them again, on one thread: from the send to the consumer's hand."""
+    """Sends stamped messages and reads them on one thread, to measure the latency from producer to consumer."""
 
     def __init__(self, producer: DefaultMQProducer, consumer: DefaultMQPullConsumer, topic: str, size: int) -> None:
         self._producer = producer
@@ -205,7 +212,7 @@ class EndToEnd:
         self.came: Counter[int] = Counter()
 
     def run(self, count: int, rate: float, timeout_s: float) -> float:
-        """Send at a rate, read meanwhile, and until for `timeout_s` nothing came; seconds in all."""
+        """Send at a rate while reading; stop `timeout_s` after the last message. Return the total seconds."""
         begin, sent = time.perf_counter(), 0
         while sent < count or len(self.came) + self.sends.errors.total() < count:
             due = begin + sent / rate - time.perf_counter()
@@ -231,23 +238,24 @@ class EndToEnd:
         return False
 
 
-@bench_group.command("e2e")
+@bench_group.command("e2e", short_help="Measure the latency from producer to consumer.", epilog=examples(
+    "rmqha bench e2e -n 127.0.0.1:9876 -t bench --rate 1000 --count 30000"))
 @namesrv_option
 @topic_option
-@click.option("--count", default=2_000, show_default=True, type=click.IntRange(1), help="How many messages.")
+@click.option("--count", default=2_000, show_default=True, type=click.IntRange(1), help="The number of messages.")
 @click.option("--size", default=1024, show_default=True, type=size_type(_STAMP.size, 4 << 20),
-              help="Bytes of a message.")
-@click.option("--rate", default=500.0, show_default=True, type=click.FloatRange(0.001), help="Messages a second.")
+              help="The size of a message in bytes.")
+@click.option("--rate", default=500.0, show_default=True, type=click.FloatRange(0.001), help="The rate, in messages/s.")
 @click.option("--warmup", default=100, show_default=True, type=click.IntRange(1),
-              help="Messages sent before, which do not count.")
+              help="The number of warm-up messages, which are not measured.")
 @click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=duration_type(0.1),
-              help="Seconds without a message after which the missing ones are lost.")
+              help="Seconds without a message after which missing messages count as lost.")
 @output_option
 def e2e_command(namesrv: str | None, topic: str, count: int, size: int, rate: float, warmup: int, timeout_s: float,
                 output: str) -> None:
-    """Send messages at a rate and read them at the same time: how long each takes from producer to consumer.
+    """Measure end-to-end latency: send messages at a fixed rate and read them at the same time.
 
-    Exit code 1 when one is lost.
+    Exit code 1 when a message is lost or a send failed.
     """
     with new_producer(namesrv) as producer, new_consumer(namesrv) as consumer:
         warm_up(producer, topic, bytes(size), warmup)

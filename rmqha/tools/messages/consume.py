@@ -1,9 +1,9 @@
 """`rmqha consume` and `rmqha tail`: read the messages of a topic's queues and print them.
 
-- `Position`: where reading begins: `--from earliest|latest|committed|OFFSET|TIME`.
-- `QueueFeed`: reads many queues at once. It keeps one pull per queue outstanding, which the broker holds until there
-  is a message.
-- `compiled`: the format strings of `-f`, like kcat's: %s is a message's body, \\n the end of a line.
+- `Position`: the position at which reading begins: `--from earliest|latest|committed|OFFSET|TIME`.
+- `QueueFeed`: reads many queues at once. It keeps one pull request per queue outstanding, which the broker holds until
+  a message arrives.
+- `compiled`: the format strings of `-f`, like kcat's: %s is the body of a message, \\n a newline.
 - `MessagePrinter`: prints messages as they arrive: as rows of a table, JSON lines, YAML documents, or by a format
   string.
 """
@@ -25,7 +25,7 @@ from rmqha.client.results import PullCallback, PullResult, PullStatus
 from rmqha.common import units
 from rmqha.common.compression import MissingBody
 from rmqha.common.message.message import MessageExt, MessageQueue
-from rmqha.common.program import interrupted_later
+from rmqha.common.program import examples, interrupted_later
 from rmqha.common.protocol import response_code
 from rmqha.tools.errors import one_line
 from rmqha.tools.messages.produce import NO_GROUP, as_object, chosen_queues, new_consumer, read_queues, user_properties
@@ -46,27 +46,28 @@ from rmqha.tools.terminal import (
 )
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
-_NUMBER = re.compile(r"-?\d{1,12}", re.ASCII)  # more digits are ms
+# A number with more digits is a time in ms.
+_NUMBER = re.compile(r"-?\d{1,12}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Position:
-    """A word, an offset (below 0: so many before the end), or a time in ms."""
+    """A start position: a word, an offset (-N: N messages before the end), or a time in ms."""
 
     word: str | None = None
     offset: int | None = None
     time_ms: int | None = None
 
     def offset_of(self, consumer: DefaultMQPullConsumer, queue: MessageQueue) -> int:
-        """The first offset to read in a queue; -1 when the group has none of its own (COMMITTED)."""
+        """Return the first offset to read in a queue; -1 for COMMITTED when the group has no offset there."""
         admin = consumer.admin
         if self.word == COMMITTED:
             return consumer.fetch_consume_offset(queue, from_store=True)
         if self.word == LATEST:
             return admin.max_offset(queue)
         if self.time_ms is not None:
-            # Of several of one ms the broker finds any, so it is asked for the ms before; who reads leaves out what is
-            # older.
+            # Among several messages of one ms the broker may find any. So it is asked for the ms before, and the reader
+            # skips what is older.
             return admin.search_offset(queue, max(self.time_ms - 1, 0))
         least = admin.min_offset(queue)
         if self.offset is None:
@@ -77,16 +78,16 @@ class Position:
 if TYPE_CHECKING:
     _PositionParam = click.ParamType[Position]
 else:
-    _PositionParam = click.ParamType  # generic from click 8.4 on; 8.1 will do
+    _PositionParam = click.ParamType  # generic only from click 8.4 on
 
 
 class PositionType(_PositionParam):
-    """The option's text as a Position."""
+    """The option type for a Position."""
 
     name = "earliest|latest|OFFSET|TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
-        """Parse; a usage error for anything else."""
+        """Parse the option's text; a usage error when it is invalid."""
         if isinstance(value, Position):
             return value
         if value in (EARLIEST, LATEST, COMMITTED):
@@ -96,21 +97,21 @@ class PositionType(_PositionParam):
         try:
             return Position(time_ms=units.parse_time(str(value)))
         except units.UnitError:
-            self.fail(f"{value!r} is neither earliest, latest, committed, an offset (-5: the last five of each queue), "
-                      f"nor a time: {units.TIMES}", param, ctx)
+            self.fail(f"{value!r} is not earliest, latest, committed, an offset (-5: the last 5 of each queue) "
+                      f"or a time: {units.TIMES}", param, ctx)
 
 
 _AT_ONCE = 32
 _RETRY_S = 1.0
 _TRIES = 3
-# A broker that answers with one of these may answer otherwise in a second.
+# Transient error codes: a broker that answers with one may succeed a second later.
 _PASSING = frozenset({response_code.SYSTEM_ERROR, response_code.SYSTEM_BUSY, response_code.SERVICE_NOT_AVAILABLE,
                       response_code.SUBSCRIPTION_NOT_EXIST, response_code.SUBSCRIPTION_NOT_LATEST})
 
 
 @dataclass(eq=False)
 class _Place:
-    """How far a queue is read: `end` None follows it for ever."""
+    """The read position of a queue; with `end` None the queue is followed without an end."""
 
     queue: MessageQueue
     offset: int
@@ -122,7 +123,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class Batch:
-    """Messages of one queue in order, and the offset behind them."""
+    """Messages of one queue in order, and the offset after the last one."""
 
     queue: MessageQueue
     messages: list[MessageExt]
@@ -130,18 +131,18 @@ class Batch:
 
 
 class QueueFeed:
-    """Hands out what the queues have, on the caller's thread. A queue that has an end is left there."""
+    """Yields the messages of several queues on the caller's thread. A queue with an end is read up to there."""
 
     def __init__(self, consumer: DefaultMQPullConsumer, selector: MessageSelector) -> None:
         self._consumer = consumer
         self._selector = selector
         self._places: dict[MessageQueue, _Place] = {}
-        # (place, answer), put by the client's callback threads
+        # (place, answer); the client's callback threads put them.
         self._answers: thread_queue.SimpleQueue[tuple[_Place, PullResult | Exception]] = thread_queue.SimpleQueue()
 
     @property
     def queues(self) -> set[MessageQueue]:
-        """Those that are read."""
+        """The queues that are being read."""
         return set(self._places)
 
     def open(self, queue: MessageQueue, offset: int, end: int | None = None) -> None:
@@ -150,15 +151,15 @@ class QueueFeed:
             self._places[queue] = _Place(queue, offset, end)
 
     def close(self, queue: MessageQueue) -> None:
-        """Read it no longer; an answer on its way is thrown away."""
+        """Stop reading a queue; an outstanding answer is discarded."""
         self._places.pop(queue, None)
 
     def batches(self, timeout_s: float | None) -> Iterator[Batch]:
-        """What comes, until all queues are at their ends, or for `timeout_s` nothing came.
+        """Yield batches as they arrive, until all queues are at their ends, or `timeout_s` passes without a message.
 
-        WorkFailedError when a queue with an end can't be read three times in a row; one that is followed is tried
-        for ever, and the first failure is told. CannotAnswerError when a broker refuses for good. Offsets that are gone
-        are reported; a queue with an end that ends before what was read is a WorkFailedError.
+        A queue with an end raises WorkFailedError after 3 failed pulls in a row, and also when it turns out to end
+        before the read position. A queue that is followed is retried forever, and its first failure is printed.
+        CannotAnswerError when a broker refuses permanently. Deleted offsets are reported and skipped.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self._places:
@@ -173,7 +174,7 @@ class QueueFeed:
             except thread_queue.Empty:
                 continue
             if self._places.get(place.queue) is not place:
-                continue  # closed meanwhile
+                continue  # the queue was closed meanwhile
             batch = self._take(place, answer)
             if batch is not None:
                 yield batch
@@ -212,20 +213,20 @@ class QueueFeed:
         return Batch(place.queue, messages, messages[-1].queue_offset + 1) if messages else None
 
     def _moved(self, place: _Place, answer: PullResult) -> None:
-        """Read on at the queue's beginning: it begins after what was read, or ends before."""
+        """Continue at the queue's first offset: it begins after the read position, or ends before it."""
         where = _named(place.queue)
         if answer.max_offset >= place.offset:
             following = max(answer.next_begin_offset, answer.min_offset, place.offset)
             if following > place.offset:
-                put(f"{where}: offsets {place.offset} to {following} are gone, the queue begins at {answer.min_offset}",
-                    err=True)
+                put(f"{where}: offsets {place.offset} to {following} are deleted; the queue begins at "
+                    f"{answer.min_offset}", err=True)
             place.offset = following
             return
         reason = (f"{where} ends at offset {answer.max_offset}, before {place.offset}: the topic may have been deleted "
-                  "and made again")
+                  "and created again")
         if place.end is not None:
             raise WorkFailedError(f"{reason}. Run the command again")
-        put(f"{reason}; it is read from its beginning, offset {answer.min_offset}", err=True)
+        put(f"{reason}; reading it again from its first offset, {answer.min_offset}", err=True)
         place.offset = answer.min_offset
 
     def _failed(self, place: _Place, error: Exception) -> None:
@@ -235,9 +236,9 @@ class QueueFeed:
         if isinstance(error, MQBrokerException) and error.response_code not in _PASSING:
             raise CannotAnswerError(f"{where}: {one_line(error)}") from error
         if place.end is not None and place.failures >= _TRIES:
-            raise WorkFailedError(f"{where} can't be read from offset {place.offset} on: {one_line(error)}") from error
+            raise WorkFailedError(f"can't read {where} from offset {place.offset}: {one_line(error)}") from error
         if place.end is None and place.failures == 1:
-            put(f"{where}: {one_line(error)}; trying again", err=True)
+            put(f"{where}: {one_line(error)}; retrying", err=True)
 
 
 def _named(queue: MessageQueue) -> str:
@@ -246,25 +247,25 @@ def _named(queue: MessageQueue) -> str:
 
 Field = Callable[[MessageExt], bytes | str]
 
-# letter -> what it is, and how to get it
+# Letter -> (description, function that returns the field).
 FIELDS: dict[str, tuple[str, Field]] = {
     "t": ("topic", lambda message: message.topic),
     "b": ("broker's name", lambda message: message.broker_name or ""),
     "p": ("queue id", lambda message: str(message.queue_id)),
     "o": ("offset in the queue", lambda message: str(message.queue_offset)),
     "k": ("keys, separated by blanks", lambda message: message.keys or ""),
-    "K": ("bytes of the keys", lambda message: str(len((message.keys or "").encode()))),
+    "K": ("size of the keys in bytes", lambda message: str(len((message.keys or "").encode()))),
     "g": ("tag", lambda message: message.tags or ""),
-    "s": ("body, as it is", lambda message: bytes(message.body)),
-    "S": ("bytes of the body", lambda message: str(len(message.body))),
+    "s": ("body, unchanged", lambda message: bytes(message.body)),
+    "S": ("size of the body in bytes", lambda message: str(len(message.body))),
     "h": ("the producer's properties, `name=value`, separated by commas",
           lambda message: _pairs(user_properties(message))),
-    "H": ("all properties, the system's too", lambda message: _pairs(message.properties)),
-    "T": ("when it was stored, in ms", lambda message: str(message.store_timestamp)),
-    "D": ("when it was stored, in local time", lambda message: time_text(message.store_timestamp)),
-    "B": ("when it was sent, in ms", lambda message: str(message.born_timestamp)),
-    "i": ("message id, of its producer", lambda message: message.msg_id or ""),
-    "I": ("message id, of its broker: address and place in the log",
+    "H": ("all properties, including the system's", lambda message: _pairs(message.properties)),
+    "T": ("time of storing, in ms", lambda message: str(message.store_timestamp)),
+    "D": ("time of storing, as local time", lambda message: time_text(message.store_timestamp)),
+    "B": ("time of sending, in ms", lambda message: str(message.born_timestamp)),
+    "i": ("message id assigned by the producer", lambda message: message.msg_id or ""),
+    "I": ("message id assigned by the broker: its address and the commit log offset",
           lambda message: getattr(message, "offset_msg_id", None) or ""),
     "%": ("a percent sign", lambda message: "%"),
 }
@@ -277,7 +278,7 @@ def _pairs(properties: dict[str, str]) -> str:
 
 
 def compiled(text: str) -> Callable[[MessageExt], bytes]:
-    """What makes the bytes of a message; CannotAnswerError for a letter or an escape that is not known."""
+    """Compile a format string to a function that renders a message; CannotAnswerError when it is invalid."""
     parts = [_part(text, match) for match in _TOKEN.finditer(text)]
 
     def render(message: MessageExt) -> bytes:
@@ -296,11 +297,11 @@ def _part(text: str, match: re.Match[str]) -> bytes | Field:
         return bytes.fromhex(match["hex"])
     if match["escape"] is not None:
         if match["escape"] not in _ESCAPES:
-            raise CannotAnswerError(f"-f {text!r}: \\{match['escape']} is not known; known are "
+            raise CannotAnswerError(f"-f {text!r}: unknown escape \\{match['escape']}; valid escapes are "
                                     + ", ".join(f"\\{letter}" for letter in _ESCAPES) + " and \\xFF")
         return _ESCAPES[match["escape"]]
     if match["field"] not in FIELDS:
-        raise CannotAnswerError(f"-f {text!r}: %{match['field']} is not known; known are "
+        raise CannotAnswerError(f"-f {text!r}: unknown field %{match['field']}; valid fields are "
                                 + ", ".join(f"%{letter}" for letter in FIELDS))
     return FIELDS[match["field"]][1]
 
@@ -311,7 +312,7 @@ _LEAST = {"stored": 23, "ms": 13, "offset": 6}
 
 
 class MessagePrinter:
-    """Prints one message after the other to standard output."""
+    """Prints messages to standard output as they arrive."""
 
     def __init__(self, output: str, format_string: str | None, queues: Iterable[MessageQueue]) -> None:
         self._output = output
@@ -322,7 +323,7 @@ class MessagePrinter:
         self._is_begun = False
 
     def print(self, message: MessageExt) -> None:
-        """Print one."""
+        """Print a message."""
         if self._render is not None:
             if isinstance(message.body, MissingBody):
                 put(f"{message.topic} {message.broker_name}:{message.queue_id} at {message.queue_offset}: "
@@ -334,7 +335,7 @@ class MessagePrinter:
             self._print_row(message)
 
     def flush(self) -> None:
-        """What was printed is to be seen now."""
+        """Flush standard output."""
         (sys.stdout if self._render is None else sys.stdout.buffer).flush()
 
     def _print_row(self, message: MessageExt) -> None:
@@ -350,7 +351,8 @@ class MessagePrinter:
         parts = []
         for heading, text in zip(_HEADINGS, cells):
             width = self._widths[heading]
-            if heading in ("tag", "keys", "offset"):  # as wide as the widest so far
+            # These columns grow to the widest cell so far.
+            if heading in ("tag", "keys", "offset"):
                 width = self._widths[heading] = max(width, display_width(text))
             parts.append(text if heading == "body" else padded(text, width, heading in _RIGHT))
         return "  ".join(parts).rstrip()
@@ -368,13 +370,15 @@ def _body_text(body: bytes | memoryview) -> str:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SHARE_WAIT_S, _SHARE_STEP_S = 30, 0.1  # until a group has shared its queues out, and between two looks meanwhile
-_SHARE_LOOK_S = 0.5  # between two looks when nothing comes
+# Time until a group must have given this consumer queues, and the poll interval meanwhile.
+_SHARE_WAIT_S, _SHARE_STEP_S = 30, 0.1
+# Interval between two checks of the group's share while no message arrives.
+_SHARE_LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to read. `count` None: all; `timeout_s` None: only what is there, unless it is followed for ever."""
+    """A request to read. `count` None: all messages; `timeout_s` None: only up to the present end, unless `follow`."""
 
     topic: str
     group: str
@@ -388,7 +392,7 @@ class Wanted:
 
 
 class Reading:
-    """Reads a topic's queues, all of them or the group's share, and commits what was printed when there is a group."""
+    """Reads a topic's queues. With a group it reads only the group's share, and commits the printed offsets."""
 
     def __init__(self, consumer: DefaultMQPullConsumer, wanted: Wanted) -> None:
         self._consumer = consumer
@@ -399,7 +403,7 @@ class Reading:
         self.queues = chosen_queues(read_queues(consumer, wanted.topic), wanted.broker, wanted.queue_id)
 
     def run(self, printer: MessagePrinter) -> None:
-        """Print until there is enough, or no more."""
+        """Print messages until `count` is reached, or no more arrive."""
         wanted = self._wanted
         self._open_all(self._wait_for_share() if self._has_group else self.queues)
         if wanted.count == 0:
@@ -412,7 +416,7 @@ class Reading:
                 return
 
     def _run_in_group(self, printer: MessagePrinter) -> None:
-        """The same, and look at the group's share meanwhile: queues come and go with its other consumers."""
+        """Print as above, and follow the group's share: its queues change as other consumers join and leave."""
         timeout_s, last = self._wanted.timeout_s, time.monotonic()
         while True:
             batch = next(self._feed.batches(_SHARE_LOOK_S), None)
@@ -433,13 +437,15 @@ class Reading:
         return self._wanted.follow or self._wanted.timeout_s is not None
 
     def _print(self, batch: Batch, printer: MessagePrinter) -> bool:
-        """Print and commit; whether there is enough."""
+        """Print and commit a batch; return whether `count` is reached."""
         wanted, next_offset = self._wanted, batch.next_offset
         since = wanted.begin.time_ms if wanted.begin is not None else None
-        with interrupted_later():  # what is printed is committed
+        # An interrupt waits: every printed message is committed.
+        with interrupted_later():
             for message in batch.messages:
                 if since is not None and message.store_timestamp < since:
-                    continue  # brokers find the message before a time too
+                    # Brokers also find the message before a time.
+                    continue
                 printer.print(message)
                 self.printed += 1
                 if self.printed == wanted.count:
@@ -469,9 +475,9 @@ class Reading:
         deadline = time.monotonic() + _SHARE_WAIT_S
         while not (share := self._share()):
             if time.monotonic() > deadline:
-                raise CannotAnswerError(f"the group {self._wanted.group} has no queue of {self._wanted.topic} to spare "
-                                        f"within {_SHARE_WAIT_S} s: its other consumers have them; --group none reads "
-                                        "beside them")
+                raise CannotAnswerError(f"group {self._wanted.group} got no queue of {self._wanted.topic} within "
+                                        f"{_SHARE_WAIT_S} s: its other consumers have them all; --group none reads "
+                                        "without a share")
             time.sleep(_SHARE_STEP_S)
         return share
 
@@ -479,24 +485,27 @@ class Reading:
         share = set(self._share())
         for queue in self._feed.queues - share:
             self._feed.close(queue)
-        if self._waits:  # what another consumer has left is read on where it was
+        # A queue that another consumer has given up continues at its committed offset.
+        if self._waits:
             for queue in sorted(share - self._feed.queues):
                 self._feed.open(queue, self._first_offset(queue, None))
 
 
 def reading_options(command: F) -> F:
-    """What `consume` and `tail` share."""
+    """Add the options that `consume` and `tail` share."""
     for option in (
             output_option,
             click.option("-f", "--format", "format_string",
-                         help="How to print each message: %s body, %k keys, %t topic, %p queue, %o offset, %T ms, "
+                         help="The format of each message: %s body, %k keys, %t topic, %p queue, %o offset, %T ms, "
                               "%h properties, \\n ...; see docs/commands.md."),
-            click.option("--sql", help="Only messages whose properties match, in SQL92: \"region = 'north'\"."),
+            click.option("--sql", help="Only messages whose properties match, in SQL92: \"region = 'north'\". Needs "
+                                       "brokers with enablePropertyFilter=true."),
             click.option("--tag", help="Only messages with one of these tags: \"paid || refunded\"."),
             click.option("--queue", "queue_id", type=click.IntRange(0), help="Only the queue with this id."),
             click.option("-b", "--broker", help="Only the queues of the broker with this name."),
             click.option("-g", "--group", default=NO_GROUP, show_default=True,
-                         help="Take the group's share of the queues and commit what was printed; none: read only."),
+                         help="Join this group: read its share of the queues and commit the printed offsets. none: "
+                              "read all queues, commit nothing."),
             topic_option,
             namesrv_option):
         command = option(command)
@@ -505,48 +514,56 @@ def reading_options(command: F) -> F:
 
 def _selector(tag: str | None, sql: str | None) -> MessageSelector:
     if tag is not None and sql is not None:
-        raise click.UsageError("--tag and --sql are two filters: give one of them")
+        raise click.UsageError("--tag and --sql exclude each other")
     return MessageSelector.by_tag(tag or "*") if sql is None else MessageSelector.by_sql(sql)
 
 
 def _read(namesrv: str | None, wanted: Wanted, output: str, format_string: str | None) -> int:
-    """Read and print; how many were printed."""
+    """Read and print messages; return the number printed."""
     if format_string is not None and output != "table":
-        raise click.UsageError("-f and -o are two ways to print: give one of them")
-    MessagePrinter(output, format_string, ())  # a format that is wrong is told before anything is connected
+        raise click.UsageError("-f and -o exclude each other")
+    # Report an invalid format before connecting.
+    MessagePrinter(output, format_string, ())
     with new_consumer(namesrv, wanted.group, wanted.topic) as consumer:
         reading = Reading(consumer, wanted)
         reading.run(MessagePrinter(output, format_string, reading.queues))
     return reading.printed
 
 
-@click.command("consume")
+@click.command("consume", epilog=examples(
+    "rmqha consume -n 127.0.0.1:9876 -t orders --from earliest --count 10",
+    "rmqha consume -n 127.0.0.1:9876 -t orders --tag new -o json > orders.jsonl"))
 @reading_options
 @click.option("--from", "begin", type=PositionType(),
-              help="Where to begin: also committed, -5 (the last five of each queue), 10m (ago). By default where the "
-                   "group is, or earliest.")
-@click.option("--count", type=click.IntRange(0), help="End after so many messages; exit code 1 when there are fewer.")
+              help="The start position: earliest, latest, committed, an offset, -5 (the last 5 messages of each queue) "
+                   "or a time, such as 10m (10 minutes ago). Default: the group's committed offsets; without a group, "
+                   "earliest.")
+@click.option("--count", type=click.IntRange(0), help="Stop after N messages; exit code 1 when there are fewer.")
 @click.option("--timeout", "timeout_s", type=duration_type(0.1),
-              help="Wait for more, until for so many seconds none came. By default only what is there is printed.")
+              help="Wait for more messages until none arrived for this many seconds. By default stop at the present "
+                   "end of the queues.")
 def consume_command(namesrv: str | None, topic: str, group: str, broker: str | None, queue_id: int | None,
                     tag: str | None, sql: str | None, format_string: str | None, output: str, begin: Position | None,
                     count: int | None, timeout_s: float | None) -> None:
-    """Print the messages of a topic, and end. Without a group nothing changes at the broker.
+    """Print the messages of a topic, then exit. Without a group nothing changes at the broker.
 
-    Each queue is printed in its order; queues are mixed as they answer.
+    Messages of one queue are printed in order; the queues are interleaved in the order of the brokers' answers.
     """
     wanted = Wanted(topic, group, begin, _selector(tag, sql), broker, queue_id, count, timeout_s)
     printed = _read(namesrv, wanted, output, format_string)
     if count is not None and printed < count:
-        raise WorkFailedError(f"only {counted(printed, 'message')} of {count} came")
+        raise WorkFailedError(f"received only {counted(printed, 'message')} of {count}")
 
 
-@click.command("tail")
+@click.command("tail", epilog=examples(
+    "rmqha tail -n 127.0.0.1:9876 -t orders",
+    "rmqha tail -n 127.0.0.1:9876 -t orders --from 10m -f '%k %s\\n'"))
 @reading_options
 @click.option("--from", "begin", type=PositionType(), default=LATEST, show_default=True,
-              help="Where to begin: also committed, -5 (the last five of each queue), 10m (ago).")
+              help="The start position: earliest, latest, committed, an offset, -5 (the last 5 messages of each queue) "
+                   "or a time, such as 10m (10 minutes ago).")
 def tail_command(namesrv: str | None, topic: str, group: str, broker: str | None, queue_id: int | None,
                  tag: str | None, sql: str | None, format_string: str | None, output: str, begin: Position) -> None:
-    """Print the messages of a topic as they come, until Ctrl-C (exit code 130) or SIGTERM (143)."""
+    """Print the messages of a topic as they arrive, until Ctrl-C (exit code 130) or SIGTERM (143)."""
     wanted = Wanted(topic, group, begin, _selector(tag, sql), broker, queue_id, follow=True)
     _read(namesrv, wanted, output, format_string)

@@ -1,10 +1,10 @@
-"""`rmqha export` and `rmqha import`: write topics with their messages to a file, and send them from it.
+"""`rmqha export` and `rmqha import`: write topics with their messages to a file, and send them from the file.
 
 The file has JSON lines, compressed with gzip if its name ends in .gz:
 
     First line: {"rmqhaExport": 1, "exportedTimestamp": ms, "exportedTime": ..., "topics": {topic: {broker: queues}}}
     Then one message per line, as `consume -o json` prints it: topic by topic, queue by queue, each in its order.
-    Last line: {"end": true, "messages": count}. A file without it was cut off.
+    Last line: {"end": true, "messages": count}. A file without it is truncated.
 """
 import gzip
 import io
@@ -33,7 +33,7 @@ from rmqha.common.message import message_decoder
 from rmqha.common.message.message import Message, MessageQueue, parse_int
 from rmqha.common.message.message_decoder import MessageBatch, may_join_batch, size_in_batch
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
-from rmqha.common.program import interrupted_later
+from rmqha.common.program import examples, interrupted_later
 from rmqha.common.topics import check_topic
 from rmqha.tools.errors import one_line
 from rmqha.tools.messages.consume import QueueFeed
@@ -72,11 +72,13 @@ from rmqha.tools.terminal import (
 VERSION = 1
 STANDARD = "-"
 _LONGEST_HEADER = 16 << 20  # bytes
-MOST_QUEUES = 1 << 16  # of a topic
+# Per topic.
+MOST_QUEUES = 1 << 16
 _MOST_QUEUES_IN_ALL = 1 << 20
-_COUNTS = (names.PROPERTY_RECONSUME_TIME, names.PROPERTY_MAX_RECONSUME_TIMES)  # sent as numbers with a retry
-# What belongs to a store or to a delivery, and would be wrong in another: a delay that is over, the bounds of a queue,
-# the state of a transaction; and whether its sender waited.
+# Sent as numbers with a retry.
+_COUNTS = (names.PROPERTY_RECONSUME_TIME, names.PROPERTY_MAX_RECONSUME_TIMES)
+# Properties that belong to a store or to a delivery and would be wrong in another one: an elapsed delay, the bounds of
+# a queue, the state of a transaction, and the sender's choice whether to wait.
 NOT_CARRIED = frozenset({
     names.PROPERTY_MIN_OFFSET, names.PROPERTY_MAX_OFFSET, names.PROPERTY_WAIT_STORE_MSG_OK,
     names.PROPERTY_DELAY_TIME_LEVEL, names.PROPERTY_CLUSTER, names.PROPERTY_CONSUME_START_TIMESTAMP,
@@ -85,20 +87,20 @@ NOT_CARRIED = frozenset({
     names.PROPERTY_INNER_MULTI_DISPATCH, names.PROPERTY_INNER_MULTI_QUEUE_OFFSET})
 
 QueueName = tuple[str, int]
-"""Broker and queue id."""
+"""Broker name and queue id."""
 
 
 class MessageFailedError(WorkFailedError):
-    """One message can't be imported; those behind it perhaps can."""
+    """One message can't be imported; the messages after it perhaps can."""
 
 
 class LongLineError(MessageFailedError):
-    """The rest of its line is not read yet."""
+    """The message's line is too long; the rest of the line is still unread."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A message of a file: the line it stands in, and where it was."""
+    """A message of a file: its line, and its original topic and queue."""
 
     line: int
     topic: str
@@ -108,7 +110,7 @@ class Exported:
 
 @contextmanager
 def writing(path: str, force: bool) -> Iterator[IO[str]]:
-    """A text stream into a file that appears under its name when it is whole; into a pipe, or to standard output."""
+    """Open a text stream to a pipe, standard output, or a file that gets its name only when it is complete."""
     if path == STANDARD:
         yield sys.stdout
         return
@@ -116,7 +118,7 @@ def writing(path: str, force: bool) -> Iterator[IO[str]]:
         with filesystem.writing(path, force) as file, _text(file, path) as stream:
             yield stream
     except FileExistsError:
-        raise CannotAnswerError(f"{path} exists: --force writes over it") from None
+        raise CannotAnswerError(f"'{path}' already exists; use --force to overwrite it") from None
 
 
 @contextmanager
@@ -126,43 +128,44 @@ def _text(file: IO[bytes], path: str) -> Iterator[IO[str]]:
     try:
         yield stream
     finally:
-        stream.detach()  # flushes; the file is its opener's
+        # Flushes; closing the file is up to its opener.
+        stream.detach()
         if raw is not file:
             raw.close()
 
 
 def header(topics: dict[str, dict[str, int]]) -> str:
-    """The first line."""
+    """Return the first line of an export."""
     now = int(time.time() * 1000)
     return to_json({"rmqhaExport": VERSION, "exportedTimestamp": now, "exportedTime": iso_time(now), "topics": topics})
 
 
 def trailer(count: int) -> str:
-    """The last line."""
+    """Return the last line of an export."""
     return to_json({"end": True, "messages": count})
 
 
 class ExportReader:
-    """Reads a file: its header when it is entered, then its messages. A context manager."""
+    """Reads an export file; a context manager, which reads the header on entry."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.topics: dict[str, dict[str, int]] = {}
-        self._number = 0  # of the last line that was read
+        self._number = 0  # of the last line read
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Read the header. CannotAnswerError for a file that is no export."""
+        """Read the header. CannotAnswerError when the file is not an export."""
         with ExitStack() as stack:
             try:
                 self._stream = self._opened(stack)
                 first = self._parsed(self._next_line(_LONGEST_HEADER))
                 if first.get("rmqhaExport") != VERSION:
-                    raise CannotAnswerError(f"{self.path}:1: no export of rmqha, or of a newer one: the first line "
-                                            f'must have "rmqhaExport": {VERSION}')
+                    raise CannotAnswerError(f"{self.path}:1: not an export of rmqha, or one of a newer version: the "
+                                            f'first line must have "rmqhaExport": {VERSION}')
                 self.topics = self._checked_topics(first)
             except WorkFailedError as error:
-                raise CannotAnswerError(f"{error.message}; this is no export of rmqha") from None
+                raise CannotAnswerError(f"{error.message}; the file is not an export of rmqha") from None
             self._stack = stack.pop_all()
         return self
 
@@ -170,13 +173,15 @@ class ExportReader:
         self._stack.close()
 
     def messages(self, skip: int = 0) -> Iterator[Exported]:
-        """Each message after the first `skip`, whatever those are. WorkFailedError for a line that is not one, and in
-        the end for a file that was cut off.
+        """Yield each message after the first `skip` ones, which are not checked.
+
+        WorkFailedError for an invalid line, and at the end of a truncated file.
         """
         for count in itertools.count():
             line = self._message_line(count < skip)
             if not line:
-                raise WorkFailedError(f"{self.path}: cut off behind line {self._number}: its last line is missing")
+                raise WorkFailedError(f"{self.path}: truncated after line {self._number}: the export's last line is "
+                                      "missing")
             fields = self._fields(line, count < skip)
             if fields is not None and fields.get("end") is True:
                 self._check_end(fields, count)
@@ -200,7 +205,7 @@ class ExportReader:
             return b"\n"
 
     def _next_line(self, limit: int) -> bytes:
-        """The next line, b"" after the last."""
+        """Return the next line, or b"" after the last one."""
         line = self._read(partial(read_line, limit=limit))
         self._number += 1 if line else 0
         return line
@@ -214,10 +219,10 @@ class ExportReader:
         except NoEndOfLineError as error:
             raise WorkFailedError(f"{self.path}:{self._number}: {error}") from None
         except (EOFError, OSError, zlib.error) as error:  # BadGzipFile is an OSError
-            raise WorkFailedError(f"{self.path}: damaged behind line {self._number}: {error}") from error
+            raise WorkFailedError(f"{self.path}: damaged after line {self._number}: {error}") from error
 
     def _fields(self, line: bytes, is_skipped: bool) -> dict[str, Any] | None:
-        """What a line says; None for one that is skipped, and says nothing."""
+        """Return the fields of a line; None for a skipped line without valid fields."""
         try:
             return self._parsed(line)
         except MessageFailedError:
@@ -236,11 +241,11 @@ class ExportReader:
 
     def _check_end(self, fields: dict[str, Any], count: int) -> None:
         if fields.get("messages") != count or self._next_line(LONGEST_LINE):
-            raise WorkFailedError(f"{self.path}:{self._number}: written were {shown(fields.get('messages'))} messages,"
-                                  f" and {count} are there")
+            raise WorkFailedError(f"{self.path}:{self._number}: the export contains {shown(fields.get('messages'))} "
+                                  f"messages, but the file has {count}")
 
     def _checked_topics(self, first: dict[str, Any]) -> dict[str, dict[str, int]]:
-        """Topic -> broker -> queues. WorkFailedError for anything else, and for more queues than any cluster has."""
+        """Return topic -> broker -> number of queues. WorkFailedError when that is invalid, or has too many queues."""
         try:
             topics: dict[str, dict[str, int]] = needed(first, "topics", dict)
             total = 0
@@ -256,7 +261,7 @@ class ExportReader:
                 if sum(of_brokers.values()) > MOST_QUEUES:
                     raise ValueError(f"topic {shown(topic)} has more than {MOST_QUEUES:,} queues")
             if total > _MOST_QUEUES_IN_ALL:
-                raise ValueError(f"{total:,} queues are more than the {_MOST_QUEUES_IN_ALL:,} that are taken")
+                raise ValueError(f"{total:,} queues exceed the limit of {_MOST_QUEUES_IN_ALL:,}")
         except ValueError as error:
             raise WorkFailedError(f"{self.path}:1: {error}") from None
         return topics
@@ -266,20 +271,21 @@ class ExportReader:
             topic, broker, queue = (needed(fields, "topic", str), needed(fields, "broker", str),
                                     needed(fields, "queue", int))
             if not 0 <= queue < self.topics.get(topic, {}).get(broker, 0):
-                raise ValueError(f"queue {queue} of {shown(topic)} at {shown(broker)} is none of the first line")
+                raise ValueError(f"queue {queue} of {shown(topic)} at {shown(broker)} is not listed in the first line")
             return Exported(self._number, topic, (broker, queue), restored(fields, topic))
         except ValueError as error:
             raise MessageFailedError(f"{self.path}:{self._number}: {error}") from None
 
 
 def restored(fields: dict[str, Any], topic: str) -> Message:
-    """The message of an export's line, with all properties that can be carried; its message id is one of them.
+    """Return the message of an export's line, with all properties that can be carried over, including its message id.
 
-    ValueError that says what is wrong with which field.
+    ValueError names the invalid field.
     """
     needed(fields, "flag", int)
     message = Message(topic, body_of(fields), flag=flag_of(fields))
-    message.clear_property(names.PROPERTY_WAIT_STORE_MSG_OK)  # brokers keep it in a batch, and not else
+    # Brokers keep this property only in a batch.
+    message.clear_property(names.PROPERTY_WAIT_STORE_MSG_OK)
     for name, value in {**needed(fields, "properties", dict), **needed(fields, "system", dict)}.items():
         check_property(name, value)
         if name not in NOT_CARRIED:
@@ -296,7 +302,7 @@ def restored(fields: dict[str, Any], topic: str) -> Message:
             try:
                 parse_int(message.properties[name])
             except ValueError:
-                raise ValueError(f"property {name}: a number is wanted, not "
+                raise ValueError(f"property {name}: expected a number, not "
                                  f"{shown(message.properties[name])}") from None
     return message
 
@@ -305,7 +311,7 @@ _ASK_TIMEOUT_MS = 3_000
 
 
 def own_topics(consumer: DefaultMQPullConsumer) -> list[str]:
-    """The topics that are neither the system's, nor groups' retries and dead letters, nor brokers' and clusters'."""
+    """Return the user topics: no system topics, retry or dead-letter topics, or topics of brokers and clusters."""
     api = consumer.api
     info = api.get_broker_cluster_info(_ASK_TIMEOUT_MS)
     names = {*info.brokerAddrTable, *info.clusterAddrTable}
@@ -315,7 +321,7 @@ def own_topics(consumer: DefaultMQPullConsumer) -> list[str]:
 
 
 def queue_counts(queues: list[MessageQueue]) -> dict[str, int]:
-    """Broker -> how many queues, with those that can't be read between them."""
+    """Return broker -> number of queues, including unreadable ones below the highest queue id."""
     counts: dict[str, int] = {}
     for queue in queues:
         counts[queue.brokerName] = max(counts.get(queue.brokerName, 0), queue.queueId + 1)
@@ -323,7 +329,7 @@ def queue_counts(queues: list[MessageQueue]) -> dict[str, int]:
 
 
 def export_queue(consumer: DefaultMQPullConsumer, queue: MessageQueue, end: int, stream: IO[str]) -> int:
-    """Write a queue's messages up to `end`; how many."""
+    """Write a queue's messages up to `end`; return their number."""
     count, feed = 0, QueueFeed(consumer, MessageSelector.by_tag("*"))
     feed.open(queue, consumer.admin.min_offset(queue), end)
     for batch in feed.batches(None):
@@ -332,19 +338,23 @@ def export_queue(consumer: DefaultMQPullConsumer, queue: MessageQueue, end: int,
     return count
 
 
-@click.command("export")
+@click.command("export", epilog=examples(
+    "rmqha export -n 127.0.0.1:9876 -t orders orders.jsonl.gz",
+    "rmqha export -n 127.0.0.1:9876 --all everything.jsonl.gz"))
 @namesrv_option
-@click.option("-t", "--topic", "topics", multiple=True, help="A topic; more than once for several.")
-@click.option("--all", "all_topics", is_flag=True, help="All topics that are not the system's, or groups' retries.")
-@click.option("--force", is_flag=True, help="Write over FILE.")
+@click.option("-t", "--topic", "topics", multiple=True, help="A topic to export. Can be repeated.")
+@click.option("--all", "all_topics", is_flag=True, help="Export all topics except system and retry topics.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 def export_command(namesrv: str | None, topics: tuple[str, ...], all_topics: bool, force: bool, file: str) -> None:
-    """Write topics with all messages that they hold now to FILE, compressed when its name ends in .gz; - prints.
+    """Write all messages of topics to a file.
 
-    JSON lines, whose last one says how many there are; see docs/commands.md. `rmqha import` reads them.
+    FILE is gzip-compressed if its name ends in .gz; - is standard output.
+
+    The file has JSON lines; the last one holds the number of messages, see docs/commands.md. `rmqha import` reads it.
     """
     if bool(topics) == all_topics:
-        raise click.UsageError("give topics with -t, or --all")
+        raise click.UsageError("give topics with -t, or use --all")
     with new_consumer(namesrv) as consumer:
         wanted = own_topics(consumer) if all_topics else list(dict.fromkeys(topics))
         queues = {topic: read_queues(consumer, topic) for topic in wanted}
@@ -361,25 +371,27 @@ def export_command(namesrv: str | None, topics: tuple[str, ...], all_topics: boo
 
 _BATCH_MESSAGES, _BATCH_BYTES = 64, 256 * 1024
 _ROUTE_WAIT_S, _ROUTE_STEP_S = 10, 0.1
-_REFUSALS = (MQClientException, MQBrokerException)  # what was not sent, or has an answer: it is not stored
+# The broker refused, or nothing was sent: the message is certainly not stored.
+_REFUSALS = (MQClientException, MQBrokerException)
 
 
 def target_queues(source: list[QueueName], target: list[MessageQueue], merge: bool) -> dict[QueueName, MessageQueue]:
-    """Where each queue of a topic goes: to that of the same name if all are there, else to the one of its rank.
+    """Map each queue of a topic to its target: the queue of the same name if all exist, else the queue of its rank.
 
-    Never do two go to one, whose messages would be mixed, unless `merge`; CannotAnswerError when there are too few.
+    Without `merge`, two queues never go to one, which would mix their messages: CannotAnswerError when there are too
+    few.
     """
     by_name = {(queue.brokerName, queue.queueId): queue for queue in target}
     if all(name in by_name for name in source):
         return {name: by_name[name] for name in source}
     if len(source) > len(target) and not merge:
-        raise CannotAnswerError(f"{target[0].topic!r} has {counted(len(target), 'queue')} that can be sent to, and had "
-                                f"{len(source)}: give it as many (mqadmin updateTopic), or say --merge to mix them")
+        raise CannotAnswerError(f"topic {target[0].topic!r} has only {counted(len(target), 'queue')} to send to, "
+                                f"the export {len(source)}: add queues (mqadmin updateTopic), or mix them with --merge")
     return {name: target[rank % len(target)] for rank, name in enumerate(source)}
 
 
 def queues_made(producer: DefaultMQProducer, topic: str, source: dict[str, int]) -> list[MessageQueue]:
-    """The queues of a topic; made when there is none, as many as it had where it came from."""
+    """Return the queues of a topic; if it is missing, create it with as many queues as in the export."""
     try:
         return write_queues(producer, topic)
     except CannotAnswerError:
@@ -398,9 +410,10 @@ def queues_made(producer: DefaultMQProducer, topic: str, source: dict[str, int])
 
 
 def runs(messages: Iterable[Exported]) -> Iterator[list[Exported]]:
-    """Messages that may go as one batch: of one queue, up to 64 and 256 KiB. What fails does so behind them."""
+    """Group messages into batches of one queue, up to 64 and 256 KiB. An error is raised after the last batch."""
     run: list[Exported] = []
-    size, failure, is_open = 0, None, False  # whether others may join the run
+    # `is_open`: other messages may join the run.
+    size, failure, is_open = 0, None, False
     try:
         for each in messages:
             length, may_join = size_in_batch(each.message), may_join_batch(each.message)
@@ -419,12 +432,13 @@ def runs(messages: Iterable[Exported]) -> Iterator[list[Exported]]:
 
 
 class Importer:
-    """Sends the messages of a file, each queue in its order."""
+    """Sends the messages of a file, in order within each queue."""
 
     def __init__(self, producer: DefaultMQProducer, reader: ExportReader, rename: str | None, merge: bool) -> None:
         self._producer = producer
         self._reader = reader
-        producer.max_message_size = LONGEST_BODY  # the broker decides: it counts what arrives, which is compressed
+        # The broker checks the size: it counts the compressed body that arrives.
+        producer.max_message_size = LONGEST_BODY
         self._names = {topic: rename or topic for topic in reader.topics}
         for topic in self._names.values():
             exception.check_topic(topic)
@@ -437,13 +451,13 @@ class Importer:
         return target_queues(names, queues_made(self._producer, self._names[topic], source), merge)
 
     def run(self, skip: int) -> None:
-        """Send all after the first `skip`. WorkFailedError at the first that fails. Says how far it came."""
+        """Send all messages after the first `skip`; WorkFailedError, with the progress, at the first failure."""
         self.count = skip
         try:
             for run in runs(self._reader.messages(skip)):
                 self._send(run)
         except WorkFailedError as error:
-            left_out = f", --skip {self.count + 1} leaves this one out" if isinstance(error, MessageFailedError) else ""
+            left_out = f"; --skip {self.count + 1} skips this one" if isinstance(error, MessageFailedError) else ""
             raise WorkFailedError(f"{error.message}; {self._done()}{left_out}") from error
         except BaseException:
             put(self._done(), err=True)
@@ -451,9 +465,9 @@ class Importer:
 
     def _done(self) -> str:
         if not self.count:
-            return "nothing is imported"
-        return f"the first {counted(self.count, 'message')} of the file are imported, --skip {self.count} continues " \
-            "after them"
+            return "nothing was imported"
+        return f"the first {counted(self.count, 'message')} of the file were imported; continue with --skip " \
+            f"{self.count}"
 
     def _send(self, run: list[Exported]) -> None:
         try:
@@ -461,14 +475,15 @@ class Importer:
         except _REFUSALS as error:
             if len(run) == 1:
                 raise MessageFailedError(f"{self._place(run)}: {one_line(error)}") from error
-            for each in run:  # the batch was refused as a whole: one of them is why
+            # The batch was refused as a whole: send its messages one by one to find the cause.
+            for each in run:
                 self._send([each])
         except CLIENT_ERRORS as error:
-            raise WorkFailedError(f"{self._place(run)}: {one_line(error)}; whether the broker has "
-                                  f"{'it' if len(run) == 1 else 'them'} is not known") from error
+            raise WorkFailedError(f"{self._place(run)}: {one_line(error)}; the broker may or may not have stored "
+                                  f"{'it' if len(run) == 1 else 'them'}") from error
 
     def _send_together(self, run: list[Exported]) -> None:
-        """Send one, or a batch, and count; nothing comes between."""
+        """Send one message or a batch, and count it before an interrupt is handled."""
         queue = self._queues[run[0].topic, run[0].queue]
         for each in run:
             each.message.topic = queue.topic
@@ -477,7 +492,7 @@ class Importer:
             result = self._producer.send(run[0].message if is_single else _batch(run), queue=queue)
             self.count += len(run)
         if result.send_status is not SendStatus.SEND_OK:
-            raise WorkFailedError(f"{self._place(run)}: stored, but {result.send_status.name}")
+            raise WorkFailedError(f"{self._place(run)}: stored, but with status {result.send_status.name}")
 
     def _place(self, run: list[Exported]) -> str:
         lines = f"{run[0].line}" if len(run) == 1 else f"{run[0].line}-{run[-1].line}"
@@ -485,7 +500,7 @@ class Importer:
 
 
 def _batch(run: list[Exported]) -> MessageBatch:
-    """A batch that producers do not check again: a body may be empty, as it was where it was exported from."""
+    """Return a batch marked as checked, since an exported body may be empty, which producers refuse."""
     batch = MessageBatch.generate_from_list([each.message for each in run])
     for message in batch:
         message_decoder.set_uniq_id(message)
@@ -494,22 +509,24 @@ def _batch(run: list[Exported]) -> MessageBatch:
     return batch
 
 
-@click.command("import")
+@click.command("import", epilog=examples(
+    "rmqha import -n 127.0.0.1:9876 orders.jsonl.gz",
+    "rmqha import -n 127.0.0.1:9876 -t orders --skip 1000 orders.jsonl.gz"))
 @namesrv_option
-@click.option("-t", "--topic", help="Import into this topic; for a file of one topic.")
-@click.option("--merge", is_flag=True, help="Mix several queues into one where there are fewer than there were.")
+@click.option("-t", "--topic", help="Import into this topic; only for a file of one topic.")
+@click.option("--merge", is_flag=True, help="Mix several queues into one if the topic has fewer queues than before.")
 @click.option("--skip", type=click.IntRange(0), default=0, show_default=True,
-              help="Leave out the first messages of the file, which an earlier run imported.")
+              help="Skip the first N messages of the file, which an earlier run imported.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 def import_command(namesrv: str | None, topic: str | None, merge: bool, skip: int, file: str) -> None:
-    """Send the messages of FILE, which `rmqha export` wrote, to the topics that they came from, or to another.
+    """Send the messages of a file that `export` wrote.
 
-    Queues and their order are kept, and body, keys, tag, properties, flag and message id; times and offsets are new.
-    A topic that is missing is made.
+    They are sent to their original topics, or to another one. Queues and their order are kept; so are body, keys, tag,
+    properties, flag and message id. Times and offsets are new. A missing topic is created.
     """
     with ExportReader(file) as reader:
         if topic is not None and len(reader.topics) > 1:
-            raise click.UsageError(f"-t is for a file of one topic; {file} has {', '.join(sorted(reader.topics))}")
+            raise click.UsageError(f"-t needs a file with one topic; {file} has {', '.join(sorted(reader.topics))}")
         with new_producer(namesrv) as producer:
             importer = Importer(producer, reader, topic, merge)
             importer.run(skip)

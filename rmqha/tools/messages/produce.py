@@ -1,10 +1,10 @@
 """`rmqha produce`, and the input lines, message JSON and clients shared with `consume`, `export` and `import`.
 
-- `read_line`, `lines_of`, `parsed`: untrusted lines and the JSON in them, in bounded memory; a ValueError reports the
-  problem.
+- `read_line`, `lines_of`, `parsed`: read untrusted lines and the JSON in them in bounded memory; a ValueError reports
+  the problem.
 - `as_object`, `outgoing`: a message as a JSON object. `consume -o json` and `export` write it; `produce -f json` and
-  `import` read it.
-- `new_producer`, `new_consumer`: clients of the commands. They query the name server first, so that one that gives no
+  `import` read it. `produce` also reads the objects of `store dump -o json`.
+- `new_producer`, `new_consumer`: clients of the commands. They query the name server first, so that one that does not
   answer is reported in one line.
 """
 import base64
@@ -33,7 +33,7 @@ from rmqha.common.configuration import nearest_key
 from rmqha.common.message import message_const as names
 from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.mix_all import TOOLS_CONSUMER_GROUP
-from rmqha.common.program import interrupted_later
+from rmqha.common.program import examples, interrupted_later
 from rmqha.common.texts import JsonTextError, parse_json
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.cluster_admin import ClusterAdmin
@@ -50,31 +50,33 @@ from rmqha.tools.terminal import (
     topic_option,
 )
 
-LONGEST_BODY = MAX_DECOMPRESSED_SIZE  # no client of ours could read a longer one
-# Above this a body is written as base64, which adds a third: in JSON's own way a byte may take six.
+# Clients could not read a longer one.
+LONGEST_BODY = MAX_DECOMPRESSED_SIZE
+# A longer body is written as base64, which adds a third; as a JSON string a byte may take six.
 LONGEST_TEXT = 32 << 20
 LONGEST_LINE = LONGEST_BODY // 3 * 4 + (1 << 20)
 _SKIPPED_AT_ONCE = 1 << 16
-LONGEST_SKIPPED = 1 << 30  # bytes of a line; an input without the end of a line within these is not one of lines
+# Bytes of a line: an input without a newline within these does not consist of lines.
+LONGEST_SKIPPED = 1 << 30
 
 
 class LineTooLongError(ValueError):
-    """A line of more bytes than are taken; the rest of it is not read yet."""
+    """A line exceeds the limit; the rest of the line is still unread."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the line is longer than {limit:,} bytes")
 
 
 class NoEndOfLineError(ValueError):
-    """A line that has no end within LONGEST_SKIPPED bytes; nothing more of its input is read."""
+    """A line does not end within LONGEST_SKIPPED bytes; no more of the input is read."""
 
     def __init__(self) -> None:
-        super().__init__(f"the line has no end within {LONGEST_SKIPPED:,} bytes, and nothing more is read: is it the "
-                         "right file?")
+        super().__init__(f"the line does not end within {LONGEST_SKIPPED:,} bytes; stopped reading. Is it the right "
+                         "file?")
 
 
 def read_line(stream: BinaryIO, limit: int = LONGEST_LINE) -> bytes:
-    """The next line with its end, b"" after the last. LineTooLongError above `limit` bytes without the end."""
+    """Return the next line with its newline, b"" after the last. LineTooLongError above `limit` bytes."""
     line = stream.readline(limit + 1)
     if len(line) > limit and not line.endswith(b"\n"):
         raise LineTooLongError(limit)
@@ -82,7 +84,7 @@ def read_line(stream: BinaryIO, limit: int = LONGEST_LINE) -> bytes:
 
 
 def skip_line(stream: BinaryIO) -> bytes:
-    """Read over the rest of a line; its last bytes, b"" when nothing was left. NoEndOfLineError."""
+    """Skip the rest of a line; return its last bytes, b"" if nothing was left. Raises NoEndOfLineError."""
     last, skipped = b"", 0
     while piece := stream.readline(_SKIPPED_AT_ONCE):
         last, skipped = piece, skipped + len(piece)
@@ -94,7 +96,9 @@ def skip_line(stream: BinaryIO) -> bytes:
 
 
 def lines_of(stream: BinaryIO, limit: int) -> Iterator[bytes | LineTooLongError | NoEndOfLineError]:
-    """Each line without its end; for one that is too long the error, and what follows is read on, unless it has none.
+    """Yield each line without its newline, or an error for a line that is too long.
+
+    After LineTooLongError reading continues with the next line; NoEndOfLineError is the last item.
     """
     while True:
         try:
@@ -113,7 +117,7 @@ def lines_of(stream: BinaryIO, limit: int) -> Iterator[bytes | LineTooLongError 
 
 
 def parsed(line: bytes) -> Any:
-    """The value of a JSON text. ValueError for anything else, also for what is nested too deeply."""
+    """Return the value of a JSON text; ValueError when it is invalid or nested too deeply."""
     try:
         return parse_json(line, "the line")
     except JsonTextError as error:
@@ -121,7 +125,7 @@ def parsed(line: bytes) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value for an error, cut where it is long."""
+    """Return a value for an error message, shortened if it is long."""
     return reprlib.repr(value)
 
 
@@ -129,25 +133,25 @@ _WORDS = {str: "a text", int: "a whole number", dict: "an object"}
 
 
 def typed(fields: dict[str, Any], name: str, kind: type) -> Any:
-    """A field, None when it is absent or null. ValueError for a value of another kind."""
+    """Return a field, or None when it is absent or null; ValueError for a value of another kind."""
     value = fields.get(name)
     if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-        raise ValueError(f"{shown(name)[1:-1]}: {_WORDS[kind]} is wanted, not {shown(value)}")
+        raise ValueError(f"{shown(name)[1:-1]}: expected {_WORDS[kind]}, not {shown(value)}")
     return value
 
 
 def needed(fields: dict[str, Any], name: str, kind: type) -> Any:
-    """The same for a field that must be there."""
+    """Return a required field; ValueError when it is absent, null or of another kind."""
     if name not in fields:
         raise ValueError(f"{name} is missing")
     value = typed(fields, name, kind)
     if value is None:
-        raise ValueError(f"{name}: {_WORDS[kind]} is wanted, not null")
+        raise ValueError(f"{name}: expected {_WORDS[kind]}, not null")
     return value
 
 
 def number(fields: dict[str, Any], name: str, least: int, most: int) -> int | None:
-    """A whole number within bounds, None when it is absent or null."""
+    """Return a whole number within bounds, or None when it is absent or null."""
     value: int | None = typed(fields, name, int)
     if value is not None and not least <= value <= most:
         raise ValueError(f"{shown(name)[1:-1]}: {value} is {'below' if value < least else 'above'} "
@@ -157,17 +161,21 @@ def number(fields: dict[str, Any], name: str, least: int, most: int) -> int | No
 
 _AFTER_NAME, _AFTER_VALUE = "\x01", "\x02"  # on the wire
 _LEAST_INT, _MOST_INT = -(1 << 31), (1 << 31) - 1
-# Where and when a message was: read over by who sends it again.
+# Fields that describe the stored message: ignored when a message is sent again.
 _OF_THE_STORE = frozenset({
     "topic", "offset", "msgId", "offsetMsgId", "size", "bornTimestamp", "bornTime", "bornHost", "storeTimestamp",
     "storeTime", "storeHost", "reconsumeTimes", "system"})
+# Further fields of `store dump -o json`, also ignored. Each of its objects has the first.
+_OFFSET_OF_DUMP = "commitLogOffset"
+_OF_A_DUMP = frozenset({_OFFSET_OF_DUMP, "storeSize", "queueId", "queueOffset", "sysFlag", "preparedTransactionOffset",
+                        "bodyCRC", "physicalOffset"})
 _KNOWN = frozenset({"body", "bodyBase64", "keys", "tags", "properties", "delay", "flag", "queue", "broker"})
 _SYSTEM = names.STRING_HASH_SET | {names.PROPERTY_TRANSACTION_CHECK_TIMES, names.PROPERTY_INNER_MULTI_DISPATCH}
 
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A message and where it goes: None for any queue, or for any broker that has the queue."""
+    """A message and its target; None means any queue, or for any broker that has the queue."""
 
     message: Message
     queue: int | None = None
@@ -175,19 +183,19 @@ class Outgoing:
 
 
 def user_properties(message: Message) -> dict[str, str]:
-    """What its producer gave it, without keys and tags."""
+    """Return the properties that the producer set, without keys and tags."""
     return {name: value for name, value in message.properties.items() if name not in _SYSTEM}
 
 
 def system_properties(message: Message) -> dict[str, str]:
-    """What RocketMQ itself keeps there, without keys and tags."""
+    """Return the properties that RocketMQ set, without keys and tags."""
     return {name: value for name, value in message.properties.items()
             if name in _SYSTEM and name not in (names.PROPERTY_KEYS, names.PROPERTY_TAGS)}
 
 
 def as_object(message: MessageExt) -> dict[str, Any]:
-    """All of a stored message. Times stand as ms and as ISO 8601; a body that is no UTF-8, or long, as base64;
-    `bodyError` says why there is none."""
+    """Return a stored message as an object with all fields. Times are given as ms and as ISO 8601; a body that is not
+    UTF-8, or is long, is base64; `bodyError` is the reason for a missing body."""
     return {
         "topic": message.topic, "broker": message.broker_name, "queue": message.queue_id,
         "offset": message.queue_offset, "keys": message.keys, "tags": message.tags,
@@ -205,7 +213,7 @@ def _body_fields_of(message: MessageExt) -> dict[str, str]:
 
 
 def body_fields(body: bytes) -> dict[str, str]:
-    """`body`, or `bodyBase64` for what is no UTF-8 or has more than LONGEST_TEXT bytes."""
+    """Return `body`, or `bodyBase64` if the body is not UTF-8 or has more than LONGEST_TEXT bytes."""
     if len(body) <= LONGEST_TEXT:
         with contextlib.suppress(UnicodeDecodeError):
             return {"body": body.decode()}
@@ -213,64 +221,77 @@ def body_fields(body: bytes) -> dict[str, str]:
 
 
 def body_of(fields: dict[str, Any]) -> bytes:
-    """The bytes of `body` or `bodyBase64`; ValueError unless there is one of them."""
+    """Return the bytes of `body` or `bodyBase64`; ValueError unless exactly one of them is present."""
     if ("body" in fields) == ("bodyBase64" in fields):
-        raise ValueError("give `body`, or `bodyBase64` for bytes")
+        raise ValueError("either `body` or, for bytes, `bodyBase64` is required")
     if "body" in fields:
         body: str = typed(fields, "body", str) or ""
         return body.encode("utf-8", "surrogatepass")
     text = typed(fields, "bodyBase64", str) or ""
     try:
         return base64.b64decode(text, validate=True)
-    except ValueError as error:  # binascii.Error, and for characters beyond ASCII ValueError itself
+    except ValueError as error:  # binascii.Error, or ValueError for non-ASCII
         raise ValueError(f"bodyBase64: {error}") from None
 
 
 def outgoing(fields: Any, topic: str) -> Outgoing:
-    """The message of a JSON object. ValueError that says what is wrong with which field."""
+    """Return the message of a JSON object; ValueError names the invalid field."""
     if not isinstance(fields, dict):
         raise ValueError("not a JSON object")
+    if _OFFSET_OF_DUMP in fields:
+        fields = _without_dump_fields(fields)
     unknown = sorted(fields.keys() - _KNOWN - _OF_THE_STORE)
     if unknown:
-        raise ValueError(f"unknown field {shown(unknown[0])}; known are {', '.join(sorted(_KNOWN))}")
+        raise ValueError(f"unknown field {shown(unknown[0])}; valid fields are {', '.join(sorted(_KNOWN))}")
     message = Message(topic, body_of(fields), flag=flag_of(fields))
     keys, tags = fields.get("keys"), typed(fields, "tags", str)
     if isinstance(keys, list) and not all(isinstance(key, str) for key in keys):
-        raise ValueError("keys: texts are wanted")
+        raise ValueError("keys: expected strings")
     if not isinstance(keys, (str, list, type(None))):
-        raise ValueError(f"keys: a text or a list of texts is wanted, not {shown(keys)}")
+        raise ValueError(f"keys: expected a string or a list of strings, not {shown(keys)}")
     decorate(message, keys, tags, typed(fields, "properties", dict) or {}, typed(fields, "delay", int))
     return Outgoing(message, number(fields, "queue", 0, _MOST_INT), typed(fields, "broker", str))
 
 
+def _without_dump_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return an object of `store dump` like one of `consume`: there, keys, tags and RocketMQ's properties are apart."""
+    if "damage" in fields:
+        raise ValueError(f"the message is damaged: {shown(fields['damage'])}")
+    properties = typed(fields, "properties", dict) or {}
+    return {**{name: value for name, value in fields.items() if name not in _OF_A_DUMP},
+            "keys": properties.get(names.PROPERTY_KEYS), "tags": properties.get(names.PROPERTY_TAGS),
+            "properties": {name: value for name, value in properties.items() if name not in _SYSTEM}}
+
+
 def flag_of(fields: dict[str, Any]) -> int:
-    """The flag, which has 32 bits; 0 when it is absent."""
+    """Return the 32-bit flag; 0 when it is absent."""
     return number(fields, "flag", _LEAST_INT, _MOST_INT) or 0
 
 
 def check_property(name: str, value: Any) -> None:
-    """ValueError for a property that the wire can't carry. A value may have a \\x01: the first one ends the name."""
+    """Check that the wire can carry a property, else ValueError. A value may have \\x01: the first ends the name."""
     if not isinstance(value, str):
-        raise ValueError(f"property {shown(name)[1:-1]}: a text is wanted, not {shown(value)}")
+        raise ValueError(f"property {shown(name)[1:-1]}: expected a string, not {shown(value)}")
     if _AFTER_NAME in name or _AFTER_VALUE in name + value:
         raise ValueError(f"property {shown(name)}: the characters \\x01 and \\x02 separate properties on the wire")
     try:
         name.encode()
         value.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"property {shown(name)}: half of a surrogate pair is not a character: "
+        raise ValueError(f"property {shown(name)}: a lone surrogate is not a valid character: "
                          f"{error.object[error.start]!r}") from None
 
 
 def decorate(message: Message, keys: str | list[str] | None, tags: str | None, properties: dict[str, Any],
              delay: int | None) -> None:
-    """Give a message its properties; ValueError for those that the wire can't carry, or that RocketMQ uses itself."""
+    """Set a message's properties; ValueError for one that the wire can't carry, or that RocketMQ reserves."""
     for name, value in properties.items():
         check_property(name, value)
         if name in names.STRING_HASH_SET:
-            raise ValueError(f"property {name}: the name is RocketMQ's own; take another one")
-        if not name or not value:  # blanks are carried, nothing is not
-            raise ValueError(f"property {shown(name)}: neither name nor value may be empty")
+            raise ValueError(f"property {name}: RocketMQ reserves this name; use another one")
+        # Blank texts can be carried, empty ones can't.
+        if not name or not value:
+            raise ValueError(f"property {shown(name)}: name and value must not be empty")
         message.put_property(name, value)
     if keys:
         message.set_keys(keys)
@@ -294,7 +315,7 @@ _ASK_TIMEOUT_MS = 3_000
 
 
 def checked(namesrv: str | None) -> str:
-    """The name servers, once one of them has answered; CannotAnswerError that says what to do."""
+    """Return the name servers, once one of them has answered; CannotAnswerError, with a hint, if none does."""
     with ClusterAdmin(namesrv) as admin:
         admin.examine_broker_cluster_info()
     assert namesrv is not None
@@ -302,24 +323,26 @@ def checked(namesrv: str | None) -> str:
 
 
 def signing_hook() -> RPCHook | None:
-    """What signs requests with the account in $ROCKETMQ_HOME/conf/tools.yml, as mqadmin's; None without one."""
+    """Return the hook that signs requests with the account in $ROCKETMQ_HOME/conf/tools.yml; None without one."""
     file = Path(os.environ.get("ROCKETMQ_HOME", ".")) / "conf" / "tools.yml"
     if not file.exists():
         return None
-    from rmqha.acl import acl_files  # reading YAML takes a library that those without accounts need not have
+    # Here: reading YAML needs a library that is optional for users without accounts.
+    from rmqha.acl import acl_files
 
     return acl_files.get_acl_rpc_hook(str(file))
 
 
 def new_producer(namesrv: str | None, group: str = PRODUCER_GROUP) -> DefaultMQProducer:
-    """A producer, not started."""
+    """Return a producer that is not started yet."""
     return DefaultMQProducer(group, checked(namesrv), signing_hook())
 
 
 def new_consumer(namesrv: str | None, group: str = NO_GROUP, topic: str | None = None) -> DefaultMQPullConsumer:
-    """A pull consumer, not started. With a group and a topic it takes its share of the topic's queues.
+    """Return a pull consumer that is not started yet. With a group and a topic it takes its share of the
+    topic's queues.
 
-    A body that does not decompress is a MissingBody: an error in its row.
+    A body that can't be decompressed becomes a MissingBody: the error appears in its row.
     """
     if group == NO_GROUP:
         group, topic = TOOLS_CONSUMER_GROUP, None
@@ -331,7 +354,7 @@ def new_consumer(namesrv: str | None, group: str = NO_GROUP, topic: str | None =
 
 
 def read_queues(consumer: DefaultMQPullConsumer, topic: str) -> list[MessageQueue]:
-    """The queues of a topic that can be read, in order."""
+    """Return the readable queues of a topic, in order."""
     try:
         return sorted(consumer.fetch_subscribe_message_queues(topic))
     except MQClientException as error:
@@ -339,7 +362,7 @@ def read_queues(consumer: DefaultMQPullConsumer, topic: str) -> list[MessageQueu
 
 
 def write_queues(producer: DefaultMQProducer, topic: str) -> list[MessageQueue]:
-    """The queues of a topic that can be sent to, in order."""
+    """Return the writable queues of a topic, in order."""
     try:
         return sorted(producer.fetch_publish_message_queues(topic))
     except MQClientException as error:
@@ -347,44 +370,45 @@ def write_queues(producer: DefaultMQProducer, topic: str) -> list[MessageQueue]:
 
 
 def queues_to_be(producer: DefaultMQProducer, topic: str) -> list[MessageQueue]:
-    """The queues of a topic that can be sent to, or that it will have once its first message makes it."""
+    """Return the writable queues of a topic, or those that it will have when its first message creates it."""
     try:
         return sorted(producer.fetch_publish_message_queues(topic))
     except MQClientException as error:
         try:
             models = producer.fetch_publish_message_queues(producer.create_topic_key)
-        except MQClientException:  # no broker makes topics by itself
+        except MQClientException:  # no broker creates topics automatically
             raise no_queues(producer.api, topic, error) from error
         return [MessageQueue(topic, model.brokerName, queue_id) for model in sorted(models) if model.queueId == 0
                 for queue_id in range(producer.default_topic_queue_nums)]
 
 
 def no_queues(api: MQClientAPIImpl, topic: str, error: MQClientException) -> CannotAnswerError:
-    """Why there are none: an error with the topic that was meant, perhaps."""
+    """Return the error for a topic without queues; it suggests a topic of a similar name, if there is one."""
     known = set(api.get_topic_list_from_name_server(_ASK_TIMEOUT_MS).topicList or ())
     if topic in known:
-        return CannotAnswerError(f"the topic {topic!r} has no queue that may be used: {one_line(error)}")
+        return CannotAnswerError(f"topic {topic!r} has no usable queue: {one_line(error)}")
     near = nearest_key(topic, known)
     return CannotAnswerError(f"no topic {topic!r} at the name server" + (f"; did you mean {near}?" if near else ""))
 
 
 def chosen_queues(queues: list[MessageQueue], broker: str | None, queue_id: int | None) -> list[MessageQueue]:
-    """Those of a broker's name, or with an id; CannotAnswerError when there are none."""
+    """Return the queues of a broker's name, or with an id; CannotAnswerError when none matches."""
     found = [queue for queue in queues if broker in (None, queue.brokerName) and queue_id in (None, queue.queueId)]
     if not found:
         there = ", ".join(f"{queue.brokerName}:{queue.queueId}" for queue in queues[:20])
         what = f"broker {broker!r}" if queue_id is None else f"queue {queue_id}"
-        raise CannotAnswerError(f"{what} has nothing of {queues[0].topic!r}; its queues are {there}")
+        raise CannotAnswerError(f"topic {queues[0].topic!r} has no queues for {what}; its queues are {there}")
     return found
 
 
 _FAILURES_IN_A_ROW = 5
-LONGEST_SENT = 4 << 20  # bytes, what a producer sends by default
+# Bytes: the default limit of a producer.
+LONGEST_SENT = 4 << 20
 
 
 @dataclass(frozen=True)
 class Decoration:
-    """What the options give each message."""
+    """The values that the options set for each message."""
 
     key: str | None
     tag: str | None
@@ -394,12 +418,12 @@ class Decoration:
     broker: str | None
 
     def given_to(self, message: Message) -> Outgoing:
-        """A message with all of it; ValueError for what can't be sent."""
+        """Return a message with all of these values; ValueError when one can't be sent."""
         decorate(message, self.key, self.tag, self.properties, self.delay)
         return Outgoing(message, self.queue, self.broker)
 
     def defaults_of(self, given: Outgoing) -> Outgoing:
-        """A message with what it lacks itself."""
+        """Return a message, with these values where it has none itself."""
         message = given.message
         missing = {name: value for name, value in self.properties.items() if name not in message.properties}
         decorate(message, None if message.keys else self.key, None if message.tags else self.tag, missing,
@@ -409,7 +433,7 @@ class Decoration:
 
 @dataclass(frozen=True)
 class Item:
-    """One message of the input, or why it is not one; `place` is file:line."""
+    """One message of the input, or the reason why it is invalid; `place` is file:line."""
 
     place: str
     outgoing: Outgoing | None
@@ -417,16 +441,16 @@ class Item:
 
 
 class Sender:
-    """Sends to any queue, or to the one that is named."""
+    """Sends messages to any queue, or to the queue that a message names."""
 
     def __init__(self, producer: DefaultMQProducer, topic: str) -> None:
         self._producer = producer
         self._topic = topic
-        self._queues: list[MessageQueue] | None = None  # asked for when one is named
+        self._queues: list[MessageQueue] | None = None  # read when a message names one
         self._turns: dict[tuple[str | None, int | None], Iterator[MessageQueue]] = {}
 
     def send(self, outgoing: Outgoing) -> SendResult:
-        """Send and wait."""
+        """Send a message and wait for the result."""
         queue = None
         if outgoing.queue is not None or outgoing.broker is not None:
             queue = self._named_queue(outgoing.broker, outgoing.queue)
@@ -440,13 +464,13 @@ class Sender:
             found = chosen_queues(self._queues, broker, queue_id)
             if queue_id is not None and len(found) > 1:
                 names = " and ".join(queue.brokerName for queue in found)
-                raise CannotAnswerError(f"queue {queue_id} is at {names}: name the broker too, with -b or `broker`")
+                raise CannotAnswerError(f"queue {queue_id} exists on {names}: name the broker too, with -b or `broker`")
             turn = self._turns[broker, queue_id] = cycle(found)
         return next(turn)
 
 
 class Tally:
-    """What became of the messages: printed if asked for, counted, and summed up in the end."""
+    """Counts the results of sends, prints them on request, and prints a summary at the end."""
 
     def __init__(self, output: str, verbose: bool) -> None:
         self._output = output
@@ -456,13 +480,13 @@ class Tally:
         self.begin = time.monotonic()
 
     def stored(self, result: SendResult) -> None:
-        """Count one that is stored, as safely as its status says."""
+        """Count a stored message, by its send status."""
         self.sent, self.in_a_row = self.sent + 1, 0
         if result.send_status is not SendStatus.SEND_OK:
             self.by_status[result.send_status.name] += 1
 
     def show(self, result: SendResult) -> None:
-        """Print where one is, if that is asked for."""
+        """Print the place of a stored message, if requested."""
         queue, status = result.message_queue, result.send_status
         if self._output != "table":
             emit({"topic": queue.topic, "broker": queue.brokerName, "queue": queue.queueId,
@@ -472,35 +496,35 @@ class Tally:
             put(f"{queue.brokerName}:{queue.queueId}  {result.queue_offset}  {result.msg_id}  {status.name}")
 
     def lost(self, place: str, error: str) -> None:
-        """One that is not stored, or of which nobody knows."""
+        """Count and report a message that is not stored, or may not be."""
         self.failed, self.in_a_row = self.failed + 1, self.in_a_row + 1
         put(f"{click.style(place, fg='red')}: {error}", err=True)
 
     def sum(self) -> str:
-        """The sum so far, in words."""
+        """Return the summary so far as text."""
         seconds = time.monotonic() - self.begin
-        rate = f", {self.sent / seconds:,.0f} a second" if self.sent > 1 and seconds > 0 else ""
+        rate = f", {self.sent / seconds:,.0f}/s" if self.sent > 1 and seconds > 0 else ""
         said = [f"{counted(self.sent, 'message')} sent in {seconds:.1f} s{rate}"]
         if self.empty_lines:
-            said.append(f"{counted(self.empty_lines, 'empty line')} left out: a message needs a body")
+            said.append(f"{counted(self.empty_lines, 'empty line')} skipped: a message needs a body")
         if self.failed:
             said.append(f"{self.failed:,} failed")
         if self.by_status:
             weak = ", ".join(f"{count:,} {name}" for name, count in sorted(self.by_status.items()))
-            said.append(f"not as safe as promised: {weak}")
+            said.append(f"stored, but not SEND_OK: {weak}")
         return "; ".join(said)
 
     def tell(self) -> None:
-        """Print the sum to standard error; WorkFailedError when not all is well."""
+        """Print the summary to standard error; WorkFailedError if a message failed or is not SEND_OK."""
         if self.failed or self.by_status:
             raise WorkFailedError(self.sum())
         put(self.sum(), err=True)
 
 
 def items(source: str, stream: BinaryIO, kind: str, topic: str, decoration: Decoration, tally: Tally) -> Iterator[Item]:
-    """The messages of an input: its lines, its JSON lines, or all of it. Empty lines are counted: no message is empty.
+    """Yield the messages of an input: one per line or JSON line, or one in all. Empty lines are counted and skipped.
 
-    A line of blanks is a message; between JSON lines it is empty.
+    A line of blanks is a message, except between JSON lines, where it counts as empty.
     """
     if kind == "whole":
         yield _item(source, lambda: decoration.given_to(Message(topic, _whole(stream))))
@@ -515,7 +539,7 @@ def items(source: str, stream: BinaryIO, kind: str, topic: str, decoration: Deco
 def _whole(stream: BinaryIO) -> bytes:
     data = stream.read(LONGEST_SENT + 1)
     if len(data) > LONGEST_SENT:
-        raise ValueError(f"more than the {LONGEST_SENT:,} bytes that a message may have")
+        raise ValueError(f"longer than {LONGEST_SENT:,} bytes, the limit for a message")
     return data
 
 
@@ -530,13 +554,14 @@ def _of_line(line: bytes | ValueError, kind: str, topic: str, decoration: Decora
 def _item(place: str, make: Callable[[], Outgoing]) -> Item:
     try:
         return Item(place, make())
-    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError too
+    except ValueError as error:  # also JSONDecodeError and UnicodeDecodeError
         return Item(place, None, str(error))
 
 
 def _texts(texts: tuple[str, ...], count: int | None, topic: str, decoration: Decoration) -> Iterator[Item]:
     for number, text in enumerate(texts if count is None else cycle(texts), 1):
-        line = text.encode("utf-8", "surrogateescape")  # whatever bytes the shell has given
+        # Keeps any bytes that the shell has passed.
+        line = text.encode("utf-8", "surrogateescape")
         yield _item(f"-m {number}", partial(_of_line, line, "lines", topic, decoration))
 
 
@@ -544,7 +569,7 @@ def _files(files: tuple[str, ...], kind: str, topic: str, decoration: Decoration
     for name in files or ("-",):
         if name == "-":
             if sys.stdin.isatty():
-                put("one message a line; Ctrl-D ends", err=True)
+                put("Enter one message per line; end with Ctrl-D.", err=True)
             yield from items("stdin", sys.stdin.buffer, kind, topic, decoration, tally)
         else:
             with open(name, "rb") as stream:
@@ -556,7 +581,7 @@ def _properties(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise click.BadParameter(f"{pair!r} is not name=value", param_hint="--property")
+            raise click.BadParameter(f"{pair!r} is not of the form name=value", param_hint="--property")
         found[name] = value
     try:
         decorate(Message("T", b"b"), None, None, found, None)
@@ -566,17 +591,19 @@ def _properties(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def send_all(sender: Sender, inputs: Iterable[Item], count: int | None, rate: float | None, tally: Tally) -> None:
-    """Send one after the other; after five failures in a row the rest is not tried. An interrupt waits for the answer
-    to what is on its way, and has the sum printed.
+    """Send messages one after the other; stop after 5 failures in a row.
+
+    An interrupt waits for the answer to the outstanding send, and the summary is printed.
     """
     begin = tally.begin = time.monotonic()
     try:
-        for number, item in enumerate(islice(inputs, count)):  # which does not read past the last
+        # islice does not read past the last one.
+        for number, item in enumerate(islice(inputs, count)):
             if rate is not None:
                 time.sleep(max(begin + number / rate - time.monotonic(), 0))
             _send(sender, item, tally)
             if tally.in_a_row >= _FAILURES_IN_A_ROW:
-                put(f"{_FAILURES_IN_A_ROW} failures in a row: the rest is not sent", err=True)
+                put(f"{_FAILURES_IN_A_ROW} failures in a row; not sending the rest", err=True)
                 break
     except BaseException:
         put(tally.sum(), err=True)
@@ -594,48 +621,54 @@ def _send(sender: Sender, item: Item, tally: Tally) -> None:
             tally.stored(result)
     except CLIENT_ERRORS as error:
         tally.lost(item.place, one_line(error))
-    except CannotAnswerError as error:  # a queue that is not there
+    except CannotAnswerError as error:  # a queue that does not exist
         tally.lost(item.place, error.message)
     else:
         tally.show(result)
 
 
-@click.command("produce")
+@click.command("produce", epilog=examples(
+    "echo hello | rmqha produce -n 127.0.0.1:9876 -t orders",
+    "rmqha produce -n 127.0.0.1:9876 -t orders --tag new -m one -m two -o json"))
 @namesrv_option
 @topic_option
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("-g", "--group", default=PRODUCER_GROUP, show_default=True, help="The producer's group.")
 @click.option("-f", "--format", "kind", type=click.Choice(["lines", "json", "whole"]), default="lines",
-              show_default=True, help="What the input is: a message a line, a JSON object a line, or each file a "
-                                      "message.")
+              show_default=True, help="The input format: one message per line, one JSON object per line, or each "
+                                      "file as one message.")
 @click.option("-m", "--message", "texts", multiple=True,
-              help="A message, instead of input; more than once for several.")
-@click.option("-k", "--key", help="The messages' key; several with blanks between them.")
+              help="Send this message instead of reading input. Can be repeated.")
+@click.option("-k", "--key", help="The messages' key; separate several keys by blanks.")
 @click.option("--tag", help="The messages' tag.")
 @click.option("-p", "--property", "pairs", multiple=True, metavar="NAME=VALUE",
-              help="A property of the messages; more than once for several.")
+              help="A property of the messages. Can be repeated.")
 @click.option("--delay", type=click.IntRange(1), metavar="LEVEL",
-              help="Deliver later: a level of the broker's messageDelayLevel; 1 is 1 s, 4 is 30 s, 18 is 2 h.")
-@click.option("-b", "--broker", help="Send to the broker with this name only.")
-@click.option("--queue", "queue_id", type=click.IntRange(0), help="Send to the queue with this id.")
-@click.option("--count", type=click.IntRange(1), help="End after so many messages; those of -m are repeated.")
-@click.option("--rate", type=click.FloatRange(0.001), help="At most so many messages a second.")
-@click.option("-v", "--verbose", is_flag=True, help="Print queue, offset, id and status of each message.")
+              help="Delay the delivery: a level of the broker's messageDelayLevel; 1 is 1 s, 4 is 30 s, 18 is 2 h.")
+@click.option("-b", "--broker", help="Send only to the broker with this name.")
+@click.option("--queue", "queue_id", type=click.IntRange(0), help="Send only to the queue with this id.")
+@click.option("--count", type=click.IntRange(1),
+              help="Stop after N messages. With -m, the given messages are sent over and over until then.")
+@click.option("--rate", type=click.FloatRange(0.001), help="The maximum rate, in messages/s.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the queue, offset, id and status of each message.")
 @output_option
 def produce_command(namesrv: str | None, topic: str, files: tuple[str, ...], group: str, kind: str,
                     texts: tuple[str, ...], key: str | None, tag: str | None, pairs: tuple[str, ...], delay: int | None,
                     broker: str | None, queue_id: int | None, count: int | None, rate: float | None, verbose: bool,
                     output: str) -> None:
-    """Send messages to a topic: each line of standard input, or of FILES.
+    """Send lines, JSON objects or whole files as messages.
+
+    The input is standard input, or FILES.
 
     JSON lines may have body or bodyBase64, keys, tags, properties, delay, queue, broker and flag. -o json prints
-    where each message went. Exit code 1 when one failed, or is not as safe as its broker promises.
+    the place of each stored message. Exit code 1 when a message failed, or its status is not SEND_OK.
     """
     if texts and (files or kind != "lines"):
-        raise click.UsageError("-m is the messages themselves: give neither files nor -f with it")
+        raise click.UsageError("-m replaces the input: omit files and -f")
     decoration, tally = Decoration(key, tag, _properties(pairs), delay, queue_id, broker), Tally(output, verbose)
     inputs = _texts(texts, count, topic, decoration) if texts else _files(files, kind, topic, decoration, tally)
     with new_producer(namesrv, group) as producer:
-        if kind == "json":  # what `consume` has printed; the broker decides, and counts what arrives, compressed
+        # The input may be the output of `consume`. The broker checks the size: it counts the compressed body.
+        if kind == "json":
             producer.max_message_size = LONGEST_BODY
         send_all(Sender(producer, topic), inputs, count, rate, tally)

@@ -1,1 +1,1 @@
-"""Commands that send, read and carry messages."""
+"""Tests of the commands that send, read, export and import messages."""

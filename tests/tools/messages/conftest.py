@@ -1,4 +1,4 @@
-"""A name server and a broker with two queues a topic, and the command line against them."""
+"""A name server and a broker with two queues per topic, and the command line to use them."""
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class Line:
     broker: BrokerHarness
 
     def run(self, *arguments: object, stdin: str | bytes | None = None) -> Result:
-        """The result of a command, what it has sent being dispatched."""
+        """Return the result of a command, once the messages that it has sent are dispatched."""
         result = CliRunner().invoke(rmqha, [str(argument) for argument in arguments], input=stdin,
                                     env={"NAMESRV_ADDR": self.namesrv})
         assert "Traceback" not in result.output
@@ -28,7 +28,7 @@ class Line:
         return result
 
     def ok(self, *arguments: object, stdin: str | bytes | None = None) -> Result:
-        """The result of a command that must not fail."""
+        """Return the result of a command that must not fail."""
         result = self.run(*arguments, stdin=stdin)
         assert result.exit_code == 0, result.output
         return result

@@ -1,4 +1,4 @@
-"""Lines and fields from outside, queues whose offsets are gone, and the figures of `rmqha bench`."""
+"""Untrusted lines and fields, queues whose messages are deleted while being read, and the figures of `rmqha bench`."""
 import gzip
 import io
 import itertools
@@ -20,7 +20,7 @@ from rmqha.tools.messages.export_file import ExportReader
 from rmqha.tools.messages.produce import LineTooLongError, body_fields, body_of, lines_of, outgoing, parsed
 from rmqha.tools.terminal import WorkFailedError, to_json
 
-# What comes from outside: whatever a line or a field holds, its error has a type and a place; memory is bounded.
+# Untrusted input: any error in a line or a field has a type and a place, and memory is bounded.
 
 HEADER = {"rmqhaExport": 1, "topics": {"T": {"b": 1}}}
 MESSAGE = {"topic": "T", "broker": "b", "queue": 0, "body": "x", "flag": 0, "keys": None, "tags": None,
@@ -41,7 +41,7 @@ def lines(*objects) -> bytes:
 
 
 def place(path, value, of):
-    """A copy of an object with a value at a path of keys."""
+    """Return a copy of an object with a value at a path of keys."""
     if not path:
         return value
     return {**of, path[0]: place(path[1:], value, of.get(path[0], {}))}
@@ -49,7 +49,7 @@ def place(path, value, of):
 
 @pytest.mark.parametrize("path", [("rmqhaExport",), ("topics",), ("topics", "T"), ("topics", "T", "b"), ("topics", ""),
                                   ("topics", "T", "")], ids=str)
-def test_a_header_with_anything_in_it(tmp_path, path):
+def test_header_with_arbitrary_values(tmp_path, path):
     refused = 0
     for value in ODD:
         try:
@@ -62,8 +62,8 @@ def test_a_header_with_anything_in_it(tmp_path, path):
 
 @pytest.mark.parametrize("path", [(name,) for name in (*MESSAGE, "bodyBase64", "end")] + [
     ("properties", "a"), ("properties", "RECONSUME_TIME"), ("system", "UNIQ_KEY")], ids=str)
-def test_a_message_with_anything_in_it(tmp_path, path):
-    """What is read can be sent: its fields fit those of the wire."""
+def test_message_with_arbitrary_values(tmp_path, path):
+    """Check that an accepted message can be sent: its fields fit those of the wire format."""
     for value, topic in itertools.product(ODD, ("T", "%RETRY%g")):
         changed = place(path, value, {**MESSAGE, "topic": topic})
         if path == ("bodyBase64",):
@@ -85,7 +85,7 @@ def test_a_message_with_anything_in_it(tmp_path, path):
 
 
 @pytest.mark.parametrize("name", [name for name in MESSAGE if name != "body"])
-def test_a_field_that_is_missing_is_named(tmp_path, name):
+def test_missing_field_is_named(tmp_path, name):
     changed = {key: value for key, value in MESSAGE.items() if key != name}
     with pytest.raises(click.ClickException, match=f"file:2: {name} is missing"):
         read(lines(HEADER, changed), tmp_path)
@@ -93,9 +93,10 @@ def test_a_field_that_is_missing_is_named(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["body", "bodyBase64", "flag", "keys", "tags", "properties", "delay", "queue",
                                   "broker"])
-def test_what_produce_takes_with_anything_in_it(name):
+@pytest.mark.parametrize("dump", [{}, {"commitLogOffset": 0}], ids=["consume", "dump"])
+def test_input_of_produce_with_arbitrary_values(name, dump):
     for value in ODD:
-        fields = {"body": "x", name: value}
+        fields = {**dump, "body": "x", name: value}
         if name == "bodyBase64":
             del fields["body"]
         try:
@@ -111,7 +112,7 @@ def test_what_produce_takes_with_anything_in_it(name):
 @pytest.mark.parametrize("data", [
     b"[" * 200_000, b'{"a":' * 200_000, b"9" * 5_000, b"1e", b"NaN", b"-Infinity", b"\xff", b"", b"\xef\xbb\xbf{}",
     b'{"a": 1', b"'x'", "{}".encode("utf-16")], ids=lambda data: repr(data[:9]))
-def test_texts_that_are_not_json(tmp_path, data):
+def test_texts_that_are_not_json_are_refused(tmp_path, data):
     with pytest.raises(ValueError):
         parsed(data)
     with pytest.raises(click.ClickException):
@@ -120,7 +121,7 @@ def test_texts_that_are_not_json(tmp_path, data):
         read(lines(HEADER) + data + b"\n", tmp_path)
 
 
-def test_numbers_of_a_header_take_no_memory(tmp_path):
+def test_large_numbers_in_a_header_take_no_memory(tmp_path):
     topics = [{"T": {"b": 1_000_000_000}}, {"T": {str(n): 30_000 for n in range(3)}},
               {f"T{n}": {"b": 60_000} for n in range(20)}]
     tracemalloc.start()
@@ -134,7 +135,7 @@ def test_numbers_of_a_header_take_no_memory(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])
-def test_a_file_without_lines_is_not_read_to_its_end(tmp_path, name, monkeypatch):
+def test_file_without_line_ends_is_not_read_to_its_end(tmp_path, name, monkeypatch):
     monkeypatch.setattr(export_file, "_LONGEST_HEADER", 1 << 20)
     data = b'{"rmqhaExport": 1, "x": "' + bytes(32 << 20)
     data = gzip.compress(data) if name.endswith(".gz") else data
@@ -147,7 +148,7 @@ def test_a_file_without_lines_is_not_read_to_its_end(tmp_path, name, monkeypatch
         tracemalloc.stop()
 
 
-def test_lines_that_are_too_long_are_errors_and_can_be_left_out(tmp_path, monkeypatch):
+def test_lines_that_are_too_long_are_errors_and_can_be_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr(export_file, "LONGEST_LINE", 10_000)
     data = lines(HEADER, MESSAGE, {**MESSAGE, "body": "x" * 200_000}, {"no": "message"}, MESSAGE,
                  {"end": True, "messages": 4})
@@ -158,7 +159,7 @@ def test_lines_that_are_too_long_are_errors_and_can_be_left_out(tmp_path, monkey
     assert read(data, tmp_path, skip=4) == []
 
 
-def test_a_compressed_file_with_any_byte_changed(tmp_path):
+def test_compressed_file_with_any_byte_changed(tmp_path):
     data = bytearray(gzip.compress(lines(HEADER, *[MESSAGE] * 50, {"end": True, "messages": 50})))
     for position in [*range(20), *random.Random(1).sample(range(len(data)), 100), len(data) - 1]:
         damaged = bytearray(data)
@@ -169,7 +170,7 @@ def test_a_compressed_file_with_any_byte_changed(tmp_path):
             assert "file.gz" in error.message
 
 
-def test_a_line_of_each_length_around_the_limit():
+def test_line_of_each_length_around_the_limit():
     for length in range(9):
         stream = io.BytesIO(b"x" * length + b"\n" + b"next\n" + b"y" * length)
         found = [each if isinstance(each, bytes) else None for each in lines_of(stream, 4)]
@@ -181,7 +182,7 @@ def test_a_line_of_each_length_around_the_limit():
 
 
 class Endless(io.RawIOBase):
-    """A device like /dev/zero: bytes without an end; counts those that were read."""
+    """A device like /dev/zero: an endless stream of bytes, which counts those that were read."""
 
     count = 0
 
@@ -189,25 +190,25 @@ class Endless(io.RawIOBase):
         return True
 
     def readinto(self, buffer) -> int:
-        assert self.count < 1 << 24, "it is read for ever"
+        assert self.count < 1 << 24, "the device is read without end"
         self.count += len(buffer)
         buffer[:] = bytes(len(buffer))
         return len(buffer)
 
 
-def test_a_line_without_an_end_is_an_error_and_ends_the_input(monkeypatch, tmp_path):
+def test_endless_line_is_an_error_and_ends_the_input(monkeypatch, tmp_path):
     monkeypatch.setattr(produce, "LONGEST_SKIPPED", 1 << 20)
     stream = io.BufferedReader(Endless())
     found = list(lines_of(stream, 1000))
     assert [type(each) for each in found] == [produce.NoEndOfLineError] and stream.raw.count < 2 << 20
-    assert "no end within 1,048,576 bytes" in str(found[0])
+    assert "not end within 1,048,576 bytes" in str(found[0])
     monkeypatch.setattr(export_file, "LONGEST_LINE", 1000)
-    with pytest.raises(click.ClickException, match="file:2: .*no end within"):
+    with pytest.raises(click.ClickException, match="file:2: .*not end within"):
         read(lines(HEADER) + b"x" * (3 << 20), tmp_path, skip=1)
 
 
-def test_what_is_exported_fits_a_line(monkeypatch):
-    """However a body looks, its line is not longer than what is read."""
+def test_exported_messages_fit_in_a_line(monkeypatch):
+    """Check that, whatever the body, an exported line is not longer than import accepts."""
     monkeypatch.setattr(produce, "LONGEST_TEXT", 1000)
     monkeypatch.setattr("rmqha.tools.messages.produce.LONGEST_TEXT", 1000)
     for body in (b"\x01" * 1000, b"\x01" * 1001, b"\xff" * 2000, "ü".encode() * 800):
@@ -217,13 +218,13 @@ def test_what_is_exported_fits_a_line(monkeypatch):
     assert produce.LONGEST_LINE > produce.LONGEST_BODY * 4 // 3 + 6 * 32767
 
 
-# Queues whose offsets are gone while they are read: reported, and read at the right place, or an error.
+# Messages deleted while their queue is read: reported, and reading resumes at the right offset, or an error.
 
 QUEUE = MessageQueue("T", "b", 0)
 
 
 class FakeConsumer:
-    """A consumer of a queue that has offsets [first, end), of which it gives two at a time; nothing comes later."""
+    """A consumer of a queue with the offsets [first, end), of which it returns two at a time; no others arrive."""
 
     def __init__(self, first: int, end: int) -> None:
         self.first, self.end = first, end
@@ -250,24 +251,24 @@ def read_feed(first: int, end: int, begin: int, stop: int | None) -> list[int]:
 @pytest.mark.parametrize("first, end, begin, stop, taken, said", [
     (0, 5, 0, 5, range(5), ""),
     (0, 5, 3, None, range(3, 5), ""),
-    (4, 9, 1, 8, range(4, 8), "T b:0: offsets 1 to 4 are gone, the queue begins at 4"),
-    (4, 9, 1, None, range(4, 9), "T b:0: offsets 1 to 4 are gone, the queue begins at 4"),
-    (0, 3, 7, None, range(3), "T b:0 ends at offset 3, before 7: the topic may have been deleted and made again; it is "
-                              "read from its beginning, offset 0"),
-    (2, 3, 7, None, range(2, 3), "T b:0 ends at offset 3, before 7: the topic may have been deleted and made again; it "
-                                 "is read from its beginning, offset 2"),
+    (4, 9, 1, 8, range(4, 8), "T b:0: offsets 1 to 4 are deleted; the queue begins at 4"),
+    (4, 9, 1, None, range(4, 9), "T b:0: offsets 1 to 4 are deleted; the queue begins at 4"),
+    (0, 3, 7, None, range(3), "T b:0 ends at offset 3, before 7: the topic may have been deleted and created again; "
+                              "reading it again from its first offset, 0"),
+    (2, 3, 7, None, range(2, 3), "T b:0 ends at offset 3, before 7: the topic may have been deleted and created again; "
+                                 "reading it again from its first offset, 2"),
 ])
-def test_offsets_that_are_gone_are_reported(first, end, begin, stop, taken, said, capsys):
+def test_deleted_offsets_are_reported(first, end, begin, stop, taken, said, capsys):
     assert read_feed(first, end, begin, stop) == list(taken)
     assert capsys.readouterr().err.strip() == said
 
 
-def test_a_queue_that_ends_before_what_was_read_is_an_error_where_an_end_was_wanted():
-    with pytest.raises(WorkFailedError, match="T b:0 ends at offset 3, before 7: .*made again. Run the command again"):
+def test_queue_that_ends_before_the_position_read_is_an_error_where_an_end_was_requested():
+    with pytest.raises(WorkFailedError, match="b:0 ends at offset 3, before 7: .*created again. Run the command again"):
         read_feed(0, 3, 7, 9)
 
 
-# `rmqha bench` gives figures that fit each other, and fails when a message did.
+# `rmqha bench` prints consistent figures, and fails when a message did.
 
 
 def figures(result):
@@ -281,13 +282,14 @@ def test_produce_and_consume(line):
     assert (sent["messages"], sent["bytes"], sent["failed"]) == (300, 30_000, 0)
     assert sent["statuses"] == {"SEND_OK": 300} and list(sent["latencyMs"]) == ["p50", "p90", "p99", "p99.9", "max"]
     assert 0 < sent["latencyMs"]["p50"] <= sent["latencyMs"]["max"] <= sent["seconds"] * 1000
-    line.ok("bench", "produce", "-t", "Bench", "--count", 1, "--warmup", 1)  # all is dispatched behind it
+    # When this one has ended, everything before it is dispatched as well.
+    line.ok("bench", "produce", "-t", "Bench", "--count", 1, "--warmup", 1)
     read = figures(line.run("bench", "consume", "-t", "Bench", "-o", "json"))
     assert read["messages"] == 322 and read["answers"] >= 322 // 32
     assert "messagesPerSecond" in line.ok("bench", "consume", "-t", "Bench", "--count", 10).stdout
 
 
-def test_rate_is_kept(line):
+def test_requested_rate_is_kept(line):
     sent = figures(line.run("bench", "produce", "-t", "Rate", "--count", 10, "--warmup", 1, "--rate", 20,
                             "-o", "json"))
     assert sent["messagesPerSecond"] <= 25
@@ -311,11 +313,11 @@ def test_lost_messages_are_a_failure(line, monkeypatch):
     assert result.exit_code == 1 and json.loads(result.stdout)["lost"] == 1
 
 
-def test_failed_sends_are_told(line):
+def test_failed_sends_are_reported(line):
     result = line.run("bench", "produce", "-t", "no topic", "--count", 3)
     assert result.exit_code == 2 and "illegal characters" in result.stderr
 
 
-def test_a_topic_without_messages_is_nothing_to_measure(line):
+def test_topic_without_messages_has_nothing_to_measure(line):
     line.ok("produce", "-t", "Empty", "-m", "x")
     assert line.run("bench", "consume", "-t", "Empty", "--from", "latest").exit_code == 1
