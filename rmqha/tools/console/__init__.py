@@ -1,1 +1,1 @@
-"""`rmqha console`: a small web page about a cluster, served by the tool."""
+"""`rmqha console`: a small web console for a cluster, served by the tool itself."""

@@ -1,18 +1,10 @@
 """The web console as an ASGI application: pages, a read API and a few changes, guarded by host name and token.
 
-- `Source`: the poller's pictures and the queries that are made on demand; the data of all pages.
+- `Source`: the data of all pages: the poller's pictures, and queries made on demand.
 - `Api`: the read API, one function per path, from a query to JSON. docs/console.md lists the paths.
 - `Writes`: the changes, if allowed: a topic, a group's offsets, a broker's write permission.
-- `Guard`: refuses what `Access` refuses, and adds the security headers to each response.
-- `Access`: decides on a request by its headers alone:
-
-    Host     an IP address, localhost, or a name that was allowed: a page of another site whose name resolves to this
-             host (DNS rebinding) sends its own name
-    GET      reads; needs the token when the console listens elsewhere than on a loopback address
-    POST     writes; needs --allow-writes, the token, and a header that no form and no other site's page can send
+- `Guard`: refuses what `Access` (in access.py) refuses, and adds the security headers to each response.
 """
-import hmac
-import ipaddress
 import json
 import logging
 import threading
@@ -38,6 +30,7 @@ from rmqha.common.texts import JsonTextError, parse_json
 from rmqha.common.topics import TopicConfig
 from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.console.access import Access
 from rmqha.tools.terminal import CannotAnswerError
 from rmqha.tools.view import texts
 from rmqha.tools.view.questions import (
@@ -59,7 +52,7 @@ _FIRST_PICTURE_S = 5.0
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which cluster, and how it is asked."""
+    """The cluster to show, and how to query it."""
 
     namesrv: str
     cluster: str | None = None
@@ -70,7 +63,7 @@ class Wanted:
 
 
 class Source:
-    """A context manager: looks at the cluster while it is open."""
+    """The data of all pages; a context manager that polls the cluster while it is open."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -87,7 +80,8 @@ class Source:
         with ExitStack() as stack:
             stack.enter_context(self._collector)
             stack.callback(self._admin.shutdown)
-            assert self._admin.instance  # starts it, before several threads ask it
+            # starts the client before several threads use it
+            assert self._admin.instance
             stack.callback(self.poller.shutdown)
             self.poller.start()
             self._stack = stack.pop_all()
@@ -97,129 +91,34 @@ class Source:
         self._stack.close()
 
     def picture(self) -> Picture:
-        """The latest; QuestionError when the cluster has never been seen."""
+        """Return the latest picture; raise QuestionError when the cluster has never answered."""
         latest = self.poller.latest or self.poller.wait_for_picture(_FIRST_PICTURE_S)
         if latest is None:
             raise QuestionError(self.poller.error or "the cluster has not answered yet")
         return latest
 
 
-WRITE_HEADER = "x-rmqha-console"
-READS = ("GET", "HEAD")
-MIN_TOKEN = 16
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a request is not served: the HTTP status, and for people."""
-
-    status: int
-    message: str
-
-
-@dataclass(frozen=True)
-class Access:
-    """What the console allows. `hosts`: names in lower case by which it may be asked beside addresses."""
-
-    token: str
-    token_for_reading: bool
-    writes: bool
-    hosts: frozenset[str] = frozenset()
-
-    def refusal(self, method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
-        """None for a request that may be served. The names of headers are in lower case."""
-        host = headers.get("host", "")
-        if not self.is_own_host(host):
-            return Refusal(421, f"this console is not {host[:100]!r}: ask it by an IP address or localhost, or start "
-                           "it with --allow-host NAME")
-        if method == "POST":
-            return self._write_refusal(path, headers, host)
-        if method not in READS:
-            return Refusal(405, f"{method} is not served")
-        if self.token_for_reading and path.startswith("/api/") and path != "/api/session":
-            return self._token_refusal(headers)
-        return None
-
-    def is_own_host(self, header: str) -> bool:
-        """Whether a Host header names this console."""
-        name = host_name(header)
-        return name is not None and (name == "localhost" or name in self.hosts or _is_address(name))
-
-    def _write_refusal(self, path: str, headers: Mapping[str, str], host: str) -> Refusal | None:
-        if not path.startswith("/api/"):
-            return Refusal(405, "POST is not served here")
-        if not self.writes:
-            return Refusal(403, "this console only shows: start it with --allow-writes")
-        origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2].lower() != host.lower():
-            return Refusal(403, "a page of another site may change nothing")
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return Refusal(403, "a page of another site may change nothing")
-        if headers.get(WRITE_HEADER) != "1":
-            return Refusal(403, "a change needs the header X-Rmqha-Console: 1")
-        if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            return Refusal(415, "a change is application/json")
-        return self._token_refusal(headers)
-
-    def _token_refusal(self, headers: Mapping[str, str]) -> Refusal | None:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self.token.encode()):
-            return None
-        return Refusal(401, "the token is missing or wrong: the console has printed it when it started")
-
-
-def host_name(header: str) -> str | None:
-    """The name or address in a Host header, in lower case and without port; None for something else."""
-    text = header.strip().lower()
-    if text.startswith("["):
-        name, closed, rest = text[1:].partition("]")
-        return name if closed and (not rest or _is_port(rest)) else None
-    name, colon, port = text.partition(":")
-    return name.rstrip(".") if name and (not colon or port.isdigit()) else None
-
-
-def _is_port(rest: str) -> bool:
-    return rest.startswith(":") and rest[1:].isdigit()
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def is_loopback(host: str) -> bool:
-    """Whether nobody on another host reaches an address to listen on."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-SPARK_POINTS = 60  # of the lines that stand in tables
+# points of a line within a table
+SPARK_POINTS = 60
 Query = Mapping[str, str]
 
 
 class Api:
-    """What the pages ask. QuestionError: it can't be answered, or there is no such thing."""
+    """The read API of the pages. QuestionError: the request can't be answered, or the object does not exist."""
 
     def __init__(self, source: Source, access: Access) -> None:
         self._source = source
         self._access = access
 
     def session(self) -> Json:
-        """What this console is and allows; told without a token."""
+        """Return the console's version and what it allows; needs no token."""
         wanted = self._source.wanted
         return {"version": __version__, "writes": self._access.writes,
                 "token_for_reading": self._access.token_for_reading, "interval_s": self._source.poller.interval_s,
                 "namesrv": None if self._access.token_for_reading else wanted.namesrv}
 
     def cluster(self) -> Json:
-        """Brokers, replication and sums, each with its last values."""
+        """Return brokers, replication and totals, each with its latest values."""
         picture = self._source.picture()
         answer = texts.overview(picture)
         del answer["groups"]
@@ -234,7 +133,7 @@ class Api:
         return answer
 
     def groups(self) -> Json:
-        """All groups, those furthest behind first."""
+        """Return all groups, those furthest behind first."""
         picture = self._source.picture()
         rows = [{**texts.group_json(picture, group),
                  "line": self._source.history.values(BEHIND, group.name, SPARK_POINTS)}
@@ -243,11 +142,11 @@ class Api:
                 "groups": sorted(rows, key=lambda row: (-row["behind"], row["name"]))}
 
     def group(self, name: str) -> Json:
-        """A group's queues, clients and backlog over time."""
+        """Return a group's queues, clients and backlog over time."""
         picture = self._source.picture()
         group = picture.snapshot.group(name)
         if group is None:
-            raise QuestionError(f"no broker knows the group {name!r}", not_there=True)
+            raise QuestionError(f"unknown group {name!r}", not_there=True)
         answer = texts.group_json(picture, group)
         answer["places"] = [texts.place_json(place) for place in group.places]
         answer["history"] = self._source.history.line(BEHIND, name)
@@ -259,11 +158,11 @@ class Api:
         return answer
 
     def topics(self) -> Json:
-        """All topics of the masters that answer."""
+        """Return all topics of the masters that answer."""
         return {"topics": [asdict(row) for row in self._source.questions.topics(self._source.picture().snapshot)]}
 
     def topic(self, name: str) -> Json:
-        """A topic's queues, and its groups with what they are behind in it."""
+        """Return a topic's queues, and its groups with how far each is behind in it."""
         picture = self._source.picture()
         detail = self._source.questions.topic(name)
         groups = []
@@ -274,39 +173,39 @@ class Api:
         return {"name": detail.name, "queues": [asdict(queue) for queue in detail.queues], "groups": groups}
 
     def store(self) -> Json:
-        """Each broker's files and disk, as its runtime table tells them."""
+        """Return each broker's files and disk, from its runtime table."""
         picture = self._source.picture()
         return {"at_ms": picture.snapshot.at_ms,
                 "brokers": [texts.broker_json(picture, broker) for broker in picture.snapshot.brokers]}
 
     def history(self, query: Query) -> Json:
-        """One series: [ms, value] oldest first."""
+        """Return one series: [ms, value], oldest first."""
         kind = query.get("kind", "")
         if kind not in KINDS:
-            raise QuestionError(f"kind: one of {', '.join(KINDS)}")
+            raise QuestionError(f"kind must be one of {', '.join(KINDS)}")
         name = query.get("name", CLUSTER)
         return {"kind": kind, "name": name, "points": self._source.history.line(kind, name)}
 
     def messages(self, query: Query) -> Json:
-        """Messages by topic and key, or by id; of several the bodies' beginnings only."""
+        """Return messages by topic and key, or by id; if there are several, only the beginnings of their bodies."""
         topic, msg_id, key = (query.get(name, "").strip() for name in ("topic", "id", "key"))
         if msg_id:
             found = self._source.messages.by_id(self._source.picture().snapshot, topic or None, msg_id)
         elif topic and key:
             found = self._source.messages.by_key(topic, key)
         else:
-            raise QuestionError("give a message's id (and its topic, if it is a producer's id), or topic and key")
+            raise QuestionError("give a message id (with the topic, if a producer made the id), or a topic and a key")
         cut = {} if len(found) == 1 else {"max_body_bytes": MAX_LISTED_BYTES}
         return {"messages": [message_json(msg, **cut) for msg in found]}
 
     def trace(self, query: Query) -> Json:
-        """What became of a message: events that its clients have noted, and each group's offset."""
+        """Return a message's trace: the events recorded by its clients, and its state in each group by offset."""
         topic, msg_id, trace_topic = (query.get(name, "").strip() for name in ("topic", "id", "trace_topic"))
         if not msg_id:
-            raise QuestionError("give a message's id")
+            raise QuestionError("give a message id")
         found = self._source.messages.by_id(self._source.picture().snapshot, topic or None, msg_id)
         if not found:
-            raise QuestionError(f"no message {msg_id!r}", not_there=True)
+            raise QuestionError(f"message {msg_id!r} not found", not_there=True)
         events, errors = self._source.messages.trace(found[0].msg_id or msg_id, *([trace_topic] if trace_topic else []))
         return {"events": [trace_json(view) for view in events], "errors": errors,
                 "tracks": self._source.messages.tracks(found[0])}
@@ -316,27 +215,28 @@ log = logging.getLogger("RocketmqTools")
 
 MAX_QUEUES = 1024
 EARLIEST, LATEST = "earliest", "latest"
-_END = -1  # as a time: the end of each queue
+# as a time: the end of each queue
+_END = -1
 _LAST_MS = 253_402_300_799_999  # 9999-12-31
 _TIMES = {EARLIEST: 0, LATEST: _END}
 Body = Mapping[str, Any]
 
 
 class Writes:
-    """Each gives what it has done; QuestionError for what is wrong or was refused."""
+    """The changes. Each method returns what it did; QuestionError for an invalid or refused request."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._admin = source.questions.admin
 
     def topic(self, body: Body) -> Json:
-        """Make a topic, or change it, on all masters that answer: {"topic", "queues"}."""
+        """Create or change a topic on all masters that answer: {"topic", "queues"}."""
         name, queues = body.get("topic"), body.get("queues", 8)
         reason = topic_validator.check_topic(name) if isinstance(name, str) else "topic: a name"
         if reason is not None or not isinstance(name, str):
             raise QuestionError(reason or "topic: a name")
         if not isinstance(queues, int) or isinstance(queues, bool) or not 1 <= queues <= MAX_QUEUES:
-            raise QuestionError(f"queues: 1 to {MAX_QUEUES} on each broker")
+            raise QuestionError(f"queues must be 1 to {MAX_QUEUES}, for each broker")
         config = TopicConfig(name, queues, queues, sys_flags.PERM_READ | sys_flags.PERM_WRITE)
         masters = [broker for broker in self._source.picture().snapshot.brokers if broker.is_master]
         for broker in masters:
@@ -344,30 +244,31 @@ class Writes:
         return self._done(f"topic {name} with {queues} queues", brokers=[broker.name for broker in masters])
 
     def offsets(self, group: str, body: Body) -> Json:
-        """Let a group go to a time in a topic: {"topic", "to": ms, "earliest" or "latest"}, whether it runs or not."""
+        """Move a group, running or not, to a time in a topic: {"topic", "to": ms, "earliest" or "latest"}."""
         topic, to = body.get("topic"), body.get("to")
         if not isinstance(topic, str) or not topic:
             raise QuestionError("topic: a name")
         at_ms = _TIMES.get(to) if isinstance(to, str) else to
         if not isinstance(at_ms, int) or isinstance(at_ms, bool) or not _END <= at_ms <= _LAST_MS:
-            raise QuestionError('to: a time in ms, "earliest" or "latest"')
+            raise QuestionError('to must be a time in ms, "earliest" or "latest"')
         moved = asked(lambda: self._reset(topic, group, at_ms))
         return self._done(f"offsets of {group} in {topic} to {to}", queues=moved)
 
     def _reset(self, topic: str, group: str, at_ms: int) -> int:
-        """How many queues; the brokers tell a group's clients, and for one without clients just set its offsets."""
+        """Return the number of queues. The brokers notify a group's clients; without clients they only set the offsets.
+        """
         now = self._source.picture().snapshot
         if self._source.questions.clients(now, group).clients:
             return len(self._admin.reset_offset_by_timestamp(topic, group, at_ms, True))
         return len(self._admin.reset_offset_by_timestamp_old(group, topic, at_ms, True))
 
     def write_permission(self, broker: str, body: Body) -> Json:
-        """Let nobody send to the brokers of a name, or all again, at each name server: {"allow": true or false}."""
+        """Remove or restore the write permission of a broker name at each name server: {"allow": true or false}."""
         allow = body.get("allow")
         if not isinstance(allow, bool):
-            raise QuestionError("allow: true or false")
+            raise QuestionError("allow must be true or false")
         if broker not in {each.name for each in self._source.picture().snapshot.brokers}:
-            raise QuestionError(f"no broker {broker!r}", not_there=True)
+            raise QuestionError(f"unknown broker {broker!r}", not_there=True)
         change = self._admin.add_write_perm_of_broker if allow else self._admin.wipe_write_perm_of_broker
         topics = [asked(partial(change, address, broker))
                   for address in asked(self._admin.get_name_server_address_list)]
@@ -379,7 +280,7 @@ class Writes:
         return {"done": what, **more}
 
 
-# Nothing but the console's own files: no inline script or style, no other site, not within a frame.
+# Allow only the console's own files: no inline script or style, no other site, no embedding in a frame.
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
           "base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 HEADERS = {
@@ -393,14 +294,14 @@ HEADERS = {
 
 
 class Guard:
-    """An ASGI application around another one."""
+    """An ASGI application that wraps another one and checks each request."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve or refuse."""
+        """Serve or refuse a request."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -422,13 +323,14 @@ class Guard:
 
 PAGES = ("/", "/topics", "/topics/{name}", "/groups", "/groups/{name}", "/messages", "/store")
 MAX_BODY_BYTES = 64 * 1024
-_AT_ONCE = 4  # answers that are worked out at the same time: each may be several requests to brokers
+# requests answered at the same time; each may send several requests to brokers
+_AT_ONCE = 4
 _WAIT_S = 10.0
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 
 
 def create_app(source: Source, access: Access) -> Guard:
-    """The application, guarded. `source` is open while it is served."""
+    """Return the guarded application. `source` must be open while it is served."""
     api, writes = Api(source, access), Writes(source)
     turn = _Turn()
     index = _file("index.html")
@@ -458,19 +360,19 @@ def create_app(source: Source, access: Access) -> Guard:
 
 
 class _Turn:
-    """Lets few questions go to the brokers at the same time, and makes answers of what they give."""
+    """Limits how many requests query the brokers at the same time, and turns results into responses."""
 
     def __init__(self) -> None:
         self._free = threading.BoundedSemaphore(_AT_ONCE)
 
     def reading(self, read: Callable[[Request], Json]) -> Callable[[Request], Response]:
-        """Runs on the library's threads."""
+        """Return an endpoint for reading; it runs on the library's threads."""
         def endpoint(request: Request) -> Response:
             return self._answer(lambda: read(request))
         return endpoint
 
     def writing(self, write: Callable[[Request, Any], Json]) -> Callable[[Request], Any]:
-        """The same with a JSON object as body."""
+        """Return an endpoint for a change, whose request has a JSON object as its body."""
         async def endpoint(request: Request) -> Response:
             data = b""
             try:
@@ -479,16 +381,16 @@ class _Turn:
                     if len(data) > MAX_BODY_BYTES:
                         return _error(413, f"the body has more than {MAX_BODY_BYTES} bytes")
             except ClientDisconnect:
-                return _error(408, "the body has not come")
+                return _error(408, "the body did not arrive")
             try:
                 body = parse_json(data, "the body")
                 json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
             except UnicodeEncodeError:
-                return _error(400, "the body has half a surrogate pair, which is not a character")
+                return _error(400, "the body contains half of a surrogate pair, which is not a valid character")
             except JsonTextError as error:
                 return _error(400, str(error))
             except RecursionError:
-                return _error(400, "the body is not valid here: it has too many levels")
+                return _error(400, "the body is too deeply nested")
             if not isinstance(body, dict):
                 return _error(400, "the body is not a JSON object")
             return await run_in_threadpool(self._answer, lambda: write(request, body))
@@ -496,7 +398,7 @@ class _Turn:
 
     def _answer(self, work: Callable[[], Json]) -> Response:
         if not self._free.acquire(timeout=_WAIT_S):
-            return _error(503, "too many questions at once: ask again")
+            return _error(503, "too many requests at once: try again later")
         try:
             return json_answer(work())
         except UnreadableAnswerError as error:
@@ -510,9 +412,10 @@ class _Turn:
 
 
 def json_answer(content: Json, status: int = 200) -> Response:
-    """JSON in ASCII: what brokers and clients send may have halves of surrogate pairs, which are not UTF-8.
+    """Return a JSON response in ASCII: texts of brokers and clients may contain halves of surrogate pairs, which UTF-8
+    can't encode.
 
-    ValueError for NaN and infinities, which JSON does not have.
+    Raise ValueError for NaN and infinities, which JSON does not have.
     """
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return Response(text.encode("ascii"), status, media_type="application/json")
@@ -523,7 +426,7 @@ def _error(status: int, message: str) -> Response:
 
 
 async def _not_found(request: Request, error: Any) -> Response:
-    return _error(error.status_code, f"{request.method} {request.url.path[:200]} is not served here")
+    return _error(error.status_code, f"{request.method} {request.url.path[:200]} is not available here")
 
 
 def _always(answer: Response) -> Callable[[Request], Response]:

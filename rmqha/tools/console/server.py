@@ -1,6 +1,6 @@
-"""HTTP connections that have so long for a request, and no longer: half a request would hold one for ever.
+"""Serves the console over HTTP until it is interrupted, with a time limit for each request.
 
-Serves the console until it is interrupted.
+Without the limit, a client that sends half a request would hold a connection forever.
 """
 import asyncio
 import logging
@@ -12,40 +12,42 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rmqha.common.program import ending_signals
-from rmqha.tools.console.app import Access, Source, Wanted, create_app
+from rmqha.tools.console.access import Access
+from rmqha.tools.console.app import Source, Wanted, create_app
 from rmqha.tools.terminal import CannotAnswerError
 
 log = logging.getLogger("RocketmqTools")
 
-REQUEST_S = 20.0  # from a connection's beginning, or a request's first byte, to the request's last
+# from the start of a connection, or a request's first byte, to the request's last byte
+REQUEST_S = 20.0
 _UNFINISHED = (h11.IDLE, h11.SEND_BODY)
 _TIMEOUT = (b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\ncontent-length: 32\r\n"
             b"connection: close\r\n\r\nthe request has not come in time")
 
 
 class PatientProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]  # the extra may be missing
-    """A connection that is closed unless each request comes as a whole within `request_s`, however it trickles.
+    """A connection that is closed unless each request arrives completely within `request_s`, however it trickles in.
 
-    uvicorn's own time-out is for connections between two requests, and ends with each byte that comes.
+    uvicorn's own time-out covers only the time between two requests, and ends with any byte that arrives.
     """
 
     request_s = REQUEST_S
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override, unused-ignore]  # uvicorn
-        """The time of the first request begins."""
+        """Start the time limit of the first request."""
         super().connection_made(transport)
         self._begin()
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request, or all of it."""
+        """Take a part of a request, or all of it."""
         self._begin()
         super().data_received(data)
         if self.conn.their_state not in _UNFINISHED:
             self._end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing comes any more."""
+        """Cancel the time limit."""
         self._end()
         super().connection_lost(exc)
 
@@ -62,28 +64,32 @@ class PatientProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]  # the 
         self._timer = None
         if self.transport.is_closing() or self.conn.their_state not in _UNFINISHED:
             return
-        log.info("console: a request has not come within %g s", self.request_s)
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # nothing of an answer is sent
+        log.info("console: a request did not arrive completely within %g s", self.request_s)
+        # no part of an answer was sent
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(_TIMEOUT)
         self.transport.close()
 
 
-MOST_CONNECTIONS = 256  # beyond it the answer is 503
+# further ones are answered with 503
+MOST_CONNECTIONS = 256
 
 
 def serve(wanted: Wanted, access: Access, host: str, port: int) -> None:
-    """Print where it is, and serve. SIGINT, SIGTERM and SIGHUP end it."""
+    """Print the console's address, and serve it until SIGINT, SIGTERM or SIGHUP."""
     source = Source(wanted)
     config = uvicorn.Config(create_app(source, access), host=host, port=port, log_config=None, access_log=False,
                             server_header=False, date_header=True, ws="none", lifespan="off",
                             http=PatientProtocol, limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=2)
     try:
         bound = config.bind_socket()
-    except SystemExit:  # uvicorn's way to say it
-        raise CannotAnswerError(f"can't listen on {host}:{port}: is the port in use, and the address this host's? "
-                                "--port 0 takes a free one") from None
+    except SystemExit:
+        # uvicorn's way to report the error
+        raise CannotAnswerError(f"can't listen on {host}:{port}: is the port in use, or the address not one of this "
+                                "host? Use --port 0 for any free port") from None
     server = uvicorn.Server(config)
-    for number in ending_signals():  # uvicorn's own way, from the first moment on
+    # as uvicorn does, but from the first moment on
+    for number in ending_signals():
         signal.signal(number, server.handle_exit)
     with source, bound:
         click.echo("\n".join(_told(access, host, bound.getsockname()[1])))
@@ -99,5 +105,5 @@ def _told(access: Access, host: str, port: int) -> list[str]:
             "reading" if access.token_for_reading else "changes")
         lines.append(f"token for {what}: {access.token}")
     if not access.writes:
-        lines.append("it only shows; --allow-writes lets it change topics, offsets and write permissions")
-    return [*lines, "Ctrl-C ends it"]
+        lines.append("read-only; start it with --allow-writes to change topics, offsets and write permissions")
+    return [*lines, "press Ctrl-C to stop it"]

@@ -19,7 +19,7 @@ TOPIC, GROUP, EVIL = "Orders", "readers", '<img src=x onerror="document.title=\'
 
 @pytest.fixture(scope="module")
 def orders(cluster):
-    """The cluster with three messages in a topic, sent with a trace and consumed by a group; what they are."""
+    """The cluster with three messages in a topic, sent with a trace and consumed by a group, and their description."""
     with ExitStack() as stack:
         admin = DefaultMQAdminExt(cluster.namesrv)
         stack.callback(admin.shutdown)

@@ -1,7 +1,7 @@
-"""Who may do what at the console: no server."""
+"""Access rules of the console, without a server."""
 import pytest
 
-from rmqha.tools.console.app import Access, host_name, is_loopback
+from rmqha.tools.console.access import Access, host_name, is_loopback
 
 TOKEN = "t" * 20
 WRITE = {"host": "127.0.0.1:8088", "x-rmqha-console": "1", "content-type": "application/json",
@@ -19,7 +19,7 @@ def status(access, method, path, headers):
     ("localhost:8088", "localhost"), ("LOCALHOST", "localhost"), ("127.0.0.1:1", "127.0.0.1"), ("[::1]:8088", "::1"),
     ("[::1]", "::1"), ("mq.example.org.", "mq.example.org"), ("", None), ("[::1", None), ("[::1]x", None),
     ("localhost:x", None), ("a@localhost:80", "a@localhost")])
-def test_the_name_in_a_host_header(header, name):
+def test_name_is_read_from_a_host_header(header, name):
     assert host_name(header) == name
 
 
@@ -27,11 +27,11 @@ def test_the_name_in_a_host_header(header, name):
     ("127.0.0.1:8088", 200), ("localhost:9", 200), ("[::1]:8088", 200), ("10.1.2.3", 200), ("mq.example.org:8088", 200),
     ("evil.example.org:8088", 421), ("localhost.evil.example.org", 421), ("127.0.0.1.evil.example.org", 421),
     ("a@localhost", 421), ("", 421)])
-def test_a_name_that_leads_here_by_rebinding_is_refused(host, wanted):
+def test_name_that_points_here_by_dns_rebinding_is_refused(host, wanted):
     assert status(OPEN, "GET", "/api/cluster", {"host": host}) == wanted
 
 
-def test_reading_needs_the_token_only_where_others_reach_it():
+def test_reading_needs_the_token_only_where_other_hosts_have_access():
     host = {"host": "10.1.2.3:8088"}
     assert status(OPEN, "GET", "/api/cluster", host) == 200
     assert status(FAR, "GET", "/api/cluster", host) == 401
@@ -48,11 +48,11 @@ def test_reading_needs_the_token_only_where_others_reach_it():
     ({"sec-fetch-site": "cross-site"}, 403), ({"sec-fetch-site": "same-site"}, 403), ({"x-rmqha-console": ""}, 403),
     ({"content-type": "text/plain"}, 415), ({"content-type": "application/x-www-form-urlencoded"}, 415),
     ({"authorization": ""}, 401), ({"host": "evil.example.org"}, 421)])
-def test_a_change_needs_all_that_no_other_site_can_send(change, wanted):
+def test_change_needs_headers_that_no_other_site_can_send(change, wanted):
     assert status(OPEN, "POST", "/api/topics", {**WRITE, **change}) == wanted
 
 
-def test_a_console_that_only_shows_changes_nothing():
+def test_read_only_console_changes_nothing():
     assert status(FAR, "POST", "/api/topics", WRITE) == 403
     assert status(OPEN, "POST", "/", WRITE) == 405
     for method in ("PUT", "DELETE", "OPTIONS", "TRACE"):
@@ -62,5 +62,5 @@ def test_a_console_that_only_shows_changes_nothing():
 @pytest.mark.parametrize(("host", "wanted"), [
     ("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
     ("10.0.0.1", False), ("example.org", False)])
-def test_where_only_this_host_reaches_it(host, wanted):
+def test_loopback_addresses_are_recognized(host, wanted):
     assert is_loopback(host) is wanted

@@ -1,4 +1,4 @@
-"""The console's API beside a running cluster, and beside requests and brokers that are not what they should be."""
+"""The console's API on a running cluster, and its answers to malformed requests and brokers' malformed responses."""
 import json
 import math
 import socket
@@ -12,7 +12,8 @@ from starlette.testclient import TestClient
 
 from rmqha.common.message.message import MessageClientExt
 from rmqha.remoting.protocol.fastjson import FastjsonError, loads
-from rmqha.tools.console.app import PAGES, POLICY, Access, Source, Wanted, create_app, json_answer
+from rmqha.tools.console.access import Access
+from rmqha.tools.console.app import PAGES, POLICY, Source, Wanted, create_app, json_answer
 from rmqha.tools.console.server import PatientProtocol
 from rmqha.tools.view.questions import Messages, Questions, ViewPoller
 from rmqha.tools.view.snapshot import BrokerState, GroupState, History, QueuePlace, picture
@@ -36,7 +37,7 @@ def source(orders):
 
 @pytest.fixture
 def client(source):
-    """One that may change things."""
+    """A client of a console that may change things."""
     return TestClient(create_app(source, Access(TOKEN, False, True)), "http://127.0.0.1:8088")
 
 
@@ -46,7 +47,7 @@ def get(client, path, **query):
     return answer.json()
 
 
-def test_the_cluster_is_told_with_lag_and_lines(client, orders):
+def test_cluster_is_returned_with_lag_and_history(client, orders):
     told = get(client, "/api/cluster")
     slave = told["replication"][0]["slaves"][0]
     assert (slave["address"], slave["state"], slave["in_sync"]) == (orders.cluster.slave.address, "TRANSFER", True)
@@ -55,7 +56,7 @@ def test_the_cluster_is_told_with_lag_and_lines(client, orders):
     assert "" in told["lines"]["in"] and "groups" not in told
 
 
-def test_a_group_is_told_with_queues_clients_and_backlog_over_time(client, source):
+def test_group_is_returned_with_queues_clients_and_backlog_over_time(client, source):
     wait_until(lambda: GROUP in {group["name"] for group in get(client, "/api/groups")["groups"]}, what="the group")
     wait_until(lambda: len(source.history.line("behind", GROUP)) > 1, what="a line")
     group = get(client, f"/api/groups/{GROUP}")
@@ -66,7 +67,7 @@ def test_a_group_is_told_with_queues_clients_and_backlog_over_time(client, sourc
     assert group["history"] == get(client, "/api/history", kind="behind", name=GROUP)["points"][:len(group["history"])]
 
 
-def test_topics_are_told_by_kind_and_one_with_its_queues(client):
+def test_topics_are_returned_by_kind_and_one_with_its_queues(client):
     kinds = {topic["name"]: topic["kind"] for topic in get(client, "/api/topics")["topics"]}
     assert (kinds[TOPIC], kinds[f"%RETRY%{GROUP}"], kinds["SCHEDULE_TOPIC_XXXX"], kinds["broker-a"]) == (
         "user", "retry", "system", "system")
@@ -75,7 +76,7 @@ def test_topics_are_told_by_kind_and_one_with_its_queues(client):
     assert get(client, f"/api/topics/%25RETRY%25{GROUP}")["name"] == f"%RETRY%{GROUP}"
 
 
-def test_the_store_is_told(client, orders):
+def test_store_is_returned(client, orders):
     brokers = {broker["address"]: broker for broker in get(client, "/api/store")["brokers"]}
     master = brokers[orders.cluster.master.address]
     assert master["max_offset"] == orders.cluster.master.store.get_max_phy_offset()
@@ -96,10 +97,10 @@ def test_a_message_is_found_by_both_ids_and_by_key_with_a_safe_body(client, orde
     assert get(client, "/api/messages", topic=TOPIC, id=text.msg_id)["messages"][0]["body"]["text"] == "tää" * 10
 
 
-def test_an_id_leads_to_no_host_outside_the_cluster(client):
+def test_id_never_leads_to_a_host_outside_the_cluster(client):
     elsewhere = "7F0000010000000100000000000000FF"  # 127.0.0.1:1
     answer = client.get("/api/messages", params={"id": elsewhere})
-    assert answer.status_code == 400 and "not an offset id of one of the cluster's brokers" in answer.json()["error"]
+    assert answer.status_code == 400 and "not an offset id of a broker of this cluster" in answer.json()["error"]
     assert get(client, "/api/messages", id=elsewhere, topic=TOPIC)["messages"] == []
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         stranger.setblocking(False)
@@ -110,7 +111,7 @@ def test_an_id_leads_to_no_host_outside_the_cluster(client):
             stranger.accept()
 
 
-def test_a_trace_tells_of_the_send_and_of_each_group(client, orders):
+def test_trace_includes_the_send_and_each_group(client, orders):
     told = get(client, "/api/trace", topic=TOPIC, id=orders.sent[0].msg_id)
     assert [(event["type"], event["group"], event["status"]) for event in told["events"]] == [
         ("Pub", "makers", "success")]
@@ -118,23 +119,23 @@ def test_a_trace_tells_of_the_send_and_of_each_group(client, orders):
 
 
 @pytest.mark.parametrize(("path", "status", "wanted"), [
-    ("/api/groups/nobody", 404, "no broker knows the group 'nobody'"),
+    ("/api/groups/nobody", 404, "unknown group 'nobody'"),
     ("/api/topics/nothing", 404, "No topic route info"),
-    ("/api/messages", 400, "give a message's id"),
-    ("/api/messages?id=zz", 400, "give that, too"),
-    ("/api/trace", 400, "give a message's id"),
-    ("/api/trace?topic=Orders&id=AAAA", 404, "no message 'AAAA'"),
-    ("/api/history?kind=odd", 400, "kind: one of in, out"),
-    ("/api/odd", 404, "is not served here"),
-    ("/odd", 404, "is not served here"),
-    ("/static/../app.py", 404, "is not served here"),
+    ("/api/messages", 400, "give a message id"),
+    ("/api/messages?id=zz", 400, "give its topic too"),
+    ("/api/trace", 400, "give a message id"),
+    ("/api/trace?topic=Orders&id=AAAA", 404, "message 'AAAA' not found"),
+    ("/api/history?kind=odd", 400, "kind must be one of in, out"),
+    ("/api/odd", 404, "is not available here"),
+    ("/odd", 404, "is not available here"),
+    ("/static/../app.py", 404, "is not available here"),
 ])
-def test_what_can_not_be_answered_is_told(client, path, status, wanted):
+def test_errors_have_a_status_and_a_reason(client, path, status, wanted):
     answer = client.get(path)
     assert answer.status_code == status and wanted in answer.json()["error"], answer.text
 
 
-def test_pages_and_files_are_there_with_a_strict_policy(client):
+def test_pages_and_files_are_served_with_a_strict_policy(client):
     for path in [page.format(name="x") for page in PAGES] + ["/static/app.js", "/static/console.css"]:
         answer = client.get(path)
         assert answer.status_code == 200 and answer.headers["content-security-policy"] == POLICY
@@ -164,7 +165,7 @@ def test_reading_with_the_token_where_others_reach_it(source):
 # ---- changes
 
 
-def test_a_topic_is_made(client, orders):
+def test_topic_is_created(client, orders):
     answer = client.post("/api/topics", headers=WRITE, json={"topic": "Made", "queues": 3})
     assert answer.status_code == 200 and answer.json()["brokers"] == ["broker-a"]
     config = orders.cluster.master.controller.topic_config_manager.select_topic_config("Made")
@@ -173,23 +174,24 @@ def test_a_topic_is_made(client, orders):
     assert orders.cluster.master.controller.topic_config_manager.select_topic_config("Other") is None
 
 
-def test_offsets_of_a_group_that_does_not_run_are_moved(client, orders):
+def test_offsets_of_a_stopped_group_are_reset(client, orders):
     offsets = orders.cluster.master.controller.consumer_offset_manager
     for to, wanted in (("latest", 3), ("earliest", 0), ("latest", 3), (1_600_000_000_000, 0)):
         answer = client.post("/api/groups/sleepers/offsets", headers=WRITE, json={"topic": TOPIC, "to": to})
         assert answer.status_code == 200 and answer.json()["queues"] == 2, answer.text
         assert sum(offsets.query_offset("sleepers", TOPIC, queue) for queue in range(2)) == wanted
-    del offsets.offset_table[f"{TOPIC}@sleepers"]  # for the other tests the topic has one group
+    # The other tests expect one group for the topic.
+    del offsets.offset_table[f"{TOPIC}@sleepers"]
 
 
-def test_offsets_of_a_running_group_are_moved_through_its_clients(client, orders):
+def test_offsets_of_a_running_group_are_reset_through_its_clients(client, orders):
     offsets = orders.cluster.master.controller.consumer_offset_manager
     answer = client.post(f"/api/groups/{GROUP}/offsets", headers=WRITE, json={"topic": TOPIC, "to": "latest"})
     assert answer.status_code == 200 and answer.json()["queues"] == 2, answer.text
     wait_until(lambda: sum(offsets.query_offset(GROUP, TOPIC, queue) for queue in range(2)) == 3, what="the end")
 
 
-def test_write_permission_goes_and_comes(client, orders):
+def test_write_permission_is_removed_and_restored(client, orders):
     for allow, wanted in ((False, 4), (True, 6)):
         answer = client.post("/api/brokers/broker-a/write-permission", headers=WRITE, json={"allow": allow})
         assert answer.status_code == 200 and answer.json()["topics"] > 0
@@ -200,26 +202,26 @@ def test_write_permission_goes_and_comes(client, orders):
 @pytest.mark.parametrize(("path", "body", "status", "wanted"), [
     ("/api/topics", {}, 400, "topic: a name"),
     ("/api/topics", {"topic": "no blanks"}, 400, "illegal characters"),
-    ("/api/topics", {"topic": "X", "queues": 0}, 400, "queues: 1 to 1024"),
-    ("/api/topics", {"topic": "X", "queues": True}, 400, "queues: 1 to 1024"),
-    ("/api/groups/g/offsets", {"topic": TOPIC, "to": "yesterday"}, 400, "to: a time in ms"),
-    ("/api/groups/g/offsets", {"topic": TOPIC, "to": True}, 400, "to: a time in ms"),
+    ("/api/topics", {"topic": "X", "queues": 0}, 400, "queues must be 1 to 1024"),
+    ("/api/topics", {"topic": "X", "queues": True}, 400, "queues must be 1 to 1024"),
+    ("/api/groups/g/offsets", {"topic": TOPIC, "to": "yesterday"}, 400, "to must be a time in ms"),
+    ("/api/groups/g/offsets", {"topic": TOPIC, "to": True}, 400, "to must be a time in ms"),
     ("/api/groups/g/offsets", {"to": 1}, 400, "topic: a name"),
-    ("/api/brokers/nobody/write-permission", {"allow": True}, 404, "no broker 'nobody'"),
-    ("/api/brokers/broker-a/write-permission", {"allow": "no"}, 400, "allow: true or false"),
+    ("/api/brokers/nobody/write-permission", {"allow": True}, 404, "unknown broker 'nobody'"),
+    ("/api/brokers/broker-a/write-permission", {"allow": "no"}, 400, "allow must be true or false"),
 ])
-def test_a_wrong_change_is_refused_with_its_reason(client, path, body, status, wanted):
+def test_invalid_change_is_refused_with_the_reason(client, path, body, status, wanted):
     answer = client.post(path, headers=WRITE, json=body)
     assert answer.status_code == status and wanted in answer.json()["error"], answer.text
 
 
 @pytest.mark.parametrize(("body", "status"), [(b"{", 400), (b"[]", 400), (b"", 400), (b" " * 70_000, 413)])
-def test_a_body_that_is_no_object_is_refused(client, body, status):
+def test_body_that_is_not_an_object_is_refused(client, body, status):
     headers = {**WRITE, "Content-Type": "application/json"}
     assert client.post("/api/topics", headers=headers, content=body).status_code == status
 
 
-# The console beside requests and brokers that are not what they should be: no page is an error of its own.
+# The console with malformed requests, and with malformed responses of brokers: never an internal error.
 
 
 TOKEN = "token-for-tests-only"
@@ -234,7 +236,7 @@ FAULTS = (FastjsonError("more than 512 levels", 0), UnicodeDecodeError("utf-8", 
 
 
 class Admin:
-    """An admin client whose every question has the same answer: an error, or a list of messages."""
+    """An admin client that gives the same answer to every request: an error, or a list of messages."""
 
     timeout_millis = 1000
 
@@ -268,12 +270,12 @@ def odd_snapshot():
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
-def test_an_answer_of_a_broker_that_cant_be_read_is_a_bad_gateway(fault):
+def test_unreadable_response_of_a_broker_is_a_bad_gateway(fault):
     client = client_of(odd_snapshot(), fault)
     codes = {path: client.get(path).status_code for path in READS}
     assert set(codes.values()) <= {200, 502}, codes
     assert codes["/api/topics"] == codes["/api/messages?topic=T&key=k"] == 502 and codes["/api/cluster"] == 200
-    assert "can't be read" in client.get("/api/topics").json()["error"]
+    assert "malformed answer" in client.get("/api/topics").json()["error"]
     assert client.get("/api/groups/readers").json()["clients_error"]
 
 
@@ -281,7 +283,7 @@ def test_an_answer_of_a_broker_that_cant_be_read_is_a_bad_gateway(fault):
                                    f"/api/messages?topic=T&key={DEEP[:5000]}", "/api/messages?topic=%ED%A0%80&id=%FF",
                                    f"/api/history?kind={DEEP[:5000]}", "/api/trace?id=%00&topic=%5B%5B"])
 @pytest.mark.parametrize("header", ["", DEEP[:5000], "\xff", '{"a":' * 500])
-def test_odd_parameters_and_headers_are_no_error_of_the_console(where, header):
+def test_odd_parameters_and_headers_cause_no_internal_error(where, header):
     client = client_of(odd_snapshot(), FAULTS[0])
     answer = client.get(where, headers={"X-Odd": header.encode("latin-1"), "Authorization": header.encode("latin-1")})
     assert answer.status_code in (200, 400, 404, 502), answer.text
@@ -295,12 +297,12 @@ def test_odd_parameters_and_headers_are_no_error_of_the_console(where, header):
                                   "[]", "\xff", "", '{"topic": [[[]]], "to": [[[]]], "allow": [[[]]]}'])
 def test_odd_bodies_are_refused(path, body):
     answer = client_of(odd_snapshot(), FAULTS[0]).post(path, content=body.encode("latin-1"), headers=HOSTILE_WRITE)
-    # a topic of this name is asked of brokers that answer nonsense
+    # Brokers answer nonsense about a topic with this name.
     assert answer.status_code in (400, 502) and answer.json()["error"], answer.text
     assert answer.status_code == 400 or body.startswith('{"topic": "T"')
 
 
-def test_a_message_of_any_time_is_a_page_of_its_own():
+def test_message_with_any_time_has_a_page():
     message = MessageClientExt("T", b"x")
     message.born_timestamp, message.store_timestamp, message.offset_msg_id = 1_764_000_000 * 10**9, -(1 << 63), "00"
     message.born_host = message.store_host = ("127.0.0.1", 1)
@@ -309,13 +311,13 @@ def test_a_message_of_any_time_is_a_page_of_its_own():
     assert found["bornTimestamp"] == message.born_timestamp
 
 
-def test_the_fastjson_of_the_brokers_refuses_depth_and_not_with_a_recursion_error():
+def test_fastjson_of_brokers_refuses_deep_nesting_without_a_recursion_error():
     for text in (DEEP, '{"a":' * 30_000, "[" * 3000 + "]" * 3000):
         with pytest.raises(FastjsonError):
             loads(text)
 
 
-def test_a_round_that_breaks_is_reported_and_the_next_one_is_shown():
+def test_failed_round_is_reported_and_the_next_one_is_shown():
     rounds = iter([ZeroDivisionError("odd"), OverflowError("nan"), snapshot()])
 
     def collect():
@@ -331,18 +333,18 @@ def test_a_round_that_breaks_is_reported_and_the_next_one_is_shown():
     assert poller.error == "" and poller.latest is not None
 
 
-def test_what_json_has_no_word_for_is_never_sent():
+def test_values_without_a_json_form_are_never_sent():
     with pytest.raises(ValueError):
         json_answer({"value": math.nan})
     assert json.loads(json_answer({"value": "\ud800ä"}).body) == {"value": "\ud800ä"}
 
 
-# ---- half requests
+# ---- incomplete requests
 
 
 @contextmanager
 def server(request_s, monkeypatch):
-    """The port of a console whose requests have so long."""
+    """Yield the port of a console whose requests have to arrive within `request_s`."""
     monkeypatch.setattr(PatientProtocol, "request_s", request_s)
     app = client_of(odd_snapshot()).app
     config = uvicorn.Config(app, log_config=None, ws="none", lifespan="off", http=PatientProtocol,
@@ -367,7 +369,7 @@ HEAD = (f"POST /api/topics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Rmqha-Console: 1\r\n
 @pytest.mark.parametrize("begin, more", [(b"", b""), (b"GET / HTTP/1.1\r\nHost: x\r\n", b""),
                                          (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"X: y\r\n"), (HEAD, b""),
                                          (HEAD, b" ")])
-def test_half_a_request_is_ended_even_if_it_trickles(begin, more, monkeypatch):
+def test_incomplete_request_is_ended_even_if_it_trickles(begin, more, monkeypatch):
     with server(0.5, monkeypatch) as port, closing(socket.create_connection(("127.0.0.1", port), 60)) as connection:
         connection.sendall(begin)
         connection.settimeout(0.1)
@@ -377,7 +379,7 @@ def test_half_a_request_is_ended_even_if_it_trickles(begin, more, monkeypatch):
                 part = connection.recv(4096)
             except TimeoutError:
                 rounds += 1
-                assert rounds < 600, "it is still open after a minute"
+                assert rounds < 600, "the connection is still open after a minute"
                 if more:
                     connection.sendall(more)
                 continue
@@ -389,7 +391,7 @@ def test_half_a_request_is_ended_even_if_it_trickles(begin, more, monkeypatch):
     assert not got or b" 408 " in got.split(b"\r\n")[0]
 
 
-def test_whole_requests_are_served_one_after_the_other_however_long_the_connection_lasts(monkeypatch):
+def test_complete_requests_are_served_in_order_however_long_the_connection_lasts(monkeypatch):
     request = b"GET /api/session HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with server(8.0, monkeypatch) as port, closing(socket.create_connection(("127.0.0.1", port), 60)) as connection:
         for _ in range(8):  # 9 s in all

@@ -1,4 +1,4 @@
-// Asks the API, shows the page of the path, and does so again and again.
+// Polls the API and shows the page that belongs to the path.
 import { h, replace } from "./dom.js";
 import { PAGES } from "./pages.js";
 
@@ -27,7 +27,7 @@ async function call(path, options = {}) {
   try {
     response = await fetch(path, { ...options, headers, cache: "no-store", redirect: "error" });
   } catch {
-    throw new ApiError(0, "the console gives no answer: is it still running?");
+    throw new ApiError(0, "the console does not answer: is it still running?");
   }
   const answer = await response.json().catch(() => ({ error: `status ${response.status}` }));
   if (response.ok) return answer;
@@ -76,7 +76,7 @@ async function show() {
   try {
     session ??= await api.get("/api/session");
   } catch (error) {
-    tell(error.message, true);
+    notify(error.message, true);
     timer = setTimeout(show, 2000);
     return;
   }
@@ -92,12 +92,12 @@ async function show() {
       try {
         await draw();
         if (mine !== turn) return;
-        tell(`${session.namesrv ? session.namesrv + " · " : ""}${new Date().toLocaleTimeString("en-GB")}`, false);
+        notify(`${session.namesrv ? session.namesrv + " · " : ""}${new Date().toLocaleTimeString("en-GB")}`, false);
       } catch (error) {
         if (mine !== turn) return;
         if (error.status === undefined) console.error(error);
         if (!root.hasChildNodes()) replace(root, h("p", { class: "dim" }, error.message));
-        tell(error.message, true);
+        notify(error.message, true);
       }
     }
     if (mine === turn && shown.live !== false) timer = setTimeout(update, session.interval_s * 1000);
@@ -105,7 +105,7 @@ async function show() {
   await update(true);
 }
 
-function tell(text, bad) {
+function notify(text, bad) {
   state.textContent = paused && !bad ? `paused · ${text}` : text;
   state.classList.toggle("bad", bad);
 }
@@ -126,7 +126,7 @@ addEventListener("popstate", show);
 pause.addEventListener("click", () => {
   paused = !paused;
   pause.setAttribute("aria-pressed", String(paused));
-  pause.textContent = paused ? "Go on" : "Pause";
+  pause.textContent = paused ? "Resume" : "Pause";
   if (!paused) show();
 });
 document.addEventListener("keydown", (event) => {

@@ -1,7 +1,7 @@
 // Sparklines, charts and the map of the cluster, as SVG.
 import { bytes, count, percent, span, svg, tone } from "./dom.js";
 
-// Values oldest first, null for unknown; `what` is read by screen readers.
+// Values oldest first, null for unknown; screen readers read `what`.
 export function spark(values, kind, what) {
   const known = values.filter((value) => value !== null);
   const top = Math.max(1e-9, ...known), width = 130, height = 26;
@@ -34,8 +34,8 @@ function shape(run, bottom) {
 export function chart(points, kind, what) {
   const width = 1200, height = 230, left = 62, right = 14, top = 12, bottom = 28;
   const known = points.filter((point) => point[1] !== null);
-  if (known.length < 2) return svg("svg", { viewBox: `0 0 ${width} 40`, role: "img", "aria-label": `${what}: not enough is known yet` },
-    svg("text", { x: 8, y: 24, class: "dim" }, "It takes two looks to draw a line …"));
+  if (known.length < 2) return svg("svg", { viewBox: `0 0 ${width} 40`, role: "img", "aria-label": `${what}: not enough data yet` },
+    svg("text", { x: 8, y: 24, class: "dim" }, "Waiting for a second sample …"));
   const begin = points[0][0], end = points[points.length - 1][0];
   const ceiling = nice(Math.max(1, ...known.map((point) => point[1])));
   const x = (ms) => left + (ms - begin) / Math.max(1, end - begin) * (width - left - right);
@@ -65,7 +65,7 @@ function clock(ms) {
 const BOX = { width: 300, height: 96 };
 const LINK = 330;
 
-// Each master with its slaves; a link that works flows, one that does not is dotted.
+// Each master with its slaves; a working link is animated, a broken one is dotted.
 export function clusterMap(cluster) {
   const brokers = new Map(cluster.brokers.map((broker) => [broker.address, broker]));
   const parts = [];
@@ -83,9 +83,9 @@ export function clusterMap(cluster) {
     y += tall + 16;
   }
   const width = 40 + 2 * BOX.width + LINK;
-  const told = cluster.replication.map((each) => `${each.name}: ` + (each.slaves.map((slave) =>
+  const summary = cluster.replication.map((each) => `${each.name}: ` + (each.slaves.map((slave) =>
     `slave ${slave.address} ${slave.state}, lag ${bytes(slave.lag_bytes)}`).join("; ") || "no slave")).join(". ");
-  return svg("svg", { class: "map", viewBox: `0 0 ${width} ${Math.max(60, y - 22)}`, role: "img", "aria-label": `Replication. ${told}` },
+  return svg("svg", { class: "map", viewBox: `0 0 ${width} ${Math.max(60, y - 22)}`, role: "img", "aria-label": `Replication. ${summary}` },
     parts);
 }
 
@@ -119,7 +119,7 @@ function node(broker, slave, lines, x, y, name) {
   const line = slave ? lines.log[broker.address] : lines.in[broker.address];
   const rate = slave ? `${bytes(broker.log_bytes_per_s)}/s` : `in ${count(broker.in_msgs_per_s)}/s  out ${count(broker.out_msgs_per_s)}/s`;
   parts.push(text(14, 64, rate), text(14, 83, `log ${bytes(broker.log_size)}, disk ${percent(broker.disk_used)}`, { class: "dim" }));
-  const drawn = spark(line || [], "in", slave ? "log bytes a second" : "messages in a second");
+  const drawn = spark(line || [], "in", slave ? "log bytes per second" : "messages in per second");
   for (const [key, value] of Object.entries({ x: x + BOX.width - 138, y: y + 56, width: 124, height: 30 })) drawn.setAttribute(key, value);
   drawn.removeAttribute("class");
   drawn.setAttribute("class", "in");
@@ -135,7 +135,7 @@ export function diskBar(used, limit, what) {
     limit === null ? null : svg("line", { class: "bar-limit", x1: 399 * limit, x2: 399 * limit, y1: 0, y2: 22 }));
 }
 
-// The files of a log, the newest right; the last one is filled as far as it is written.
+// The files of a log, the newest on the right; the last one is filled up to its written part.
 export function segmentStrip(broker) {
   const most = 48, shown = Math.min(most, broker.segments), size = broker.file_size;
   if (!shown) return svg("svg", { viewBox: "0 0 400 22", role: "img", "aria-label": "no files" });

@@ -18,7 +18,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
-// Puts new children in; what had the focus has it again, by its data-key.
+// Replaces the children; the element that had the focus gets it back, by its data-key.
 export function replace(root, ...children) {
   const key = root.contains(document.activeElement) ? document.activeElement.getAttribute("data-key") : null;
   root.replaceChildren(...children.flat(Infinity).filter(Boolean));
@@ -66,7 +66,7 @@ export function percent(ratio) {
 export function when(ms) {
   if (!ms || ms < 0) return "–";
   const at = new Date(ms), two = (n) => String(n).padStart(2, "0");
-  if (Number.isNaN(at.getTime())) return String(ms);  // beyond the calendar
+  if (Number.isNaN(at.getTime())) return String(ms);  // outside the range of dates
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:` +
     `${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, "0")}`;
 }
