@@ -1,1 +1,1 @@
-"""The compiled parts: small C sources, each with a twin in Python, which does the same where no C compiler was."""
+"""The compiled parts: small C sources, each with a twin in Python for installations without a C compiler."""

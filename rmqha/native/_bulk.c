@@ -1,8 +1,9 @@
-/* The bulk kernel, compiled: what rmqha/store/bulk/bulk_python.py does, without the GIL. bulk.py beside that checks
- * arguments and tells what each function does; bulk_layout.py has the tables of the rows.
+/* The bulk kernel, compiled. It does the same as its twin, rmqha/store/bulk/bulk_python.py, but without the GIL.
+ * bulk.py in that folder checks the arguments and documents the functions; bulk_layout.py has the tables of the rows.
  *
- * The bytes of a log are not to be trusted, and another thread may write them while they are read: a length is loaded
- * once, compared with what is left of the span, and only then used. No byte outside the span is touched.
+ * The bytes of a log are untrusted, and another thread may write them while they are read. So a length is loaded once,
+ * compared with the rest of the span, and only then used. Loading it a second time after the check could return another
+ * value (LOADED_ONCE keeps the compiler from doing that). No byte outside the span is accessed.
  */
 #include "native.h"
 #include "crc32.h"
@@ -13,7 +14,7 @@
 #define INDEX_HEADER 40
 #define SCHEDULE_TOPIC "SCHEDULE_TOPIC_XXXX"
 
-/* Stop of bulk_layout.py */
+/* The values of Stop in bulk_layout.py. */
 enum { GOOD = -1, END, LIMIT, ODD, BLANK, UNWRITTEN, BAD_MAGIC, TRUNCATED, BAD_CRC, LENGTH_MISMATCH };
 
 typedef struct {
@@ -56,9 +57,9 @@ static inline int64_t int64_at(const uint8_t *p)
 
 /* -- text -- */
 
-typedef struct { const uint8_t *at; int64_t length; } text; /* at NULL: there is none */
+typedef struct { const uint8_t *at; int64_t length; } text; /* `at` is NULL if there is none */
 
-/* Continue Java's String.hashCode with the UTF-16 units of a text; 0 when it is no UTF-8. */
+/* Continue Java's String.hashCode with the UTF-16 units of a text. Return 0 if the text is not UTF-8. */
 static int hash_text(const uint8_t *p, int64_t length, uint32_t *hash)
 {
     uint32_t h = *hash;
@@ -96,7 +97,7 @@ static int32_t index_hash(uint32_t hash)
     return (int32_t)((hash & 0x80000000u ? 0u - hash : hash) & 0x7FFFFFFFu);
 }
 
-/* Java's Integer.parseInt; 0 when the text is no number. */
+/* Parse like Java's Integer.parseInt. Return 0 if the text is not a number. */
 static int parse_level(text value, int64_t *level)
 {
     int64_t at = 0, number = 0;
@@ -126,7 +127,8 @@ typedef struct {
 
 typedef struct { text tags, keys, uniq_key, delay, multi_dispatch; } named;
 
-/* GOOD, or why there is no record in the `room` bytes at p; record.size is what the single-record check says. */
+/* Check the record in the `room` bytes at p. Return GOOD, or why there is no good record. found->size is then the
+ * result of the single-record check. */
 static int look(const uint8_t *p, int64_t room, int check_crc, record *found)
 {
     found->size = -1;
@@ -199,8 +201,8 @@ static void name_property(const uint8_t *name, int64_t length, text value, named
     }
 }
 
-/* name 1 value 2 name 1 value ...: entries without name, separator or value count for nothing; the last of a name
- * wins. */
+/* Properties are: name 1 value 2 name 1 value ... Entries without a name, separator or value are ignored. The last
+ * entry of a name wins. */
 static void find_properties(text all, named *found)
 {
     memset(found, 0, sizeof *found);
@@ -222,7 +224,7 @@ static int is_scheduled(const record *found)
         && memcmp(found->topic.at, SCHEDULE_TOPIC, sizeof SCHEDULE_TOPIC - 1) == 0;
 }
 
-/* -- growing arrays, and a table of numbered items over one -- */
+/* -- growing arrays, and a hash table of numbered items on top of one -- */
 
 typedef struct { char *data; size_t count, room, width; } vector;
 
@@ -250,7 +252,7 @@ static uint32_t table_hash_at(const table *t, int32_t number)
     return hash;
 }
 
-/* A new last item, its bytes not set; NULL when the memory is out. */
+/* Append an item whose bytes are not set. Return NULL if out of memory. */
 static void *table_add(table *t, uint32_t hash)
 {
     if (t->items.count * 2 >= t->size) {
@@ -286,13 +288,13 @@ typedef struct {
     int64_t start, end, file_from_offset, limit;
     int check_crc, multi_dispatch;
     const int64_t *delays;
-    int64_t delay_count; /* -1: there is no schedule */
+    int64_t delay_count; /* -1: without a schedule */
     int64_t count, position;
     int stop;
     int32_t size;
     int no_memory;
-    /* of a scan */
-    uint8_t *records; /* the rows, room for as many as the span can have */
+    /* for a scan */
+    uint8_t *records; /* the rows, with space for as many as the span can have */
     int32_t *run_of; /* of each record, -1 for none */
     vector runs, keys;
     table topics, queues;
@@ -321,7 +323,7 @@ static void span_walk(span *s)
     }
 }
 
-/* The number of a topic, a new one when it was not met yet; -1 when it is no UTF-8 or the memory is out. */
+/* Return the number of a topic, a new one for a new topic; -1 if it is not UTF-8 or if out of memory. */
 static int32_t span_topic(span *s, text topic)
 {
     uint8_t name[MAX_TOPIC_LENGTH];
@@ -376,7 +378,7 @@ static queue_item *span_queue(span *s, int32_t topic, int32_t queue_id)
     return item;
 }
 
-/* The run of a unit: its queue's last one, or a new one when the unit does not follow. -1 when the memory is out. */
+/* Return the run of a unit: its queue's last one, or a new one if the unit does not continue it; -1: out of memory. */
 static int32_t span_run(span *s, const record *found, int32_t topic)
 {
     queue_item *queue = span_queue(s, topic, found->queue_id);
@@ -426,7 +428,7 @@ static int span_keys(span *s, const named *properties, uint32_t head, int64_t of
     return GOOD;
 }
 
-/* The tags code of a record: GOOD or ODD. */
+/* Set the tags code of a record. Return GOOD or ODD. */
 static int tags_code_of(const span *s, const record *found, const named *properties, int64_t *tags_code)
 {
     uint32_t hash = 0;
@@ -511,7 +513,7 @@ static void span_scan(span *s)
     }
 }
 
-/* Number the units run by run; how many there are. */
+/* Number the units run by run. Return how many there are. */
 static int64_t span_number_units(span *s)
 {
     run_row *runs = (run_row *)s->runs.data;
@@ -550,7 +552,7 @@ static int check_span(const Py_buffer *view, Py_ssize_t start, Py_ssize_t end)
     return 0;
 }
 
-/* Bytes that are walked within 0.2 ms: less than it takes to have the GIL again where other threads compute. */
+/* This many bytes are walked within 0.2 ms: less than it takes to get the GIL back from threads that compute. */
 #define MAX_WITH_GIL (2 << 20)
 
 static PyObject *bulk_walk(PyObject *module, PyObject *args)
@@ -580,7 +582,7 @@ static PyObject *bulk_walk(PyObject *module, PyObject *args)
     return result;
 }
 
-/* The delays as numbers, NULL with an exception; `count` -1 for None. */
+/* Return the delays as numbers, NULL with an exception set. Set `count` to -1 for None. */
 static int64_t *delays_of(PyObject *delays, int64_t *count)
 {
     *count = -1;
@@ -608,7 +610,7 @@ static PyObject *topics_of(const span *s)
 {
     const topic_item *items = (const topic_item *)s->topics.items.data;
     Py_ssize_t size = 0;
-    /* a topic whose only record was left to the single-record path may stand last, without a record */
+    /* The last topic has no record if its only record was left to the single-record path. */
     while (size < (Py_ssize_t)s->topics.items.count && items[size].count > 0)
         size++;
     PyObject *topics = PyList_New(size);
@@ -628,7 +630,7 @@ static PyObject *rows_of(const vector *rows)
     return PyBytes_FromStringAndSize(rows->data, (Py_ssize_t)(rows->count * rows->width));
 }
 
-/* Walk, and build the result; `records` are the bytes for the rows, given up to the result. */
+/* Scan, and build the result. `records` are the bytes for the rows; the reference to them passes to the result. */
 static PyObject *scan_result(span *s, PyObject *records)
 {
     PyObject *units = NULL, *topics = NULL, *runs = NULL, *keys = NULL;
@@ -724,7 +726,7 @@ static int32_t seconds_between(int64_t begin, int64_t time)
     return seconds > INT32_MAX ? INT32_MAX : (int32_t)seconds;
 }
 
-/* The file at `file` has its entries from number `first_entry` on behind the slots. */
+/* Add keys to an index file. `file` has its header, its slots, then its entries from number `first_entry` on. */
 static void add_keys(uint8_t *file, int32_t slot_count, int32_t first_entry, counters *c, const uint8_t *keys,
                      int64_t first, int64_t stop)
 {

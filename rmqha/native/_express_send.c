@@ -1,16 +1,16 @@
-/* Simple sends and the answers to them, compiled: what
- * rmqha/broker/processor/send_codec.py does in Python, and documents.
+/* Simple sends and the answers to them, compiled. The twins and the documentation are in
+ * rmqha/broker/processor/send_codec.py.
  *
- * The bytes come from the network: each is compared with what is expected in its place, and none behind the frame is
- * looked at. The first frame that differs from the expected ends what is read.
+ * The bytes come from the network. Each is compared with what is expected in its place, and none after the frame is
+ * accessed. Reading stops before the first frame that differs from what is expected.
  */
 #include "native.h"
 #include "crc32.h"
 
-#define MAX_STORED 12 /* properties of a record, CLUSTER included: as many as a HashMap's first table takes */
+#define MAX_STORED 12 /* properties of a record, including CLUSTER: the most before a HashMap resizes its first table */
 #define MAX_DIGITS 9
 #define MAX_NUMBER 20 /* characters of an int64 */
-#define MARKS 4       /* in an answer: message id, queue id, queue offset, opaque */
+#define MARKS 4       /* the values in an answer: message id, queue id, queue offset, opaque */
 #define LENGTH_FIELD 4
 #define OTHER_SYS_FLAGS (TRANSACTION_ROLLBACK_TYPE | BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG)
 #define BORN_DIGITS 13
@@ -18,7 +18,7 @@
 typedef struct { const uint8_t *at, *end; } cursor;
 typedef struct { const uint8_t *start; Py_ssize_t length; } span;
 
-/* -- pieces of the header: true when they stand at the cursor, which then is behind them -- */
+/* -- parts of the header: each function returns true if the part is at the cursor, and moves the cursor past it -- */
 
 static int literal_of(cursor *c, const char *text, size_t length)
 {
@@ -85,7 +85,7 @@ static int read_json(cursor *c, simple_header *h)
         && literal(c, "}") && c->at == c->end;
 }
 
-/* -- the ROCKETMQ header: code, language, version, opaque, flag, remark, fields; each text behind its length -- */
+/* -- the ROCKETMQ header: code, language, version, opaque, flag, remark, fields; each text after its length -- */
 
 static int64_t big_endian(const uint8_t *at, int size)
 {
@@ -187,7 +187,7 @@ static int is_name(const property *p, const char *name)
     return (size_t)p->name_length == strlen(name) && !memcmp(p->entry.start, name, strlen(name));
 }
 
-/* An entry `name 1 value`, neither of them empty. */
+/* Split an entry `name 1 value`. Return false if there is no separator, another one, or if either part is empty. */
 static int split(property *p)
 {
     const uint8_t *separator = memchr(p->entry.start, 1, (size_t)p->entry.length);
@@ -195,14 +195,14 @@ static int split(property *p)
         return 0;
     p->name_length = separator - p->entry.start;
     Py_ssize_t value_length = p->entry.length - p->name_length - 1;
-    uint32_t hash = 0; /* String.hashCode, and HashMap's place of it */
+    uint32_t hash = 0; /* String.hashCode, from which HashMap's bucket follows */
     for (Py_ssize_t at = 0; at < p->name_length; at++)
         hash = hash * 31 + p->entry.start[at];
     p->bucket = (int)((hash ^ hash >> 16) & 15);
     return p->name_length && value_length && !memchr(separator + 1, 1, (size_t)value_length);
 }
 
-/* Those that make a message more than something to append, and the one that the broker sets. */
+/* Return whether a property requires more than appending the message, or is the one that the broker sets. */
 static int is_special(const property *p)
 {
     return is_name(p, "DELAY") || is_name(p, "TRAN_MSG") || is_name(p, "INNER_MULTI_DISPATCH") || is_name(p, "CLUSTER");
@@ -217,7 +217,7 @@ static int is_known(const property *p, const property *others, int count)
     return 0;
 }
 
-/* The entries of `data`; their number, or -1 when they are unusual. */
+/* Read the entries of `data`. Return their number, or -1 if they are unusual. */
 static int read_properties(const uint8_t *data, Py_ssize_t length, property *found)
 {
     const uint8_t *at = data, *end, *stop;
@@ -240,8 +240,8 @@ static int read_properties(const uint8_t *data, Py_ssize_t length, property *fou
     }
 }
 
-/* The record's end: topic, and properties in Java's order, CLUSTER among them. NULL without an error when they are
- * unusual. */
+/* Return the record's end: the topic, and the properties in Java's order, including CLUSTER. NULL without an exception
+ * if they are unusual. */
 static PyObject *stored_tail(const span *topic, const uint8_t *data, Py_ssize_t length, const span *cluster)
 {
     property stored[MAX_STORED];
@@ -287,7 +287,7 @@ static PyObject *stored_tail(const span *topic, const uint8_t *data, Py_ssize_t 
 
 /* -- whole sends -- */
 
-/* A frame without its length field: its header, and where the body begins; 0 when it is no simple send. */
+/* Read the header of a frame without its length field, and where the body begins. Return 0 if it is no simple send. */
 static int read_header(const uint8_t *data, Py_ssize_t length, simple_header *h, Py_ssize_t *body)
 {
     if (length < 4 || data[0] > 1)
@@ -297,7 +297,7 @@ static int read_header(const uint8_t *data, Py_ssize_t length, simple_header *h,
     return *body <= length && (data[0] ? read_binary(&c, h) : read_json(&c, h));
 }
 
-/* The record's end of a header that was read; NULL without an error when its properties are unusual. */
+/* Return the record's end for a header; NULL without an exception if its properties are unusual. */
 static PyObject *tail_of(int kind, const simple_header *h, const span *cluster)
 {
     uint8_t fixed[1024], *unescaped = fixed;
@@ -314,19 +314,19 @@ static PyObject *tail_of(int kind, const simple_header *h, const span *cluster)
     return tail;
 }
 
-/* What all sends of one call have in common, and what comes of them. */
+/* The common arguments of all sends of one call, and the results. */
 typedef struct {
-    PyObject *data, *born_host, *routes; /* lent */
-    const uint8_t *bytes; /* of data */
+    PyObject *data, *born_host, *routes; /* borrowed */
+    const uint8_t *bytes; /* the bytes of data */
     PyTypeObject *type;
     span cluster;
     Py_ssize_t max_body;
     PyObject *sends, *opaques, *topics, *unknown;
-    PyObject *topic, *keys; /* lent: of the last send */
+    PyObject *topic, *keys; /* borrowed; those of the last send */
     int kind;
 } reading;
 
-/* Put a value, whose reference is given away, into its place; 0 when there is none. */
+/* Set an item of the tuple, which steals the reference. Return 0 if the value is NULL. */
 static int set_field(PyObject *send, int place, PyObject *value)
 {
     if (value)
@@ -334,7 +334,7 @@ static int set_field(PyObject *send, int place, PyObject *value)
     return value != NULL;
 }
 
-/* A MessageRow; NULL with an error. */
+/* Return a MessageRow; NULL with an exception set. */
 static PyObject *make_send(const reading *r, const simple_header *h, PyObject *tail, Py_ssize_t body, Py_ssize_t end)
 {
     PyObject *send = r->type->tp_alloc(r->type, SEND_FIELDS);
@@ -358,7 +358,7 @@ static PyObject *make_send(const reading *r, const simple_header *h, PyObject *t
     return NULL;
 }
 
-/* Let `topic` and `keys` be those of a header. 0: there is no route; -1: an error. */
+/* Set `topic` and `keys` to those of a header. Return 0 if the topic has no route, -1 with an exception set. */
 static int find_route(reading *r, const span *name)
 {
     if (r->topic && PyUnicode_GET_LENGTH(r->topic) == name->length
@@ -379,7 +379,7 @@ static int find_route(reading *r, const span *name)
     return PyErr_Occurred() ? -1 : 1;
 }
 
-/* Keep the send whose frame lies from `at` to `end`. 0: it has to go the general way; -1: an error. */
+/* Add the send in the frame from `at` to `end`. Return 0 if it must take the general way, -1 with an exception set. */
 static int read_send(reading *r, Py_ssize_t at, Py_ssize_t end)
 {
     const uint8_t *data = r->bytes + at;
@@ -478,7 +478,7 @@ static char *put_length(char *out, Py_ssize_t length)
     return out;
 }
 
-/* Write one answer behind `out`: a frame's lengths, and the parts with a value between each two of them. */
+/* Write one answer to `out`: a frame's lengths, and the parts with a value between each two of them. */
 static char *put_answer(char *out, PyObject *parts, const long *order, PyObject *host, const int64_t *values)
 {
     char *header = out + 8, *end = header;

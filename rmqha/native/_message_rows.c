@@ -1,7 +1,7 @@
-/* The records of messages, compiled: what rmqha/store/append.py does in Python, and documents. */
+/* The encoder of records, compiled. Its twin and documentation is `records_in_python` in rmqha/store/append.py. */
 #include "native.h"
 
-/* Bytes of an IPv6 host. */
+/* The bytes of an IPv6 host. */
 #define HOST_LENGTH_V6 (HOST_LENGTH + MORE_IN_V6)
 
 static int is_host(PyObject *object)
@@ -10,7 +10,7 @@ static int is_host(PyObject *object)
         && (PyBytes_GET_SIZE(object) == HOST_LENGTH || PyBytes_GET_SIZE(object) == HOST_LENGTH_V6);
 }
 
-/* Write a host into its field, which is as long as SYSFLAG says: cut off, or filled up with zeros, as `struct` does. */
+/* Write a host into its field, whose length depends on SYSFLAG. Truncate it or pad it with zeros, as `struct` does. */
 static void put_host(uint8_t *out, PyObject *host, int is_v6)
 {
     Py_ssize_t length = is_v6 ? HOST_LENGTH_V6 : HOST_LENGTH, given = PyBytes_GET_SIZE(host);
@@ -22,7 +22,7 @@ static void put_host(uint8_t *out, PyObject *host, int is_v6)
     memcpy(out, PyBytes_AS_STRING(host), (size_t)(given < length ? given : length));
 }
 
-/* Read the numbers of a row into `numbers`, each at its place; -1 with an error. */
+/* Read the numbers of a row into `numbers`, each at its index. Return -1 with an exception set. */
 static int read_numbers(PyObject *row, int64_t *numbers)
 {
     for (int place = SEND_QUEUE_ID; place < SEND_BODY; place++) {
@@ -39,7 +39,7 @@ static int read_numbers(PyObject *row, int64_t *numbers)
     return 0;
 }
 
-/* The next offset of the row's queue, which then is one more; -1 with an error. */
+/* Return the next offset of the row's queue and advance it by one; -1 with an exception set. */
 static int64_t take_queue_offset(PyObject *key, PyObject *table, PyObject *next_offsets)
 {
     PyObject *known = PyDict_GetItemWithError(next_offsets, key);
@@ -58,7 +58,7 @@ static int64_t take_queue_offset(PyObject *key, PyObject *table, PyObject *next_
     return failed ? -1 : offset;
 }
 
-/* Write one record behind `out`, of which `room` bytes are left; its size, or -1 with an error. */
+/* Write one record to `out`, where `room` bytes are left. Return its size, or -1 with an exception set. */
 static int64_t put_record(uint8_t *out, int64_t room, PyObject *row, const int64_t *numbers, int64_t queue_offset,
                           int64_t offset, int64_t now, PyObject *store_host, int64_t prepared_offset)
 {
@@ -110,10 +110,10 @@ static int append_number(PyObject *list, int64_t value)
     return failed ? -1 : 0;
 }
 
-/* Neighbours of one topic: how many, and the bytes of their records. */
+/* Consecutive rows of one topic: their number, and the bytes of their records. */
 typedef struct { PyObject *topic; int64_t times, size; } run;
 
-/* Add a run to its topic's (times, bytes). */
+/* Add a run to the (times, bytes) of its topic. */
 static int count_run(PyObject *totals, const run *r)
 {
     if (!r->topic)
@@ -128,7 +128,7 @@ static int count_run(PyObject *totals, const run *r)
     return failed ? -1 : 0;
 }
 
-/* Add a row to the run, or begin another one. */
+/* Add a row to the run, or begin a new run. */
 static int count_row(PyObject *totals, run *r, PyObject *topic, int64_t size)
 {
     if (topic != r->topic && !(r->topic && PyUnicode_Check(topic) && PyUnicode_Check(r->topic)
@@ -142,7 +142,7 @@ static int count_row(PyObject *totals, run *r, PyObject *topic, int64_t size)
     return 0;
 }
 
-/* Whether the properties at the end of `tail` hold a NUL. */
+/* Return whether the properties at the end of `tail` contain a NUL. */
 static int has_nul(PyObject *tail)
 {
     const uint8_t *bytes = (const uint8_t *)PyBytes_AS_STRING(tail);
@@ -150,7 +150,7 @@ static int has_nul(PyObject *tail)
     return begin < length && memchr(bytes + begin, 0, (size_t)(length - begin)) != NULL;
 }
 
-/* Add `index` to the list, which is made for the first one. */
+/* Append `index` to the list, which is created for the first one. */
 static int note_index(PyObject **list, Py_ssize_t index)
 {
     if (!*list && !(*list = PyList_New(0)))

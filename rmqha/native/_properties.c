@@ -1,33 +1,33 @@
-/* The properties of many records as columns: what rmqha/store/bulk/bulk_python.py does in Python, without the
- * GIL. It tells there what the columns are.
+/* The properties of many records as columns. It does the same as its twin in rmqha/store/bulk/bulk_python.py, where the
+ * columns are documented, but without the GIL.
  *
- * name 1 value 2 name 1 value ...: entries without name, separator or value count for nothing. Where a name stands
- * twice, its first place and its last value count, as in a Java map that is filled in this order and keeps it. Bytes
- * that are no UTF-8 become U+FFFD before anything else, as Java and Python do it, so names may become equal by it.
+ * Properties are: name 1 value 2 name 1 value ... Entries without a name, separator or value are ignored. If a name
+ * occurs twice, it has the first place and the last value, as in a Java map that is filled in this order and keeps it.
+ * Bytes that are not UTF-8 are first replaced by U+FFFD, as in Java and Python; different names may become equal by it.
  */
 #include "native.h"
 
 #define MAX_WANTED 16
-#define FEW 64 /* entries of a record that are compared one with another */
+#define FEW 64 /* up to this many entries of a record, each is compared with each */
 #define REPLACED_LENGTH 3 /* U+FFFD in UTF-8, for at least one byte */
 
 enum { DONE, NO_MEMORY, WRONG_PLACE, TOO_LONG };
 
 typedef struct { const uint8_t *name, *value; int32_t name_length, value_length; } entry;
-typedef struct { const uint8_t *at; int32_t length; } piece; /* at NULL: there is none */
+typedef struct { const uint8_t *at; int32_t length; } piece; /* `at` is NULL if there is none */
 
 typedef struct {
     const uint8_t *data, *begins, *ends;
     int64_t size, count; /* bytes of the data; records */
-    piece names[MAX_WANTED]; /* the wanted ones */
+    piece names[MAX_WANTED]; /* the requested ones */
     int wanted, with_map;
-    entry *entries; /* of all records; none without a map */
+    entry *entries; /* of all records; unused without a map */
     int64_t used, room;
-    uint8_t *mended; /* texts that were no UTF-8 */
+    uint8_t *mended; /* repaired copies of texts that were not UTF-8 */
     int64_t mended_length;
     int32_t *order; /* for records of many entries */
     int64_t order_room;
-    piece *found; /* of each record each wanted one */
+    piece *found; /* for each record, each requested one */
     int64_t name_bytes, value_bytes, found_bytes[MAX_WANTED];
 } work;
 
@@ -40,7 +40,7 @@ static int64_t number_at(const uint8_t *numbers, int64_t index)
 
 /* -- text -- */
 
-/* The first place from `at` on that is no ASCII, or `length`. */
+/* Return the first position from `at` on that is not ASCII, or `length`. */
 static int64_t ascii_end(const uint8_t *p, int64_t at, int64_t length)
 {
     for (; length - at >= 8; at += 8) {
@@ -66,7 +66,7 @@ static int is_utf8(const uint8_t *p, int64_t length)
     return 1;
 }
 
-/* Copy a text with U+FFFD for what is no UTF-8; its length then, at most three times as long. */
+/* Copy a text with U+FFFD for everything that is not UTF-8. Return the new length, at most three times the old. */
 static int64_t mend(const uint8_t *p, int64_t length, uint8_t *out)
 {
     int64_t at = 0, written = 0;
@@ -110,7 +110,8 @@ static uint32_t tag_of(const entry *e)
     return (uint32_t)e->name_length << 16 ^ (uint32_t)e->name[0] << 8 ^ e->name[e->name_length - 1];
 }
 
-/* Of equal names among `count` entries, a few, keep the first with the last's value; how many are left. */
+/* Merge entries with equal names, for up to FEW entries: keep the first, with the value of the last. Return how many
+ * are left. */
 static int64_t merge_few(entry *entries, int64_t count)
 {
     uint32_t tags[FEW];
@@ -130,8 +131,8 @@ static int64_t merge_few(entry *entries, int64_t count)
     return kept;
 }
 
-/* Sorts numbers of entries by name, equal ones by number, with the memory behind them. Heap sort: whatever the names
- * are, so many comparisons and no more. */
+/* The order in which the numbers of entries are sorted: by name, and equal names by number. It is a heap sort, because
+ * the number of comparisons is then bounded, whatever the names are, and no more memory is needed. */
 static int is_before(const entry *entries, int32_t one, int32_t other)
 {
     const entry *a = entries + one, *b = entries + other;
@@ -165,7 +166,7 @@ static void sort_by_name(const entry *entries, int32_t *order, int64_t count)
     }
 }
 
-/* As merge_few, for any count; -1 when the memory is out. */
+/* Like merge_few, for any number of entries. Return -1 if out of memory. */
 static int64_t merge_many(work *w, entry *entries, int64_t count)
 {
     if (count > w->order_room) {
@@ -192,7 +193,7 @@ static int64_t merge_many(work *w, entry *entries, int64_t count)
     return kept;
 }
 
-/* Note the wanted ones among the names of a record. */
+/* Record the value of an entry if its name is a requested one. */
 static void note_wanted(const work *w, const entry *e, piece *found)
 {
     for (int number = 0; number < w->wanted; number++)
@@ -201,7 +202,7 @@ static void note_wanted(const work *w, const entry *e, piece *found)
             found[number] = (piece){e->value, e->value_length};
 }
 
-/* Add the entries of a text that is UTF-8. */
+/* Add the entries of a text, which must be UTF-8. */
 static int split_text(work *w, const uint8_t *text, int64_t length, piece *found)
 {
     int64_t first = w->with_map ? w->used : 0;
@@ -230,7 +231,7 @@ static int split_text(work *w, const uint8_t *text, int64_t length, piece *found
 
 /* -- all records -- */
 
-/* Whether each record's properties lie in the data, and their bytes. */
+/* Check that each record's properties are within the data, and sum up their bytes. */
 static int check_places(const work *w, int64_t *total)
 {
     *total = 0;
@@ -258,7 +259,7 @@ static int add_bytes(work *w, int64_t first, const piece *found)
     return most > INT32_MAX || w->used > INT32_MAX ? TOO_LONG : DONE;
 }
 
-/* Find all entries; `bounds` are the numbers of the first of each record, and of all. */
+/* Find all entries. Set `bounds` to the number of the first entry of each record, and then to the number of all. */
 static int find_all(work *w, int32_t *bounds)
 {
     int64_t total;
@@ -285,7 +286,7 @@ static int find_all(work *w, int32_t *bounds)
     return failed;
 }
 
-/* Texts behind one another: `offsets` are where each begins, and the end. */
+/* Texts one after another. `offsets` are where each begins, and the end of the last. */
 typedef struct { int32_t *offsets; uint8_t *bytes; int64_t length; } texts;
 
 static inline void add_text(texts *t, int64_t index, const uint8_t *p, int32_t length)
@@ -322,7 +323,7 @@ static void write_wanted(const work *w, int number, uint8_t *valid, texts *value
 
 /* -- Python -- */
 
-/* Room for texts: two bytes objects, set to NULL when the memory is out. */
+/* Allocate texts as two bytes objects, which are NULL if out of memory. */
 static int make_texts(texts *t, int64_t count, int64_t length, PyObject **offsets, PyObject **bytes)
 {
     *offsets = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((count + 1) * (int64_t)sizeof(int32_t)));
@@ -333,7 +334,7 @@ static int make_texts(texts *t, int64_t count, int64_t length, PyObject **offset
     return 0;
 }
 
-/* (offsets and bytes of the names, and of the values). */
+/* Return (bounds, offsets and bytes of the names, offsets and bytes of the values). */
 static PyObject *map_of(const work *w, PyObject *bounds)
 {
     PyObject *parts[4] = {NULL}, *result = NULL;
@@ -350,7 +351,7 @@ static PyObject *map_of(const work *w, PyObject *bounds)
     return result;
 }
 
-/* (bits that tell where the property is, offsets and bytes of its values). */
+/* Return (bits that show which records have the property, offsets and bytes of its values). */
 static PyObject *wanted_of(const work *w, int number)
 {
     PyObject *valid = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((w->count + 7) / 8));
@@ -403,7 +404,7 @@ static int take_names(work *w, PyObject *names)
     return 0;
 }
 
-/* Find all and build the results; NULL with an error. */
+/* Find all entries and build the results. Return NULL with an exception set. */
 static PyObject *work_through(work *w)
 {
     int failed = NO_MEMORY;

@@ -1,14 +1,15 @@
-"""Builds the project with setuptools and, where a C compiler is, an extension of each C source beside this file.
+"""The build backend: it builds the project with setuptools and, where a C compiler is available, an extension of each C
+source in this folder.
 
-Named in pyproject.toml; imported by pip alone. An extension in setup.cfg is not possible, and all are optional:
-when one can't be compiled, setuptools says so and the project is installed without it.
+It is named in pyproject.toml and imported only by pip. Extensions can't be declared in setup.cfg. All of them are
+optional: if one can't be compiled, setuptools reports that, and the project is installed without it.
 
-Spark finds formats in top-level modules named `pyspark_*` of a folder on its path. Those of rmqha/pipeline get into the
-wheel here, also into that of an editable install, whose import hook Spark's search does not see. That hook is
-editable_hook.py instead of setuptools' own.
+Spark finds formats in top-level modules named `pyspark_*` in the folders on its path. This module puts those of
+rmqha/pipeline into the wheel, and also into that of an editable install, because Spark's search does not use import
+hooks. The import hook of an editable install is editable_hook.py instead of setuptools' own.
 
-The wheel has the checkout's conf/ as rmqha/conf: templates, which `rmqha config init` copies. The source distribution
-has all that a checkout has.
+The wheel contains the checkout's conf/ as rmqha/conf: templates, which `rmqha config init` copies. The source
+distribution contains everything that a checkout has.
 """
 import base64
 import functools
@@ -24,13 +25,15 @@ import setuptools
 from setuptools import build_meta
 from setuptools.command.sdist import sdist
 
-_Settings = dict[str, str | list[str]] | None  # as the front end was told
+_Settings = dict[str, str | list[str]] | None  # the settings passed by the front end
 
 _setup = setuptools.setup
 _FOLDER = Path("rmqha/native")  # of the checkout: build backends run in its root
-_SOURCES = (".ci", "bin", "conf", "docs", "tests", "CHANGELOG.md")  # what setuptools does not know of
+# Parts of the source distribution that setuptools does not include.
+_SOURCES = (".ci", "bin", "conf", "docs", "tests", "CHANGELOG.md")
 _MADE = {".pyc", ".so", ".pyd"}
-_THEIR_HOOK = "__editable__"  # how the names of setuptools' two files begin
+# The names of the two files of setuptools' import hook begin with this.
+_THEIR_HOOK = "__editable__"
 
 
 def _extensions() -> list[setuptools.Extension]:
@@ -42,7 +45,7 @@ def _extensions() -> list[setuptools.Extension]:
 
 
 def _files(name: str) -> Iterator[Path]:
-    """A file, or all below a folder, without what Python makes."""
+    """Yield a file, or all files below a folder, without those that Python generates."""
     path = Path(name)
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file() and file.suffix not in _MADE:
@@ -50,10 +53,10 @@ def _files(name: str) -> Iterator[Path]:
 
 
 class _WholeSdist(sdist):
-    """The source distribution, from which all can be built and tested."""
+    """The source distribution, from which everything can be built and tested."""
 
     def make_distribution(self) -> None:
-        """Add the folders to the list of files; a MANIFEST.in would be one more file at the top."""
+        """Add the folders to the list of files, which saves a MANIFEST.in in the project's root."""
         self.filelist.extend([str(file) for name in _SOURCES for file in _files(name)])
         super().make_distribution()
 
@@ -63,28 +66,28 @@ def _setup_with_extensions(**attributes: Any) -> Any:
     return _setup(ext_modules=_extensions(), cmdclass={"sdist": _WholeSdist}, **attributes)
 
 
-# There is no setup.py: build_meta runs a bare `setuptools.setup()`.
+# The project has no setup.py, so build_meta runs a bare `setuptools.setup()`.
 setuptools.setup = _setup_with_extensions
 
 
 def _formats() -> dict[str, Path]:
-    """Spark's modules: name in the wheel -> file."""
+    """Return the modules for Spark: name in the wheel -> file."""
     return {module.name: module for module in sorted(Path("rmqha/pipeline").glob("pyspark_*.py"))}
 
 
 def _templates() -> dict[str, Path]:
-    """The files of conf/: name in the wheel -> file."""
+    """Return the files of conf/: name in the wheel -> file."""
     return {f"rmqha/{file.as_posix()}": file for file in _files("conf")}
 
 
 def _hook() -> dict[str, Path | bytes]:
-    """What finds the checkout's package: name in the wheel -> file, or its bytes."""
+    """Return the import hook for the checkout's package: name in the wheel -> file, or its bytes."""
     start = f"import _rmqha_hook; _rmqha_hook.install({ascii(os.getcwd())})\n"
     return {"_rmqha_hook.py": _FOLDER / "editable_hook.py", "_rmqha_hook.pth": start.encode()}
 
 
 def _with(files: Mapping[str, Path | bytes], folder: str, wheel: str) -> str:
-    """Add files to a wheel, and leave out setuptools' hook of an editable install."""
+    """Add files to a wheel, and remove setuptools' hook of an editable install."""
     path, rows = Path(folder, wheel), []
     with zipfile.ZipFile(path) as old:
         there = {item: old.read(item) for item in old.infolist() if not item.filename.startswith(_THEIR_HOOK)}
@@ -104,14 +107,14 @@ def _with(files: Mapping[str, Path | bytes], folder: str, wheel: str) -> str:
 
 
 def build_wheel(wheel_directory: str, config_settings: _Settings = None, metadata_directory: str | None = None) -> str:
-    """The wheel."""
+    """Build the wheel."""
     wheel = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
     return _with(_formats() | _templates(), wheel_directory, wheel)
 
 
 def build_editable(wheel_directory: str, config_settings: _Settings = None,
                    metadata_directory: str | None = None) -> str:
-    """The wheel of an editable install: its templates are those of the checkout."""
+    """Build the wheel of an editable install, which uses the templates of the checkout."""
     wheel = build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
     return _with({**_formats(), **_hook()}, wheel_directory, wheel)
 

@@ -1,5 +1,5 @@
-/* CRC32 of zlib's polynomial for bodies of records: with the carry-less multiplication of x86-64 where there is one,
- * by tables, 16 bytes at a time, elsewhere and for what is short. Call make_crc_tables() first, once.
+/* The CRC32 of zlib, for the bodies of records. It uses the carry-less multiplication of x86-64 where available, and
+ * otherwise, as for short bodies, tables with 16 bytes at a time. Call make_crc_tables() once before use.
  */
 #ifndef RMQHA_CRC32_H
 #define RMQHA_CRC32_H
@@ -26,7 +26,7 @@ static inline uint32_t crc_of_16(const uint8_t *p, uint32_t crc)
 
 #define CRC_FOLD_MIN 64
 
-static int crc_folds; /* the processor has the instruction */
+static int crc_folds; /* true if the processor has the instruction */
 
 static inline void look_for_folding(void)
 {
@@ -34,7 +34,7 @@ static inline void look_for_folding(void)
     crc_folds = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && ecx & bit_PCLMUL;
 }
 
-/* 16 bytes carried on to where `next` stands; `powers` are x to the distance in bits, plus and minus 32. */
+/* Fold 16 bytes into `next`. `powers` are the remainders of x to the distance in bits, plus and minus 32. */
 __attribute__((target("pclmul")))
 static inline __m128i crc_carried(__m128i bytes, __m128i powers, __m128i next)
 {
@@ -42,11 +42,12 @@ static inline __m128i crc_carried(__m128i bytes, __m128i powers, __m128i next)
                                              _mm_clmulepi64_si128(bytes, powers, 0x11)));
 }
 
-/* The CRC of *length bytes, at least CRC_FOLD_MIN, but for the last ones, under 16, which *p and *length then are. */
+/* Return the CRC of *length bytes (at least CRC_FOLD_MIN), except for the last ones, fewer than 16. Set *p and *length
+ * to those. */
 __attribute__((target("pclmul")))
 static uint32_t crc_by_folding(const uint8_t **p, int64_t *length, uint32_t crc)
 {
-    /* remainders of x to 544, 480, 160 and 96 by the polynomial, their bits in reverse order */
+    /* The remainders of x to the powers 544, 480, 160 and 96 modulo the polynomial, with their bits reversed. */
     const __m128i by_64 = _mm_set_epi64x(0x1C6E41596, 0x154442BD4), by_16 = _mm_set_epi64x(0x0CCAA009E, 0x1751997D0);
     const __m128i *at = (const __m128i *)*p;
     int64_t left = *length - 64;
@@ -61,7 +62,7 @@ static uint32_t crc_by_folding(const uint8_t **p, int64_t *length, uint32_t crc)
     d = crc_carried(crc_carried(crc_carried(a, by_16, b), by_16, c), by_16, d);
     for (; left >= 16; left -= 16, at++)
         d = crc_carried(d, by_16, _mm_loadu_si128(at));
-    uint8_t rest[16]; /* bytes with the CRC of all before `at` */
+    uint8_t rest[16]; /* bytes whose CRC is that of everything before `at` */
     _mm_storeu_si128((__m128i *)rest, d);
     *p = (const uint8_t *)at, *length = left;
     return crc_of_16(rest, 0);

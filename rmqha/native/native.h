@@ -1,8 +1,8 @@
-/* What the C sources share: their version, the layouts of a record, of a simple send and of its binary header, and
- * UTF-8.
+/* The common part of the C sources: their version, the layouts of a record, of a simple send and of its binary header,
+ * and UTF-8.
  *
- * Names are Python's where it has one: see the table of rmqha/common/message/message_layout.py for the fields of a
- * record, and MessageRow for those of a send. tests/native/test_kernels.py holds each number against Python's.
+ * Names equal Python's where Python has one: see the table in rmqha/common/message/message_layout.py for the fields of
+ * a record, and MessageRow for those of a send. tests/native/test_kernels.py compares each number with Python's.
  */
 #ifndef RMQHA_NATIVE_H
 #define RMQHA_NATIVE_H
@@ -12,11 +12,11 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Of the functions, their arguments and their results: one more with each change of them. Of kernels.py as well, which
- * uses no extension of another version. */
+/* The version of the functions, their arguments and their results. Increase it with every change of them, here and in
+ * kernels.py, which does not use an extension of another version. */
 #define VERSION 8
 
-/* -- a record of the commit log: numbers are big-endian, the positions are those between IPv4 hosts -- */
+/* -- a record of the commit log: numbers are big-endian; the positions are those with IPv4 hosts -- */
 
 #define MESSAGE_MAGIC_CODE 0xDAA320A7u
 #define BLANK_MAGIC_CODE 0xCBD43194u
@@ -36,8 +36,8 @@
 #define BODY_LENGTH_POSITION 84
 #define HEAD_LENGTH 88
 #define HOST_LENGTH 8
-#define LENGTHS_SIZE 3 /* bytes of topic length and properties length */
-#define MORE_IN_V6 12 /* bytes of an IPv6 host beyond HOST_LENGTH */
+#define LENGTHS_SIZE 3 /* bytes of the topic length and the properties length */
+#define MORE_IN_V6 12 /* bytes by which an IPv6 host exceeds HOST_LENGTH */
 #define MIN_RECORD_LENGTH 91
 #define END_FILE_MIN_BLANK_LENGTH 8
 #define MAX_TOPIC_LENGTH 127
@@ -49,14 +49,14 @@
 #define BORNHOST_V6_FLAG 0x10u
 #define STOREHOSTADDRESS_V6_FLAG 0x20u
 
-/* -- a simple send: the places in a MessageRow -- */
+/* -- a simple send: the indexes of a MessageRow -- */
 
 enum {
     SEND_TOPIC, SEND_QUEUE_ID, SEND_QUEUE_KEY, SEND_SIZE, SEND_CRC, SEND_FLAG, SEND_SYS_FLAG, SEND_BORN_TIMESTAMP,
     SEND_BORN_HOST, SEND_RECONSUME_TIMES, SEND_BODY, SEND_TAIL, SEND_FIELDS
 };
 
-/* -- its header in the binary form: the part before the fields, and what stands before each field -- */
+/* -- its binary header: the part before the fields, and the part before each field's value -- */
 
 #define SEND_MESSAGE_V2 310
 #define HEADER_CODE_POSITION 0
@@ -84,8 +84,8 @@ static inline void put64(uint8_t *p, int64_t value)
 
 /* -- text -- */
 
-/* Bytes of the UTF-8 sequence at p, of which `room` (at least one) are there, and its code point. When they are not
- * UTF-8, minus the bytes that one U+FFFD stands for: those that began well, at least one. */
+/* Return the length of the UTF-8 sequence at p, and set its code point. `room` bytes, at least one, are available. If
+ * it is not UTF-8, return minus the number of bytes that one U+FFFD replaces: the valid beginning, at least one. */
 static inline int utf8_sequence(const uint8_t *p, int64_t room, uint32_t *code_point)
 {
     uint32_t first = p[0], low = 0x80, high = 0xBF;
@@ -116,7 +116,7 @@ static inline int utf8_sequence(const uint8_t *p, int64_t room, uint32_t *code_p
 
 /* -- modules -- */
 
-/* The module with its VERSION; NULL with an error. */
+/* Return the module with its VERSION; NULL with an exception set. */
 static inline PyObject *module_of_this_version(struct PyModuleDef *definition)
 {
     PyObject *module = PyModule_Create(definition);

@@ -1,1 +1,1 @@
-"""Transport: commands, codecs, server and client on selectors."""
+"""The transport: commands and their codecs, and a server and a client built on selectors."""

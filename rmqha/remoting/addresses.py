@@ -1,11 +1,12 @@
 """Network addresses and ports: formatting, resolving, listening and probing.
 
 - `listening_socket`, `plain_address`: IPv4 and IPv6 on one socket, as in Java.
-- `listen`, `listen_at`: listening sockets. A PortError says which of a server's ports it is, and which process holds
-  it.
-- `is_free`, `why_not_listen`, `probe`: whether a local port can be listened on, and whether a port of a host answers.
-- `parse_channel_remote_addr`, `exception_simple_desc` and others: addresses and errors as texts.
-- `retransmits`: the state of a TCP connection in the kernel, on systems that report it (Linux).
+- `listen`, `listen_at`: open listening sockets. A PortError names the server's port that failed and the process that
+  holds it.
+- `is_free`, `why_not_listen`, `probe`: check whether a server can listen on a local port, and whether a port of a host
+  answers.
+- `parse_channel_remote_addr`, `exception_simple_desc` and others: format addresses and errors.
+- `retransmits`: reads a TCP connection's state from the kernel, on systems that report it (Linux).
 """
 import errno
 import ipaddress
@@ -19,7 +20,7 @@ _MAPPED = "::ffff:"
 
 
 def listening_socket() -> socket.socket:
-    """An unbound TCP socket whose wildcard address takes IPv6 and IPv4 peers; on a host without IPv6 IPv4 ones only."""
+    """Return an unbound TCP socket for IPv6 and IPv4 peers; for IPv4 peers only on a host without IPv6."""
     if not socket.has_dualstack_ipv6():
         return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
@@ -28,7 +29,10 @@ def listening_socket() -> socket.socket:
 
 
 def plain_address(address: tuple[Any, ...] | str) -> tuple[str, int]:
-    """(host, port) of an address; a socket for both shows IPv4 peers as `::ffff:1.2.3.4`. A socket pair has none."""
+    """Return the (host, port) of a socket address, ("", 0) for a socket pair, which has no address.
+
+    A socket for both protocols shows IPv4 peers as `::ffff:1.2.3.4`; the prefix is removed.
+    """
     if len(address) < 2:
         return "", 0
     host: Any = address[0]
@@ -37,7 +41,7 @@ def plain_address(address: tuple[Any, ...] | str) -> tuple[str, int]:
 
 
 def resolved_host(host: str) -> str:
-    """The address of a host name, an IPv4 one if it has one; an address is its own. OSError for an unknown name."""
+    """Return the address of a host name, preferably IPv4; an address is returned as it is. OSError if unknown."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -46,13 +50,16 @@ def resolved_host(host: str) -> str:
 
 
 def all_addresses(host: str) -> list[str]:
-    """All addresses of a host name, sorted; an address is its own. OSError for an unknown name."""
+    """Return all addresses of a host name, sorted. An address is returned as it is. OSError for an unknown name."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return sorted({plain_address(one[4])[0] for one in found})
 
 
 def same_address(one: str, other: str) -> bool:
-    """Whether two "host:port" mean one address, as far as names are known here."""
+    """Return whether two "host:port" texts mean the same address.
+
+    A name that this host can't resolve equals only itself.
+    """
     if one == other:
         return True
     (host, _colon, port), (other_host, _colon, other_port) = one.rpartition(":"), other.rpartition(":")
@@ -60,17 +67,18 @@ def same_address(one: str, other: str) -> bool:
         return False
     try:
         return resolved_host(host.strip("[]")) == resolved_host(other_host.strip("[]"))
-    except (OSError, UnicodeError):  # a name that this host does not know
+    except (OSError, UnicodeError):  # an unknown name
         return False
 
 
 LISTEN_PORT, FAST_PORT, HA_PORT = "listenPort", "the fast port, listenPort - 2", "the HA port, listenPort + 1"
-_PRIVILEGED = 1024  # ports below need a right of their own, unless the kernel is told otherwise
+# Listening on a lower port needs a privilege, unless the kernel is configured otherwise.
+_PRIVILEGED = 1024
 _MAX_COMMAND = 150  # characters
 
 
 class PortError(OSError):
-    """A port that can't be listened on; the text says which one, why, and what to do."""
+    """A port can't be opened. The text says which one, why, and what to do."""
 
     def __init__(self, error_number: int, text: str) -> None:
         super().__init__(error_number, text)
@@ -81,21 +89,23 @@ class PortError(OSError):
 
 
 def listen(port: int, use: str, backlog: int, receive_buffer_size: int = 0) -> socket.socket:
-    """A socket that listens on `port` of all addresses, 0 for any, and does not block. PortError when it can't be.
+    """Return a non-blocking socket that listens on `port` of all addresses. Raises PortError if it can't be opened.
 
-    `use` says for people which of the server's ports it is. `receive_buffer_size` in bytes, 0 for the system's.
+    Port 0 takes any free one. `use` names the server's port in error texts. `receive_buffer_size` is in bytes; 0 leaves
+    the choice to the system.
     """
     listener = listening_socket()
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if receive_buffer_size > 0:  # accepted sockets inherit it; later it would not change the window
+        if receive_buffer_size > 0:
+            # Accepted sockets inherit it. Set on them later, it would no longer change the TCP window.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
         listener.bind(("", port))
         listener.listen(backlog)
         listener.setblocking(False)
     except OverflowError:
         listener.close()
-        raise PortError(errno.EINVAL, f"{port} ({use}) is no port: 0 to 65535") from None
+        raise PortError(errno.EINVAL, f"{port} ({use}) is not a valid port: 0 to 65535") from None
     except OSError as error:
         listener.close()
         raise PortError(error.errno or 0, f"port {port} ({use}) {_why(port, error)}") from error
@@ -103,7 +113,7 @@ def listen(port: int, use: str, backlog: int, receive_buffer_size: int = 0) -> s
 
 
 def is_free(port: int) -> bool:
-    """Whether a server may listen there now. Cheaper than `listen`, which finds out who holds the port."""
+    """Return whether a server can listen on the port now. Cheaper than `listen`, which looks for the port's holder."""
     with listening_socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -115,14 +125,14 @@ def is_free(port: int) -> bool:
 
 
 def listen_at(host: str, port: int, key: str, backlog: int) -> socket.socket:
-    """As `listen`, at the address `host`, which may be a name; `key` is the config key of the port."""
+    """Like `listen`, but only at the address `host`, which may be a name. `key` is the config key of the port."""
     try:
         family, _type, _proto, _name, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address[:2], family=family, backlog=backlog)
     except OverflowError:
-        raise PortError(errno.EINVAL, f"{port} ({key}) is no port: 0 to 65535") from None
+        raise PortError(errno.EINVAL, f"{port} ({key}) is not a valid port: 0 to 65535") from None
     except socket.gaierror as error:
-        raise PortError(error.errno or 0, f"nobody knows the host {host} that port {port} ({key}) is to be opened at: "
+        raise PortError(error.errno or 0, f"unknown host {host}, the address for port {port} ({key}): "
                         f"{error.strerror}") from error
     except OSError as error:
         raise PortError(error.errno or 0, f"port {port} of {host} ({key}) {_why(port, error, key)}") from error
@@ -133,17 +143,21 @@ def listen_at(host: str, port: int, key: str, backlog: int) -> socket.socket:
 def _why(port: int, error: OSError, key: str = LISTEN_PORT) -> str:
     if error.errno == errno.EADDRINUSE:
         by = holders(port)
-        return (f"is in use by {', '.join(by)}" if by else "is in use by a process of somebody else") + (
+        return (f"is in use by {', '.join(by)}" if by else "is in use by another user's process") + (
             f"; stop it, or choose another {key}")
     if error.errno in (errno.EACCES, errno.EPERM):
         right = ("; ports below 1024 need root or CAP_NET_BIND_SERVICE" if port < _PRIVILEGED else "")
-        return f"may not be listened on by this user{right}; choose another {key}"
-    return f"can't be listened on: {os.strerror(error.errno or 0)}"
+        return f"may not be opened by this user{right}; choose another {key}"
+    return f"can't be opened: {os.strerror(error.errno or 0)}"
 
 
 def holders(port: int) -> list[str]:
-    """Who listens on a port of this host, else who has a connection from it: pid and command, as far as visible."""
-    import psutil  # heavy, and for bad days only
+    """Return the processes that listen on a port of this host, else those with a connection from it: pid and command.
+
+    Processes that this user may not inspect are missing.
+    """
+    # Imported late: it is slow to import, and needed only when a port is in use.
+    import psutil
 
     try:
         ends = [each for each in psutil.net_connections("tcp") if each.laddr and each.laddr.port == port and each.pid]
@@ -158,19 +172,22 @@ def _process_text(pid: int) -> str:
 
     try:
         command = " ".join(psutil.Process(pid).cmdline()) or psutil.Process(pid).name()
-    except (psutil.Error, OSError):  # it has ended, or is somebody else's
+    except (psutil.Error, OSError):  # it has ended, or belongs to another user
         return f"pid {pid}"
     command = "".join(char if char.isprintable() else "?" for char in command)
     return f"pid {pid} ({command if len(command) <= _MAX_COMMAND else command[:_MAX_COMMAND] + '...'})"
 
 
 class Probe(Enum):
-    """How a port answers to a connection."""
+    """The outcome of an attempt to connect to a port."""
 
     OPEN = "open"
-    REFUSED = "refused"  # the host is there, nobody listens
-    SILENT = "silent"  # no answer at all: a firewall drops it, or the host is down
-    UNREACHABLE = "unreachable"  # no way to the host, or a firewall says so
+    # The host is up, but nothing is listening.
+    REFUSED = "refused"
+    # No answer at all: a firewall drops the packets, or the host is down.
+    SILENT = "silent"
+    # No route to the host, or a firewall rejects the connection.
+    UNREACHABLE = "unreachable"
     UNKNOWN_HOST = "unknown host"
 
 
@@ -178,7 +195,7 @@ _PROBES = {errno.ECONNREFUSED: Probe.REFUSED, errno.ETIMEDOUT: Probe.SILENT}
 
 
 def probe(host: str, port: int, timeout_s: float) -> Probe:
-    """Connect, and hang up at once."""
+    """Connect, close the connection at once, and return the outcome."""
     try:
         connection = socket.create_connection((host, port), timeout_s)
     except TimeoutError:
@@ -188,19 +205,19 @@ def probe(host: str, port: int, timeout_s: float) -> Probe:
     except OSError as error:
         return _PROBES.get(error.errno or 0, Probe.UNREACHABLE)
     with connection:
-        # a free port of this host may happen to be the client's own end
+        # If the port is free, the kernel may choose it for the client's end: the socket is then connected to itself.
         return Probe.REFUSED if connection.getsockname() == connection.getpeername() else Probe.OPEN
 
 
 def why_not_listen(port: int) -> str | None:
-    """Why a server can't listen on a port of all addresses, None when it can."""
+    """Return why a server can't listen on a port of all addresses; None if it can."""
     try:
         with listening_socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("", port))
             listener.listen(1)
     except OverflowError:
-        return "it is no port: 0 to 65535"
+        return "not a valid port: 0 to 65535"
     except OSError as error:
         return "in use" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)
     return None
@@ -210,13 +227,13 @@ DEFAULT_CHARSET = "utf-8"
 
 
 class Connected(Protocol):
-    """A connection whose other end is known: a channel."""
+    """A connection with a known peer, such as a channel."""
 
     remote_address: tuple[str, int]
 
 
 def parse_channel_remote_addr(channel: Connected | None) -> str:
-    """`ip:port` of the peer, an empty text without one.
+    """Return the peer's `ip:port`; "" without a channel.
 
     Java: org.apache.rocketmq.remoting.common.RemotingHelper#parseChannelRemoteAddr (4.9.8)
     """
@@ -224,7 +241,7 @@ def parse_channel_remote_addr(channel: Connected | None) -> str:
 
 
 def parse_socket_address_addr(address: tuple[str, int] | None) -> str:
-    """`ip:port`.
+    """Return an address as `ip:port`; "" for None.
 
     Java: org.apache.rocketmq.remoting.common.RemotingHelper#parseSocketAddressAddr (4.9.8)
     """
@@ -232,18 +249,18 @@ def parse_socket_address_addr(address: tuple[str, int] | None) -> str:
 
 
 def string2_socket_address(addr: str) -> tuple[str, int]:
-    """(host, port) of `host:port`; ValueError when it has another form.
+    """Return the (host, port) of a `host:port`. Raises ValueError for any other form.
 
     Java: org.apache.rocketmq.remoting.common.RemotingHelper#string2SocketAddress (4.9.8)
     """
     host, colon, port = addr.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 0xFFFF:
-        raise ValueError(f"{addr!r} is no host:port")
+        raise ValueError(f"{addr!r} is not a valid host:port")
     return host.removeprefix("/"), int(port)
 
 
 def exception_simple_desc(error: BaseException | None) -> str:
-    """`module.Class: message, module.function(file.py:line)`: what it is and where it was raised.
+    """Return an error and the place where it was raised as `module.Class: message, module.function(file.py:line)`.
 
     Java: org.apache.rocketmq.remoting.common.RemotingHelper#exceptionSimpleDesc (4.9.8)
     """
@@ -262,18 +279,20 @@ def exception_simple_desc(error: BaseException | None) -> str:
     return f"{text}, {frame.f_globals.get('__name__')}.{code.co_qualname}({file}:{line})"
 
 
-_RETRANSMITS = 2  # offset of tcpi_retransmits, a byte, in Linux' struct tcp_info
+# The offset of tcpi_retransmits, one byte, in Linux's struct tcp_info.
+_RETRANSMITS = 2
 
 
 def retransmits(sock: socket.socket) -> int:
-    """How often in a row the oldest bytes under way were sent again without an answer; 0 where the system can't tell.
+    """Return how often in a row the oldest unacknowledged bytes were retransmitted; 0 where the system can't report it.
 
-    It is above 0 for a while when a packet is lost; several say that nothing passes in this direction.
+    A lost packet raises it for a short time. Several retransmissions in a row mean that nothing gets through in this
+    direction.
     """
     option = getattr(socket, "TCP_INFO", None)
     if option is None:
         return 0
     try:
         return sock.getsockopt(socket.IPPROTO_TCP, option, _RETRANSMITS + 1)[_RETRANSMITS]
-    except OSError:  # closed, or no TCP
+    except OSError:  # closed, or not a TCP socket
         return 0

@@ -1,7 +1,24 @@
-"""One connection.
+"""One connection: a socket, and the queue of what is to be sent.
 
     any thread  --write--> [queue of buffers] --flush--> socket
-    IO thread   --writable--> goes on where the socket was full;  reads;  alone closes
+    IO thread   --writable--> resumes where the socket was full;  reads;  is the only one to close the socket
+
+The order of answers
+--------------------
+Many threads answer requests of one connection: the IO thread, the threads of pools, and those that complete a flush or
+a replication. The bytes of two commands must never mix, or the peer loses the frame boundaries and with them the
+connection. So there is one queue per channel, and both appending to it and sending from its head happen under the
+channel's lock. A thread sends what the socket takes and leaves the rest to the IO thread, and while the socket is full
+(`is_blocked`) other threads only append. Hence:
+
+- Commands are sent whole, in the order of their `write` calls. `on_sent` callbacks belong to positions in this order.
+- Answers are in the order in which requests are *completed*, which need not be the order in which they came. Requests
+  that the IO thread serves inline and answers at once keep their order. One that waits for a disk or a slave, or that a
+  pool serves, may be overtaken. Nothing needs more: the peer matches answers to its requests by their opaque.
+- Within a round of the IO thread (rmqha.common.futures) the queue is sent once, at the end of the round, so a
+  connection with many requests in one read gets all answers in one system call. More than FLUSH_IN_ROUND queued bytes
+  do not wait for the end.
+- If a send fails in a way that leaves unknown how many bytes went out, the connection is closed: nothing may follow.
 """
 import itertools
 import logging
@@ -23,38 +40,42 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqRemoting")
 
-HIGH_WATER_MARK = 4 << 20  # bytes queued above which the channel is not read from
-LOW_WATER_MARK = 1 << 20  # bytes queued below which it is again
-FLUSH_IN_ROUND = 256 << 10  # bytes queued above which a round does not wait for its end
-JOIN_BELOW = 8 << 10  # a body up to this size is copied behind its header: one buffer
+# All in bytes. With more than this queued, the channel is no longer read from ...
+HIGH_WATER_MARK = 4 << 20
+# ... until less than this is queued.
+LOW_WATER_MARK = 1 << 20
+# With more than this queued, the queue is sent before the round ends.
+FLUSH_IN_ROUND = 256 << 10
+# A body up to this size is joined with its header into one buffer: copying it is cheaper than a second buffer.
+JOIN_BELOW = 8 << 10
 MAX_BUFFERS = 64  # buffers for one sendmsg
 
 OnSent = Callable[[bool], None]
 
 
 def water_marks(high: int, low: int) -> tuple[int, int]:
-    """The configured marks when both are above 0, else the defaults."""
+    """Return the configured marks if both are above 0, else the defaults."""
     return (high, low) if min(high, low) > 0 else (HIGH_WATER_MARK, LOW_WATER_MARK)
 
 
 class ChannelLoop(Protocol):
-    """The IO thread of a channel, as the channel sees it: any thread may call it.
+    """A channel's IO thread, as the channel sees it. Any thread may call it.
 
     Java: io.netty.channel.EventLoop
     """
 
     def update_interest(self, channel: "Channel") -> None:
-        """Watch for what the channel waits for: bytes to read, room to write."""
+        """Make the selector watch for what the channel waits for: bytes to read, space to write."""
 
     def released(self, channel: "Channel") -> None:
-        """Serve the channel again, which was held."""
+        """Resume serving a channel that was held."""
 
     def closed(self, channel: "Channel") -> None:
-        """The channel was closed: forget it and close its socket."""
+        """Forget a channel that was closed, and close its socket."""
 
 
 class Channel:
-    """A connected socket, plain or TLS, with a queue of what is to be sent. Equality is identity.
+    """A connected socket, plain or TLS, with a queue of what is to be sent. It equals only itself.
 
     Java: io.netty.channel.Channel
     """
@@ -68,20 +89,28 @@ class Channel:
                  high_water_mark: int = HIGH_WATER_MARK, low_water_mark: int = LOW_WATER_MARK) -> None:
         self.remote_address = remote_address
         self.local_address: tuple[str, int] = plain_address(connected.getsockname())
-        self.attributes: dict[object, object] = {}  # for whoever serves the channel
-        self.ended_by_peer = False  # the other side has closed it, or its process has ended; set before it is closed
+        # For the code that serves the channel.
+        self.attributes: dict[object, object] = {}
+        # The peer has closed the connection, or its process has ended. Set before the channel is closed.
+        self.ended_by_peer = False
         self.high_water_mark = high_water_mark
         self.low_water_mark = low_water_mark
         # Owned by the IO thread:
-        self.receive_into = connected.recv_into  # (buffer) -> bytes read; 0 at the end of the stream
+        # (buffer) -> number of bytes read; 0 at the end of the stream.
+        self.receive_into = connected.recv_into
         self.decoder = FrameDecoder()
         self.read_bytes = 0
-        self.active_ns = 0  # monotonic time of the last progress
-        self.sent_seen = 0  # _sent at the last look for idle channels
+        # The monotonic time of the last progress.
+        self.active_ns = 0
+        # _sent at the last check for idle channels.
+        self.sent_seen = 0
         self.reading_paused = False
-        self.is_behind = False  # frames that were read wait for the next round; meanwhile nothing more is read
-        self.is_held = False  # until its answers are read, or its requests begun; it is behind then
-        self.begun_bytes = 0  # of a frame, as BegunFrames has them
+        # Frames that were read wait until the other connections had their turn. Meanwhile nothing more is read.
+        self.is_behind = False
+        # Not served until the peer has read its answers, or until its requests have begun. It is then behind, too.
+        self.is_held = False
+        # The bytes of an incomplete frame, as BegunFrames counts them.
+        self.begun_bytes = 0
         # Guarded by _lock:
         self._socket = connected
         self._io = io
@@ -89,50 +118,55 @@ class Channel:
         self._queue: deque[Buffer] = deque()
         self._queued = 0  # bytes ever queued
         self._sent = 0  # bytes ever sent
-        self._on_sent: deque[tuple[int, OnSent]] = deque()  # (value of _sent from which on, callback)
-        self._blocked = False  # the socket was full; the IO thread goes on when it is writable
-        self._active = True  # cleared once, by the first close
-        self._tls: TlsSocket | None = None  # around a server's socket; written by the IO thread
+        # (the value of _sent from which on the callback is due, callback), in ascending order.
+        self._on_sent: deque[tuple[int, OnSent]] = deque()
+        # The socket was full. The IO thread resumes when it is writable.
+        self._blocked = False
+        # Cleared once, by the first close.
+        self._active = True
+        # The TLS layer around a server's socket; written by the IO thread.
+        self._tls: TlsSocket | None = None
 
     @property
     def is_active(self) -> bool:
-        """True until somebody closes it or the peer goes away."""
+        """True until the channel is closed or the peer disconnects."""
         return self._active
 
     @property
     def is_writable(self) -> bool:
-        """True while less is queued than the high-water mark."""
+        """True while the channel is active and not more than the high-water mark is queued."""
         return self._active and self.pending_bytes <= self.high_water_mark
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes queued and not yet taken by the socket."""
+        """The number of queued bytes that the socket has not taken yet."""
         return self._queued - self._sent
 
     @property
     def is_blocked(self) -> bool:
-        """True while the socket is full and the IO thread waits for it to be writable."""
+        """True while the socket is full and the IO thread waits until it is writable."""
         return self._blocked
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that the socket has taken so far."""
+        """The number of bytes that the socket has taken so far."""
         return self._sent
 
     @property
     def is_shaking_hands(self) -> bool:
-        """True while a server's TLS connection can't be used yet."""
+        """True while the TLS handshake of a server's connection is not done."""
         return self._tls is not None and not self._tls.is_established
 
     def fileno(self) -> int:
-        """The socket's descriptor, for selectors."""
+        """Return the socket's descriptor, for selectors."""
         return self._socket.fileno()
 
     def write(self, command: RemotingCommand, on_sent: OnSent | None = None) -> None:
-        """Queue `command`, and flush: at once, or at the end of this thread's Round.
+        """Queue `command` and send the queue: at once, or at the end of this thread's Round.
 
-        `on_sent(ok)` is called once: True when the socket has taken the last byte, False when the channel is closed
-        before. A file region's release is called then, too. Raises what encoding raises, with nothing queued.
+        `on_sent(ok)` is called once: with True when the socket has taken the command's last byte, with False if the
+        channel is closed before. The release of a file region is called at the same time. If encoding fails, its
+        exception is raised and nothing is queued.
         """
         release = command.release_region
         try:
@@ -151,7 +185,7 @@ class Channel:
         self._enqueue(buffers, on_sent, release)
 
     def write_encoded(self, frames: bytes) -> None:
-        """`write` of commands that are encoded already."""
+        """Queue commands that are already encoded, and send the queue as `write` does."""
         if not at_round_end(ANSWER, self.send_queued):
             self.send_queued(frames)
             return
@@ -180,8 +214,9 @@ class Channel:
             self.send_queued()
 
     def send_queued(self, more: bytes = b"") -> None:
-        """Write what is queued, and `more`, as much as the socket takes; the IO thread writes the rest."""
-        if self._blocked and not more:  # unguarded look: whoever unblocks it flushes as well
+        """Append `more` to the queue, and send as much of it as the socket takes; the IO thread sends the rest."""
+        # Reading it without the lock is safe: the IO thread, which unblocks the channel, sends the queue afterwards.
+        if self._blocked and not more:
             return
         with self._lock:
             if not self._active:
@@ -201,7 +236,10 @@ class Channel:
             self._io.update_interest(self)
 
     def call_when_sent(self, callback: OnSent) -> None:
-        """`callback(True)` when all that is queued now is sent, `callback(False)` when that won't be; at once if so."""
+        """Call `callback(True)` when everything that is queued now is sent, `callback(False)` if it is closed first.
+
+        It is called at once if nothing is queued or the channel is closed.
+        """
         with self._lock:
             active, waits = self._active, self._active and self._queued > self._sent
             if waits:
@@ -210,22 +248,22 @@ class Channel:
             _call([callback], active)
 
     def hold(self) -> None:
-        """Serve no more of what comes until `release`. Only by the IO thread, while it serves a command."""
+        """Serve no further requests until `release`. Only for the IO thread, while it serves a command."""
         self.is_held = True
 
     def release(self) -> None:
-        """Undo `hold`. From any thread."""
+        """Undo `hold`. For any thread."""
         self._io.released(self)
 
     def on_writable(self) -> None:
-        """The socket takes bytes again. Only by the IO thread. OSError when a handshake can't go on."""
+        """Send, now that the socket takes bytes again. Only for the IO thread. OSError if a TLS handshake fails."""
         is_full = self._tls is not None and not self._tls.push()
         with self._lock:
             self._blocked = is_full
         self.send_queued()
 
     def close(self) -> None:
-        """End the connection; what is queued is dropped. From any thread: the IO thread closes the socket, soon."""
+        """Close the connection and drop the queued bytes. For any thread. The IO thread closes the socket later."""
         with self._lock:
             if not self._active:
                 return
@@ -237,12 +275,13 @@ class Channel:
         self._io.closed(self)
 
     def release_socket(self) -> None:
-        """Close the socket. Only by the IO thread, after it was unregistered."""
+        """Close the socket. Only for the IO thread, after the channel was unregistered from the selector."""
         self._socket.close()
 
     def start_tls(self, context: "ssl.SSLContext", buffer: memoryview, size: int) -> int:
-        """Be the server of a TLS connection whose first `size` bytes stand in `buffer`; then as `receive_into`."""
-        from rmqha.remoting.tls import TlsSocket  # heavy, and many clusters have none
+        """Begin TLS as the server. The first `size` received bytes are in `buffer`. Otherwise like `receive_into`."""
+        # Imported late: it is slow to import, and many clusters do not use TLS.
+        from rmqha.remoting.tls import TlsSocket
 
         with self._lock:
             self._socket = self._tls = TlsSocket(
@@ -258,11 +297,11 @@ class Channel:
     def _shutdown_socket(self) -> None:
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError as error:  # the peer was faster
+        except OSError as error:  # the peer has disconnected already
             log.debug("shutdown of %s: %s", self, error)
 
     def _send_queue(self) -> bool:
-        """Send until the queue is empty or the socket full. True when the connection is broken. Under _lock."""
+        """Send until the queue is empty or the socket is full. Return True if the connection is broken. Under _lock."""
         queue = self._queue
         while queue:
             try:
@@ -277,7 +316,8 @@ class Channel:
                 log.info("write to %s failed: %s", self, error)
                 self.ended_by_peer = is_end_by_peer(error)
                 return True
-            except Exception:  # what of the buffers is out is not known: nothing may follow it
+            except Exception:
+                # It is unknown which of the bytes were sent, so nothing may follow them.
                 log.exception("write to %s failed", self)
                 return True
             self._sent += sent
@@ -291,7 +331,7 @@ class Channel:
         return False
 
     def _take_ended(self) -> list[OnSent]:
-        """The callbacks of what is sent. Under _lock."""
+        """Remove and return the callbacks that are due. Under _lock."""
         ended = []
         while self._on_sent and self._on_sent[0][0] <= self._sent:
             ended.append(self._on_sent.popleft()[1])
@@ -304,7 +344,7 @@ class Channel:
 
 
 def is_end_by_peer(error: OSError) -> bool:
-    """Whether the other side has ended the connection, and not the network or a time-out."""
+    """Return whether the peer has ended the connection, as opposed to the network or a time-out."""
     return isinstance(error, (ConnectionResetError, BrokenPipeError))
 
 

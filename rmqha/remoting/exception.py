@@ -1,4 +1,4 @@
-"""What can go wrong between two peers."""
+"""The exceptions of the transport."""
 
 
 class RemotingException(Exception):
@@ -9,20 +9,20 @@ class RemotingException(Exception):
 
 
 class RemotingCommandException(RemotingException):
-    """A command, or its custom header, does not decode.
+    """A command or its custom header can't be decoded.
 
     Java: org.apache.rocketmq.remoting.exception.RemotingCommandException (4.9.8)
     """
 
 
 class RequestDeniedException(Exception):
-    """A hook refuses a request: the peer's fault. JAVA_NAME begins the answer's remark."""
+    """A hook has refused a request, so the peer is at fault. The answer's remark begins with JAVA_NAME."""
 
     JAVA_NAME: str | None = None
 
 
 class RemotingConnectException(RemotingException):
-    """No connection to an address.
+    """Connecting to an address failed.
 
     Java: org.apache.rocketmq.remoting.exception.RemotingConnectException (4.9.8)
     """
@@ -33,7 +33,7 @@ class RemotingConnectException(RemotingException):
 
 
 class RemotingSendRequestException(RemotingException):
-    """The request was not (or not wholly) written.
+    """The request was not sent, or only a part of it.
 
     Java: org.apache.rocketmq.remoting.exception.RemotingSendRequestException (4.9.8)
     """
@@ -44,7 +44,7 @@ class RemotingSendRequestException(RemotingException):
 
 
 class RemotingTimeoutException(RemotingException):
-    """No answer in time. With `timeout_ms` the first argument is the peer's address, else a text.
+    """The answer did not arrive in time. With `timeout_ms`, the first argument is the peer's address, else a text.
 
     Java: org.apache.rocketmq.remoting.exception.RemotingTimeoutException (4.9.8)
     """
@@ -57,7 +57,7 @@ class RemotingTimeoutException(RemotingException):
 
 
 class RemotingTooMuchRequestException(RemotingException):
-    """Too many calls under way.
+    """Too many calls are in progress.
 
     Java: org.apache.rocketmq.remoting.exception.RemotingTooMuchRequestException (4.9.8)
     """

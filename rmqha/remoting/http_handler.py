@@ -1,4 +1,4 @@
-"""A request of the HTTP port: read by the standard library, answered with a page."""
+"""The handler of the HTTP port's requests: the standard library reads a request, and a page answers it."""
 import http.server
 import io
 import logging
@@ -11,10 +11,10 @@ log = logging.getLogger("RocketmqRemoting")
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """One request."""
+    """The handler of one request. Its head has been received already."""
 
     server_version, sys_version = "rmqha", ""
-    timeout = 5  # seconds, for each read and write
+    timeout = 5  # s, for each read and write
 
     def __init__(self, sock: socket.socket, address: tuple[str, int], page: Callable[[str], Page],
                  head: bytes) -> None:
@@ -22,7 +22,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         super().__init__(sock, address, None)  # type: ignore[arg-type]  # the handler has no use for a server
 
     def setup(self) -> None:
-        """Read from what has come already."""
+        """Read from the bytes that were received already."""
         super().setup()
         self.rfile.close()
         self.rfile = io.BytesIO(self._head)
@@ -32,15 +32,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(with_body=True)
 
     def do_HEAD(self) -> None:
-        """Answer with its length."""
+        """Answer with the page's headers only."""
         self._answer(with_body=False)
 
     def _answer(self, with_body: bool) -> None:
         try:
             status, content_type, body = self._page(self.path)
         except Exception as error:
-            log.exception("the page %r can't be made", self.path[:100])
-            status, content_type, body = 500, "text/plain; charset=utf-8", [f"{error!r}; the log has more\n".encode()]
+            log.exception("the page %r failed", self.path[:100])
+            status, content_type, body = 500, "text/plain; charset=utf-8", [f"{error!r}; see the log\n".encode()]
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(sum(map(len, body))))
@@ -49,5 +49,5 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.writelines(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not worth a line."""
+        """Log requests at debug level only."""
         log.debug(format, *args)

@@ -1,11 +1,11 @@
-"""A small HTTP port beside the servers' own: GET of a few pages that are made when they are asked for.
+"""A small HTTP port beside a server's own ports. It answers GET for a few pages, which are generated on request.
 
-    HttpPort: selector: listening socket --accept--> connections: read requests, as they come
-        --a request--> HttpPortThread_<n> (pool): make the page, write, close
-        --for a health page--> HttpPortHealthThread_1, likewise: it does not wait for those who are slow to take a page
-    HttpPort, each second: connections that take too long are ended
+    HttpPort: selector: listening socket --accept--> connections: read requests as they arrive
+        --a request--> HttpPortThread_<n> (pool): generate the page, write, close
+        --for a health page--> HttpPortHealthThread_1, the same: not delayed by peers that are slow to read a page
+    HttpPort, every second: end connections that take too long
 
-The port of a server's metrics, if it is to have one.
+`MetricsPort` is the optional port for a server's metrics and health checks.
 """
 import logging
 import re
@@ -28,23 +28,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqRemoting")
 
-MAX_CONNECTION_S = 30.0  # from accept to close, whoever is slow
-_THREADS, _WAITING = 4, 16  # connections that are served, and that wait, at a time
-_HEALTH_WAITING = 64  # likewise, for a health page
-_ASKING = 64  # connections whose request has not come yet; of more, those that are the oldest are closed
-_MAX_HEAD = (64 << 10) + 1  # bytes of a request from which on it is not waited for; one line has fewer
+# From accept to close, whichever side is slow.
+MAX_CONNECTION_S = 30.0
+# The number of connections that are served at a time, and of those that wait for a thread.
+_THREADS, _WAITING = 4, 16
+# The number of connections that wait for a health page.
+_HEALTH_WAITING = 64
+# The number of connections whose request is incomplete. Beyond it, the oldest is closed.
+_ASKING = 64
+# After this many bytes a request is no longer waited for. The standard library accepts no line this long.
+_MAX_HEAD = (64 << 10) + 1
 _BACKLOG = 64
 _LOOK_S = 1.0
 _ACCEPT_PAUSE_MS = 100
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
-_WORDS = 3  # of a request's line
+_WORDS = 3  # words of a request line
 
 
 class HttpPort(ServiceThread):
-    """Serves `page` at host:port; port 0 takes a free one, see `local_port`. One request a connection.
+    """The HTTP port: a thread that accepts connections and answers one request per connection with `page(path)`.
 
-    It asks nobody who they are: the address that it listens at decides who may read. `health_paths` are pages that are
-    made quickly, and wanted when all else is busy.
+    Port 0 takes a free one, see `local_port`. Requests are not authenticated: the address that it listens on decides
+    who can read. `health_paths` are pages that are quick to generate, and needed even when all threads are busy.
     """
 
     max_failures = 10
@@ -55,17 +60,23 @@ class HttpPort(ServiceThread):
         self._health_paths = health_paths
         self.daemon = True
         self._host, self._port, self._config_key, self._page = host, port, config_key, page
-        self.local_port = 0  # the bound port, once started
-        self._listener: socket.socket | None = None  # closed by the service's thread
-        self._waker: Waker | None = None  # from start on; closed by the service's thread
+        # The bound port, once started.
+        self.local_port = 0
+        # Closed by the service's thread, like the waker.
+        self._listener: socket.socket | None = None
+        # From start on.
+        self._waker: Waker | None = None
         self._pool = NamedThreadPool("HttpPortThread_", _THREADS, _WAITING)
         self._health_pool = NamedThreadPool("HttpPortHealthThread_", 1, _HEALTH_WAITING)
-        self._asking: dict[socket.socket, bytes] = {}  # what has come of requests, oldest first; the service's thread
-        self._open: dict[socket.socket, float] = {}  # since when; single dict operations only
+        # The received part of incomplete requests, oldest first. Used only by the service's thread.
+        self._asking: dict[socket.socket, bytes] = {}
+        # The time when each open connection was accepted. Any thread; single dict operations only.
+        self._open: dict[socket.socket, float] = {}
 
     def start(self) -> None:
-        """Listen and serve. PortError when that can't be."""
-        from rmqha.remoting.http_handler import Handler  # http brings mail, HTML and TLS, and few servers have the port
+        """Open the port and serve. Raises PortError if it can't be opened."""
+        # Imported late: `http` imports the mail, HTML and TLS modules, and few servers have this port.
+        from rmqha.remoting.http_handler import Handler
 
         self._handler: type[Handler] = Handler
         self._listener = listen_at(self._host, self._port, self._config_key, _BACKLOG)
@@ -88,7 +99,7 @@ class HttpPort(ServiceThread):
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
         listener, waker = self._listener, self._waker
-        assert listener is not None and waker is not None  # start has made them
+        assert listener is not None and waker is not None  # set by start
         try:
             self.keep_going(partial(self._accept_until_stopped, listener, waker))
         finally:
@@ -102,7 +113,7 @@ class HttpPort(ServiceThread):
         with selectors.DefaultSelector() as selector:
             selector.register(listener, selectors.EVENT_READ)
             selector.register(waker, selectors.EVENT_READ)
-            for sock in self._asking:  # of a round that failed
+            for sock in self._asking:  # left by an attempt that failed
                 selector.register(sock, selectors.EVENT_READ)
             while not self.stopped:
                 for key, _events in selector.select(_LOOK_S):
@@ -114,14 +125,14 @@ class HttpPort(ServiceThread):
                 self._end_connections(MAX_CONNECTION_S)
 
     def _accept_all(self, selector: selectors.BaseSelector, listener: socket.socket) -> bool:
-        """Take all that wait; False when this process can't take more now."""
+        """Accept all waiting connections. Return False if this process can't accept more now."""
         while not self.stopped:
             try:
                 sock, address = listener.accept()
             except BlockingIOError:
                 return True
             except ConnectionError as error:
-                log.info("a connection was gone before it was accepted: %s", error)
+                log.info("a connection was closed before it was accepted: %s", error)
                 continue
             except OSError as error:
                 log.error("%s service has exception. %s", self.get_service_name(), error)
@@ -135,7 +146,7 @@ class HttpPort(ServiceThread):
         return True
 
     def _read(self, selector: selectors.BaseSelector, sock: socket.socket) -> None:
-        """Read on; a request that is whole, or never will be, goes to a pool."""
+        """Read the next bytes of a request. Hand it to a pool when it is complete or can no longer become so."""
         if sock not in self._asking:  # closed earlier in this round
             return
         try:
@@ -143,7 +154,7 @@ class HttpPort(ServiceThread):
         except BlockingIOError:
             return
         except OSError as error:
-            log.info("%s: a connection ended before its request: %s", self.get_service_name(), error)
+            log.info("%s: a connection ended before its request was complete: %s", self.get_service_name(), error)
             data = b""
         head = self._asking[sock] = self._asking[sock] + data
         if not head:
@@ -165,7 +176,7 @@ class HttpPort(ServiceThread):
             self._forget(selector, sock)
 
     def _refuse(self, selector: selectors.BaseSelector, sock: socket.socket) -> None:
-        log.warning("%s: too many connections at a time, that of %s is closed", self.get_service_name(), _peer(sock))
+        log.warning("%s: too many connections at a time; closing the one from %s", self.get_service_name(), _peer(sock))
         self._forget(selector, sock)
         self._close(sock)
 
@@ -178,8 +189,8 @@ class HttpPort(ServiceThread):
         try:
             sock.setblocking(True)
             self._handler(sock, address, self._page, head)
-        except OSError as error:  # gone, or ended for being slow
-            log.info("%s: connection of %s: %s", self.get_service_name(), address, error)
+        except OSError as error:  # disconnected, or ended because it was too slow
+            log.info("%s: connection from %s: %s", self.get_service_name(), address, error)
         finally:
             self._close(sock)
 
@@ -188,48 +199,51 @@ class HttpPort(ServiceThread):
         sock.close()
 
     def _end_connections(self, older_than_s: float) -> None:
-        """The thread that serves one sees its end, and closes it."""
+        """Shut down older connections. The thread that serves one notices it, and closes the socket."""
         now = time.monotonic()
         for sock, since in list(self._open.items()):
             if now - since > older_than_s:
                 try:
                     sock.shutdown(socket.SHUT_RDWR)
                 except OSError as error:
-                    log.debug("a connection was over before it was ended: %s", error)
+                    log.debug("a connection had already ended: %s", error)
 
 
 def _peer(sock: socket.socket) -> tuple[str, int]:
-    """The other side's address; ("", 0) when it is gone."""
+    """Return the peer's address; ("", 0) if it has disconnected."""
     try:
         return plain_address(sock.getpeername())
     except OSError as error:
-        log.debug("a connection was over: %s", error)
+        log.debug("a connection has ended: %s", error)
         return "", 0
 
 
 class MetricsPort:
-    """/metrics, /healthz and /readyz at host:port. Port None: none; 0: a free one, see `local_port`.
+    """The optional port for /metrics, /healthz and /readyz. Port None disables it; 0 takes a free one (`local_port`).
 
-    `new_subject` makes what they tell of; it is called by `start` alone, since many servers have no such port.
+    `new_subject` creates the subject whose state the pages show. Only `start` calls it, because most servers do not
+    have this port.
     """
 
     def __init__(self, host: str, port: int | None, new_subject: "Callable[[], Subject]") -> None:
         self._host, self._port, self._new_subject = host, port, new_subject
-        self._pages: Pages | None = None  # from the first start on
-        self._http_port: HttpPort | None = None  # from start to shutdown
+        # From the first start on.
+        self._pages: Pages | None = None
+        # From start to shutdown.
+        self._http_port: HttpPort | None = None
 
     @property
     def local_port(self) -> int:
-        """The bound port, once started; 0 without one."""
+        """The bound port, once started; 0 if it is disabled."""
         return self._http_port.local_port if self._http_port is not None else 0
 
     @property
     def is_alive(self) -> bool:
-        """Whether it serves."""
+        """True while the port is served."""
         return self._http_port is not None and self._http_port.is_alive()
 
     def start(self) -> None:
-        """Open the port. PortError when that can't be, RuntimeError without prometheus-client."""
+        """Open the port. Raises PortError if it can't be opened, RuntimeError without prometheus-client."""
         if self._port is None or self._http_port is not None:
             return
         if not metrics.is_available():
@@ -242,7 +256,7 @@ class MetricsPort:
         self._http_port, pages.is_stopped = http_port, False
 
     def shutdown(self) -> None:
-        """Close it; answers that are being made end early. Idempotent."""
+        """Close the port; pages that are being generated end early. Idempotent."""
         if self._pages is not None:
             self._pages.is_stopped = True
         http_port, self._http_port = self._http_port, None

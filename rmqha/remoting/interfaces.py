@@ -1,8 +1,8 @@
-"""The interfaces that users of a connection implement, and the objects that they are given.
+"""The interfaces that users of a connection implement, and the objects that are passed to them.
 
-- `RequestProcessor`, `ExpressLane`: serve requests; `RequestTask` is a request that waits to be served.
+- `RequestProcessor`, `ExpressLane`: serve requests. `RequestTask` is a request that waits to be served.
 - `RPCHook`: sees requests and responses before and after a call.
-- `ChannelEventListener`: is notified of connections that open and close.
+- `ChannelEventListener`: is notified when connections open and close.
 - `ResponseFuture`: a call that waits for its response.
 """
 import threading
@@ -19,28 +19,32 @@ Answer = RemotingCommand | Completable[RemotingCommand | None] | None
 
 
 class RequestProcessor(Protocol):
-    """Serves the requests of the codes it is registered for.
+    """Serves the requests with the codes that it is registered for.
 
     Java: org.apache.rocketmq.remoting.netty.NettyRequestProcessor (4.9.8)
     """
 
     def process_request(self, channel: Channel, request: RemotingCommand) -> Answer:
-        """The response, now or later; None when there is none (yet: the processor may write one itself)."""
+        """Return the response, or a future of it. None: no response, or the processor writes it itself."""
 
     def reject_request(self) -> bool:
-        """True when requests are to be turned away (SYSTEM_BUSY)."""
+        """Return whether requests are to be refused with SYSTEM_BUSY."""
 
 
 class ExpressLane(Protocol):
-    """Serves the frames that it knows how to serve; all others go the general way. Everything on the IO thread."""
+    """A fast way for common requests. All other frames take the general way. Runs on the IO thread."""
 
     def serve(self, channel: Channel, data: memoryview, position: int) -> int:
-        """Serve the frames that lie whole in `data` from `position` on, up to the first that has to go the general
-        way; the position behind them. `data` is valid until it returns."""
+        """Serve the complete frames in `data` from `position` on, up to the first that has to take the general way.
+
+        Return the position after the served frames. `data` is valid until it returns.
+        """
 
 
 class RequestTask:
-    """Callable once by the pool; whoever cleans the queue sets `stop_run` and answers with `return_response`.
+    """A request in a pool's queue, called once by the pool.
+
+    To cancel it, a cleaner of the queue sets `stop_run` and answers with `return_response`.
 
     Java: org.apache.rocketmq.remoting.netty.RequestTask (4.9.8)
     """
@@ -53,15 +57,16 @@ class RequestTask:
         self.channel = channel
         self.request = request
         self.size = request.header_length + len(request.body or b"")  # bytes
-        self.stop_run = False  # set by a cleaner before the pool takes the task
+        # Set by a cleaner before the pool takes the task.
+        self.stop_run = False
 
     def __call__(self) -> None:
-        """Serve the request, unless it was answered already."""
+        """Serve the request, unless a cleaner has answered it."""
         if not self.stop_run:
             self.runnable()
 
     def return_response(self, code: int, remark: str) -> None:
-        """Answer in the request's place."""
+        """Answer the request in place of its processor."""
         response = RemotingCommand.create_response_command(code, remark)
         response.opaque = self.request.opaque
         self.channel.write(response)
@@ -74,33 +79,35 @@ class RPCHook(Protocol):
     """
 
     def do_before_request(self, remote_addr: str, request: RemotingCommand) -> None:
-        """Before it is served or sent. An exception here is the answer."""
+        """See a request before it is served or sent. An exception raised here becomes the answer."""
 
     def do_after_response(self, remote_addr: str, request: RemotingCommand, response: RemotingCommand | None) -> None:
-        """After it was served or answered; `response` is None when there is none."""
+        """See a request after it was served or answered. `response`: None without one."""
 
 
 class ChannelEventListener:
-    """Override what is of interest. Called on the NettyEventExecutor thread, in the order of the events.
+    """A listener for connection events; override what is of interest.
+
+    It is called on the NettyEventExecutor thread, in the order of the events.
 
     Java: org.apache.rocketmq.remoting.ChannelEventListener (4.9.8)
     """
 
     def on_channel_connect(self, remote_addr: str, channel: "Channel") -> None:
-        """A connection is there."""
+        """Handle a new connection."""
 
     def on_channel_close(self, remote_addr: str, channel: "Channel") -> None:
-        """A connection is gone."""
+        """Handle the end of a connection."""
 
     def on_channel_exception(self, remote_addr: str, channel: "Channel") -> None:
-        """Serving a connection failed; it is being closed."""
+        """Handle a failure in serving a connection, which is being closed."""
 
     def on_channel_idle(self, remote_addr: str, channel: "Channel") -> None:
-        """Nothing moved on a connection for too long; it is being closed."""
+        """Handle a connection that was idle for too long, and is being closed."""
 
 
 class SemaphoreReleaseOnlyOnce:
-    """Several parties may end a call; the first gives the permit back.
+    """A permit of a call, released once: several parties may end the call, and the first returns the permit.
 
     Java: org.apache.rocketmq.remoting.common.SemaphoreReleaseOnlyOnce (4.9.8)
     """
@@ -112,16 +119,17 @@ class SemaphoreReleaseOnlyOnce:
         self._released = AtomicBoolean()
 
     def release(self) -> None:
-        """Give the permit back, the first time."""
+        """Return the permit, the first time it is called."""
         if self._released.compare_and_set(False, True):
             self.semaphore.release()
 
 
 class ResponseFuture:
-    """Completed by the reading thread, by a failed write, by the connection's end, or by the scan for time-outs.
+    """A call that waits for its response.
 
-    The callback is called once; `response_command` is then None unless a response came, and `send_request_ok` and
-    `is_timeout` tell why.
+    It is completed by the reading thread, by a failed write, by the end of the connection, or by the scan for
+    time-outs. The callback is called once. It finds the response in `response_command`; without one,
+    `send_request_ok` and `is_timeout` show why.
 
     Java: org.apache.rocketmq.remoting.netty.ResponseFuture (4.9.8)
     """
@@ -137,7 +145,7 @@ class ResponseFuture:
         self.timeout_ms = timeout_ms
         self.invoke_callback = invoke_callback
         self.begin_ns = time.monotonic_ns()
-        # The next three are written before _done is set, or before the callback is called, and read after it.
+        # The next three are written before _done is set or the callback is called, and read after that.
         self.response_command: RemotingCommand | None = None
         self.send_request_ok = True
         self.cause: Exception | None = None
@@ -146,28 +154,28 @@ class ResponseFuture:
         self._called = AtomicBoolean()
 
     def execute_invoke_callback(self) -> None:
-        """Call the callback, the first time."""
+        """Call the callback, the first time it is called."""
         if self.invoke_callback is not None and self._called.compare_and_set(False, True):
             self.invoke_callback(self)
 
     def release(self) -> None:
-        """Give the permit of the call back, the first time."""
+        """Return the call's permit, the first time it is called."""
         if self._once is not None:
             self._once.release()
 
     @property
     def is_timeout(self) -> bool:
-        """True when the time of the call is over."""
+        """True once the call has timed out."""
         return time.monotonic_ns() - self.begin_ns > self.timeout_ms * 1_000_000
 
     def wait_response(self, timeout_ms: float) -> RemotingCommand | None:
-        """The response; None when it does not come in time, or can't come."""
+        """Wait for the response and return it; None if it does not arrive in time, or no longer can."""
         if self._done is not None:
             self._done.wait(timeout_ms / 1000)
         return self.response_command
 
     def put_response(self, response: RemotingCommand | None) -> None:
-        """End the wait."""
+        """Set the response and end the wait. None: there will be no response."""
         self.response_command = response
         if self._done is not None:
             self._done.set()

@@ -1,14 +1,39 @@
 """The IO thread: one thread that waits on all sockets of a server or a client.
 
-    sockets, Waker --select--> IO thread: read -> decode -> serve (inline, or to an executor) -> one write a channel
+    sockets, Waker --select--> IO thread: read -> decode -> serve (inline, or to an executor) -> one write per channel
     other threads  --post-->   [tasks] -> IO thread: register, watch for writable, close
 
-Only this thread touches the selector, reads, and closes sockets.
+Only this thread uses the selector, reads, and closes sockets.
 
+Frames and rounds
+-----------------
+The thread works in rounds: select, one read of each ready socket, the frames of these reads, the posted tasks, and at
+the end everything that the round has deferred (rmqha.common.futures). All requests of a round therefore share the costs
+that do not depend on their number: one system call to the slaves, one per channel for the answers. The more requests
+arrive, the more a round holds, and the cheaper each one becomes.
+
+The price is that connections wait for one another, so a round has to be short, whatever one peer sends:
+
+- A round reads a socket once, at most READ_BUFFER_SIZE bytes. What remains in the socket makes it ready again.
+- When the frames of one read take longer than TURN_NS, the rest are kept in the decoder and served after the other
+  connections have had their turn (`is_behind`). Otherwise one read full of small but expensive requests would delay
+  the heartbeats of all other clients.
+- A peer that sends requests but does not read the answers is not served further once more than the high-water mark is
+  queued for it (`is_held`), so it can't fill the memory with answers.
+- A round runs only the tasks that were posted before it got to them. Tasks that post tasks do not keep it from reading.
+- Nothing that is served inline may block. It would block all connections, and it must not wait for an answer either:
+  the bytes that the answer depends on are sent at the end of this very round.
+
+While a channel is behind or held it is not read from. Its bytes stay in the kernel, TCP's window closes, and the peer
+has to wait. `active_ns` advances with complete frames and reads of PROGRESS_SIZE, so a trickle of bytes does not keep a
+connection from being idle.
+
+Other parts
+-----------
 - `QuickEpollSelector`, `QuickPollSelector`: selectors with a short path for the most common outcome, in which each
   microsecond counts: one socket has bytes to read, and nothing else happened.
-- `BegunFrames`: limits the total size of the incomplete frames of all connections. An untrusted peer needs no more than
-  a connection to make a server keep 16 MiB; over the limit, the connection whose frame began first is closed.
+- `BegunFrames`: limits the total size of the incomplete frames of all connections. An untrusted peer needs only a
+  connection to make a server keep 16 MiB. Over the limit, the connection whose frame began first is closed.
 """
 import errno
 import functools
@@ -42,13 +67,13 @@ _Ready = list[tuple[selectors.SelectorKey, int]]
 
 
 class QuickEpollSelector(selectors.EpollSelector):
-    """An EpollSelector that makes little of the commonest outcome."""
+    """An EpollSelector with a short path for the most common outcome."""
 
     _fd_to_key: dict[int, selectors.SelectorKey]  # the class above's own
     _selector: select.epoll
 
     def select(self, timeout: float | None = None) -> _Ready:
-        """As the class above; a `timeout` (s) that is not above 0 does not wait."""
+        """Select like the base class. A `timeout` (s) of 0 or less does not wait."""
         descriptors = self._fd_to_key
         ready = self._selector.poll(timeout if timeout is None or timeout > 0 else 0, len(descriptors) or 1)
         if len(ready) == 1 and ready[0][1] == select.EPOLLIN and ready[0][0] in descriptors:
@@ -57,48 +82,50 @@ class QuickEpollSelector(selectors.EpollSelector):
 
 
 class QuickPollSelector(selectors.PollSelector):
-    """A PollSelector that makes little of the commonest outcome."""
+    """A PollSelector with a short path for the most common outcome."""
 
     _fd_to_key: dict[int, selectors.SelectorKey]  # the class above's own
-    _selector: "select.poll"  # a type for the checker: at run time it is a function
+    _selector: "select.poll"  # a type only for the checker; at run time it is a function
 
     def select(self, timeout: float | None = None) -> _Ready:
-        """As the class above."""
+        """Select like the base class."""
         descriptors = self._fd_to_key
         ready = self._selector.poll(None if timeout is None else max(0, math.ceil(timeout * 1000)))
-        if len(ready) == 1 and ready[0][1] == select.POLLIN:  # poll is told of what is registered, and of nothing else
+        # Unlike epoll, poll reports only descriptors that are registered now.
+        if len(ready) == 1 and ready[0][1] == select.POLLIN:
             return [(descriptors[ready[0][0]], _EVENT_READ)]
         return [(descriptors[fd], _events(event) & descriptors[fd].events) for fd, event in ready if fd in descriptors]
 
 
 def _events(event: int) -> int:
-    """EVENT_READ and EVENT_WRITE of what the system says; an error or a hang-up is both."""
+    """Convert the system's events to EVENT_READ and EVENT_WRITE. An error or a hang-up becomes both."""
     return (event & ~select.EPOLLIN and selectors.EVENT_WRITE) | (event & ~select.EPOLLOUT and selectors.EVENT_READ)
 
 
 log = logging.getLogger("RocketmqRemoting")
 
-# Differs: 4.9 keeps what any number of connections begins
+# Differs: the incomplete frames of all connections are limited in total; 4.9 keeps those of any number of connections
 MAX_BEGUN_BYTES = 16 * FRAME_MAX_LENGTH
 
 
 class BegunFrames:
-    """What is kept of frames whose end has not come. For the IO threads of any number of servers."""
+    """The sizes of all incomplete frames. The IO threads of several servers can share one object."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._bytes_of: OrderedDict[Channel, int] = OrderedDict()  # the one that began first comes first; by _lock
+        # Ordered by the time when the frames began, oldest first; guarded by _lock.
+        self._bytes_of: OrderedDict[Channel, int] = OrderedDict()
         self._sum = 0  # guarded by _lock
 
     @property
     def all_bytes(self) -> int:
-        """That are kept now."""
+        """The total number of bytes kept now."""
         return self._sum
 
     def note(self, channel: Channel, size: int, begins: bool) -> None:
-        """A connection has so many bytes of a frame, which `begins` with what was read now.
+        """Record that a connection keeps `size` bytes of an incomplete frame. `begins`: the frame is a new one.
 
-        When there are too many of all, the connections that began first are closed, but not the last one.
+        If the total is too large, the connections whose frames began first are closed, except for the last one.
         """
         closed: list[tuple[Channel, int]] = []
         with self._lock:
@@ -113,19 +140,24 @@ class BegunFrames:
                 closed.append(self._bytes_of.popitem(last=False))
                 self._sum -= closed[-1][1]
         for one, held in closed:
-            log.warning("%d bytes of frames have begun, the connection whose frame began first is closed: %s, %d bytes",
+            log.warning("incomplete frames exceed %d bytes; closing the connection with the oldest: %s, %d bytes",
                         MAX_BEGUN_BYTES, parse_channel_remote_addr(one), held)
             one.close()
 
 
-READ_BUFFER_SIZE = 256 << 10  # bytes read from one socket per round
-PROGRESS_SIZE = 1024  # bytes in one read that count as progress though no frame is complete
-TURN_NS = 10_000_000  # of one connection in a round, when what it has sent takes long to serve
+# The most bytes that a round reads from one socket.
+READ_BUFFER_SIZE = 256 << 10
+# A read of this many bytes counts as progress even if no frame is complete.
+PROGRESS_SIZE = 1024
+# The time that a round spends on the frames of one connection.
+TURN_NS = 10_000_000
 TICK_MS = 1000
 ACCEPTS_PER_ROUND = 64
-MAX_FAILURES = 10  # of the selector in a row, in about 5 s
-TLS_HANDSHAKE_TIMEOUT_NS = 10 * 1_000_000_000  # from a connection's first byte on
-# accept() with these: the connection is gone, and another one may wait behind it
+# The selector may fail this often in a row, which takes about 5 s.
+MAX_FAILURES = 10
+# From a connection's first byte on.
+TLS_HANDSHAKE_TIMEOUT_NS = 10 * 1_000_000_000
+# Errors of accept() that mean: this connection is gone, but the next one in the queue may be fine.
 _GONE_ALREADY = (errno.ECONNABORTED, errno.EINTR, errno.EPERM, errno.EPROTO, errno.ENETDOWN, errno.ENOPROTOOPT,
                  errno.EHOSTDOWN, errno.ENONET, errno.EHOSTUNREACH, errno.EOPNOTSUPP, errno.ENETUNREACH)
 
@@ -135,34 +167,34 @@ Handler = Callable[[int], None]
 
 
 class ChannelHandler(Protocol):
-    """What a server or client does with its channels; all on the IO thread."""
+    """The events of a server's or client's channels. All methods are called on the IO thread."""
 
     def on_accept(self, connected: socket.socket, address: tuple[str, int]) -> None:
-        """A new connection on a listening socket."""
+        """Take over a new connection of a listening socket."""
 
     def on_first_byte(self, channel: Channel, first: int) -> "ssl.SSLContext | None":
-        """A connection's first byte: the context when TLS is to be spoken. May close the channel."""
+        """Return the TLS context for a connection with this first byte; None for a plain one. May close the channel."""
 
     def on_command(self, channel: Channel, command: RemotingCommand) -> None:
-        """A command has arrived."""
+        """Handle a received command."""
 
     def on_closed(self, channel: Channel) -> None:
-        """The connection is gone."""
+        """Handle the end of a connection."""
 
     def on_idle(self, channel: Channel) -> None:
-        """Nothing moved for too long; it is being closed."""
+        """Handle a connection that was idle for too long, and is being closed."""
 
     def on_exception(self, channel: Channel, error: BaseException) -> None:
-        """Reading or serving failed; it is being closed."""
+        """Handle a failure in reading or serving a connection, which is being closed."""
 
     def on_tick(self) -> None:
-        """About once a second."""
+        """Do periodic work; called about once a second."""
 
 
 class IoThread(ServiceThread):
-    """Selects, reads, decodes, hands to its ChannelHandler, and writes what is queued at the end of each round.
+    """The thread that selects, reads, decodes, passes commands to its ChannelHandler, and writes at each round's end.
 
-    However it ends, its listener and its channels are closed then; `on_failed` is told when nobody had asked it to.
+    However it ends, it closes its listener and its channels. If it gives up after failures, `on_failed` is called.
 
     Java: io.netty.channel.nio.NioEventLoop
     """
@@ -175,23 +207,28 @@ class IoThread(ServiceThread):
         self.handler = handler
         self.max_idle_ns = max_idle_seconds * 1_000_000_000  # 0: never idle
         self.tick_ms = TICK_MS
+        # "IO thread": used only by the IO thread.
         self.express_lane: ExpressLane | None = None  # set before the start
-        self.begun_frames = BegunFrames()  # before the start, the IO threads of one process may share theirs
+        # Before the start, the IO threads of one process may be given a common object.
+        self.begun_frames = BegunFrames()
         self.channels: set[Channel] = set()  # IO thread
-        self.now_ns = 0  # IO thread: monotonic time of this round
-        self._selector: selectors.BaseSelector = None  # type: ignore[assignment]  # IO thread; made by start
-        self._waker: Waker | None = None  # made by start
-        self._ident = 0  # of the IO thread, while it runs
-        self._tasks: deque[Callable[[], None]] = deque()  # appended under _posting, taken by the IO thread
+        self.now_ns = 0  # IO thread; the monotonic time of this round
+        self._selector: selectors.BaseSelector = None  # type: ignore[assignment]  # IO thread; set by start
+        self._waker: Waker | None = None  # set by start
+        self._ident = 0  # the thread's id, while it runs
+        # Appended to under _posting, taken by the IO thread.
+        self._tasks: deque[Callable[[], None]] = deque()
         self._posting = threading.Lock()
-        self._ended = False  # guarded by _posting: the loop is over, tasks run where they are posted
-        self._buffer = memoryview(bytearray(READ_BUFFER_SIZE))  # IO thread: one read at a time
+        # The loop has ended, so tasks run where they are posted. Guarded by _posting.
+        self._ended = False
+        self._buffer = memoryview(bytearray(READ_BUFFER_SIZE))  # IO thread; holds one read at a time
         self._listener: socket.socket | None = None  # IO thread
-        self._accepting = True  # IO thread; False while descriptors are short
-        self._handshakes: dict[Channel, int] = {}  # IO thread: begun, and the monotonic time until which they may take
+        self._accepting = True  # IO thread; False while the process is out of descriptors
+        # IO thread; the monotonic time by which each begun TLS handshake has to be done.
+        self._handshakes: dict[Channel, int] = {}
 
     def get_service_name(self) -> str:
-        """The thread's name."""
+        """Return the thread's name."""
         return self.name
 
     def start(self) -> None:
@@ -201,10 +238,11 @@ class IoThread(ServiceThread):
             self._selector.register(self._waker, selectors.EVENT_READ, lambda _events: self._waker.drain())
             if self._listener is not None:
                 self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-            self._waker.wakeup()  # tasks may wait already
+            self._waker.wakeup()  # tasks may be waiting already
             try:
                 super().start()
-            except RuntimeError:  # no more threads: what nobody serves must not look as if somebody did
+            except RuntimeError:
+                # The thread could not be started. The open port must not look as if it were served.
                 self._close_all()
                 raise
 
@@ -224,7 +262,7 @@ class IoThread(ServiceThread):
         return threading.get_ident() == self._ident
 
     def post(self, task: Callable[[], None]) -> None:
-        """Run `task` on the IO thread: at once when called there, or when the thread is no more; else soon."""
+        """Run `task` on the IO thread, or at once if this is the IO thread, or if the IO thread has ended."""
         if not self.is_current_thread():
             with self._posting:
                 if not self._ended:
@@ -234,36 +272,37 @@ class IoThread(ServiceThread):
         task()
 
     def answers(self, timeout_s: float) -> bool:
-        """Whether the thread lives, and gets to a task within `timeout_s`."""
+        """Return whether the thread is alive and runs a task within `timeout_s`."""
         came = threading.Event()
         self.post(came.set)
         return came.wait(timeout_s) and self.is_alive()
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept connections of a listening, non-blocking socket; the IO thread closes it. Before `start`."""
+        """Accept connections from a non-blocking listening socket, which the IO thread closes. Before `start`."""
         self._listener = listener
 
     def add(self, channel: Channel) -> None:
-        """Serve a channel."""
+        """Begin to serve a channel."""
         self.post(functools.partial(self._add, channel))
 
     def update_interest(self, channel: Channel) -> None:
-        """Watch for what the channel waits for: bytes to read, room to write."""
+        """Make the selector watch for what the channel waits for: bytes to read, space to write."""
         self.post(functools.partial(self._update_interest, channel))
 
     def released(self, channel: Channel) -> None:
-        """Serve the channel again, which was held."""
-        with self._posting:  # never at once: it may be called by what serves a command of the channel
+        """Resume serving a channel that was held."""
+        # Never at once, not even on the IO thread: the caller may be in the middle of serving the channel's command.
+        with self._posting:
             if not self._ended:
                 self._tasks.append(functools.partial(self._release, channel))
                 self.wakeup()
 
     def closed(self, channel: Channel) -> None:
-        """The channel was closed: forget it and close its socket."""
+        """Forget a channel that was closed, and close its socket."""
         self.post(functools.partial(self._remove, channel))
 
     def run(self) -> None:
-        """Select and serve until stopped; then close everything."""
+        """Select and serve until stopped, then close everything."""
         log.info("%s service started", self.get_service_name())
         self._ident = threading.get_ident()
         try:
@@ -296,7 +335,7 @@ class IoThread(ServiceThread):
                 self._pause_after(failed_rounds)
 
     def _event_failed(self, key: selectors.SelectorKey, error: BaseException) -> None:
-        """The selector would name it again at once: a channel goes for good."""
+        """Close the channel of a failed event for good. Otherwise the selector would report it again at once."""
         log.error("%s: handling an event failed", self.name, exc_info=error)
         if isinstance(key.fileobj, Channel):
             self._close_for_good(key.fileobj)
@@ -333,7 +372,7 @@ class IoThread(ServiceThread):
             connected.setblocking(False)
             try:
                 self.handler.on_accept(connected, plain_address(address))
-            except OSError as error:  # gone already
+            except OSError as error:  # the peer has disconnected already
                 log.info("connection from %s failed: %s", address, error)
                 connected.close()
             except BaseException:
@@ -350,7 +389,7 @@ class IoThread(ServiceThread):
         self.channels.add(channel)
         try:
             self._selector.register(channel, selectors.EVENT_READ, functools.partial(self._serve, channel))
-        except (OSError, ValueError) as error:  # the system watches no more descriptors
+        except (OSError, ValueError) as error:  # the system's limit of watched descriptors
             log.error("can't serve %s: %s", channel, error)
             self._close_for_good(channel)
             return
@@ -415,7 +454,7 @@ class IoThread(ServiceThread):
             channel.ended_by_peer = channel.is_active
             channel.close()
             return
-        # Differs: a trickle of bytes that completes no frame does not keep a connection from being idle.
+        # Differs: a trickle of bytes that completes no frame does not keep a connection from being idle
         if size >= PROGRESS_SIZE:
             channel.active_ns = self.now_ns
         channel.read_bytes += size
@@ -439,7 +478,7 @@ class IoThread(ServiceThread):
             self._catch_up(channel)
 
     def _catch_up(self, channel: Channel) -> None:
-        """The next turn of a connection whose frames took too long for one round."""
+        """Continue with a connection whose frames took too long for one round, or that was held."""
         if channel not in self.channels:
             return
         channel.is_behind = False
@@ -453,7 +492,7 @@ class IoThread(ServiceThread):
             channel.close()
 
     def _first_read(self, channel: Channel, size: int) -> int:
-        """A connection's first `size` bytes are in the buffer: how many stay when TLS is taken off. As a read."""
+        """Handle a connection's first `size` bytes in the buffer. Return the number of plain bytes, like a read."""
         context = self.handler.on_first_byte(channel, self._buffer[0])
         if context is None:
             return size if channel.is_active else 0
@@ -489,7 +528,8 @@ class IoThread(ServiceThread):
             if turn_ends_ns == 0:
                 turn_ends_ns = time.monotonic_ns() + TURN_NS
             elif position < len(view) and time.monotonic_ns() > turn_ends_ns:
-                # Differs: Netty serves all that was read; its pools, not this thread, do the work
+                # Differs: the thread that reads serves the frames of one connection for 10 ms at a time; Netty serves
+                # everything that was read, because its pools do the work, not its thread
                 decoder.pause(view, position)
                 channel.is_behind = True
                 self._tasks.append(functools.partial(self._catch_up, channel))
@@ -499,12 +539,12 @@ class IoThread(ServiceThread):
 
     @staticmethod
     def _is_clogged(channel: Channel) -> bool:
-        """Whether so much is unwritten because the peer does not read, and not because this round is not over."""
+        """Return whether the peer does not read its answers, as opposed to this round not having sent them yet."""
         channel.send_queued()
         return channel.pending_bytes > channel.high_water_mark
 
     def _undecodable(self, channel: Channel, error: Exception) -> None:
-        """Answer what came before, say why in one line, close."""
+        """Log why in one line, send the answers to the earlier requests, and close."""
         log.error("decode exception, %s: %s", parse_channel_remote_addr(channel), error)
         channel.send_queued()
         channel.close()

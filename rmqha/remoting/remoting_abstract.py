@@ -1,8 +1,12 @@
-"""What server and client share: serving requests, matching responses, calling.
+"""The common part of the server and the client: serving requests, matching responses, making calls.
 
     IO thread --request--> processor inline, or RequestTask --> executor --> processor --> channel.write
     IO thread --response--> [response_table] --> ResponseFuture: the waiting caller, or its callback in the pool
     IO thread --events--> NettyEventExecutor --> ChannelEventListener
+
+Each call is completed exactly once. Several events can end it: the response, a failed write, the end of the
+connection, the scan for time-outs, a caller that gives up waiting. The code that removes the future from
+`response_table`, in one atomic operation, handles the call; the others find nothing and do nothing.
 """
 import functools
 import logging
@@ -48,21 +52,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqRemoting")
 
-SCAN_GRACE_MS = 1000  # a future outlives its time-out so long before the scan ends it
+# The scan ends a call this long after its time-out.
+SCAN_GRACE_MS = 1000
 OVERLOAD_LOG_INTERVAL_NS = 10_000_000_000
 
 InvokeCallback = Callable[[ResponseFuture], None]
 
 
 class ProcessorPair(NamedTuple):
-    """A processor, and the pool it runs in; None: inline, in the IO thread."""
+    """A processor and the pool that it runs in. Pool None: it runs inline, on the IO thread."""
 
     processor: RequestProcessor
     executor: NamedThreadPool | None
 
 
 class RemotingAbstract:
-    """Request and response core. `io` is the IO thread of the concrete class.
+    """The core of requests and responses. `io` is the IO thread of the concrete class.
 
     Java: org.apache.rocketmq.remoting.netty.NettyRemotingAbstract (4.9.8)
     """
@@ -73,24 +78,29 @@ class RemotingAbstract:
                  channel_event_listener: ChannelEventListener | None) -> None:
         self.semaphore_oneway = threading.Semaphore(permits_oneway)
         self.semaphore_async = threading.Semaphore(permits_async)
-        self.response_table: dict[int, ResponseFuture] = {}  # by opaque; single dict operations from any thread
-        self.processor_table: dict[int, ProcessorPair] = {}  # written at start-up, read by the IO thread
+        # By opaque. Any thread; single dict operations only.
+        self.response_table: dict[int, ResponseFuture] = {}
+        # Written at start-up, read by the IO thread.
+        self.processor_table: dict[int, ProcessorPair] = {}
         self.default_request_processor: ProcessorPair | None = None
         self.rpc_hooks: list[RPCHook] = []
         self.channel_event_listener = channel_event_listener
         self.event_executor = EventExecutor(channel_event_listener)
-        self.callback_executor: NamedThreadPool | None = None  # None: callbacks run where the response is read
-        self.large_requests: LargeRequests | None = None  # None: all are served as small ones
+        # None: callbacks run on the thread that reads the response.
+        self.callback_executor: NamedThreadPool | None = None
+        # None: large requests are served like small ones.
+        self.large_requests: LargeRequests | None = None
         self._request_lines = RequestLines(self._refuse_task)
-        self._overload_logged_ns = LONG_AGO  # any thread; two lines at a time do no harm
+        # Any thread, without a lock: at worst a line is logged twice.
+        self._overload_logged_ns = LONG_AGO
 
     def register_rpc_hook(self, rpc_hook: RPCHook | None) -> None:
-        """Call the hook around each request from now on."""
+        """Call the hook around every request from now on."""
         if rpc_hook is not None and rpc_hook not in self.rpc_hooks:
             self.rpc_hooks.append(rpc_hook)
 
     def on_command(self, channel: Channel, command: RemotingCommand) -> None:
-        """A request to serve, or the response to a call."""
+        """Serve a request, or complete the call that a response belongs to."""
         if command.is_response_type:
             self.process_response_command(channel, command)
         else:
@@ -109,7 +119,7 @@ class RemotingAbstract:
             hook.do_after_response(addr, request, response)
 
     def process_request_command(self, channel: Channel, command: RemotingCommand) -> None:
-        """Serve a request inline or in its pool; turn it away when there is no processor or no room."""
+        """Serve a request inline or in its pool. Refuse it without a processor for its code, or under overload."""
         pair = self.processor_table.get(command.code) or self.default_request_processor
         if pair is None:
             error = f" request type {command.code} not supported"
@@ -134,7 +144,7 @@ class RemotingAbstract:
 
     def _process_large(self, channel: Channel, command: RemotingCommand, pair: ProcessorPair,
                        large: LargeRequests) -> None:
-        """Have what takes long to decode served off this thread, and refuse a body beyond the limit of its code."""
+        """Serve a request that takes long to decode off this thread. Refuse a body above the limit of its code."""
         processor, executor = pair
         body: bytes = command.body if command.body is not None else b""  # type: ignore[assignment]  # bytes: received
         limit = large.limits.get(command.code) if len(body) > LARGE_BODY else None
@@ -154,14 +164,14 @@ class RemotingAbstract:
 
     def _serve_large(self, channel: Channel, command: RemotingCommand, processor: RequestProcessor,
                      limit: BodyLimit | None) -> None:
-        """It is this request's turn: count, then hooks and processor."""
+        """Serve a large request whose turn it is: check its number of elements, then call hooks and processor."""
         body: bytes = command.body  # type: ignore[assignment]  # bytes: received, and large
         if limit is None or not self._is_refused(channel, command, limit.elements_excess(command.code, body)):
             self._serve(channel, command, processor)
 
     def _is_refused(self, channel: Channel, command: RemotingCommand, reason: str | None,
                     code: int = SYSTEM_ERROR) -> bool:
-        """Answer with the reason, if there is one."""
+        """Answer with the reason if there is one, and return whether there is."""
         if reason is not None:
             self._log_overload("%s, %s", parse_channel_remote_addr(channel), reason)
             self._refuse(channel, command, code, reason)
@@ -179,19 +189,20 @@ class RemotingAbstract:
         self._request_lines.submit(RequestTask(run, channel, command), executor)
 
     def _refuse_task(self, task: RequestTask, executor: NamedThreadPool) -> None:
-        """The pool has no room for a request."""
+        """Refuse a request because the queue of its pool is full."""
         self._log_overload("%s, too many requests and system thread pool busy, RejectedExecutionException %s "
                            "request code: %d", parse_channel_remote_addr(task.channel), executor.name_prefix,
                            task.request.code)
         self._refuse(task.channel, task.request, SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
 
     def _serve(self, channel: Channel, command: RemotingCommand, processor: RequestProcessor) -> None:
-        """Hooks, processor; the answer is written now or when it is completed."""
+        """Call the hooks and the processor. Write the answer now, or when its future completes."""
         try:
             if self.rpc_hooks:
                 self.do_before_rpc_hooks(parse_channel_remote_addr(channel), command)
             answer = processor.process_request(channel, command)
-        except BaseException as error:  # SystemExit, too: the peer waits for an answer, and others for this thread
+        except BaseException as error:
+            # Even SystemExit must not end this thread: the peer waits for an answer, and other requests for the thread.
             self._process_failed(channel, command, error)
             return
         if isinstance(answer, Completable):
@@ -200,7 +211,7 @@ class RemotingAbstract:
             self._respond(channel, command, answer)
 
     def _process_failed(self, channel: Channel, command: RemotingCommand, error: BaseException) -> None:
-        if isinstance(error, (RemotingCommandException, RequestDeniedException)):  # the peer's fault: no stack of ours
+        if isinstance(error, (RemotingCommandException, RequestDeniedException)):  # the peer's fault: log no stack
             log.error("process request exception, %s: %s", parse_channel_remote_addr(channel), error)
         else:
             log.error("process request exception", exc_info=error)
@@ -208,7 +219,7 @@ class RemotingAbstract:
         self._refuse(channel, command, SYSTEM_ERROR, exception_simple_desc(error))
 
     def _respond(self, channel: Channel, command: RemotingCommand, response: RemotingCommand | None) -> None:
-        """Hooks, then the response with the request's opaque and serialize type, unless nobody waits for it."""
+        """Call the hooks, then write the response, with the request's opaque and serialize type, if one is expected."""
         try:
             if self.rpc_hooks:
                 self.do_after_rpc_hooks(parse_channel_remote_addr(channel), command, response)
@@ -225,14 +236,16 @@ class RemotingAbstract:
         try:
             channel.write(response)
         except Exception as error:
-            # Differs: 4.9 logs and leaves the peer waiting.
+            # Differs: when a response can't be sent, the peer gets an error instead; 4.9 logs the failure and leaves
+            # the peer waiting.
             log.exception("process request over, but response failed\n%s\n%s", command, response)
             self._refuse(channel, command, SYSTEM_ERROR, exception_simple_desc(error))
 
     @staticmethod
     def _refuse(channel: Channel, command: RemotingCommand, code: int, remark: str) -> None:
-        """Answer in the server's own serialize type."""
-        # Differs: 4.9 answers unknown codes and rejected requests even when they are one-way.
+        """Answer with an error, in the server's own serialize type."""
+        # Differs: a one-way request is never answered; 4.9 answers unknown codes and rejected requests even when they
+        # are one-way.
         if not command.is_oneway_rpc:
             response = RemotingCommand.create_response_command(code, remark)
             response.opaque = command.opaque
@@ -241,7 +254,8 @@ class RemotingAbstract:
     def process_response_command(self, channel: Channel, command: RemotingCommand) -> None:
         """Complete the call that this responds to. A response on another channel than the call's is ignored."""
         future = self.response_table.get(command.opaque)
-        # Differs: 4.9 takes a response with the right opaque from any connection.
+        # Differs: a response counts only on the connection of its request; 4.9 takes a response with the right opaque
+        # from any connection.
         if future is None or future.process_channel is not channel or not self._take(future):
             log.warning("receive response, but not matched any request, %s", parse_channel_remote_addr(channel))
             log.warning("%s", command)
@@ -250,11 +264,11 @@ class RemotingAbstract:
         self._complete(future)
 
     def _take(self, future: ResponseFuture) -> bool:
-        """Remove a future from the table; False when somebody else did: he completes it."""
+        """Remove a future from the table. Return False if another thread has removed, and completes, it."""
         return self.response_table.pop(future.opaque, None) is not None
 
     def _complete(self, future: ResponseFuture) -> None:
-        """The call is over: wake the caller, or call back."""
+        """End a call: wake the caller, or call back."""
         if future.invoke_callback is None:
             future.put_response(future.response_command)
             future.release()
@@ -262,7 +276,7 @@ class RemotingAbstract:
             self.execute_invoke_callback(future)
 
     def execute_invoke_callback(self, future: ResponseFuture) -> None:
-        """Call back in the pool; here when there is none or it is full."""
+        """Call back in the pool, or on this thread without a pool or if the pool is full."""
         executor = self.callback_executor
         if executor is not None:
             try:
@@ -282,7 +296,7 @@ class RemotingAbstract:
             future.release()
 
     def scan_response_table(self) -> None:
-        """End the calls whose time is over. Once a second, on the IO thread."""
+        """End the calls that have timed out. Called once a second on the IO thread."""
         now = time.monotonic_ns()
         for future in list(self.response_table.values()):
             if future.begin_ns + (future.timeout_ms + SCAN_GRACE_MS) * 1_000_000 <= now and self._take(future):
@@ -290,7 +304,7 @@ class RemotingAbstract:
                 self._complete(future)
 
     def fail_fast(self, channel: Channel) -> None:
-        """The channel is gone: end its calls."""
+        """End the calls of a channel that was closed."""
         for future in list(self.response_table.values()):
             if future.process_channel is channel:
                 self._request_fail(future)
@@ -302,10 +316,10 @@ class RemotingAbstract:
 
     def _call_is_possible(self) -> None:
         if self.io.is_current_thread():
-            raise RuntimeError("a blocking call on the thread that would read its response")
+            raise RuntimeError("blocking call on the thread that would have to read its response")
 
     def invoke_sync_impl(self, channel: Channel, request: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Send and wait. Raises RemotingTimeoutException and RemotingSendRequestException."""
+        """Send and wait for the response. Raises RemotingTimeoutException or RemotingSendRequestException."""
         self._call_is_possible()
         addr = parse_channel_remote_addr(channel)
         future = ResponseFuture(channel, request.opaque, timeout_ms)
@@ -323,7 +337,7 @@ class RemotingAbstract:
 
     def invoke_async_impl(self, channel: Channel, request: RemotingCommand, timeout_ms: float,
                           invoke_callback: InvokeCallback) -> None:
-        """Send; `invoke_callback(future)` is called once. Raises RemotingException when nothing was sent."""
+        """Send. `invoke_callback(future)` is called once. Raises RemotingException if nothing was sent."""
         begin_ns = time.monotonic_ns()
         self._acquire(self.semaphore_async, timeout_ms, "invokeAsyncImpl")
         once = SemaphoreReleaseOnlyOnce(self.semaphore_async)
@@ -341,7 +355,7 @@ class RemotingAbstract:
             raise
 
     def invoke_oneway_impl(self, channel: Channel, request: RemotingCommand, timeout_ms: float) -> None:
-        """Send, and expect nothing. Raises RemotingException when nothing was sent."""
+        """Send without waiting for a response. Raises RemotingException if nothing was sent."""
         request.mark_oneway_rpc()
         self._acquire(self.semaphore_oneway, timeout_ms, "invokeOnewayImpl")
         once = SemaphoreReleaseOnlyOnce(self.semaphore_oneway)
@@ -360,7 +374,7 @@ class RemotingAbstract:
             raise RemotingSendRequestException(addr) from error
 
     def _send(self, channel: Channel, request: RemotingCommand, future: ResponseFuture) -> None:
-        """Write and flush, also inside a write round: somebody waits for the response."""
+        """Write the request. If the caller waits for the response, flush at once, even inside a round."""
         addr = parse_channel_remote_addr(channel)
 
         def sent(ok: bool) -> None:
@@ -387,40 +401,40 @@ class RemotingAbstract:
         raise RemotingTimeoutException(info)
 
     def on_accept(self, connected: socket.socket, address: tuple[str, int]) -> None:
-        """Only servers listen."""
+        """Not supported: only servers listen."""
         raise NotImplementedError
 
     def on_first_byte(self, channel: Channel, first: int) -> "ssl.SSLContext | None":
-        """None, as a server has answered: what it speaks was settled when the connection was made."""
+        """Return None: a client decides about TLS when it connects, before the server's first byte."""
         return None
 
     def on_closed(self, channel: Channel) -> None:
-        """The channel is gone."""
+        """End the calls and the waiting requests of a closed channel, and notify the listener."""
         self._request_lines.closed(channel)
         self.event_executor.put_event("CLOSE", channel)
         self.fail_fast(channel)
 
     def on_idle(self, channel: Channel) -> None:
-        """The channel is idle; it is being closed."""
+        """Notify the listener of an idle channel, which is being closed."""
         self.event_executor.put_event("IDLE", channel)
 
     def on_exception(self, channel: Channel, error: BaseException) -> None:
-        """The channel failed; it is being closed."""
+        """Notify the listener of a failed channel, which is being closed."""
         self.event_executor.put_event("EXCEPTION", channel)
 
     def on_tick(self) -> None:
-        """Once a second."""
+        """Scan for timed-out calls, once a second."""
         self.scan_response_table()
 
 
 def _drop(response: RemotingCommand | None) -> None:
-    """A response that is not written gives its file region back."""
+    """Release the file region of a response that is not written."""
     if response is not None and response.release_region is not None:
         response.release_region()
 
 
 class EventExecutor(ServiceThread):
-    """Hands connection events to the listener, in order, on a thread of its own.
+    """A thread that passes connection events to the listener, in order.
 
     Java: org.apache.rocketmq.remoting.netty.NettyRemotingAbstract$NettyEventExecutor (4.9.8)
     """
@@ -431,14 +445,14 @@ class EventExecutor(ServiceThread):
     def __init__(self, listener: ChannelEventListener | None) -> None:
         super().__init__()
         self.listener = listener
-        self._events: deque[tuple[str, Channel]] = deque()  # appended by any thread, taken by this one
+        self._events: deque[tuple[str, Channel]] = deque()  # appended to by any thread, taken by this one
 
     def get_service_name(self) -> str:
-        """The thread's name."""
+        """Return the thread's name."""
         return "NettyEventExecutor"
 
     def put_event(self, kind: str, channel: Channel) -> None:
-        """Queue CONNECT, CLOSE, IDLE or EXCEPTION; dropped when nobody listens or too many wait."""
+        """Queue CONNECT, CLOSE, IDLE or EXCEPTION. It is dropped without a listener, or if too many are waiting."""
         if self.listener is None:
             return
         if len(self._events) > self.MAX_SIZE:
@@ -449,7 +463,7 @@ class EventExecutor(ServiceThread):
         self.wakeup()
 
     def run(self) -> None:
-        """Deliver until stopped, and then what is left."""
+        """Deliver events until stopped, then the remaining ones."""
         log.info("%s service started", self.get_service_name())
         while not self.stopped:
             self._deliver()

@@ -1,14 +1,14 @@
-"""The client side of remoting: connections to servers, and checks whether a server is still there.
+"""The client side of remoting: connections to servers, and checks whether a server is still running.
 
-- `RemotingClient`: one IO thread reads and writes all connections; the calling thread connects when there is no
+- `RemotingClient`: one IO thread reads and writes all connections. The calling thread connects when there is no
   connection yet.
-- `WatchedClient`: for owners to which the connections themselves matter, and which are notified before one is closed.
-- `PeerWatch`: detects at once that the process that listens at an address has ended, by a connection to it over which
+- `WatchedClient`: a client whose owner depends on the connections themselves and is notified before one is closed.
+- `PeerWatch`: detects at once that the process that listens on an address has ended, through a connection over which
   nothing is sent:
 
-    on its thread: connect -> wait for the end -> connect again ... refused? nothing listens there any more -> on_gone
+    on its thread: connect -> wait for the end -> connect again ... refused? nothing is listening any more -> on_gone
 
-- `refusal`: whether an address accepts connections.
+- `refusal`: checks whether an address accepts connections.
 """
 from __future__ import annotations
 
@@ -51,27 +51,31 @@ LOCK_TIMEOUT_MS = 3000
 
 
 class RemotingClient(RemotingAbstract):
-    """Calls servers by address, one connection each; None as the address means a name server.
+    """A client that calls servers by address, with one connection each. Address None means a name server.
 
-    `tls`: the settings for `config.useTLS`, by default what the system properties say.
+    `tls`: the settings for `config.useTLS`; by default those of the system properties.
     Callbacks and processors run in the pool NettyClientPublicExecutor_, so they may block.
 
     Java: org.apache.rocketmq.remoting.netty.NettyRemotingClient (4.9.8)
     """
 
-    channel_class = Channel  # of its connections
+    channel_class = Channel  # the class of its connections
 
     def __init__(self, config: RemotingClientConfig, channel_event_listener: ChannelEventListener | None = None,
                  tls: TlsSystemConfig | None = None) -> None:
         super().__init__(config.clientOnewaySemaphoreValue, config.clientAsyncSemaphoreValue, channel_event_listener)
         self.config = config
         self.tls = tls or TlsSystemConfig()
-        self._ssl_context: ssl.SSLContext | None = None  # set by start when config.useTLS
-        self.channel_tables: dict[str, Channel] = {}  # by address; guarded by _lock_channel_tables
+        # Set by start if config.useTLS.
+        self._ssl_context: ssl.SSLContext | None = None
+        # By address; guarded by _lock_channel_tables.
+        self.channel_tables: dict[str, Channel] = {}
         self._lock_channel_tables = threading.Lock()
-        self._connecting: dict[str, threading.Lock] = {}  # one connector per address; guarded by _lock_channel_tables
+        # By address: one thread at a time connects; guarded by _lock_channel_tables.
+        self._connecting: dict[str, threading.Lock] = {}
         self._namesrv_addr_list: list[str] | None = None  # replaced as a whole
-        self._namesrv_addr_choosed: str | None = None  # guarded by _namesrv_channel_lock, read without
+        # Written under _namesrv_channel_lock, read without it.
+        self._namesrv_addr_choosed: str | None = None
         self._namesrv_index = random.randrange(999)  # guarded by _namesrv_channel_lock
         self._namesrv_channel_lock = threading.Lock()
         threads = config.clientCallbackExecutorThreads if config.clientCallbackExecutorThreads > 0 else 4
@@ -80,16 +84,18 @@ class RemotingClient(RemotingAbstract):
         self.io = IoThread("NettyClientSelector_1", self, config.clientChannelMaxIdleTimeSeconds)
 
     def load_ssl_context(self) -> None:
-        """Read the certificates of the TLS settings, if TLS is wanted. Raises ConfigError."""
+        """Read the certificates of the TLS settings, if TLS is used. Raises ConfigError."""
         if self.config.useTLS:
-            from rmqha.remoting.tls import build_ssl_context  # heavy, and many clusters have no TLS
+            # Imported late: it is slow to import, and many clusters do not use TLS.
+            from rmqha.remoting.tls import build_ssl_context
 
-            # Differs: Java goes on with plain connections when it finds no certificates
+            # Differs: a client that is to use TLS does not start without usable certificates; Java continues with
+            # unencrypted connections if it finds none
             self._ssl_context = build_ssl_context(True, self.tls)
             log.info("SSL enabled for client")
 
     def start(self) -> None:
-        """Be ready to call. Raises ConfigError for TLS settings that it can't call with."""
+        """Start the threads. Raises ConfigError for unusable TLS settings."""
         if self._ssl_context is None:
             self.load_ssl_context()
         self.io.start()
@@ -97,7 +103,7 @@ class RemotingClient(RemotingAbstract):
             self.event_executor.start()
 
     def shutdown(self) -> None:
-        """Close all connections, end the threads. Idempotent."""
+        """Close all connections and end the threads. Idempotent."""
         self.io.shutdown()
         self.event_executor.shutdown()
         self._public_executor.shutdown()
@@ -116,7 +122,7 @@ class RemotingClient(RemotingAbstract):
                 log.info("closeChannel: the channel[%s] was removed from channel table", addr)
 
     def update_name_server_address_list(self, addrs: list[str]) -> None:
-        """Replace the name servers, in random order; nothing changes for an empty list or the same servers."""
+        """Replace the name servers, in random order. An empty list or the same servers change nothing."""
         old = self._namesrv_addr_list
         if not addrs or (old is not None and len(old) == len(addrs) and all(addr in old for addr in addrs)):
             return
@@ -128,14 +134,14 @@ class RemotingClient(RemotingAbstract):
                 self._namesrv_addr_choosed = None
 
     def get_name_server_address_list(self) -> list[str] | None:
-        """The name servers in the order in which they are tried; None before there are any."""
+        """Return the name servers in the order in which they are tried; None before any are set."""
         return self._namesrv_addr_list
 
     def invoke_sync(self, addr: str | None, request: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Call and wait.
+        """Call a server, wait, and return the response.
 
         Raises RemotingConnectException, RemotingSendRequestException or RemotingTimeoutException. The connection is
-        closed when the request could not be sent, and by default when no answer came in time.
+        closed if the request could not be sent and, by default, if the response did not arrive in time.
         """
         self._call_is_possible()
         begin_ns = time.monotonic_ns()
@@ -161,9 +167,9 @@ class RemotingClient(RemotingAbstract):
 
     def invoke_async(self, addr: str | None, request: RemotingCommand, timeout_ms: float,
                      invoke_callback: InvokeCallback) -> None:
-        """Call; `invoke_callback(response_future)` is called once, in the pool.
+        """Call a server. `invoke_callback(response_future)` is called once, in the pool.
 
-        Raises RemotingException when nothing was sent; the callback is not called then.
+        Raises RemotingException if nothing was sent; the callback is not called then.
         """
         begin_ns = time.monotonic_ns()
         channel, addr = self._channel_for(addr, timeout_ms)
@@ -179,7 +185,7 @@ class RemotingClient(RemotingAbstract):
             raise
 
     def invoke_oneway(self, addr: str | None, request: RemotingCommand, timeout_ms: float) -> None:
-        """Call without an answer. Raises RemotingException when nothing was sent."""
+        """Call a server without waiting for a response. Raises RemotingException if nothing was sent."""
         channel, addr = self._channel_for(addr, timeout_ms)
         try:
             self.do_before_rpc_hooks(addr, request)
@@ -191,7 +197,7 @@ class RemotingClient(RemotingAbstract):
 
     def register_processor(self, request_code: int, processor: RequestProcessor,
                            executor: NamedThreadPool | None = None) -> None:
-        """Serve a server's requests of a code, in the public pool unless there is an executor."""
+        """Serve the requests of a code that servers send, in `executor` or else in the public pool."""
         self.processor_table[request_code] = ProcessorPair(processor, executor or self._public_executor)
 
     def _close(self, addr: str, channel: Channel) -> None:
@@ -199,7 +205,7 @@ class RemotingClient(RemotingAbstract):
         channel.close()
 
     def _channel_for(self, addr: str | None, timeout_ms: float) -> tuple[Channel, str]:
-        """An open channel and its address; RemotingConnectException when there is none."""
+        """Return an open channel and its address. Raises RemotingConnectException on failure."""
         if addr is None:
             return self._get_and_create_nameserver_channel(timeout_ms)
         channel = self.channel_tables.get(addr)
@@ -210,7 +216,7 @@ class RemotingClient(RemotingAbstract):
         return channel, addr
 
     def _get_and_create_nameserver_channel(self, timeout_ms: float) -> tuple[Channel, str]:
-        """The chosen name server's channel; the next one is chosen when it can't be reached."""
+        """Return the chosen name server's channel. If the server can't be reached, choose the next one."""
         channel = self._chosen_channel()
         if channel is not None:
             return channel
@@ -236,7 +242,7 @@ class RemotingClient(RemotingAbstract):
             self._namesrv_channel_lock.release()
 
     def _namesrv_text(self) -> str:
-        """The name servers as Java prints a list."""
+        """Return the name servers as Java prints a list."""
         return "null" if self._namesrv_addr_list is None else f"[{', '.join(self._namesrv_addr_list)}]"
 
     def _chosen_channel(self) -> tuple[Channel, str] | None:
@@ -247,8 +253,8 @@ class RemotingClient(RemotingAbstract):
         return (channel, addr) if channel is not None and channel.is_active else None
 
     def _create_channel(self, addr: str, timeout_ms: float) -> Channel | None:
-        """Connect, or take what another thread has connected meanwhile; None when it fails."""
-        # Differs: a call does not wait longer for the connection than for its answer.
+        """Return a new channel, or one that another thread has connected meanwhile; None on failure."""
+        # Differs: a call does not wait longer for the connection than for its answer
         wait_ms = self.config.connectTimeoutMillis if timeout_ms <= 0 else min(self.config.connectTimeoutMillis,
                                                                               timeout_ms)
         with self._lock_channel_tables:
@@ -286,9 +292,9 @@ class RemotingClient(RemotingAbstract):
         return channel
 
     def _adopt(self, connected: socket.socket, deadline: float) -> Channel:
-        """A channel of a connected socket, with the configured options; TLS is settled by the monotonic `deadline`."""
+        """Return a channel for a connected socket, after setting its options. `deadline` limits the TLS handshake."""
         if connected.getsockname() == connected.getpeername():
-            # A client port of this host may happen to be the one that is called while nobody listens there.
+            # If nothing is listening, the kernel may choose the called port for the client's own end.
             raise ConnectionRefusedError("connected to itself")
         config = self.config
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -310,7 +316,7 @@ class RemotingClient(RemotingAbstract):
         return secured
 
     def on_closed(self, channel: Channel) -> None:
-        """A connection is gone: forget it, end its calls."""
+        """Forget a connection that was closed, and end its calls."""
         log.info("NETTY CLIENT PIPELINE: CLOSE %s", parse_channel_remote_addr(channel))
         for addr, known in list(self.channel_tables.items()):
             if known is channel:
@@ -318,22 +324,26 @@ class RemotingClient(RemotingAbstract):
         super().on_closed(channel)
 
     def on_idle(self, channel: Channel) -> None:
-        """A connection is idle."""
+        """Log an idle connection, and notify the listener."""
         log.warning("NETTY CLIENT PIPELINE: IDLE exception [%s]", parse_channel_remote_addr(channel))
         super().on_idle(channel)
 
 
 _CONNECT_S = 1.0
-_LOOK_MS = 200  # at whether it is still this address
+# The interval at which the watch checks whether its address has changed.
+_LOOK_MS = 200
 _PAUSE_MS = 100
 _AGAIN_MS = 20
 
 
 class PeerWatch(ServiceThread):
-    """Watches one address at a time. A host that falls silent, or that was never reached, is not told of."""
+    """A thread that watches one address at a time.
+
+    It does not report a host that stops answering, or one that was never reached.
+    """
 
     def __init__(self, name: str, address: Callable[[], str | None], on_gone: Callable[[str], object]) -> None:
-        """`address` says what is to be watched: `host:port` or None; `on_gone` is called on this thread."""
+        """Watch what `address` returns: a `host:port`, or None for nothing. `on_gone` is called on this thread."""
         super().__init__()
         self.daemon = True
         self.join_time_ms = 5_000
@@ -350,7 +360,7 @@ class PeerWatch(ServiceThread):
             self.wait_for_running(_PAUSE_MS)
 
     def _ends_for_good(self, address: str) -> bool:
-        """Whether nobody listens there any more, though somebody did."""
+        """Return whether nothing is listening on the address any more, although something was."""
         was_there = False
         while not self.stopped and self._address() == address:
             try:
@@ -358,17 +368,17 @@ class PeerWatch(ServiceThread):
             except ConnectionRefusedError:
                 return was_there
             except (OSError, ValueError) as error:
-                log.debug("%s is not reached: %r", address, error)
+                log.debug("%s can't be reached: %r", address, error)
                 return False
             was_there = True
             if self._has_ended(connection, address):
                 log.info("the connection to %s has ended", address)
-                # a process that ends closes its connections before the port, or behind it
+                # A process that ends closes its connections and its port in any order, so wait before connecting again.
                 self.wait_for_running(_AGAIN_MS)
         return False
 
     def _has_ended(self, connection: socket.socket, address: str) -> bool:
-        """Wait until the peer ends the connection; False when it is not this address any more."""
+        """Wait until the peer ends the connection. Return False if the address changes or the watch stops."""
         with connection:
             poll = select.poll()
             poll.register(connection, select.POLLIN)
@@ -391,20 +401,21 @@ def _received(connection: socket.socket) -> bytes:
 
 
 class WatchedChannel(Channel):
-    """A connection whose `before_close` is called before this side shuts it down, or knows of its end."""
+    """A connection whose `before_close` is called before this side shuts it down, or learns that it has ended."""
 
     __slots__ = ("before_close",)
     before_close: Callable[[], None]
 
     def _shutdown_socket(self) -> None:
-        self.before_close()  # in this order: nothing more is written, then this, then the other side may see it
+        # The order matters: by now nothing more is written, and the peer can see the end only after `before_close`.
+        self.before_close()
         super()._shutdown_socket()
 
 
 class WatchedClient(RemotingClient):
-    """A call that gets no answer does not close its connection.
+    """A client that does not close a connection when a call times out, and notifies its owner of closed connections.
 
-    Both are called on any thread: `before_close` before one is closed, `after_close` once it is gone.
+    `before_close` is called before a connection is closed, `after_close` when it is closed; both on any thread.
     """
 
     channel_class = WatchedChannel
@@ -417,18 +428,18 @@ class WatchedClient(RemotingClient):
 
     def _adopt(self, connected: socket.socket, deadline: float) -> Channel:
         channel = super()._adopt(connected, deadline)
-        assert isinstance(channel, WatchedChannel)  # as channel_class says
+        assert isinstance(channel, WatchedChannel)  # by channel_class
         channel.before_close = self._before_close
         return channel
 
     def on_closed(self, channel: Channel) -> None:
-        """A connection is gone."""
+        """Forget a connection that was closed, and notify the owner."""
         super().on_closed(channel)
         self._after_close()
 
 
 def refusal(host: str, port: int, timeout_s: float) -> str | None:
-    """Why no connection to host:port comes about within `timeout_s` seconds; None when one does. It is closed again."""
+    """Connect to host:port within `timeout_s` seconds and disconnect. Return why that failed; None if it succeeded."""
     try:
         socket.create_connection((host.strip("[]"), port), timeout_s).close()
     except TimeoutError:
@@ -436,5 +447,5 @@ def refusal(host: str, port: int, timeout_s: float) -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     except OverflowError:
-        return "this is no port"
+        return "not a valid port: 0 to 65535"
     return None

@@ -1,4 +1,4 @@
-"""Settings of the remoting client and the remoting server."""
+"""The settings of the remoting client and the remoting server."""
 import os
 
 from rmqha.common.config_keys import AnyInt, ByteCount, LongMillis, Millis, Natural, Port, Positive, Seconds
@@ -7,7 +7,7 @@ from rmqha.common.lazy_dataclasses import dataclass, field
 
 @dataclass
 class RemotingClientConfig:
-    """Limits, time-outs and socket options of the calling side; attributes are the config keys.
+    """Limits, time-outs and socket options of the calling side. The attributes are the config keys.
 
     Java: org.apache.rocketmq.remoting.netty.NettyClientConfig (4.9.8)
     """
@@ -19,10 +19,10 @@ class RemotingClientConfig:
     connectTimeoutMillis: Millis = 3000
     channelNotActiveInterval: LongMillis = 1000 * 60
 
-    # an idle event when nothing was read nor written for so long; 0 switches it off
+    # An idle event follows when nothing was read or written for this long; 0 disables it.
     clientChannelMaxIdleTimeSeconds: Seconds = 120
 
-    # 0 leaves the choice to the operating system
+    # 0 leaves the choice to the operating system.
     clientSocketSndBufSize: ByteCount = 0
     clientSocketRcvBufSize: ByteCount = 0
     clientPooledByteBufAllocatorEnable: bool = False
@@ -30,14 +30,14 @@ class RemotingClientConfig:
 
     useTLS: bool = False
 
-    # bytes; only both above 0 count
+    # In bytes. They have an effect only if both are above 0.
     writeBufferHighWaterMark: ByteCount = 0
     writeBufferLowWaterMark: ByteCount = 0
 
 
 @dataclass
 class ServerConfig:
-    """Ports, queues and socket options of the listening side; attributes are the config keys.
+    """Ports, queues and socket options of the listening side. The attributes are the config keys.
 
     Java: org.apache.rocketmq.remoting.netty.NettyServerConfig (4.9.8)
     """
@@ -50,10 +50,10 @@ class ServerConfig:
     serverAsyncSemaphoreValue: Positive = 64
     serverChannelMaxIdleTimeSeconds: Seconds = 120
 
-    # 0 leaves the choice to the operating system
+    # 0 leaves the choice to the operating system.
     serverSocketSndBufSize: ByteCount = 0
     serverSocketRcvBufSize: ByteCount = 0
-    # bytes; only both above 0 count
+    # In bytes. They have an effect only if both are above 0.
     writeBufferHighWaterMark: ByteCount = 0
     writeBufferLowWaterMark: ByteCount = 0
     serverSocketBacklog: Natural = 1024

@@ -1,7 +1,7 @@
 """The server side of remoting.
 
-One IO thread accepts, reads, decodes, serves inline or hands to an executor, and writes. `CertificateWatch` applies new
-certificates without a restart: new connections get them, existing ones keep theirs.
+One IO thread accepts, reads, decodes, serves inline or passes to an executor, and writes. `CertificateWatch` applies
+new certificates without a restart.
 """
 import logging
 import socket
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     import ssl
 
 
-TLS_HANDSHAKE = 0x16  # first byte of a TLS connection; no frame is long enough to begin with it
+# The first byte of a TLS connection. No frame is long enough for its length to begin with it.
+TLS_HANDSHAKE = 0x16
 
 log = logging.getLogger("RocketmqRemoting")
 
 
 class RemotingServer(RemotingAbstract):
-    """Serves requests on `config.listenPort` (0: any, see `local_listen_port`), on all IPv4 addresses.
+    """A server that listens on `config.listenPort` of all addresses (0: any port, see `local_listen_port`).
 
-    `tls`: by default what the system properties say. `port_use`: which of several ports it is, for errors.
+    `tls`: by default the settings of the system properties. `port_use` names the port in error texts.
 
     Java: org.apache.rocketmq.remoting.netty.NettyRemotingServer (4.9.8)
     """
@@ -44,37 +45,42 @@ class RemotingServer(RemotingAbstract):
         self.config = config
         self._port_use = port_use
         self.tls = tls or TlsSystemConfig()
-        self._ssl_context: ssl.SSLContext | None = None  # replaced as a whole; read by the IO thread
-        self._is_ssl_settled = False  # once load_ssl_context was called
-        self.local_listen_port = 0  # the bound port, once started
+        # Replaced as a whole; read by the IO thread.
+        self._ssl_context: ssl.SSLContext | None = None
+        # True once load_ssl_context was called.
+        self._is_ssl_settled = False
+        # The bound port, once started.
+        self.local_listen_port = 0
         self._public_executor = NamedThreadPool("NettyServerPublicExecutor_",
                                                 config.serverCallbackExecutorThreads or 4)
         self.callback_executor = self._public_executor
-        self.large_requests = LargeRequests(BODY_LIMITS)  # before the start, servers of one process may share theirs
-        # Differs: one IO thread; serverSelectorThreads, useEpollNativeSelector and
+        # Before the start, the servers of one process may be given a common object.
+        self.large_requests = LargeRequests(BODY_LIMITS)
+        # Differs: a server has one IO thread; serverSelectorThreads, useEpollNativeSelector and
         # serverPooledByteBufAllocatorEnable are not read.
         self.io = IoThread("NettyServerNIOSelector_1_1", self, config.serverChannelMaxIdleTimeSeconds)
 
     def load_ssl_context(self) -> None:
-        """Read the certificates of the TLS settings, for new connections. Raises ConfigError, with nothing changed."""
+        """Read the certificates of the TLS settings for new connections. If it raises ConfigError, nothing changes."""
         mode = self.tls.tls_mode
         self._is_ssl_settled = True
         log.info("Server is running in TLS %s mode", mode.value)
         if mode is TlsMode.DISABLED:
             return
-        # Differs: in test mode the certificate is made when the first TLS connection needs it, if it is ever needed
+        # Differs: in TLS test mode the certificate is created when the first TLS connection needs it
         if mode is TlsMode.ENFORCING or not self.tls.with_config_file().tls_test_mode_enable:
             self._ssl_context = self._make_ssl_context()
 
     def _make_ssl_context(self) -> "ssl.SSLContext":
-        from rmqha.remoting.tls import build_ssl_context  # heavy, and many clusters have no TLS
+        # Imported late: it is slow to import, and many clusters do not use TLS.
+        from rmqha.remoting.tls import build_ssl_context
 
         context = build_ssl_context(False, self.tls)
         log.info("SSLContext created for server")
         return context
 
     def start(self) -> None:
-        """Bind and serve. PortError when it can't be bound, ConfigError for TLS settings that it can't serve with."""
+        """Open the port and serve. Raises PortError if it can't be opened, ConfigError for unusable TLS settings."""
         if not self._is_ssl_settled:
             self.load_ssl_context()
         listener = self._bind()
@@ -91,7 +97,7 @@ class RemotingServer(RemotingAbstract):
         return listen(config.listenPort, self._port_use, config.serverSocketBacklog, config.serverSocketRcvBufSize)
 
     def shutdown(self) -> None:
-        """Close all connections, end the threads. Idempotent."""
+        """Close all connections and end the threads. Idempotent."""
         self.io.shutdown()
         self.event_executor.shutdown()
         if self.large_requests is not None:
@@ -100,16 +106,16 @@ class RemotingServer(RemotingAbstract):
 
     def register_processor(self, request_code: int, processor: RequestProcessor,
                            executor: NamedThreadPool | None = None) -> None:
-        """Serve a code with `processor`, in the IO thread itself when there is no executor."""
-        # Differs: without an executor Java takes the public pool.
+        """Serve the requests of a code with `processor`, in `executor` or else on the IO thread."""
+        # Differs: a processor without an executor runs on the IO thread; Java uses the public pool
         self.processor_table[request_code] = ProcessorPair(processor, executor)
 
     def register_default_processor(self, processor: RequestProcessor, executor: NamedThreadPool | None = None) -> None:
-        """Serve all other codes with `processor`."""
+        """Serve the requests of all other codes with `processor`."""
         self.default_request_processor = ProcessorPair(processor, executor)
 
     def invoke_sync(self, channel: Channel, request: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Call a client and wait. Not on the IO thread."""
+        """Call a client, wait, and return the response. Not for the IO thread."""
         return self.invoke_sync_impl(channel, request, timeout_ms)
 
     def invoke_async(self, channel: Channel, request: RemotingCommand, timeout_ms: float,
@@ -118,11 +124,11 @@ class RemotingServer(RemotingAbstract):
         self.invoke_async_impl(channel, request, timeout_ms, invoke_callback)
 
     def invoke_oneway(self, channel: Channel, request: RemotingCommand, timeout_ms: float) -> None:
-        """Tell a client something."""
+        """Call a client without waiting for a response."""
         self.invoke_oneway_impl(channel, request, timeout_ms)
 
     def on_accept(self, connected: socket.socket, address: tuple[str, int]) -> None:
-        """A client has connected."""
+        """Take over the connection of a client."""
         config = self.config
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if config.serverSocketSndBufSize > 0:
@@ -134,7 +140,7 @@ class RemotingServer(RemotingAbstract):
         self.event_executor.put_event("CONNECT", channel)
 
     def on_first_byte(self, channel: Channel, first: int) -> "ssl.SSLContext | None":
-        """The context for a TLS connection; closes what the mode does not allow.
+        """Return the context for a TLS connection. Close a connection that the mode does not allow.
 
         Java: org.apache.rocketmq.remoting.netty.NettyRemotingServer$HandshakeHandler (4.9.8)
         """
@@ -155,12 +161,12 @@ class RemotingServer(RemotingAbstract):
         return self._ssl_context
 
     def on_closed(self, channel: Channel) -> None:
-        """A client is gone."""
+        """Log a closed connection, end its calls, and notify the listener."""
         log.info("NETTY SERVER PIPELINE: channelInactive, the channel[%s]", parse_channel_remote_addr(channel))
         super().on_closed(channel)
 
     def on_idle(self, channel: Channel) -> None:
-        """A client is idle."""
+        """Log an idle connection, and notify the listener."""
         log.warning("NETTY SERVER PIPELINE: IDLE exception [%s]", parse_channel_remote_addr(channel))
         super().on_idle(channel)
 
@@ -168,24 +174,43 @@ class RemotingServer(RemotingAbstract):
 class CertificateWatch:
     """Reloads the certificates of servers with the same TLS settings when their files change.
 
+    Certificates expire, and restarting a broker to replace one interrupts its clients. So the files are watched (by
+    contents, twice a second, see FileWatchService), and a change creates a new `SSLContext` for each server:
+
+    - The new context replaces the old one as a whole. The IO thread reads it once per connection, at its first byte.
+      Existing connections keep their context, and so their keys, until they end; nothing is renegotiated.
+    - A changed file of trusted certificates reloads at once. A certificate and its key reload only after *both* have
+      changed, because no tool replaces two files at one instant: in between, the new certificate does not match the
+      old key, and loading them would fail. As in RocketMQ, a certificate that was renewed for the same key is
+      therefore not picked up until the next start, unless both are in one file.
+    - If loading fails, the servers keep the old context and keep serving, and FileWatchService logs the reason. The
+      pair stays marked as changed, so the next change of either file tries again. A half-written file repairs itself
+      this way.
+
+    Without the rule for pairs, every renewal would log an error; without the old context as a fallback, a wrong file
+    would stop a broker from accepting clients.
+
     Java: org.apache.rocketmq.broker.BrokerController#initialize (4.9.8)
     """
 
     def __init__(self, servers: Sequence[RemotingServer]) -> None:
         self._servers = servers
-        self._service: FileWatchService | None = None  # made by start, when there are files to watch
-        # Of the service's thread:
+        # Set by start, if there are files to watch.
+        self._service: FileWatchService | None = None
+        # Used by the service's thread:
         self._trusted: str | None = None
-        self._pair: frozenset[str] = frozenset()  # certificate and key: one without the other is of no use
-        self._changed: set[str] = set()  # those of the pair that are new, and not yet loaded
+        # The files of the certificate and its key.
+        self._pair: frozenset[str] = frozenset()
+        # The files of the pair that have changed since they were last loaded.
+        self._changed: set[str] = set()
 
     def start(self) -> None:
-        """Watch the files that the settings name. Raises ConfigError when the settings can't be read."""
+        """Watch the files that the settings name. Raises ConfigError if the settings can't be read."""
         tls = self._servers[0].tls
         if tls.tls_mode is TlsMode.DISABLED or self._service is not None:
             return
         settings = tls.with_config_file()
-        if settings.tls_test_mode_enable:  # no file is used
+        if settings.tls_test_mode_enable:  # its certificate is built in
             return
         self._trusted = settings.tls_server_trust_cert_path
         pair = settings.tls_server_cert_path, settings.tls_server_key_path
@@ -194,7 +219,7 @@ class CertificateWatch:
         self._service.start()
 
     def shutdown(self) -> None:
-        """Stop. Idempotent."""
+        """Stop watching. Idempotent."""
         if self._service is not None:
             self._service.shutdown()
 
@@ -206,7 +231,7 @@ class CertificateWatch:
             self._changed.add(path)
             if self._changed == self._pair:
                 log.info("The certificate and private key changed, reload the ssl context")
-                self._reload()  # when it fails, the next change of either tries again
+                self._reload()  # if it raises, _changed stays as it is
                 self._changed.clear()
 
     def _reload(self) -> None:

@@ -1,9 +1,10 @@
-"""Requests that wait for a pool, by connection: none takes all of its threads, or of its queue.
+"""The lines in which the requests of each connection wait for a pool, so that no connection occupies the whole pool.
 
     IO thread --submit--> [line of the connection] --a few at a time--> pool: hooks, processor, answer
-                                ^-- stands still until its answers are read
+                                ^-- pauses until its answers are read
 
-A line ends with its connection: none of its requests is begun then.
+The requests of a line are begun in the order in which they arrived, but several run at a time, so their answers may be
+in another order. A line ends with its connection: its waiting requests are dropped.
 """
 import threading
 from collections import deque
@@ -14,31 +15,36 @@ from rmqha.remoting.channel import Channel
 from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH
 from rmqha.remoting.interfaces import RequestTask
 
-# Differs: 4.9 serves what one connection asks with all threads of a pool, and queues requests by number, answers
-# without a limit
-SHARE = 4  # one connection has a quarter of a pool's threads at most, and as many places in its queue
-LONG_LINE = 256  # requests that wait, from which on the connection is not read from
-LONG_LINE_BYTES = FRAME_MAX_LENGTH  # that these take, likewise
-MAX_WAITING_BYTES = 16 * FRAME_MAX_LENGTH  # that those of all connections take, from which on new ones are refused
+# Differs: one connection gets at most a quarter of a pool's threads, and its waiting requests and answers are limited
+# in number and bytes. 4.9 serves them with all threads of a pool, limits the queued requests only by number, and does
+# not limit the queued answers
+
+# A connection gets at most this fraction (1 / SHARE) of the pool's threads, for running and queued requests together.
+SHARE = 4
+# With more waiting requests, or more bytes in them, the connection is not read from.
+LONG_LINE = 256
+LONG_LINE_BYTES = FRAME_MAX_LENGTH
+# With more bytes in the waiting requests of all connections, new ones are refused.
+MAX_WAITING_BYTES = 16 * FRAME_MAX_LENGTH
 
 
 class WaitingBytes:
-    """The bytes of all requests that wait, of any number of connections."""
+    """A counter of the bytes in all waiting requests, of any number of connections."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.sum = 0  # guarded by _lock
 
     def add(self, size: int) -> None:
-        """So many more wait, or fewer."""
+        """Add to the counter; subtract with a negative `size`."""
         with self._lock:
             self.sum += size
 
 
 class RequestLines:
-    """The lines of one server or client.
+    """The lines of one server or client. Used only by the IO thread.
 
-    `refuse(task, pool)` answers a request that the pool has no room for. Only by the IO thread.
+    `refuse(task, pool)` answers a request that the pool has no space for.
     """
 
     def __init__(self, refuse: Callable[[RequestTask, NamedThreadPool], None]) -> None:
@@ -47,7 +53,7 @@ class RequestLines:
         self._lines: dict[Channel, dict[NamedThreadPool, RequestLine]] = {}
 
     def submit(self, task: RequestTask, pool: NamedThreadPool) -> None:
-        """Have `task` done by the pool, once those before it in its line are begun."""
+        """Have the pool run `task` once all earlier tasks in its line have begun."""
         lines = self._lines.setdefault(task.channel, {})
         line = lines.get(pool)
         if line is None:
@@ -55,13 +61,13 @@ class RequestLines:
         line.submit(task)
 
     def closed(self, channel: Channel) -> None:
-        """The connection is gone."""
+        """Drop the lines of a connection that was closed."""
         for line in self._lines.pop(channel, {}).values():
             line.drop()
 
 
 class RequestLine:
-    """What one connection waits for, of one pool."""
+    """The requests of one connection that wait for one pool."""
 
     def __init__(self, channel: Channel, pool: NamedThreadPool,
                  refuse: Callable[[RequestTask, NamedThreadPool], None], all_bytes: WaitingBytes) -> None:
@@ -69,15 +75,17 @@ class RequestLine:
         self._share = max(1, pool.max_workers // SHARE)
         self._lock = threading.Lock()
         self._waiting: deque[RequestTask] = deque()  # guarded by _lock
-        self._bytes = 0  # that wait; guarded by _lock
-        self._queued = 0  # runs in the pool's queue; guarded by _lock
-        self._running = 0  # guarded by _lock
-        self._elsewhere = 0  # that wait and have no run in the queue, as the pool knows it; guarded by _lock
-        self._is_still = False  # until answers are read; guarded by _lock
-        self._holds = False  # the connection, which is not read from; guarded by _lock
+        # All guarded by _lock:
+        self._bytes = 0  # in the waiting requests
+        self._queued = 0  # runs in the pool's queue
+        self._running = 0
+        # The number of waiting requests without a run in the pool's queue, as last reported to the pool.
+        self._elsewhere = 0
+        self._is_still = False  # paused until the answers are read
+        self._holds = False  # the connection is not read from
 
     def submit(self, task: RequestTask) -> None:
-        """One more at the end. By the IO thread."""
+        """Append a request to the line. Only for the IO thread."""
         pool = self._pool
         with self._lock:
             if pool.queue_size() < pool.queue_capacity and self._all_bytes.sum + task.size <= MAX_WAITING_BYTES:
@@ -92,7 +100,7 @@ class RequestLine:
         self._refuse_all(refused)
 
     def drop(self) -> None:
-        """The connection is gone: nothing that waits is begun."""
+        """Drop the waiting requests of a connection that was closed."""
         with self._lock:
             self._waiting.clear()
             self._count(-self._bytes)
@@ -101,23 +109,25 @@ class RequestLine:
     def _refuse_all(self, refused: list[RequestTask]) -> None:
         for task in refused:
             self._refuse(task, self._pool)
-        if len(refused) > 1:  # all that waited
+        if len(refused) > 1:  # the whole line
             self._channel.release()
 
     def _count(self, size: int) -> None:
-        """Under _lock."""
+        """Add to both counters of waiting bytes. Under _lock."""
         self._bytes += size
         self._all_bytes.add(size)
 
     def _note_elsewhere(self) -> None:
-        """Under _lock."""
+        """Report the number of requests that wait outside the pool's queue. Under _lock."""
         now = max(0, len(self._waiting) - self._queued)
         if now != self._elsewhere:
             self._pool.note_elsewhere(now - self._elsewhere)
             self._elsewhere = now
 
     def _post(self) -> list[RequestTask]:
-        """Have as many runs in the pool as there may be; what to refuse, when it has no room for even one. Under _lock.
+        """Queue as many runs in the pool as the share allows. Under _lock.
+
+        Return the requests to refuse: the whole line if the pool has no space for a run and none is in progress.
         """
         refused: list[RequestTask] = []
         while (not self._is_still and self._queued < len(self._waiting)
@@ -134,7 +144,7 @@ class RequestLine:
         return refused
 
     def _run(self) -> None:
-        """The first request of the line. In the pool."""
+        """Run the first request of the line. Called by the pool."""
         task = self._next()
         if task is None:
             return
@@ -169,7 +179,7 @@ class RequestLine:
         return task
 
     def _go_on(self, _ok: bool) -> None:
-        """The answers are read, or the connection is gone."""
+        """Resume the line, after the answers were sent or the connection was closed."""
         with self._lock:
             self._is_still = False
             refused = self._post()

@@ -1,4 +1,4 @@
-"""The settings of TLS: system properties, and the file that goes over them."""
+"""The TLS settings: system properties, and the file that overrides them."""
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ CLIENT_AUTH = ("none", "optional", "require")
 
 
 class TlsMode(Enum):
-    """disabled: TLS connections are closed; permissive: both kinds are served; enforcing: plain ones are closed.
+    """A server's mode. disabled: closes TLS connections; permissive: serves both; enforcing: closes plain connections.
 
     Java: org.apache.rocketmq.remoting.common.TlsMode (4.9.8)
     """
@@ -34,15 +34,17 @@ class TlsMode(Enum):
 
     @classmethod
     def parse(cls, mode: str) -> "TlsMode":
-        """The mode of a word. Raises ValueError for any other."""
-        # Differs: Java takes PERMISSIVE for a word that it does not know, so that `ENFORCING` enforces nothing
+        """Return the mode with this name. Raises ValueError for an unknown name."""
+        # Differs: an unknown TLS mode is an error; Java uses PERMISSIVE for an unknown word, so `ENFORCING` in capital
+        # letters enforces nothing
         return cls(mode)
 
 
 def _client_auth(text: str) -> str:
-    """The word in small letters; nothing means none."""
+    """Return the word in lower case; "none" for an empty text."""
     word = text.strip().lower() or "none"
-    # Differs: Java takes none for a word that it does not know, and lets everybody in
+    # Differs: an unknown word for tls.server.need.client.auth is an error; Java uses `none` for it, and then accepts
+    # any client
     if word not in CLIENT_AUTH:
         raise ValueError
     return word
@@ -55,7 +57,7 @@ def _parsed(name: str, parse: Callable[[str], Any], text: str, file: str | None 
     try:
         return parse(text)
     except ValueError:
-        raise ConfigError(f"{text!r} is none of {_WORDS[parse]}", file, name, line) from None
+        raise ConfigError(f"{text!r} is not one of {_WORDS[parse]}", file, name, line) from None
 
 
 def _property(name: str, default: str | None, parse: Callable[[str], Any] = str, in_file: bool = True,
@@ -70,14 +72,14 @@ def _property(name: str, default: str | None, parse: Callable[[str], Any] = str,
 
 @dataclass(frozen=True)
 class TlsSystemConfig:
-    """Whether, with which keys and with which trust TLS is spoken. Each field begins as its system property says.
+    """The settings of TLS: modes, keys, and trusted certificates. Each field's default is its system property.
 
-    Paths are of PEM files; None or "" where there is none. Raises ConfigError for a word that no setting has.
+    Paths are of PEM files; None or "" means no file. Raises ConfigError for an invalid word.
 
     Java: org.apache.rocketmq.remoting.netty.TlsSystemConfig (4.9.8)
     """
 
-    tls_enable: bool = _property(TLS_ENABLE, "false", parse_boolean, in_file=False)  # of clients
+    tls_enable: bool = _property(TLS_ENABLE, "false", parse_boolean, in_file=False)  # for clients
     tls_test_mode_enable: bool = _property("tls.test.mode.enable", "true", parse_boolean)
 
     tls_server_need_client_auth: str = _property("tls.server.need.client.auth", "none", _client_auth)
@@ -98,19 +100,20 @@ class TlsSystemConfig:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            if item.metadata["secret"]:  # also one that is given as a text
+            if item.metadata["secret"]:  # wrap one that is passed as a text
                 object.__setattr__(self, item.name, Secret.of(getattr(self, item.name)))
 
     def with_config_file(self) -> "TlsSystemConfig":
-        """These settings with those of `tls_config_file` over them, if there is such a file.
+        """Return these settings, overridden by those in `tls_config_file` if that file exists.
 
-        Raises ConfigError for a file that can't be read, one that was asked for and is not there, a bad value.
+        Raises ConfigError if the file can't be read, if it was configured but does not exist, and for an invalid value.
         """
         file = self.tls_config_file
         if not os.path.isfile(file):
-            # Differs: Java goes on without a file that was asked for, in its test mode where anybody is trusted
+            # Differs: a TLS config file that is configured but missing is an error; Java continues without it, in test
+            # mode, where any peer is trusted
             if file != DEFAULT_CONFIG_FILE:
-                raise ConfigError("there is no such file", file, TLS_CONFIG_FILE)
+                raise ConfigError("the file does not exist", file, TLS_CONFIG_FILE)
             log.info("Tls config file doesn't exist, skip it")
             return self
         properties = read_config_file(file)
@@ -121,12 +124,12 @@ class TlsSystemConfig:
                                 for key, item in known.items() if key in properties})
 
     def log_final(self) -> None:
-        """All settings of the file to the log, the passwords hidden."""
+        """Log all settings that the file may have, with the passwords hidden."""
         log.info("Log the final used tls related configuration")
         for key, item in _properties_in_file().items():
             value = getattr(self, item.name)
             text = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
-            # Differs: Java logs the passwords
+            # Differs: the log does not show the passwords of TLS settings; Java logs them
             log.info("%s = %s", key, "******" if value and item.metadata["secret"] else text)
 
 
@@ -140,10 +143,10 @@ def _warn_unknown(file: str, properties: JavaProperties, known: Iterable[str]) -
 
 
 def _properties_in_file() -> "dict[str, Field[Any]]":
-    """Property -> field of all that the file may hold."""
+    """Return the field of each property that the file may have."""
     return {item.metadata["property"]: item for item in fields(TlsSystemConfig) if item.metadata["in_file"]}
 
 
 def use_tls(default: bool = False) -> bool:
-    """The value of `tls.enable`; `default` when it is not set."""
+    """Return the value of `tls.enable`, or `default` if it is not set."""
     return parse_boolean(get_property(TLS_ENABLE, str(default)))

@@ -1,1 +1,1 @@
-"""Commit log, consume queues, index and replication."""
+"""The message store: commit log, consume queues, index and replication."""

@@ -1,4 +1,4 @@
-"""Makes the files of the commit log before they are needed.
+"""Creates the files of the commit log before they are needed.
 
     putting thread --put_request_and_return_mapped_file--> [queue] --> AllocateMappedFileService: create, map, warm
                    <-----------------waits at most 5 s---------------
@@ -22,13 +22,14 @@ log = logging.getLogger("RocketmqStore")
 
 WAIT_TIME_OUT_MS = 1000 * 5
 _IDLE_MS = 60_000
-# Bytes reserved on disk at a time.
+# Bytes of disk space that are reserved at a time.
 ALLOCATION_UNIT = 64 * 1024 * 1024
-_FILES_IN_STOCK = 2  # the one asked for and the one behind it
+# The requested file and the one after it.
+_FILES_IN_STOCK = 2
 
 
 class AllocateRequest:
-    """A file to be made.
+    """A request to create a file.
 
     Java: org.apache.rocketmq.store.AllocateMappedFileService$AllocateRequest (4.9.8)
     """
@@ -41,13 +42,14 @@ class AllocateRequest:
         self.done = threading.Event()
         self.mapped_file: MappedFile | None = None
         self.error: BaseException | None = None
-        self.is_dropped = False  # nobody waits for it any more; guarded by the service's lock
+        # True once no thread waits for the file any more. Guarded by the service's lock.
+        self.is_dropped = False
 
 
 class AllocateMappedFileService(ServiceThread):
-    """Keeps one file of the commit log in stock.
+    """The thread that keeps one file of the commit log ready for use.
 
-    `allocation_unit`: disk blocks of each file are reserved so many bytes at a time; 0: they are not.
+    `allocation_unit`: the number of bytes of each file for which disk blocks are reserved at a time; 0 reserves none.
 
     Java: org.apache.rocketmq.store.AllocateMappedFileService (4.9.8)
     """
@@ -65,12 +67,13 @@ class AllocateMappedFileService(ServiceThread):
 
     def put_request_and_return_mapped_file(self, next_file_path: str, next_next_file_path: str,
                                            file_size: int) -> MappedFile | None:
-        """The file at `next_file_path`; the one behind it is prepared. None when it fails or takes more than 5 s.
+        """Return the file at `next_file_path`, and have the one after it prepared.
 
-        With fastFailIfNoBufferInStorePool also None when the TransientStorePool has no buffer for it.
+        Return None if the file can't be created, or not within 5 s. With fastFailIfNoBufferInStorePool, also return
+        None if the TransientStorePool has no buffer for the file.
 
-        Differs: a failure answers at once, and the next request tries again; the original tries for ever in a loop of
-        1 ms and refuses all requests meanwhile.
+        Differs: if a new file of the log can't be created, the put fails at once, and the next one tries again. The
+        original retries forever in a loop of 1 ms and refuses all requests meanwhile.
         """
         with self._lock:
             self._drop_twins_of(next_file_path)
@@ -96,10 +99,10 @@ class AllocateMappedFileService(ServiceThread):
         return request.mapped_file
 
     def _drop_twins_of(self, file_path: str) -> None:
-        """Forget, and delete, a file of the same offset in another folder; the caller holds the lock.
+        """Forget and delete a file with the same offset in another folder. The caller holds the lock.
 
-        Differs: once a disk is full, the log goes on in another folder than the one for which the file was made in
-        advance. The original keeps both, and opens the log with either at its next start.
+        Differs: when a disk fills up, the log continues in another folder than the one in which its next file was
+        already created. The original keeps both files, and its next start may open the log with either.
         """
         name = os.path.basename(file_path)
         for path in [path for path in self._request_table if path != file_path and os.path.basename(path) == name]:
@@ -115,16 +118,18 @@ class AllocateMappedFileService(ServiceThread):
         if request.mapped_file is not None:
             log.info("delete pre allocated maped file, %s", request.mapped_file.file_name)
             request.mapped_file.destroy(1000)
-        elif os.path.exists(request.file_path):  # the disk had room for its name only
+        elif os.path.exists(request.file_path):
+            # The disk had room for the file's name only.
             os.unlink(request.file_path)
         try:
             fsync_folder(os.path.dirname(request.file_path))
-        except NotAskedError as error:  # a loss of power may bring it back: a file without records, as after a crash
-            log.error("that %s is deleted can't be forced to the disk now: %s%s", request.file_path, error,
+        except NotAskedError as error:
+            # A power loss may bring the file back. It has no records, so recovery treats it as after any crash.
+            log.error("can't force the deletion of %s to the disk now: %s%s", request.file_path, error,
                       how_to_raise(error))
 
     def _can_submit_requests(self) -> int:
-        """How many files may be asked for; the caller holds the lock."""
+        """Return the number of files that may be requested. The caller holds the lock."""
         config, pool = self._state.config, self._transient_store_pool
         if pool.is_in_use and config.fastFailIfNoBufferInStorePool and not self._state.role.is_slave:
             return pool.available_buffer_nums() - len(self._request_queue)
@@ -140,14 +145,15 @@ class AllocateMappedFileService(ServiceThread):
         return request
 
     def shutdown(self, interrupt: bool = False) -> None:
-        """Stop, and delete what was made in advance."""
+        """Stop, and delete the files that were created in advance."""
         super().shutdown(interrupt)
         with self._lock:
             requests = list(self._request_table.values())
             self._request_table.clear()
             self._request_queue.clear()
         for request in requests:
-            request.done.set()  # whoever waits gets none
+            # A waiting thread gets None.
+            request.done.set()
             self._delete(request)
 
     def run(self) -> None:
@@ -178,7 +184,8 @@ class AllocateMappedFileService(ServiceThread):
             log.warning("%s service has exception. ", self.get_service_name(), exc_info=error)
             request.error = error
             if mapped_file is not None:
-                mapped_file.shutdown(0)  # the next try maps it again
+                # The next attempt maps it again.
+                mapped_file.shutdown(0)
         finally:
             request.done.set()
         with self._lock:
@@ -189,15 +196,18 @@ class AllocateMappedFileService(ServiceThread):
             self._sync(request.mapped_file)
 
     def _sync(self, mapped_file: MappedFile) -> None:
-        """Have a new file's length and name on the disk before the next file is made.
+        """Force a new file's length and name to the disk before the next file is created.
 
-        Differs: of two files, the later one is never there alone; the original leaves that to the file system.
+        Differs: a crash never leaves the later of two files without the earlier one. The original leaves that to the
+        file system.
         """
         try:
             mapped_file.sync_length_and_name()
-        except NotAskedError as error:  # its first flush does it
-            log.error("the name of %s can't be forced to the disk now: %s%s", mapped_file.file_name, error,
+        except NotAskedError as error:
+            # The file's first flush does it.
+            log.error("can't force the name of %s to the disk now: %s%s", mapped_file.file_name, error,
                       how_to_raise(error))
-        except OSError as error:  # the disk says so once: the first flush would succeed
-            log.exception("%s can't be forced to the disk. The store takes no more messages.", mapped_file.file_name)
+        except OSError as error:
+            # The disk reports a failure only once: the file's first flush would report a false success.
+            log.exception("can't force %s to the disk; the store is now read-only", mapped_file.file_name)
             self._state.running_flags.make_flush_error(f"a flush of {mapped_file.file_name}: {error!r}")

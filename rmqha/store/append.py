@@ -1,10 +1,11 @@
 """Encoding of messages into commit log records.
 
 - `MessageExtBrokerInner`: a message on its way into the store.
-- `MessageExtEncoder`: makes a `MessageRow` of a message: all that is known before the put lock is taken.
-- `records_of_rows`: makes the records of rows, under the put lock; pure. It is compiled where a C compiler was
-  available (rmqha/native/_message_rows.c), and `records_in_python` otherwise; both give the same result.
-- `PutMessageContext`: the rows of one put, and its outcome.
+- `MessageExtEncoder`: encodes a message as a `MessageRow`, the parts of its record that are known before the put lock
+  is taken.
+- `records_of_rows`: encodes rows as records, under the put lock. It is pure. Where a C compiler was available it is
+  compiled (rmqha/native/_message_rows.c), otherwise it is `records_in_python`; both return the same result.
+- `PutMessageContext`: the rows of one put and its outcome.
 """
 from __future__ import annotations
 
@@ -35,18 +36,18 @@ from rmqha.native import kernels
 from rmqha.store.results import PutMessageResult, PutMessageStatus
 
 _MAX_LONG = 2**63 - 1
-# Prepared and rolled back: they have no place in their queue.
+# The flag of prepared and of rolled back messages, which have no queue offset.
 _WITHOUT_QUEUE_OFFSET = TRANSACTION_PREPARED_TYPE
 
 Totals = dict[str, tuple[int, int]]
-"""By topic: how many messages, and the bytes of their records."""
+"""The number of messages of each topic, and the total bytes of their records."""
 Records = tuple[list[int], list[int], bytes, dict[str, int], Totals, list[int] | None]
-"""Queue offsets and commit log offsets in the order of the rows, the records, each queue's next offset, totals; the
-indexes of rows that have a NUL in their properties, None when none has."""
+"""The queue offsets and the commit log offsets in the order of the rows, the records, each queue's next offset, the
+totals, and the indexes of the rows with a NUL in their properties (None if no row has one)."""
 
 
 class MessageRow(NamedTuple):
-    """A message as the log takes it: all of its record that need not wait for the put lock."""
+    """A message as the log takes it: every part of its record that is known before the put lock is taken."""
 
     topic: str
     queue_id: int
@@ -63,18 +64,19 @@ class MessageRow(NamedTuple):
 
     @staticmethod
     def record_size(body_length: int, tail_length: int) -> int:
-        """Bytes of a record between IPv4 hosts."""
+        """Return the size in bytes of a record whose two hosts have IPv4 addresses."""
         return HEAD_LENGTH + body_length + tail_length
 
 
 def records_in_python(rows: list[MessageRow], total: int, table: dict[str, int], offset: int, now: int,
                       store_host: bytes, prepared_offset: int = 0) -> Records:
-    """The records of `rows`, `total` bytes in all, which begin at commit log `offset` and are stored at `now` (ms) by
+    """Encode `rows` as records, `total` bytes in all, that begin at commit log `offset` and are stored at `now` (ms) by
     `store_host`.
 
-    `table`: each queue's next offset before them; 0 for those it does not have. `prepared_offset`: commit log offset
-    of the prepared message that they end. ValueError when a size is wrong or an offset can't be; struct.error (the
-    compiled one: TypeError or OverflowError) when a field does not fit.
+    `table`: each queue's next offset before these records; a queue that it lacks begins at 0. `prepared_offset`: the
+    commit log offset of the prepared message that these records commit or roll back. Raise ValueError if a size is
+    wrong or an offset is out of range, and struct.error (the compiled one: TypeError or OverflowError) if a field does
+    not fit.
 
     Java: org.apache.rocketmq.store.CommitLog$DefaultAppendMessageCallback (4.9.8)
     """
@@ -109,22 +111,26 @@ def records_in_python(rows: list[MessageRow], total: int, table: dict[str, int],
 
 
 records_of_rows = kernels.MESSAGE_ROWS.function("records_of_rows", records_in_python)
-"""`records_in_python`, or its compiled twin."""
+"""The compiled encoder, or `records_in_python` without it."""
 
 
 _SIZE = operator.attrgetter("size")
 
 
 class PutMessageContext:
-    """What one put carries through the lock, and what has become of it.
+    """The rows of one put on their way through the put lock, and the outcome.
 
-    A message is a batch of one. `rows`: of `message`, which is asked for what is unusual, or those that came together
-    and have no other form; none for a message of several queues, `multi_dispatch`, whose row is made under the lock.
-    `prepared_offset`: commit log offset of the prepared message that they end. `waits`: their sender waits for disk and
-    slaves. `is_ok`: they are in the log, up to its offset `end`, whatever flush and replicas say. Queue offsets and
-    commit log offsets are in the order of the rows; the first are set just before they are counted.
+    A single message is a batch of one.
 
-    The key of the queue, which is all that it has in Java, is in the rows.
+    - `rows`: the rows of `message`, or, without a `message`, the rows of messages that were received together and exist
+      only as rows. Empty for a message of several queues (`multi_dispatch`), whose row is encoded under the lock.
+    - `prepared_offset`: the commit log offset of the prepared message that the rows commit or roll back.
+    - `waits`: the sender waits for the disk and the slaves.
+    - `is_ok`: the rows are in the log, which ends with them at `end`, whatever the flush and the replicas report.
+    - `queue_offsets`, `physical_offsets`: in the order of the rows. The queue offsets are set just before the queues'
+      next offsets are advanced.
+
+    Java's context has only the key of the queue; here the key is in the rows.
 
     Java: org.apache.rocketmq.store.CommitLog$PutMessageContext (4.9.8)
     """
@@ -133,13 +139,13 @@ class PutMessageContext:
                  "store_timestamp", "is_ok", "end", "queue_offsets", "physical_offsets", "data", "totals",
                  "begin", "status")
 
-    # known once they are appended
+    # Set when the rows are appended.
     store_timestamp: int  # ms
     end: int
     physical_offsets: list[int]
     data: bytes
     totals: Totals
-    # of rows that came together
+    # Set for rows that were received together.
     begin: int  # ms
     status: Completable[PutMessageStatus]
 
@@ -159,17 +165,20 @@ class PutMessageContext:
 
     @property
     def topic(self) -> str:
-        """For log lines: the topic, that of the first row where they have several."""
+        """The topic, for log lines; the first row's if there are several."""
         return (self.message or self.rows[0]).topic
 
     @property
     def client(self) -> str | None:
-        """For log lines: the host of whoever made the first message."""
+        """The host of the first message's producer, for log lines."""
         return self.message.born_host_string if self.message else bytes_to_host(self.rows[0].born_host)[0]
 
     def keep_what_fits(self, room: int) -> bool:
-        """Leave to the next put those of the rows that `room` bytes are not enough for; False when all of them wait for
-        the next file: none fits, or they are one message or one batch."""
+        """Keep the leading rows that fit into `room` bytes, and leave the others to the next put.
+
+        Return False if all rows have to go to the next file: the first one does not fit, or the rows are one message or
+        one batch, which can't be split.
+        """
         ends = list(itertools.takewhile(lambda end: end <= room, itertools.accumulate(map(_SIZE, self.rows))))
         if self.message is not None or not ends:
             return False
@@ -178,7 +187,9 @@ class PutMessageContext:
 
 
 class MessageExtBrokerInner(MessageExt):
-    """`properties_string` is what gets stored; `properties` is what the broker looks at. The body may be a view.
+    """A message on its way into the store. The body may be a view.
+
+    `properties_string` is stored; `properties` holds the same properties for the broker's own use.
 
     Java: org.apache.rocketmq.store.MessageExtBrokerInner (4.9.8)
     """
@@ -193,26 +204,31 @@ class MessageExtBrokerInner(MessageExt):
 
     @staticmethod
     def tags_string2tags_code(_filter_type: TopicFilterType | None, tags: str | None) -> int:
-        """The code of a tag: its Java hash, 0 for none."""
+        """Return the code of a tag: its Java hash, or 0 without a tag."""
         return string_hash_code(tags) if tags else 0
 
 
 log = logging.getLogger("RocketmqStore")
 
-# Reserved for everything but the body.
+# Bytes that a record may have in addition to its body.
 RESERVED_OUTSIDE_BODY = 64 * 1024
 MAX_BATCH_MESSAGES = 1 << 16
-MAX_BATCH_GROWTH = 16  # times the longest body: what the records of a batch may take together
+# The records of a batch may take this many times the maximum body size.
+MAX_BATCH_GROWTH = 16
 _PROPERTY_SEPARATOR = message_decoder.PROPERTY_SEPARATOR.encode()
 _HEADS = layout.HEADS
 _pack_short = layout.SHORT.pack
-_new_row = tuple.__new__  # without the Python call of a NamedTuple's own
+# Faster than MessageRow(...), whose __new__ is a Python function.
+_new_row = tuple.__new__
 
 
 class MessageExtEncoder:
-    """Checks sizes and makes rows. Stateless but for the limit, so one serves all threads.
+    """The encoder of messages as rows, which also checks their sizes.
 
-    Differs: the original keeps one buffer of the largest size per thread; here the parts are joined under the lock.
+    It has no state but the limit, so one encoder serves all threads.
+
+    Differs: the parts of a record are joined under the put lock; the original keeps one buffer of the maximum size per
+    thread.
 
     Java: org.apache.rocketmq.store.CommitLog$MessageExtEncoder (4.9.8)
     """
@@ -223,12 +239,12 @@ class MessageExtEncoder:
         self.update_encoder_buffer_capacity(max_message_body_size)
 
     def update_encoder_buffer_capacity(self, new_max_message_body_size: int) -> None:
-        """Take over a new limit of the body, bytes."""
+        """Set the maximum size of a body, in bytes."""
         self.max_message_body_size = new_max_message_body_size
         self.max_message_size = min(new_max_message_body_size + RESERVED_OUTSIDE_BODY, layout.MAX_INT)
 
     def encode(self, msg: MessageExtBrokerInner) -> PutMessageResult | MessageRow:
-        """The row, or why there is none."""
+        """Return the row of a message, or a result with the reason why the message is refused."""
         text = msg.properties_string
         properties = text.encode("utf-8", "replace") if text else b""
         if len(properties) > layout.MAX_PROPERTIES_LENGTH:
@@ -243,8 +259,9 @@ class MessageExtEncoder:
             tail = encode_topic(msg.topic) + _pack_short(len(properties)) + properties
             born_host = host_to_bytes(msg.born_host)
         except ValueError as error:
-            # Differs: the original writes the length of such a topic cut off, as a record nobody can read.
-            log.warning("message of topic %s can't be stored: %s", msg.topic, error)
+            # Differs: a message with a topic that is too long is refused; the original truncates the topic's length,
+            # and stores a record that can't be read.
+            log.warning("can't store a message of topic %s: %s", msg.topic, error)
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
         size = _HEADS[msg.sys_flag >> 4 & 3].size + len(body) + len(tail)
         if size > self.max_message_size:
@@ -256,11 +273,12 @@ class MessageExtEncoder:
                                      msg.born_timestamp, born_host, msg.reconsume_times, body, tail))
 
     def encode_batch(self, batch: MessageExtBatch) -> PutMessageResult | list[MessageRow]:
-        """The rows of a batch, or why there are none.
+        """Return the rows of a batch, or a result with the reason why the batch is refused.
 
-        Differs: a batch whose inner sizes lie, or that is empty, is illegal; the original throws or stores nothing.
-        So is one of more than MAX_BATCH_MESSAGES, or that its common properties make longer than MAX_BATCH_GROWTH
-        times the longest body: the lock is held, and memory taken, for all of them at once.
+        Differs: a batch is illegal if it is empty or if its inner sizes are wrong; the original throws, or stores
+        nothing. A batch is also illegal if it has more than MAX_BATCH_MESSAGES messages, or if its common properties
+        make its records longer than MAX_BATCH_GROWTH times the maximum body size. The lock is held, and memory is
+        allocated, for the whole batch at once.
         """
         if len(batch.body) > self.max_message_body_size:
             log.warning("message body size exceeded, msg body size: %s, maxMessageSize: %s",
@@ -274,7 +292,7 @@ class MessageExtEncoder:
         try:
             rows = self._rows(batch, batch_properties, MAX_BATCH_GROWTH * self.max_message_body_size)
         except (ValueError, struct.error) as error:
-            log.warning("batch of topic %s can't be stored: %s", batch.topic, error)
+            log.warning("can't store a batch of topic %s: %s", batch.topic, error)
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
         if not rows:
             log.warning("batch of topic %s is empty", batch.topic)

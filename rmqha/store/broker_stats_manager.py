@@ -14,7 +14,7 @@ broker_log = logging.getLogger("RocketmqBroker")
 
 
 class BrokerStats:
-    """Totals of puts and gets at the last two midnights and now; `record` is called at each midnight.
+    """The totals of puts and gets at the last two midnights and now. `record` is called at each midnight.
 
     Java: org.apache.rocketmq.store.stats.BrokerStats (4.9.8)
     """
@@ -27,7 +27,7 @@ class BrokerStats:
         self.msg_get_total_today_morning = 0
 
     def record(self) -> None:
-        """Shift today to yesterday."""
+        """Shift the totals of today to yesterday."""
         self.msg_put_total_yesterday_morning = self.msg_put_total_today_morning
         self.msg_get_total_yesterday_morning = self.msg_get_total_today_morning
         self.msg_put_total_today_morning = self.msg_put_total_today_now
@@ -39,19 +39,20 @@ class BrokerStats:
 
     @property
     def msg_put_total_today_now(self) -> int:
-        """Messages put since the store started."""
+        """The number of messages put since the store started."""
         return self._stats.get_put_message_times_total()
 
     @property
     def msg_get_total_today_now(self) -> int:
-        """Messages given out since the store started."""
+        """The number of messages delivered since the store started."""
         return self._stats.get_message_transfered_msg_count
 
 
 log = logging.getLogger("RocketmqStats")
 COMMERCIAL_LOG = logging.getLogger("RocketmqCommercial")
 
-SIZE_PER_COUNT = 64 * 1024  # bytes that count as one call
+# Bytes that count as one call.
+SIZE_PER_COUNT = 64 * 1024
 
 _QUEUE_STATS = (stats.QUEUE_PUT_NUMS, stats.QUEUE_PUT_SIZE, stats.QUEUE_GET_NUMS, stats.QUEUE_GET_SIZE)
 _STATS = (
@@ -66,7 +67,7 @@ _COMMERCIAL_STATS = (
 
 
 class StatsType(Enum):
-    """What a commercial counter counts.
+    """The kinds of events that commercial counters count.
 
     Java: org.apache.rocketmq.store.stats.BrokerStatsManager$StatsType (4.9.8)
     """
@@ -82,7 +83,9 @@ class StatsType(Enum):
 
 
 class BrokerStatsManager:
-    """Counters by name and key; keys are `topic`, `topic@queueId`, `topic@group`, `queueId@topic@group`, the cluster.
+    """The broker's counters by name and key.
+
+    A key is `topic`, `topic@queueId`, `topic@group`, `queueId@topic@group` or the name of the cluster.
 
     Java: org.apache.rocketmq.store.stats.BrokerStatsManager (4.9.8)
     """
@@ -105,7 +108,7 @@ class BrokerStatsManager:
         self._broker_get = self.stats_table[stats.BROKER_GET_NUMS].get_and_create_stats_item(cluster_name)
 
     def start(self) -> None:
-        """Begin to sample and to log."""
+        """Start sampling and logging."""
         for item_set in self.stats_table.values():
             item_set.init(self._scheduler)
         for moment_set in (self.moment_stats_item_set_fall_size, self.moment_stats_item_set_fall_time):
@@ -116,7 +119,7 @@ class BrokerStatsManager:
         self._scheduler.shutdown()
 
     def get_stats_item(self, stats_name: str, stats_key: str) -> StatsItem | None:
-        """The counter, or None when the name or the key is unknown."""
+        """Return the counter, or None if the name or the key is unknown."""
         item_set = self.stats_table.get(stats_name)
         return item_set.get_stats_item(stats_key) if item_set else None
 
@@ -125,7 +128,7 @@ class BrokerStatsManager:
         self._topic_put_nums.del_value(topic)
         self._topic_put_size.del_value(topic)
         for name in _QUEUE_STATS + (stats.GROUP_GET_NUMS, stats.GROUP_GET_SIZE, stats.SNDBCK_PUT_NUMS):
-            # Differs: without enableDetailStat the original fails to forget a topic
+            # Differs: without enableDetailStat the original fails to forget a topic.
             item_set = self.stats_table.get(name)
             if item_set is not None:
                 item_set.del_value_by_prefix_key(topic, "@")
@@ -145,22 +148,22 @@ class BrokerStatsManager:
         self.moment_stats_item_set_fall_time.del_value_by_suffix_key(group, "@")
 
     def inc_queue_put_nums(self, topic: str, queue_id: int, num: int = 1, times: int = 1) -> None:
-        """Count messages put into a queue; only with enableDetailStat."""
+        """Count messages put into a queue, if enableDetailStat is set."""
         if self.enable_queue_stat:
             self.stats_table[stats.QUEUE_PUT_NUMS].add_value(f"{topic}@{queue_id}", num, times)
 
     def inc_queue_put_size(self, topic: str, queue_id: int, size: int) -> None:
-        """Count bytes put into a queue; only with enableDetailStat."""
+        """Count bytes put into a queue, if enableDetailStat is set."""
         if self.enable_queue_stat:
             self.stats_table[stats.QUEUE_PUT_SIZE].add_value(f"{topic}@{queue_id}", size, 1)
 
     def inc_queue_get_nums(self, group: str, topic: str, queue_id: int, inc_value: int) -> None:
-        """Count messages a group got from a queue; only with enableDetailStat."""
+        """Count messages that a group got from a queue, if enableDetailStat is set."""
         if self.enable_queue_stat:
             self.stats_table[stats.QUEUE_GET_NUMS].add_value(f"{topic}@{queue_id}@{group}", inc_value, 1)
 
     def inc_queue_get_size(self, group: str, topic: str, queue_id: int, inc_value: int) -> None:
-        """Count bytes a group got from a queue; only with enableDetailStat."""
+        """Count bytes that a group got from a queue, if enableDetailStat is set."""
         if self.enable_queue_stat:
             self.stats_table[stats.QUEUE_GET_SIZE].add_value(f"{topic}@{queue_id}@{group}", inc_value, 1)
 
@@ -173,20 +176,20 @@ class BrokerStatsManager:
         self._topic_put_size.get_and_create_stats_item(topic).add(size, times)
 
     def inc_topic_put(self, topic: str, num: int, size: int) -> None:
-        """Count messages put into a topic, and their bytes."""
+        """Count messages put into a topic and their bytes."""
         self._topic_put_nums.get_and_create_stats_item(topic).add(num, num)
         self._topic_put_size.get_and_create_stats_item(topic).add(size, num)
 
     def inc_group_get_nums(self, group: str, topic: str, inc_value: int) -> None:
-        """Count messages a group got from a topic."""
+        """Count messages that a group got from a topic."""
         self._group_get_nums.get_and_create_stats_item(f"{topic}@{group}").add(inc_value, 1)
 
     def inc_group_get_size(self, group: str, topic: str, inc_value: int) -> None:
-        """Count bytes a group got from a topic."""
+        """Count bytes that a group got from a topic."""
         self._group_get_size.get_and_create_stats_item(f"{topic}@{group}").add(inc_value, 1)
 
     def inc_group_get_latency(self, group: str, topic: str, queue_id: int, inc_value_ms: int) -> None:
-        """Count the time of one pull."""
+        """Record the latency of one pull."""
         key = f"{queue_id}@{topic}@{group}" if self.enable_queue_stat else f"{topic}@{group}"
         self.stats_table[stats.GROUP_GET_LATENCY].add_rt_value(key, inc_value_ms, 1)
 
@@ -195,7 +198,7 @@ class BrokerStatsManager:
         self._broker_put.add(inc_value, 0)
 
     def inc_broker_get_nums(self, inc_value: int) -> None:
-        """Count messages got from the broker."""
+        """Count messages delivered by the broker."""
         self._broker_get.add(inc_value, 0)
 
     def inc_send_back_nums(self, group: str, topic: str) -> None:
@@ -203,34 +206,36 @@ class BrokerStatsManager:
         self.stats_table[stats.SNDBCK_PUT_NUMS].add_value(f"{topic}@{group}", 1, 1)
 
     def tps_group_get_nums(self, group: str, topic: str) -> float:
-        """Messages per second that a group got from a topic, over the last minute."""
+        """Return the messages per second that a group got from a topic over the last minute."""
         return self._group_get_nums.get_stats_data_in_minute(f"{topic}@{group}").tps
 
     def record_disk_fall_behind_time(self, group: str, topic: str, queue_id: int, fall_behind_ms: int) -> None:
-        """Note the age of the last message that a group got from a queue."""
+        """Record the age of the last message that a group got from a queue."""
         self.moment_stats_item_set_fall_time.set_value(f"{queue_id}@{topic}@{group}", fall_behind_ms)
 
     def record_disk_fall_behind_size(self, group: str, topic: str, queue_id: int, fall_behind: int) -> None:
-        """Note how many bytes of the log a group has behind it."""
+        """Record by how many bytes of the log a group is behind."""
         self.moment_stats_item_set_fall_size.set_value(f"{queue_id}@{topic}@{group}", fall_behind)
 
 
 class LmqBrokerStatsManager(BrokerStatsManager):
-    """What consumers get from light queues counts under one name, `%LMQ%`: there may be very many of them.
+    """The counters of a broker with light queues.
+
+    Gets from light queues are counted under the single name `%LMQ%`, because there may be very many such queues.
 
     Java: org.apache.rocketmq.store.stats.LmqBrokerStatsManager (4.9.8)
     """
 
     def inc_group_get_nums(self, group: str, topic: str, inc_value: int) -> None:
-        """Count messages a group got from a topic."""
+        """Count messages that a group got from a topic."""
         super().inc_group_get_nums(_folded(group), _folded(topic), inc_value)
 
     def inc_group_get_size(self, group: str, topic: str, inc_value: int) -> None:
-        """Count bytes a group got from a topic."""
+        """Count bytes that a group got from a topic."""
         super().inc_group_get_size(_folded(group), _folded(topic), inc_value)
 
     def inc_group_get_latency(self, group: str, topic: str, queue_id: int, inc_value_ms: int) -> None:
-        """Count the time of one pull."""
+        """Record the latency of one pull."""
         super().inc_group_get_latency(_folded(group), _folded(topic), queue_id, inc_value_ms)
 
     def inc_send_back_nums(self, group: str, topic: str) -> None:
@@ -238,15 +243,15 @@ class LmqBrokerStatsManager(BrokerStatsManager):
         super().inc_send_back_nums(_folded(group), _folded(topic))
 
     def tps_group_get_nums(self, group: str, topic: str) -> float:
-        """Messages per second that a group got from a topic, over the last minute."""
+        """Return the messages per second that a group got from a topic over the last minute."""
         return super().tps_group_get_nums(_folded(group), _folded(topic))
 
     def record_disk_fall_behind_time(self, group: str, topic: str, queue_id: int, fall_behind_ms: int) -> None:
-        """Note the age of the last message that a group got from a queue."""
+        """Record the age of the last message that a group got from a queue."""
         super().record_disk_fall_behind_time(_folded(group), _folded(topic), queue_id, fall_behind_ms)
 
     def record_disk_fall_behind_size(self, group: str, topic: str, queue_id: int, fall_behind: int) -> None:
-        """Note how many bytes of the log a group has behind it."""
+        """Record by how many bytes of the log a group is behind."""
         super().record_disk_fall_behind_size(_folded(group), _folded(topic), queue_id, fall_behind)
 
 

@@ -1,4 +1,4 @@
-"""Deleting old files of the commit log, and watching the disks."""
+"""The deletion of old commit log files, and the check for full disks."""
 from __future__ import annotations
 
 import logging
@@ -15,13 +15,13 @@ from rmqha.store.store_state import StoreState
 log = logging.getLogger("RocketmqStore")
 
 MAX_MANUAL_DELETE_FILE_TIMES = 20
-# Java system properties; here environment variables with dots as underscores.
+# Java system properties; here they are environment variables, with underscores for the dots.
 WARNING_LEVEL_VARIABLE = "rocketmq_broker_diskSpaceWarningLevelRatio"
 CLEAN_FORCIBLY_VARIABLE = "rocketmq_broker_diskSpaceCleanForciblyRatio"
 
 
 class CleanCommitLogService:
-    """Runs on the store's scheduled thread; `is_space_full` on the disk check's.
+    """The cleaner of the commit log. It runs on the store's scheduled thread, `is_space_full` on the disk check's.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore$CleanCommitLogService (4.9.8)
     """
@@ -33,16 +33,17 @@ class CleanCommitLogService:
         self.disk_space_warning_level_ratio = float(os.environ.get(WARNING_LEVEL_VARIABLE, "0.90"))
         self.disk_space_clean_forcibly_ratio = float(os.environ.get(CLEAN_FORCIBLY_VARIABLE, "0.85"))
         self._last_redelete_ms: float = LONG_AGO  # monotonic
-        self.manual_delete_file_several_times = 0  # set by an admin thread, counted down by the scheduled one
+        # Rounds left. Set by an admin thread, counted down by the scheduled thread.
+        self.manual_delete_file_several_times = 0
         self._clean_immediately = False
 
     def execute_delete_files_manually(self) -> None:
-        """Delete expired files in the next 20 rounds, whatever the hour."""
+        """Delete expired files in the next 20 rounds, at any hour."""
         self.manual_delete_file_several_times = MAX_MANUAL_DELETE_FILE_TIMES
         log.info("executeDeleteFilesManually was invoked")
 
     def run(self) -> None:
-        """One round."""
+        """Run one round."""
         self._delete_expired_files()
         self._redelete_hanged_file()
 
@@ -75,14 +76,17 @@ class CleanCommitLogService:
         try:
             due = is_it_time_to_do(when)
         except ValueError as error:
-            log.error("deleteWhen=%s is no list of hours: %s", when, error)
+            log.error("deleteWhen=%s is not a valid list of hours: %s", when, error)
             return False
         if due:
             log.info("it's time to reclaim disk space, %s", when)
         return due
 
     def is_space_to_delete(self) -> bool:
-        """True when a disk is fuller than diskMaxUsedSpaceRatio; notes which are full, and whether to clean at once."""
+        """Return whether a disk is fuller than diskMaxUsedSpaceRatio.
+
+        Also mark the disks that are full, and decide whether files have to be deleted before they expire.
+        """
         ratio = self._config.get_disk_max_used_space_ratio() / 100
         physic_ratio = self.calc_store_path_physic_ratio()
         logics_ratio = get_disk_partition_space_used_percent(self._logics_path())
@@ -96,7 +100,7 @@ class CleanCommitLogService:
         return False
 
     def calc_store_path_physic_ratio(self) -> float:
-        """Used part of the emptiest commit log disk; tells the log which of several are full."""
+        """Return the used fraction of the emptiest commit log disk, and set `full_store_paths` of the log."""
         paths = self._physic_paths()
         ratios = {path: get_disk_partition_space_used_percent(path) for path in paths}
         self._commit_log.full_store_paths = frozenset(
@@ -104,10 +108,10 @@ class CleanCommitLogService:
         return min(ratios.values())
 
     def is_space_full(self) -> bool:
-        """Note whether the disks are so full that puts have to be refused.
+        """Mark the disks that are so full that puts have to be refused; return whether there is one.
 
-        Differs: the disk of the consume queues is looked at too; here and in `is_space_to_delete` each disk has its own
-        mark, where in the original the last disk looked at decides.
+        Differs: the disk of the consume queues is checked too. For puts and for deletions each disk has its own mark;
+        in the original the disk that was checked last decides.
         """
         physic_ratio = self.calc_store_path_physic_ratio()
         logics_ratio = get_disk_partition_space_used_percent(self._logics_path())

@@ -1,7 +1,7 @@
-"""The log of all messages, in the order in which they came.
+"""The log of all messages, in the order of their arrival.
 
     putting threads  --async_put_message(s)--> encode --put--> [put lock] append -> flush and replica futures
-    IO thread        --put_rows-------------> what came together --put--> the same
+    IO thread        --put_rows-------------> the sends of one read --put--> the same
     HAClient         --append_data-->          [put lock] append (slave)
     flushing thread  --mapped_file_queue.flush-->
     any thread       --get_message, get_data--> slices of the map
@@ -69,7 +69,7 @@ log = logging.getLogger("RocketmqStore")
 
 MESSAGE_MAGIC_CODE = message_layout.MESSAGE_MAGIC_CODE
 BLANK_MAGIC_CODE = message_layout.BLANK_MAGIC_CODE
-# Files that one flush may span, and more: another thread that flushes may set the position back.
+# More than the files that one flush may span, because another flushing thread may set the position back.
 _FLUSH_ATTEMPTS = 1000
 END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
 _PUT_OK_STATUS, _APPENDED = PutMessageStatus.PUT_OK, AppendMessageStatus.PUT_OK
@@ -80,31 +80,48 @@ _NOT_DELAYED = (sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_ROLLB
 
 
 class Replication(Protocol):
-    """The replicas of a log, as far as its puts need them. `ack_rule`: see AckRule."""
+    """The replicas of a log, as its puts see them."""
 
     @property
     def ack_rule(self) -> AckRule: ...
 
     def put_request(self, request: GroupCommitRequest) -> None:
-        """Complete `request` once the replicas have its bytes, or at its deadline."""
+        """Complete `request` when the replicas have its bytes, or at its deadline."""
 
 
 class AckRule(Protocol):
-    """Which replicas must have a put before it is acknowledged."""
+    """The rule that says which replicas must have a put before it is acknowledged."""
 
     def need_ack_nums(self) -> int | None:
-        """How many must have the message that is about to be put, the master included; None when there are too few."""
+        """Return how many replicas, the master included, must have the next message; None if there are too few."""
 
     def is_slave_ok(self, master_put_where: int) -> bool:
-        """Whether there is a slave close enough to a log that ends at `master_put_where`."""
+        """Return whether a slave is close enough to a log that ends at `master_put_where`."""
 
 
 class CommitLog:
-    """Mapped files of mappedFileSizeCommitLog bytes; offsets are bytes since the first message ever.
+    """The commit log: mapped files of mappedFileSizeCommitLog bytes. Offsets count bytes since the first message ever.
 
-    `on_appended`: the log has grown by what the put carries; None: by anything. `unlock`: a warmed file is full.
-    `replication` is set before the first put. `topic_queue_table` (next queue offset by "topic-queueId") and
-    `begin_time_in_lock` (ms, 0 = free) are guarded by `put_message_lock`.
+    `on_appended` is called when the log has grown, with the put that was appended, or with None for any other growth.
+    `unlock` is called with a warmed file that is full. `replication` is set before the first put. `put_message_lock`
+    guards `topic_queue_table` (the next queue offset by "topic-queueId") and `begin_time_in_lock` (ms; 0: the lock is
+    free).
+
+    Unsure ends
+    -----------
+    After a power loss, recovery reads on from the flushed end, and ends the log at the first record that looks torn
+    (see `record_check`): one whose properties contain zeros where a lost sector would have left them. But a producer
+    may send a property with NULs. So a whole record can look torn, and cutting it off may lose an acknowledged message.
+
+    So when such a record is appended, a note is left that it is whole.
+
+    - `note_if_it_looks_torn` checks only records with NULs in their properties, under the put lock.
+    - If one looks torn, `note_whole_records` writes its place and checksum into the checkpoint once its bytes are in
+      the file (with a TransientStorePool, only after the commit). The note is not forced to the disk, because it only
+      has to survive a crash of the process, after which the page cache still has record and note.
+    - The end of the record goes to `unsure_ends`. A flush that passes one of these ends also forces the checkpoint's
+      positions to the disk before it reports the record as flushed (`FlushCommitLogService._is_news`). After a power
+      loss recovery does not doubt the record, because it lies before the flushed end.
 
     Java: org.apache.rocketmq.store.CommitLog (4.9.8)
     """
@@ -124,11 +141,13 @@ class CommitLog:
         self._unlock = unlock
         self.mapped_file_size = config.mappedFileSizeCommitLog
         self.mapped_file_queue = self._new_mapped_file_queue(allocate_mapped_file_service)
-        # Records that look torn, and are whole: ends of those that are not flushed, appended under the put lock, taken
-        # by the flushing thread; offsets and bytes of those in write buffers, taken by who commits
+        # Whole records that look torn; see the class. The ends of those that are not flushed: appended under the put
+        # lock, removed by the flushing thread.
         self.unsure_ends: deque[int] = deque()
+        # Offsets and bytes of those that are not in their file yet; removed by the committing thread.
         self._uncommitted: deque[tuple[int, bytes]] = deque()
-        self._noting = threading.Lock()  # of those, in their order
+        # Held while they are noted, so that the notes keep the order of the records.
+        self._noting = threading.Lock()
         self.mapped_file_queue.on_committed = self.note_whole_records
         flush_service = GroupCommitService if config.flushDiskType is SYNC_FLUSH else FlushRealTimeService
         self.flush_commit_log_service: FlushCommitLogService = flush_service(state, self.mapped_file_queue,
@@ -140,10 +159,12 @@ class CommitLog:
         self.lmq_topic_queue_table: dict[str, int] = {}
         self.confirm_offset = -1
         self.begin_time_in_lock = 0
-        self.append_failure = ""  # why `append_data` last took nothing; written under the put lock
-        # Differs: one kind of lock; spinning under the GIL would only keep the holder from going on.
+        # Why `append_data` last appended nothing. Written under the put lock.
+        self.append_failure = ""
+        # Differs: there is one kind of put lock. Under the GIL a spinning thread would only slow down its holder.
         self.put_message_lock = threading.Lock()
-        self.full_store_paths: frozenset[str] = frozenset()  # replaced by the disk check
+        # Replaced by the disk check.
+        self.full_store_paths: frozenset[str] = frozenset()
         self.multi_dispatch = MultiDispatch(config, self.message_ext_encoder, self._next_offsets_of)
         self.flush_disk_watcher = FlushDiskWatcher()
 
@@ -155,19 +176,19 @@ class CommitLog:
         return MappedFileQueue(path, self.mapped_file_size, allocate_service, allocation_unit, keep_descriptor=True)
 
     def _next_offsets_of(self, key: str) -> dict[str, int]:
-        """The table, guarded by the put lock, that has the next offset of a further queue."""
+        """Return the table with the next offset of a further queue. The table is guarded by the put lock."""
         is_lmq = self.config.enableLmq and mix_all.is_lmq(key)
         return self.lmq_topic_queue_table if is_lmq else self.topic_queue_table
 
     def _committed(self) -> None:
-        """CommitRealTimeService has written buffers into their files: wake who follows the log, and who flushes it."""
+        """Wake the log's followers and its flushing thread after CommitRealTimeService has written buffers to files."""
         self._on_appended(None)
         if not self.flush_commit_log_service.timed:
             self.flush_commit_log_service.wakeup()
 
     def load(self) -> bool:
-        """Map the files; False when one does not belong to the log."""
-        # Differs: a log with a file missing in the middle is refused; the original serves what it finds
+        """Map the files; return False if one does not belong to the log."""
+        # Differs: a log with a missing file in the middle is refused. The original serves the files that it finds.
         result = self.mapped_file_queue.load() and \
             self.mapped_file_queue.files_before_gap() == len(self.mapped_file_queue.mapped_files)
         if not self.config.dataReadAheadEnable:
@@ -190,18 +211,22 @@ class CommitLog:
         self.flush_disk_watcher.shutdown(True)
         if self.flush_commit_log_service.failure or self.commit_log_service.failure:
             failure = self.flush_commit_log_service.failure or self.commit_log_service.failure
-            self._state.running_flags.make_flush_error(  # the next start has to look at the log
+            # The next start has to check the log.
+            self._state.running_flags.make_flush_error(
                 f"a service that flushes the commit log: {failure!r}")
 
     def flush(self) -> int:
-        """Flush now; the flushed offset. OSError when the disk says no."""
+        """Flush now, and return the flushed offset. Raise OSError if the disk fails."""
         if self.mapped_file_queue.commit(0) is False:
             self._on_appended(None)
         self.flush_commit_log_service.flush(0)
         return self.mapped_file_queue.flushed_where
 
     def flush_up_to(self, offset: int) -> bool:
-        """Flush until all below `offset` is on the disk, with other flushing threads beside; False when that fails."""
+        """Flush until everything below `offset` is on the disk; return False if that fails.
+
+        Other threads may flush at the same time.
+        """
         queue, service = self.mapped_file_queue, self.flush_commit_log_service
         for _attempt in range(_FLUSH_ATTEMPTS):
             if queue.flushed_where >= offset:
@@ -214,29 +239,29 @@ class CommitLog:
         return False
 
     def get_max_offset(self) -> int:
-        """End of the log."""
+        """Return the end of the log."""
         return self.mapped_file_queue.get_max_offset()
 
     def get_max_wrote_position(self) -> int:
-        """End of what was written, write buffers included."""
+        """Return the end of the written bytes, including those in write buffers."""
         return self.mapped_file_queue.get_max_wrote_position()
 
     def remain_how_many_data_to_commit(self) -> int:
-        """Bytes in write buffers."""
+        """Return the number of bytes in write buffers."""
         return self.mapped_file_queue.remain_how_many_data_to_commit()
 
     def remain_how_many_data_to_flush(self) -> int:
-        """Bytes not flushed yet."""
+        """Return the number of appended bytes that are not yet on disk."""
         return self.mapped_file_queue.remain_how_many_data_to_flush()
 
     def delete_expired_file(self, expired_time_ms: int, delete_files_interval_ms: int, interval_forcibly_ms: int,
                             clean_immediately: bool, pause: Callable[[int], bool] | None = None) -> int:
-        """Delete old files from the front; return how many."""
+        """Delete old files, oldest first; return the number of deleted files."""
         return self.mapped_file_queue.delete_expired_file_by_time(
             expired_time_ms, delete_files_interval_ms, interval_forcibly_ms, clean_immediately, pause)
 
     def get_data(self, offset: int, return_first_on_not_found: bool | None = None) -> SelectMappedBufferResult | None:
-        """All bytes from `offset` to the end of its file; None when there are none."""
+        """Return all bytes from `offset` to the end of its file, or None if the log has no bytes there."""
         if return_first_on_not_found is None:
             return_first_on_not_found = offset == 0
         mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset, return_first_on_not_found)
@@ -246,11 +271,11 @@ class CommitLog:
 
     def check_message_and_return_size(self, buffer: memoryview, position: int = 0, check_crc: bool = False,
                                       read_body: bool = True) -> DispatchRequest:
-        """Summary of the record at `position` of `buffer`."""
+        """Return a summary of the record at `position` of `buffer`."""
         return check_message_and_return_size(buffer, position, check_crc, read_body, self._state.delay_levels)
 
     def walk_records(self, start_offset: int, end_offset: int) -> Iterator[DispatchRequest]:
-        """The records between two offsets, `start_offset` being the beginning of one; ends at the first bad one."""
+        """Yield the records between two offsets, up to the first bad one. A record must begin at `start_offset`."""
         offset = start_offset
         while offset < end_offset:
             result = self.get_data(offset)
@@ -269,7 +294,7 @@ class CommitLog:
             offset = offset + position if position >= result.size else self.roll_next_file(offset)
 
     def reset_offset(self, offset: int) -> bool:
-        """Cut the log off at `offset`, while nobody writes; False when that is more than two files back."""
+        """Truncate the log at `offset`; return False if that is more than two files back. No thread may write."""
         with self.put_message_lock:
             result = self.mapped_file_queue.reset_offset(offset)
         if result:
@@ -278,17 +303,17 @@ class CommitLog:
         return result
 
     def get_confirm_offset(self) -> int:
-        """End of what duplication has confirmed; -1 for nothing."""
+        """Return the offset up to which duplication has confirmed the log; -1 if nothing is confirmed."""
         return self.confirm_offset
 
     def update_max_message_size(self) -> None:
-        """Follow a change of maxMessageSize at run time."""
+        """Apply a change of maxMessageSize at run time."""
         size = self.config.maxMessageSize
         if size >= 10 and size != self.message_ext_encoder.max_message_body_size:
             self.message_ext_encoder.update_encoder_buffer_capacity(size)
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
-        """Append one message; done once it is as safe as the configuration and its WAIT ask."""
+        """Append one message. The future completes when it is as safe as the configuration and its WAIT ask."""
         body = msg.body
         msg.body_crc = body_crc32(body) if body else 0
         if _DELAY in msg.properties and msg.sys_flag & _TRANSACTION_MASK not in _NOT_DELAYED \
@@ -306,7 +331,7 @@ class CommitLog:
         return self._put([row], msg, msg.prepared_transaction_offset)
 
     def _to_schedule_topic(self, msg: MessageExtBrokerInner) -> None:
-        """A delayed message waits in the queue of its level; where it is bound for is kept in its properties."""
+        """Redirect a delayed message to the queue of its level, and keep its real destination in its properties."""
         max_level = self._state.delay_levels.max_level
         if msg.delay_time_level > max_level:
             msg.delay_time_level = max_level
@@ -317,7 +342,7 @@ class CommitLog:
         msg.queue_id = msg.delay_time_level - 1
 
     def async_put_messages(self, batch: MessageExtBatch) -> Completable[PutMessageResult]:
-        """Append a batch: all of it in one file, with neighbouring queue offsets and one store time."""
+        """Append a batch to one file, with consecutive queue offsets and one store time."""
         if batch.sys_flag & _TRANSACTION_MASK or batch.delay_time_level > 0:
             return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
         _set_v6_flags(batch)
@@ -328,9 +353,16 @@ class CommitLog:
         return self._put(rows, batch, is_batch=True)
 
     def put_rows(self, rows: list[MessageRow], store_host: bytes) -> PutMessageContext | None:
-        """Append rows that came together: one lock, one clock, one write, one wait for disk and slaves. At the end of a
-        file fewer of them are taken: `rows` of what comes back. None when none was: whoever puts them one by one gets
-        the reason."""
+        """Append rows that were received together; return the context, or None if no row was appended.
+
+        The store's end of the express lane (`rmqha.broker.processor.express_send`). The rows of one read, up to 256,
+        are one put: they share the lock, the clock, the write, the wake-ups and the request for flush and replicas,
+        which cost more than the copying of a row's bytes. Each row becomes the record that `async_put_message` would
+        write. The rows are acknowledged together, when the last of them is safe; the earlier ones are safe then, too.
+
+        At a file's end only the rows that still fit are appended, the context's `rows`; the caller puts the rest again.
+        If it gets None, it puts the messages one by one.
+        """
         context = PutMessageContext(rows, store_host)
         context.begin = time_ns() // 1_000_000
         context.status = self.put(context)
@@ -338,11 +370,11 @@ class CommitLog:
 
     def _put(self, rows: list[MessageRow], msg: MessageExt, prepared_offset: int = 0, is_batch: bool = False,
              multi_dispatch: MessageExtBrokerInner | None = None) -> Completable[PutMessageResult]:
-        """Append a message, or the messages of a batch, and count them; see PutMessageContext."""
+        """Append a message or a batch, and count its messages. See PutMessageContext."""
         try:
             store_host = msg.store_host_bytes
         except ValueError as error:
-            log.warning("message of topic %s can't be stored: %s", msg.topic, error)
+            log.warning("can't store a message of topic %s: %s", msg.topic, error)
             return _completed(PutMessageStatus.MESSAGE_ILLEGAL)
         context = PutMessageContext(rows, store_host, msg, prepared_offset, is_batch, multi_dispatch)
         status = self.put(context)
@@ -364,28 +396,29 @@ class CommitLog:
         return status.then_apply(tell, lambda _error: put_result)
 
     def put(self, context: PutMessageContext) -> Completable[PutMessageStatus]:
-        """Append what `context` carries, and say there where it went; done once it is as safe as the configuration and
-        its WAIT ask, or at once when it was not appended.
+        """Append the rows of `context`, and set their places in it.
 
-        Whatever is acknowledged has come through here: nothing else puts a message into the log of a master. The
-        asyncPutMessage and asyncPutMessages of Java have this twice, from the lock to the wait.
+        The future completes when the rows are as safe as the configuration and their WAIT ask; at once if they were not
+        appended. Every acknowledged message passes through this method: nothing else appends messages to a master's
+        log. Java has this code twice, in asyncPutMessage and asyncPutMessages.
         """
         role, ack_nums = self._role, None
-        term = role.term  # before the role is looked at
+        # Read before the role is checked.
+        term = role.term
         if role.is_sync_master and context.waits:
             ack_nums = self.replication.ack_rule.need_ack_nums()
             if ack_nums is None:
                 return Completable.completed(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         with self.put_message_lock:
-            # The role has changed since the message was checked, or nobody flushes and dispatches any more.
-            # Differs: the original takes what was checked before its shutdown and comes behind its last flush
+            # The role has changed since the message was checked, or flush and dispatch have stopped.
+            # Differs: the original appends messages that were checked before its shutdown even after its last flush.
             if role.is_slave or role.term != term or self._state.is_shutdown:
                 return Completable.completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
             if role.guard is not None and not role.guard.takes_puts():
                 return Completable.completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
             if self._deleted_topics.names and self._deleted_topics.refuses(context):
                 return Completable.completed(PutMessageStatus.TOPIC_NOT_EXIST)
-            # under the lock, so that store times never go down along the log
+            # Read under the lock, so that store times never decrease along the log.
             self.begin_time_in_lock = context.store_timestamp = current_time_millis()
             try:
                 status = self._append(context)
@@ -394,13 +427,15 @@ class CommitLog:
         if status is not _PUT_OK_STATUS:
             return Completable.completed(status)
         context.is_ok = True
-        if not self.transient_store_pool.is_in_use:  # otherwise a commit makes it readable
+        if not self.transient_store_pool.is_in_use:  # with the pool, the commit makes the rows readable
             self._on_appended(context)
-        context.data = b""  # it may be long, and wait long
+        # The context may wait long, and its data may be large.
+        context.data = b""
         return self.when_safe(context, ack_nums, term)
 
     def _append(self, context: PutMessageContext) -> PutMessageStatus:
-        """Under the put lock: append what `context` carries to the last file, or when that is full to the next one."""
+        """Append the rows of `context` to the last file, or to the next one if it is full. Called under the put lock.
+        """
         files, position = self.mapped_file_queue.mapped_files, -1
         mapped_file = files[-1] if files else None
         try:
@@ -420,25 +455,25 @@ class CommitLog:
                     self._write(mapped_file, position, context)
                     return _PUT_OK_STATUS
                 if not self._fill_up(mapped_file, position, context):
-                    log.warning("message of %s bytes is larger than a file of the commit log", context.size)
+                    log.warning("a message of %s bytes does not fit into a file of the commit log", context.size)
                     return PutMessageStatus.MESSAGE_ILLEGAL
                 position = -1
         except OSError as error:
             return self._append_failed(error)
         except ValueError as error:
-            # Differs: the original writes numbers that do not fit their field cut off.
-            log.warning("message of topic %s can't be stored: %s", context.topic, error)
+            # Differs: a number that does not fit its field is refused; the original truncates it.
+            log.warning("can't store a message of topic %s: %s", context.topic, error)
             return PutMessageStatus.MESSAGE_ILLEGAL
         except Exception:
-            log.exception("append of a message of topic %s to the commit log failed", context.topic)
+            log.exception("can't append a message of topic %s to the commit log", context.topic)
             self._append_broke_off(mapped_file, position, context)
         return PutMessageStatus.UNKNOWN_ERROR
 
     def _write(self, mapped_file: MappedFile, position: int, context: PutMessageContext) -> None:
-        """Give messages their queue offsets, their places and their store time, and write them; a batch as one message.
+        """Assign queue offsets, log offsets and the store time to the rows, and write their records with one write.
 
-        ValueError when a field does not fit: then nothing was written and no offset was used. `records_of_rows` fills
-        in what both doAppend of Java write into the encoded messages.
+        Raise ValueError if a field does not fit; then nothing was written and no queue offset was used.
+        `records_of_rows` fills in the fields that the two doAppend methods of Java write into the encoded messages.
 
         Java: org.apache.rocketmq.store.CommitLog$DefaultAppendMessageCallback (4.9.8)
         """
@@ -462,10 +497,23 @@ class CommitLog:
         mapped_file.store_timestamp = context.store_timestamp
 
     def _fill_up(self, mapped_file: MappedFile, position: int, context: PutMessageContext) -> bool:
-        """Close the file with a blank; False, and nothing is done, when what is to be put is larger than any file."""
+        """Close the file with a blank. Return False, and do nothing, if the message is larger than any file.
+
+        A record never spans two files, so that each file can be mapped, checked and deleted on its own. If the next
+        record does not fit into the rest of a file, the rest becomes a blank: 4 bytes with the number of remaining
+        bytes, 4 bytes with BLANK_MAGIC_CODE, then zeros. Readers that meet the blank continue at the beginning of the
+        next file (`roll_next_file`). There is always room for the first 8 bytes, because `_append` keeps
+        END_FILE_MIN_BLANK_LENGTH free when it checks whether a record fits.
+
+        - The blank is part of the log: slaves copy it, so the next record has the same offset on every replica. A
+          master's recovery keeps a blank at the end of the log (`CommitLogRecovery._behind_blank`). Without it, a
+          restarted master could append a shorter record where its slaves have the blank.
+        - A slave may have received only the first bytes of a blank. Dispatch waits for the rest of it
+          (`ReputMessageService`), and recovery of a slave cuts the blank off, so that the master sends it again.
+        """
         size = context.size if context.message is not None else context.rows[0].size
         if size + END_FILE_MIN_BLANK_LENGTH > mapped_file.file_size:
-            # Differs: the original closes one empty file after the other for such a message
+            # Differs: a message larger than a file is refused; the original closes one empty file after the other.
             return False
         mapped_file.fill_up(message_layout.encode_blank(mapped_file.file_size - position), context.store_timestamp)
         if self.config.warmMapedFileEnable:
@@ -473,21 +521,22 @@ class CommitLog:
         return True
 
     def note_if_it_looks_torn(self, mapped_file: MappedFile, position: int, size: int) -> None:
-        """Under the put lock: a record with NULs in its properties was written. Have recovery know that it is whole."""
+        """Note that a record with NULs in its properties is whole, if it looks torn: see "Unsure ends" in the class."""
         buffer = mapped_file.write_buffer or mapped_file.slice_byte_buffer()
         if may_be_torn(buffer, position, size):
             offset = mapped_file.file_from_offset + position
             none_waits = not self._uncommitted
             self._uncommitted.append((offset, bytes(buffer[position:position + size])))
             self.unsure_ends.append(offset + size)
-            # where a buffer in front is not committed, the log ends there for recovery
+            # The note is only true once the file has the record. While a write buffer of an earlier file is not
+            # committed, the log ends there for recovery, and the note waits for the commit.
             if none_waits and mapped_file.write_buffer is None and (
                     not self.transient_store_pool.is_in_use
                     or self.mapped_file_queue.committed_where >= mapped_file.file_from_offset):
                 self.note_whole_records(offset + size)
 
     def note_whole_records(self, end: int) -> None:
-        """Note those that are in the file, which has all before `end`."""
+        """Note the waiting records that end at or before `end`, up to which the files have the log."""
         if not self._uncommitted:
             return
         with self._noting:
@@ -496,10 +545,10 @@ class CommitLog:
                 try:
                     self._state.checkpoint.note_whole(offset, record)
                 except OSError as error:
-                    log.error("that the record at %s is whole can't be noted: %s", offset, error)
+                    log.error("can't note in the checkpoint that the record at %s is whole: %s", offset, error)
 
     def _append_failed(self, error: OSError) -> PutMessageStatus:
-        """No room on the disk, or worse: nothing was written."""
+        """Return the status of a put that failed with `error`, a full disk or worse. Nothing was written."""
         log.error("append to the commit log failed: %s", error)
         if not is_no_space(error):
             return PutMessageStatus.UNKNOWN_ERROR
@@ -507,25 +556,26 @@ class CommitLog:
         return PutMessageStatus.SERVICE_NOT_AVAILABLE
 
     def _append_broke_off(self, mapped_file: MappedFile | None, position: int, context: PutMessageContext) -> None:
-        """An append that began at `position` has failed for no known reason: log and tables must fit together."""
+        """Keep log and queue offsets consistent after an append at `position` that failed for an unknown reason."""
         is_counted = bool(context.queue_offsets)
         if mapped_file is not None and position >= 0 and (
                 mapped_file.wrote_position != position or is_counted and context.multi_dispatch is not None):
-            log.error("What the commit log has taken is not known. The store takes no more messages.")
-            self._state.running_flags.make_flush_error("an append broke off, as the log says")
+            log.error("Commit log state is unknown after a failed append; the store is now read-only.")
+            self._state.running_flags.make_flush_error("an append that failed halfway, see the lines above")
         elif is_counted:
             for row, offset in zip(reversed(context.rows), reversed(context.queue_offsets), strict=True):
-                if row.sys_flag & _TRANSACTION_MASK not in _NOT_DELAYED:  # prepared and rolled back ones do not count
+                # Prepared and rolled back messages have no queue offset.
+                if row.sys_flag & _TRANSACTION_MASK not in _NOT_DELAYED:
                     self.topic_queue_table[row.queue_key] = offset
 
     def make_disk_full(self) -> None:
-        """A write found no room: refuse puts until the disk check finds some."""
+        """Refuse puts until the disk check finds free space, because a write found none."""
         path = self.config.get_store_path_commit_log().split(MULTI_PATH_SPLITTER)[0]
         self._state.running_flags.get_and_make_disk_full(disk_of(path))
 
     def when_safe(self, context: PutMessageContext, ack_nums: int | None,
                   term: int) -> Completable[PutMessageStatus]:
-        """The status of what was appended: once it is as safe as it gets, on disk and on `ack_nums` replicas."""
+        """Return the future status of an append, which waits for the disk and for `ack_nums` replicas."""
         flush = self.submit_flush_request(context.end, context.waits)
         if flush is not _PUT_OK and (guard := self._role.guard) is not None:
             flush = flush.then_apply(partial(self._when_flushed, guard, term),
@@ -539,13 +589,20 @@ class CommitLog:
             flushed if replicated is _PUT_OK_STATUS else replicated))
 
     def _when_flushed(self, guard: PutGuard, term: int, status: PutMessageStatus) -> PutMessageStatus:
-        """What is acknowledged once it is flushed, perhaps by nobody else, is so by a master only."""
+        """Return `status` if this broker is still the master; otherwise the flushed message must not be acknowledged.
+
+        Where no replica has to confirm a message, its flush alone would acknowledge it, even after another broker has
+        become the master.
+        """
         if guard.may_acknowledge() and self._role.term == term:
             return status
         return PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 
     def submit_flush_request(self, end: int, waits: bool) -> Completable[PutMessageStatus]:
-        """Done once the log is flushed up to `end`, with SYNC_FLUSH, if the sender waits; at once otherwise."""
+        """Request a flush of the log up to `end`.
+
+        With SYNC_FLUSH and a waiting sender, the future completes when that is flushed; otherwise at once.
+        """
         service, config = self.flush_commit_log_service, self.config
         if config.flushDiskType is SYNC_FLUSH and isinstance(service, GroupCommitService):
             if waits:
@@ -561,7 +618,10 @@ class CommitLog:
         return _PUT_OK
 
     def submit_replica_request(self, end: int, ack_nums: int, term: int) -> Completable[PutMessageStatus]:
-        """Done once `ack_nums` replicas (see AckRule.need_ack_nums) have the log up to `end`, put in `term`."""
+        """Return a future that completes when `ack_nums` replicas have the log up to `end`, which was put in `term`.
+
+        See AckRule.need_ack_nums.
+        """
         if ack_nums == 0 and self._role.term == term:
             return _PUT_OK
         if not self.replication.ack_rule.is_slave_ok(end):
@@ -571,7 +631,7 @@ class CommitLog:
         return request
 
     def pickup_store_timestamp(self, offset: int, size: int) -> int:
-        """Store time (ms) of the record of `size` bytes at `offset`; -1 when it is not there."""
+        """Return the store time (ms) of the record of `size` bytes at `offset`, or -1 if it is not there."""
         if offset < self.get_min_offset():
             return -1
         result = self.get_message(offset, size)
@@ -581,7 +641,7 @@ class CommitLog:
             return store_timestamp_of(result.buffer)
 
     def get_min_offset(self) -> int:
-        """Offset of the first file in use; -1 when there is none."""
+        """Return the offset of the first file in use, or -1 without a file."""
         mapped_file = self.mapped_file_queue.get_first_mapped_file()
         if mapped_file is None:
             return -1
@@ -590,16 +650,15 @@ class CommitLog:
         return self.roll_next_file(mapped_file.file_from_offset)
 
     def get_message(self, offset: int, size: int) -> SelectMappedBufferResult | None:
-        """The `size` bytes at `offset`, which must lie in one file."""
-        # Differs: offset 0 is no other than the rest; once it is deleted the original answers with what begins the
-        # oldest file.
+        """Return the `size` bytes at `offset`, which must lie in one file."""
+        # Differs: log offset 0 is not special. Once deleted, the original returns the first bytes of the oldest file.
         mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset)
         if mapped_file is None:
             return None
         return mapped_file.select_mapped_buffer(offset % self.mapped_file_size, size)
 
     def may_hold_record(self, offset: int, size: int) -> bool:
-        """False when the log holds `offset` and has no record of `size` bytes there."""
+        """Return False if the log holds `offset` and has no record of `size` bytes there."""
         queue = self.mapped_file_queue
         if not 0 <= self.get_min_offset() <= offset < queue.get_max_offset():
             return offset < self.get_min_offset()
@@ -613,7 +672,7 @@ class CommitLog:
         return bool(head[:2] == (size, MESSAGE_MAGIC_CODE))
 
     def roll_next_file(self, offset: int) -> int:
-        """Offset of the file behind the one that holds `offset`."""
+        """Return the offset of the file after the one that holds `offset`."""
         return offset + self.mapped_file_size - offset % self.mapped_file_size
 
     def destroy(self) -> None:
@@ -622,9 +681,9 @@ class CommitLog:
 
     def append_data(self, start_offset: int, data: bytes | bytearray | memoryview, data_start: int,
                     data_length: int) -> bool:
-        """Append a piece of the master's log, which begins at `start_offset`; False when it can't be written.
+        """Append a piece of the master's log, which begins at `start_offset`; return False if it can't be written.
 
-        Differs: a piece that does not begin at the end of this log is refused; the original writes it all the same.
+        Differs: a slave refuses bytes that do not begin at the end of its log; the original writes them anyway.
         """
         with self.put_message_lock:
             files = self.mapped_file_queue.mapped_files
@@ -641,11 +700,11 @@ class CommitLog:
                     mapped_file = self.mapped_file_queue.get_last_mapped_file(start_offset)
                 if mapped_file is None:
                     log.error("appendData getLastMappedFile error  %s", start_offset)
-                    return self._not_appended("no further file of the log could be made, see the lines above")
+                    return self._not_appended("can't create the log's next file, see the lines above")
                 position = mapped_file.wrote_position
                 if not mapped_file.append_bytes(memoryview(data)[data_start:data_start + data_length]):
                     return self._not_appended(f"the piece does not fit into {mapped_file.file_name}")
-                if mapped_file.write_buffer is not None:  # left from when this was a master
+                if mapped_file.write_buffer is not None:  # from the time when this was a master
                     self._commit_piece(mapped_file, position)
                 self.flush_commit_log_service.on_data_appended()
                 return True
@@ -658,10 +717,12 @@ class CommitLog:
         return False
 
     def _commit_piece(self, mapped_file: MappedFile, position: int) -> None:
-        """Write a buffer to its file, with the piece that was appended at `position`. OSError: the piece is not there.
+        """Write a buffer to its file, including the piece that was appended at `position`.
 
-        Differs: what is not in the file is taken back, and the next try begins where this one did. The original keeps
-        it, and counts what it reports to its master from the file's end.
+        Raise OSError if that fails; then the piece is not in the log.
+
+        Differs: received bytes that are not in the file are removed from the buffer, so that the next attempt begins at
+        the same place. The original keeps them, and reports to its master offsets that count from the file's end.
         """
         try:
             while mapped_file.read_position < mapped_file.wrote_position:
@@ -671,11 +732,14 @@ class CommitLog:
                 raise
 
     def retry_delete_first_file(self, interval_forcibly_ms: int) -> bool:
-        """Try again to delete a first file that was still held."""
+        """Retry the deletion of a first file that was still held."""
         return self.mapped_file_queue.retry_delete_first_file(interval_forcibly_ms)
 
     def remove_queue_from_topic_queue_table(self, topic: str, queue_id: int, due: int | None = None) -> bool:
-        """Forget the queue's next offset: it starts again at 0. False, and nothing is done, when it is not `due`."""
+        """Forget the queue's next offset, so that the queue starts again at 0.
+
+        Return False, and do nothing, if the next offset is not `due`.
+        """
         key = f"{topic}-{queue_id}"
         with self.put_message_lock:
             if due is not None and self.topic_queue_table.get(key, due) != due:
@@ -686,7 +750,7 @@ class CommitLog:
         return True
 
     def take_queue_offsets(self, topic: str) -> list[dict[str, int]]:
-        """Under the put lock: forget the next offsets of all queues of a topic; what they were."""
+        """Remove the next offsets of all queues of a topic, and return them. Called under the put lock."""
         taken, prefix = [], topic + "-"
         for table in (self.topic_queue_table, self.lmq_topic_queue_table):
             keys = [key for key in table if key.startswith(prefix) and key[len(prefix):].isdecimal()]
@@ -694,21 +758,21 @@ class CommitLog:
         return taken
 
     def give_queue_offsets_back(self, taken: list[dict[str, int]]) -> None:
-        """Under the put lock: undo `take_queue_offsets`."""
+        """Undo `take_queue_offsets`. Called under the put lock."""
         self.topic_queue_table.update(taken[0])
         self.lmq_topic_queue_table.update(taken[1])
 
     def check_self(self) -> None:
-        """Complain about files that do not fit together."""
+        """Log an error for files that do not fit together."""
         self.mapped_file_queue.check_self()
 
     def lock_time_mills(self) -> int:
-        """How long the put lock has been held by its present holder, ms; 0 when it is free."""
+        """Return for how many ms the put lock's present holder has held it; 0 if it is free."""
         begin = self.begin_time_in_lock
         return max(current_time_millis() - begin, 0) if begin > 0 else 0
 
     def set_topic_queue_table(self, table: dict[str, int]) -> None:
-        """Replace the next queue offsets, those of light queues included."""
+        """Replace the next queue offsets, including those of light queues."""
         with self.put_message_lock:
             self.topic_queue_table = table
             if self.config.enableLmq:
@@ -716,7 +780,7 @@ class CommitLog:
 
 
 def store_timestamp_of(buffer: memoryview) -> int:
-    """STORETIMESTAMP of the record at the beginning of `buffer`; -1 when the buffer ends before."""
+    """Return the STORETIMESTAMP of the record at the beginning of `buffer`, or -1 if the buffer ends before it."""
     if len(buffer) < message_layout.HEAD_LENGTH:
         return -1
     sys_flag, = message_layout.INT.unpack_from(buffer, message_layout.SYSFLAG_POSITION)

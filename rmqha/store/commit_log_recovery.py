@@ -1,11 +1,11 @@
-"""Finding the end of the commit log when the store is opened.
+"""The search for the end of the commit log when the store is opened.
 
-`CommitLogRecovery` runs on the opening thread, before any service starts. It walks over whole files at once through the
-bulk kernel, or record by record without it; the first bad record ends the walk. Where nothing is dispatched, further
-threads, as many as there are cores, scan the next files meanwhile; their results count when the walk reaches the file.
-Where records are dispatched, another thread scans the next ones while the preceding ones get their units and keys.
+`CommitLogRecovery` runs on the opening thread, before any service starts. It walks over whole files at once with the
+bulk kernel, or record by record without it; the first bad record ends the walk. If nothing is dispatched, other
+threads, up to the number of cores, scan the next files meanwhile; their results are used when the walk reaches the
+file. If records are dispatched, another thread scans the next records while the previous ones get their units and keys.
 
-`RecoveryTimes` notes how long it took to open the store.
+`RecoveryTimes` measures how long the store took to open.
 """
 from __future__ import annotations
 
@@ -48,19 +48,20 @@ from rmqha.store.store_state import StoreState
 
 log = logging.getLogger("RocketmqStore")
 
-_FILES_LOOKED_AT = 3  # the last ones at least
+# The last files, at least, that recovery reads.
+_FILES_LOOKED_AT = 3
 _TRANSACTION_MASK = sys_flags.TRANSACTION_ROLLBACK_TYPE
-# Position behind the good records at a file's beginning, and (topic, queue id) -> queue offset of the last one
+# The position after the good records at a file's beginning, and (topic, queue id) -> queue offset of the last one.
 _GoodRecords = tuple[int, dict[tuple[bytes, int], int]]
 _NOT_IN_QUEUES = (sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_ROLLBACK_TYPE)
 
 
 class DamagedCommitLogError(Exception):
-    """A record in front of the last file is bad: cutting there would drop whole files of messages."""
+    """A bad record before the last file, where truncating the log would drop whole files of messages."""
 
 
 class CommitLogRecovery:
-    """Walks the tail of a commit log, and cuts off what lies behind the last good record.
+    """The recovery of a commit log: it walks the log's tail and truncates the log after the last good record.
 
     Java: org.apache.rocketmq.store.CommitLog#recoverNormally (4.9.8)
     """
@@ -74,15 +75,16 @@ class CommitLogRecovery:
         self._index_service = index_service
         self._deleted_topics = deleted_topics
         self._dispatcher = record_dispatcher
-        # (topic, queue id) -> queue offset of the last record that the walk has seen; kept while it walks
+        # (topic, queue id) -> queue offset of the last record that the walk has seen. Used during the walk only.
         self._last_queue_offsets: dict[tuple[bytes, int], int] = {}
-        self._dispatched_to = -1  # end in the log of what the furthest consume queue had at first
+        # The log offset up to which the furthest consume queue had units at the beginning.
+        self._dispatched_to = -1
 
     def base(self, last_exit_ok: bool) -> RecoveryBase:
-        """What the checkpoint says.
+        """Return the offsets from which recovery starts, as the checkpoint has them.
 
-        Differs: offsets are believed, not times: after a clock that was set back the original begins behind records
-        that never got their units. Times count when the original, or nobody, has written the checkpoint last.
+        Differs: recovery trusts offsets, not times. After a clock was set back, the original starts after records that
+        never got their units. Times are used if the checkpoint was last written by the original, or never.
         """
         found = self._state.checkpoint.found
         if found is not None:
@@ -97,7 +99,7 @@ class CommitLogRecovery:
         return base
 
     def recover_normally(self, max_phy_offset_of_consume_queue: int, base: RecoveryBase) -> None:
-        """After a clean shutdown: look at the last three files."""
+        """Recover after a clean shutdown: check the last three files."""
         files = self.commit_log.mapped_file_queue.mapped_files
         if not files:
             self._no_files()
@@ -105,14 +107,15 @@ class CommitLogRecovery:
         self._dispatched_to = max_phy_offset_of_consume_queue
         index = max(len(files) - _FILES_LOOKED_AT, 0)
         end = self._without_part_of_a_record(files, self._walk(files, index, False, base), base)
-        # Differs: what the original has written last is flushed once more: it stops with files that are not
+        # Differs: files that the original wrote last are flushed again, because it may stop without flushing them.
         self._finish(files[index:], end, max_phy_offset_of_consume_queue, base)
 
     @staticmethod
     def _without_part_of_a_record(files: list[MappedFile], end: int, base: RecoveryBase) -> int:
-        """`end`, or the beginning of a record of which a slave had only a part when it was stopped.
+        """Return `end`, or the beginning of a record of which a slave had only a part when it was stopped.
 
-        Differs: properties have no CRC, and the original takes such a record for whole when its body is there.
+        Differs: recovery cuts off a record of which a slave had only a part. The properties have no CRC, and the
+        original treats such a record as complete if its body is there.
         """
         if not base.is_noted or end <= base.log_flushed:
             return end
@@ -125,14 +128,15 @@ class CommitLogRecovery:
         return end
 
     def recover_abnormally(self, max_phy_offset_of_consume_queue: int, base: RecoveryBase) -> None:
-        """After a crash: start where units, keys or log may not be on the disk, and dispatch again from there."""
+        """Recover after a crash: dispatch again from where units, keys or the log may not be on the disk."""
         files = self.commit_log.mapped_file_queue.mapped_files
         if not files:
             self._no_files()
             return
         self._dispatched_to = max_phy_offset_of_consume_queue
-        # Differs: it starts no later than the furthest consume queue ends. The original believes the checkpoint even
-        # when the queues are gone, and what lies before that file never gets its units and keys again.
+        # Differs: recovery starts no later than where the furthest consume queue ends. The original trusts the
+        # checkpoint even if the queues are gone, and records before the checkpoint's file never get their units and
+        # keys again.
         start = min(base.log_flushed, base.dispatched, max_phy_offset_of_consume_queue)
         covering = bisect_right(files, start, key=lambda file: file.file_from_offset) - 1
         index = max(min(covering, len(files) - _FILES_LOOKED_AT), 0)
@@ -145,11 +149,15 @@ class CommitLogRecovery:
                              default=-1)
             self._dispatch_again(files[index].file_from_offset, min(end, dispatched))
         elif end < walked:
-            max_phy_offset_of_consume_queue = max(max_phy_offset_of_consume_queue, walked)  # they have got its unit
+            # The queues got the units of the records that are cut off.
+            max_phy_offset_of_consume_queue = max(max_phy_offset_of_consume_queue, walked)
         self._finish(files[index:], end, max_phy_offset_of_consume_queue, base)
 
     def _begin_by_times(self) -> int:
-        """Where the original would begin: at the newest file that the checkpoint's times cover; 0 without a file."""
+        """Return the offset at which the original starts: the newest file that the checkpoint's times cover.
+
+        Without a file, return 0.
+        """
         files = self.commit_log.mapped_file_queue.mapped_files
         index = len(files) - 1
         while index > 0 and not self._is_mapped_file_matched_recover(files[index]):
@@ -157,12 +165,26 @@ class CommitLogRecovery:
         return files[index].file_from_offset if files else 0
 
     def _without_torn_records(self, files: list[MappedFile], end: int, base: RecoveryBase) -> int:
-        """`end`, or the beginning of the first record of which a part never came to the disk.
+        """Return `end`, or the beginning of the first torn record: one of which a part never reached the disk.
 
-        It was not flushed then: with SYNC_FLUSH nobody was told that it is safe.
+        The problem: a disk writes sectors of 512 bytes, in any order. After a power loss any sector that was not
+        flushed may be missing; it reads as zeros. Most torn records show: the magic code, the lengths or the body's CRC
+        are wrong, and the walk ends there. But properties have no CRC. A record that lost a sector of its properties
+        has correct lengths and a correct body, so it passes every check, with zeros in its properties.
+
+        The rule: of the records that end after the checkpoint's flushed offset, the first one that looks torn (zeros up
+        to the end of a sector, see `record_check`) ends the log, unless its writer noted that it is whole (see "Unsure
+        ends" in CommitLog). Records before the flushed offset are not doubted.
+
+        It is safe to cut there: the record was not flushed, so with SYNC_FLUSH it was never acknowledged, and the
+        records after it were not flushed either. Keeping it would give consumers a damaged message, and a slave that
+        received the whole record would differ from its master from then on, without any sign of it.
+
+        Without such a checkpoint (the original wrote the files), nothing is known about the flushed offset or about
+        notes. Then only the last record is checked, and only for whole sectors of zeros.
         """
-        # Differs: a record that has lost a part without a CRC, and all behind it, is cut off. The original keeps it,
-        # and a slave that holds it whole is other than its master from then on.
+        # Differs: a record that lost a part without a CRC is cut off, with everything after it. The original keeps it,
+        # and a slave with the whole record differs from its master from then on.
         if base.is_noted:
             whole = self._whole_records(files, end)
             suspects = self._suspects(files, base.log_flushed, end, base.by_slave, base.doubts_heads)
@@ -172,13 +194,13 @@ class CommitLogRecovery:
             torn = self._torn_at_the_end(files, end)
         if torn < 0:
             return end
-        log.warning("the record at %s has lost a part of itself: the log is cut off there", torn)
+        log.warning("incomplete record at %s; truncating the log there", torn)
         return torn
 
     @staticmethod
     def _suspects(files: list[MappedFile], begin: int, end: int, in_pieces: bool,
                   doubts_heads: bool) -> Iterator[tuple[int, memoryview]]:
-        """Offset and bytes of the records that look torn, and that end between `begin` and `end`."""
+        """Yield offset and bytes of the records that look torn and end between `begin` and `end`."""
         for mapped_file in files:
             start = mapped_file.file_from_offset
             if start < end and start + mapped_file.file_size > begin:
@@ -188,7 +210,7 @@ class CommitLogRecovery:
                     yield start + at, buffer[at:at + size]
 
     def _whole_records(self, files: list[MappedFile], end: int) -> WholeRecords:
-        """Where records that look torn were noted as whole, and are."""
+        """Return the range of the records that look torn but were noted as whole; empty if they have changed since."""
         noted = self._state.checkpoint.found_whole
         crc = 0
         if noted.begin < noted.end <= end:
@@ -206,7 +228,7 @@ class CommitLogRecovery:
         return start + at if at >= 0 else -1
 
     def _dispatch_again(self, start: int, end: int) -> None:
-        """What was dispatched before: the rest may not be confirmed, and be cut off yet."""
+        """Dispatch again what was dispatched before. Later records may not be confirmed, and may still be cut off."""
         is_dispatched = self._is_dispatched(0)
         for request in self.commit_log.walk_records(start, end):
             behind = request.commit_log_offset + request.msg_size
@@ -218,7 +240,7 @@ class CommitLogRecovery:
             self._dispatcher.do_dispatch(request)
 
     def _walk(self, files: list[MappedFile], index: int, dispatch: bool, base: RecoveryBase) -> int:
-        """Offset behind the last good record, walking from file `index` on."""
+        """Walk from file `index` on; return the offset after the last good record."""
         self._last_queue_offsets.clear()
         with WorkAhead("RecoverCommitLogThread_", usable_cores() - 1) as work:
             return self._walk_files(files, index, dispatch, base, work)
@@ -226,7 +248,8 @@ class CommitLogRecovery:
     def _walk_files(self, files: list[MappedFile], index: int, dispatch: bool, base: RecoveryBase,
                     work: WorkAhead) -> int:
         look_ahead = not dispatch and bulk.is_compiled()
-        begun: deque[Ahead[_GoodRecords]] = deque()  # of the files behind `index`
+        # The scans of the files after `index`.
+        begun: deque[Ahead[_GoodRecords]] = deque()
         own = None
         while True:
             while look_ahead and len(begun) < min(work.threads, len(files) - index - 1):
@@ -247,9 +270,9 @@ class CommitLogRecovery:
 
     def _walk_file(self, mapped_file: MappedFile, dispatch: bool, begun: Ahead[_GoodRecords] | None,
                    work: WorkAhead) -> tuple[int, bool]:
-        """Position behind the last good record of a file, and whether the file's blank is there.
+        """Return the position after the last good record of a file, and whether the file's blank is there.
 
-        `begun`: what goes over the good records at its beginning.
+        `begun`: the scan of the good records at its beginning, on another thread.
         """
         check = self.commit_log.check_message_and_return_size
         check_crc = self._config.checkCRCOnRecover
@@ -268,8 +291,9 @@ class CommitLogRecovery:
             if request.msg_size == 0:
                 return position, True
             if request.commit_log_offset != file_from_offset + position:
-                # Differs: the original believes a record wherever it lies
-                log.error("the record at %s says that it lies at %s", file_from_offset + position,
+                # Differs: a record that contains another offset than its own is damaged; the original accepts a record
+                # at any place.
+                log.error("the record at %s contains another offset: %s", file_from_offset + position,
                           request.commit_log_offset)
                 return position, False
             position += request.msg_size
@@ -282,7 +306,10 @@ class CommitLogRecovery:
 
     def _good_records_walk(self, mapped_file: MappedFile, check_crc: bool, dispatch: bool,
                            work: WorkAhead) -> Callable[[int], int]:
-        """What goes from a position to the first record that has to be looked at by itself, and treats those before."""
+        """Return a function that processes good records, from a position to the first record that needs a closer check.
+
+        The function takes that position and returns the position of this record.
+        """
         buffer, size = mapped_file.slice_byte_buffer(), self.commit_log.mapped_file_size
         file_from_offset = mapped_file.file_from_offset
         if self._dispatcher.takes_spans() if dispatch else bulk.is_compiled():
@@ -294,7 +321,10 @@ class CommitLogRecovery:
         return lambda position: skip_good_records(buffer, position, size, file_from_offset, check_crc, is_dispatched)
 
     def _look_over_file(self, mapped_file: MappedFile) -> _GoodRecords:
-        """What `_walk_file` does first without `dispatch`; on any thread, since nothing of it is noted here."""
+        """Scan the good records at a file's beginning, for `_walk_file` without `dispatch`.
+
+        Any thread may call it, because it changes no state; the caller takes over the queue offsets that it returns.
+        """
         check_crc = self._config.checkCRCOnRecover
         buffer, size = mapped_file.slice_byte_buffer(), self.commit_log.mapped_file_size
         file_from_offset = mapped_file.file_from_offset
@@ -307,7 +337,10 @@ class CommitLogRecovery:
 
     def _walk_spans(self, buffer: memoryview, position: int, size: int, file_from_offset: int, check_crc: bool,
                     last_queue_offsets: dict[tuple[bytes, int], int], dispatching: WorkAhead | None) -> int:
-        """Go from span to span; `dispatching` scans the next one while one is dispatched. None: nothing is."""
+        """Walk span by span, and return the position after the last one.
+
+        With `dispatching`, the spans are dispatched, and its thread scans the next span meanwhile.
+        """
         def scan(start: int) -> Ahead[Span]:
             call = partial(self._dispatcher.scan, buffer, start, size, file_from_offset, check_crc)
             return dispatching.begin(call) if dispatching else Ahead(call)
@@ -335,13 +368,17 @@ class CommitLogRecovery:
                     run.queue_offset + count - 1
 
     def _note(self, topic: bytes, queue_id: int, queue_offset: int, end: int) -> None:
-        """The record of a queue ends at `end` of the log; what nobody dispatched yet is dispatched later as ever."""
+        """Note the queue offset of a record that ends at `end` of the log, if it was dispatched before.
+
+        Records that were never dispatched are dispatched after the start, in the usual way.
+        """
         name = decode_text(topic)
         if end <= self._dispatched_to and not self._is_dead(name, end - 1):
-            self._last_queue_offsets[name.encode(), queue_id] = queue_offset  # as its queue has it, text or not
+            # The queue's topic is the decoded text, even if the bytes are not valid UTF-8.
+            self._last_queue_offsets[name.encode(), queue_id] = queue_offset
 
     def _is_dead(self, topic: str, offset: int) -> bool:
-        """Whether a record was deleted with its topic: nobody misses its unit."""
+        """Return whether a record was deleted with its topic, so that it needs no unit."""
         return self._deleted_topics.is_dead(topic, offset)
 
     def _only_note(self, file_from_offset: int) -> Callable[[bytes, int, int, int], bool]:
@@ -352,17 +389,21 @@ class CommitLogRecovery:
         return note
 
     def _queues_have_files(self) -> bool:
-        """Whether there is a consume queue that might lack units of what is walked over."""
+        """Return whether there is a consume queue that might lack units of the walked records."""
         return any(queue.mapped_file_queue.mapped_files
                    for queue in self._table.all_queues())
 
     def _is_dispatched(self, file_from_offset: int) -> Callable[[bytes, int, int, int], bool]:
-        """Tells the records whose units and keys are there: after a crash of the process alone that is nearly all.
+        """Return a function that says whether a record already has its units and keys.
 
-        Differs: the original hands every record to the dispatchers, which complain about each that they have.
+        After a crash of the process alone nearly all records have them.
+
+        Differs: recovery dispatches only records that lack units or keys. The original hands every record to the
+        dispatchers, which log a warning for each record that they have.
         """
         index_end = self._index_service.get_end_phy_offset()
-        multi_dispatch = self._config.enableMultiDispatch  # further queues of a record may lack it
+        # Further queues of a record may lack its unit.
+        multi_dispatch = self._config.enableMultiDispatch
         queues: dict[tuple[bytes, int], ConsumeQueue] = {}
 
         def is_dispatched(topic: bytes, queue_id: int, queue_offset: int, end: int) -> bool:
@@ -374,17 +415,18 @@ class CommitLogRecovery:
                 if queue is None:
                     return False
                 queues[key] = queue
-            # the last record of the index may have some of its keys there
+            # The last record of the index may have only some of its keys there; then it is dispatched again.
             return file_from_offset + end <= min(queue.max_physic_offset, index_end) and \
                 queue.consume_queue_ext is None and not multi_dispatch
 
         return is_dispatched
 
     def _behind_blank(self, buffer: memoryview, position: int) -> int:
-        """End of a last file that is closed by a blank.
+        """Return the end of a last file that is closed by a blank.
 
-        Differs: a master keeps the blank. The original cuts it off, and may put a message where slaves have a blank.
-        A slave cuts it off too: the master sends it again, and it may not be there whole.
+        Differs: recovery of a master keeps the blank at the end of the last file. The original cuts it off, and may
+        then append a message where slaves have a blank. A slave cuts it off too: the blank may be incomplete, and the
+        master sends it again.
         """
         size = self.commit_log.mapped_file_size
         is_blank = INT.unpack_from(buffer, position)[0] == size - position
@@ -392,29 +434,31 @@ class CommitLogRecovery:
 
     @staticmethod
     def _may_be_missing(mapped_file: MappedFile, position: int, base: RecoveryBase) -> bool:
-        """Whether the record there was never flushed to its end, whatever of it is on the disk: the log ends there.
+        """Return whether the record there was not flushed completely, so that the log may end there.
 
-        Before a later file is flushed the positions are, so this can't be a record that somebody was told is safe.
+        The checkpoint's positions are flushed before a later file is, so such a record was never reported as safe.
         """
         if not base.is_noted or base.was_stopped:
             return False
-        flushed = base.log_flushed - mapped_file.file_from_offset - position  # bytes of the record
+        # Flushed bytes of the record.
+        flushed = base.log_flushed - mapped_file.file_from_offset - position
         if flushed <= 0 or not base.by_slave:
             return flushed <= 0
         return flushed < INT.size or INT.unpack_from(mapped_file.slice_byte_buffer(), position)[0] > flushed
 
     def _check_what_follows(self, files: list[MappedFile], index: int, bad_file: MappedFile, position: int) -> None:
-        """A flaw is the end of the log only when no later file has records.
+        """Raise DamagedCommitLogError if a later file has records: then the bad record is not the end of the log.
 
-        Differs: the original deletes all later files silently.
+        Differs: a store does not start if records follow after a damaged one in a later file; the original deletes all
+        later files silently.
         """
         for mapped_file in files[index:]:
             if _magic_of(mapped_file) == MESSAGE_MAGIC_CODE:
                 raise DamagedCommitLogError(
                     f"commit log file {bad_file.file_name} is damaged at position {position} (offset "
-                    f"{bad_file.file_from_offset + position}), and {mapped_file.file_name} behind it has messages. "
-                    f"Nothing was changed. Restore the file from a replica, or move it and all files behind it away to "
-                    f"go on without them.")
+                    f"{bad_file.file_from_offset + position}), and {mapped_file.file_name} after it has messages. "
+                    f"Nothing was changed. Restore the file from a replica, or move it and all later files away to "
+                    f"start without their messages.")
 
     def _finish(self, files: list[MappedFile], process_offset: int, max_phy_offset_of_consume_queue: int,
                 base: RecoveryBase) -> None:
@@ -423,12 +467,13 @@ class CommitLogRecovery:
         for mapped_file in files:
             if mapped_file.file_from_offset < process_offset and \
                     mapped_file.file_from_offset + mapped_file.file_size > base.log_flushed < process_offset:
-                mapped_file.force()  # what nobody flushed counts as flushed from here on
+                # From here on these bytes count as flushed.
+                mapped_file.force()
         queue.flushed_where = process_offset
         queue.committed_where = process_offset
         queue.truncate_dirty_files(process_offset)
         self._truncate_index(process_offset)
-        # the original also goes through all queues when they end exactly with the log, to no effect
+        # The original also goes through all queues if they end exactly with the log, to no effect.
         if max_phy_offset_of_consume_queue > process_offset:
             log.warning("maxPhyOffsetOfConsumeQueue(%s) > processOffset(%s), truncate dirty logic files",
                         max_phy_offset_of_consume_queue, process_offset)
@@ -442,25 +487,29 @@ class CommitLogRecovery:
         self._table.end_recovery()
 
     def _truncate_index(self, process_offset: int) -> None:
-        """The index may have come to the disk before the log did: what comes at these offsets next has other keys."""
+        """Drop index entries after the log's end; the next records at these offsets will have other keys.
+
+        The index may have reached the disk before the log did.
+        """
         if self._config.messageIndexEnable:
             self._index_service.truncate(process_offset)
 
     def _mend_consume_queues(self, process_offset: int) -> None:
-        """Give the queues back what they lack before the end of the furthest one, where dispatching begins again.
+        """Add the units that queues lack before the end of the furthest queue, where dispatching starts again.
 
-        Differs: the original looks at the furthest queue alone, and never misses the units of the others.
+        Differs: recovery adds the units that any consume queue lacks; the original checks only the furthest queue, and
+        never adds the missing units of the others.
         """
         behind = {}
         for queue in self._table.all_queues():
             recovery = self._table.recovery_of(queue)
             last = self._last_queue_offsets.get((queue.topic.encode(), queue.queue_id))
-            # a topic that was deleted has records in the log, but no files
+            # A deleted topic has records in the log, but no files.
             has_files = bool(queue.mapped_file_queue.mapped_files)
             short = last is not None and has_files and last >= queue.get_max_offset_in_queue()
             if recovery.is_behind or short:
-                log.warning("consume queue %s-%s ends at %s, and the log has message %s: it is mended", queue.topic,
-                            queue.queue_id, queue.get_max_offset_in_queue(), last)
+                log.warning("consume queue %s-%s ends at %s, but the log has message %s; adding the missing units",
+                            queue.topic, queue.queue_id, queue.get_max_offset_in_queue(), last)
                 recovery.is_behind = False
                 behind[queue.topic, queue.queue_id] = queue
         self._last_queue_offsets.clear()
@@ -490,7 +539,7 @@ class CommitLogRecovery:
         self._truncate_index(0)
 
     def _is_mapped_file_matched_recover(self, mapped_file: MappedFile) -> bool:
-        """True when the checkpoint says that everything before this file is on disk and dispatched."""
+        """Return whether, by the checkpoint, everything before this file is on the disk and dispatched."""
         if _magic_of(mapped_file) != MESSAGE_MAGIC_CODE or mapped_file.file_size < HEAD_LENGTH:
             return False
         buffer = mapped_file.slice_byte_buffer()
@@ -515,30 +564,32 @@ def _magic_of(mapped_file: MappedFile) -> int:
 
 
 class RecoveryTimes:
-    """Seconds of the last start: `load_s` looks at what is there, `dispatch_s` makes queues and index complete.
+    """The duration of the last start, in seconds.
 
-    0.0 until it is over. `was_clean` None before the first.
+    `load_s`: mapping and checking the files. `dispatch_s`: completing the consume queues and the index. Each is 0.0
+    until that step is finished. `was_clean`: whether the last stop was clean; None before the first start.
     """
 
     def __init__(self) -> None:
-        self.load_s = self.dispatch_s = 0.0  # these: written by the starting thread
+        # All attributes are written by the starting thread.
+        self.load_s = self.dispatch_s = 0.0
         self.was_clean: bool | None = None
         self._since_ns = time.monotonic_ns()
 
     def begin(self, was_clean: bool) -> None:
-        """The store is being loaded; `was_clean`: it was stopped in good order."""
+        """Record that loading starts. `was_clean`: the store was stopped in good order."""
         self.was_clean, self._since_ns = was_clean, time.monotonic_ns()
 
     def loaded(self) -> None:
-        """It is."""
+        """Record that loading is finished."""
         self.load_s = self._elapsed_s()
 
     def dispatch_begins(self) -> None:
-        """What is left over is being dispatched."""
+        """Record that dispatching of the remaining records starts."""
         self._since_ns = time.monotonic_ns()
 
     def dispatched(self) -> None:
-        """It is."""
+        """Record that dispatching is finished."""
         self.dispatch_s = self._elapsed_s()
 
     def _elapsed_s(self) -> float:

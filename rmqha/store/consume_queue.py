@@ -1,4 +1,4 @@
-"""The index of one queue of one topic: unit n says where message n lies in the commit log.
+"""The index of one queue of one topic: unit n contains the place of message n in the commit log.
 
     dispatching thread --put_message_position_info_wrapper--> last file
     pulling threads    --get_index_buffer-->                  slices of the map
@@ -48,13 +48,19 @@ log_error = logging.getLogger("RocketmqStoreError")
 MAX_RETRIES = 30
 _RETRY_MS = 1000
 _ANY_OFFSET = 2**63 - 1
-_ALLOCATION_UNIT = 64 * 1024  # bytes reserved on disk at a time, at most
-_LOOKED_AHEAD = 1 << 20  # bytes of log, for the next record of a queue that seems to begin again
+# The most bytes of disk space that are reserved at a time.
+_ALLOCATION_UNIT = 64 * 1024
+# Bytes of the log that are searched for the next record of a queue that seems to start again.
+_LOOKED_AHEAD = 1 << 20
 
 
 class MinOf(NamedTuple):
-    """A queue's minimum stays as it is while the log begins between `low` and `high`, `file` is the queue's first, and,
-    when nothing in it is left, ends at `end` (-1: wherever it ends)."""
+    """A cached result of `correct_min_offset`.
+
+    It is still right while the queue's first file is `file` and the log begins between `low` and `high`. `end` is -1;
+    but if every unit of the file has expired, it is the file's write position, because a new unit would change the
+    result.
+    """
 
     file: MappedFile
     low: int
@@ -62,16 +68,16 @@ class MinOf(NamedTuple):
     end: int
 
     def holds(self, file: MappedFile, offset: int) -> bool:
-        """Whether that is so for a log that begins at `offset`."""
+        """Return whether the conditions hold for a log that begins at `offset`."""
         return self.file is file and self.low <= offset <= self.high and self.end in (-1, file.wrote_position)
 
 
 @dataclass(slots=True)
 class ConsumeQueueContext:
-    """What all consume queues of a store use.
+    """The objects that all consume queues of a store share.
 
-    `note_dirty`: a queue has units that are not flushed. `does_not_fit`: (commit log offset, reason) of a record whose
-    index is not its queue's next one.
+    `note_dirty` is called for a queue with units that are not flushed. `does_not_fit` is called with the commit log
+    offset of a record whose index is not its queue's next one, and with the reason.
     """
 
     state: StoreState
@@ -83,7 +89,7 @@ class ConsumeQueueContext:
 
 
 class ConsumeQueue:
-    """Queue `queue_id` of `topic`; offsets named "logic" are bytes in the queue, 20 per message.
+    """Queue `queue_id` of `topic`. Offsets named "logic" are bytes in the queue, 20 per message.
 
     Java: org.apache.rocketmq.store.ConsumeQueue (4.9.8)
     """
@@ -91,7 +97,7 @@ class ConsumeQueue:
     def __init__(self, topic: str, queue_id: int, store_path: str, mapped_file_size: int,
                  context: ConsumeQueueContext) -> None:
         if not is_safe_topic(topic):
-            raise ValueError(f"topic {topic!r} is no name for a folder")
+            raise ValueError(f"topic {topic!r} is not a valid name for a folder")
         config = context.state.config
         self.topic = topic
         self.queue_id = queue_id
@@ -101,10 +107,14 @@ class ConsumeQueue:
         self._commit_log = context.commit_log
         self._flags = context.state.running_flags
         self.mapped_file_queue = self._new_mapped_file_queue()
-        self.max_physic_offset = -1  # end of the last record in the commit log; written by the dispatching thread
-        self.min_logic_offset = 0  # written by recovery, the dispatching and the cleaning thread
-        self.min_is_of: MinOf | None = None  # what min_logic_offset is right for
-        self.is_dirty = False  # FlushConsumeQueueService knows that units are not flushed
+        # The end of the last record in the commit log. Written by the dispatching thread.
+        self.max_physic_offset = -1
+        # Written by recovery, the dispatching and the cleaning thread.
+        self.min_logic_offset = 0
+        # The conditions under which min_logic_offset is right.
+        self.min_is_of: MinOf | None = None
+        # True while FlushConsumeQueueService knows that units are not flushed.
+        self.is_dirty = False
         self.consume_queue_ext: ConsumeQueueExt | None = None
         if config.enableConsumeQueueExt:
             self.consume_queue_ext = ConsumeQueueExt(
@@ -120,10 +130,10 @@ class ConsumeQueue:
         return files
 
     def load(self) -> bool:
-        """Map the files; False when one does not fit.
+        """Map the files; return False if one does not fit.
 
-        Differs: a line of the log for each queue that is as it should be is at level DEBUG here and in `recover`; the
-        original says it at INFO. With thousands of queues these lines were two fifths of the time.
+        Differs: the log lines of `load` and `recover` about healthy queues have level DEBUG instead of INFO. With
+        thousands of queues these lines took two fifths of the time.
         """
         result = self.mapped_file_queue.load()
         log.log(logging.DEBUG if result else logging.INFO, "load consume queue %s-%s %s", self.topic, self.queue_id,
@@ -133,14 +143,14 @@ class ConsumeQueue:
         return result
 
     def set_max_physic_offset(self, offset: int, size: int, _tags_code: int) -> None:
-        """Recovery: the last unit is this one."""
-        # Differs: a queue that ends in the blanks before its first message points at nothing yet; the original takes
-        # the blank's size for an offset and drops the queue's messages until the log is 2 GiB long.
+        """Set the last unit. For recovery."""
+        # Differs: a queue that ends in the blanks before its first message refers to no record yet. The original takes
+        # the blank's size as an offset, and drops the queue's messages until the log is 2 GiB long.
         if (offset, size) != BLANK_POSITION:
             self.max_physic_offset = offset + size
 
     def last_ext_addr(self, units: memoryview, default: int) -> int:
-        """Recovery: the address of the extension that the last of `units` with one has."""
+        """Return the extension address of the last of `units` that has one, or `default`. For recovery."""
         if self.consume_queue_ext is not None:
             for _offset, _size, tags_code in iter_units(units):
                 if is_ext_addr(tags_code):
@@ -148,7 +158,10 @@ class ConsumeQueue:
         return default
 
     def get_offset_in_queue_by_time(self, timestamp: int) -> int:
-        """Index of the message stored nearest to `timestamp` (ms), by bisection of one file; 0 when none is found."""
+        """Return the index of the message stored nearest to `timestamp` (ms), or 0 if no message is found.
+
+        One file is searched, by bisection.
+        """
         mapped_file = _file_by_time(self.mapped_file_queue, self._commit_log, timestamp)
         result = mapped_file.select_mapped_buffer(0) if mapped_file is not None else None
         if mapped_file is None or result is None:
@@ -159,7 +172,7 @@ class ConsumeQueue:
         return 0 if position is None else (mapped_file.file_from_offset + position) // CQ_STORE_UNIT_SIZE
 
     def truncate_dirty_logic_files(self, phy_offset: int) -> None:
-        """Recovery: drop the units of records at or behind `phy_offset`, the end of the commit log."""
+        """Drop the units of records at or after `phy_offset`, the end of the commit log. For recovery."""
         self.max_physic_offset = phy_offset
         self.min_is_of = None
         max_ext_addr = 1
@@ -169,7 +182,8 @@ class ConsumeQueue:
                 self.mapped_file_queue.delete_last_mapped_file()
                 continue
             count = first_unit_at(buffer, count_valid_units(buffer), phy_offset)
-            # Differs: units at the end that point at no record go too, so that theirs find their place
+            # Differs: a consume queue that is truncated also loses the blank units at its end, so that the units of the
+            # missing messages fit there.
             count = filled_unit_before(buffer, count - 1) + 1 or count
             keep = count * CQ_STORE_UNIT_SIZE
             if count:
@@ -178,8 +192,8 @@ class ConsumeQueue:
             mapped_file.zero_from(keep)
             mapped_file.go_back_to(keep)
             break
-        # Differs: the flushed position follows the cut; the original leaves it beyond the end, and flushes nothing
-        # until the queue has grown past it again.
+        # Differs: a truncation of a consume queue also lowers its flushed position. The original leaves it beyond the
+        # end, and flushes nothing until the queue has grown past it again.
         end = self.mapped_file_queue.get_max_offset()
         self.mapped_file_queue.flushed_where = min(self.mapped_file_queue.flushed_where, end)
         self.mapped_file_queue.committed_where = min(self.mapped_file_queue.committed_where, end)
@@ -187,7 +201,7 @@ class ConsumeQueue:
             self.consume_queue_ext.truncate_by_max_address(max_ext_addr)
 
     def get_last_offset(self) -> int:
-        """End in the commit log of the last unit's record; -1 when there is no unit."""
+        """Return the commit log offset at which the last unit's record ends, or -1 without a unit."""
         mapped_file = self.mapped_file_queue.get_last_mapped_file()
         if mapped_file is None:
             return -1
@@ -196,39 +210,43 @@ class ConsumeQueue:
         return offset + size if offset >= 0 and size > 0 else -1
 
     def flush(self, flush_least_pages: int) -> bool:
-        """Flush what is at least so many pages; True when there was nothing to do. OSError when the disk says no."""
+        """Flush if at least `flush_least_pages` pages are dirty; return True if there was nothing to do.
+
+        Raise OSError if the disk fails.
+        """
         result = self.mapped_file_queue.flush(flush_least_pages)
         if self.consume_queue_ext is not None:
             result &= self.consume_queue_ext.flush(flush_least_pages)
         return result
 
     def written_to(self) -> tuple[int, int]:
-        """Ends of the units and of the extension."""
+        """Return the ends of the units and of the extension."""
         ext = self.consume_queue_ext
         return self.mapped_file_queue.get_max_offset(), ext.mapped_file_queue.get_max_offset() if ext is not None else 0
 
     def is_flushed_to(self, end: tuple[int, int]) -> bool:
-        """Whether units and extension are on the disk up to what `written_to` said."""
+        """Return whether units and extension are on the disk up to `end`, a result of `written_to`."""
         ext = self.consume_queue_ext
         return self.mapped_file_queue.flushed_where >= end[0] and \
             (ext is None or ext.mapped_file_queue.flushed_where >= end[1])
 
     def delete_expired_file(self, offset: int) -> int:
-        """Delete files that point below commit log offset `offset`; return how many."""
+        """Delete the files whose units all refer to records below commit log offset `offset`; return their number."""
         count = self.mapped_file_queue.delete_expired_file_by_offset(offset, CQ_STORE_UNIT_SIZE)
         self.correct_min_offset(offset)
         return count
 
     def correct_min_offset(self, phy_min_offset: int) -> None:
-        """Set the queue's minimum to the first unit that points at or behind `phy_min_offset`."""
+        """Set the queue's minimum to the first unit whose record is at or after `phy_min_offset`."""
         mapped_file = self.mapped_file_queue.get_first_mapped_file()
         if mapped_file is None or self.min_is_of is not None and self.min_is_of.holds(mapped_file, phy_min_offset):
-            return  # without its map, which an idle queue does not have
+            return  # An idle queue is not mapped, and need not be mapped for this.
         result = mapped_file.select_mapped_buffer(0)
         if result is None:
             return
         with result:
-            # Differs: a bisection; the original reads up to 300,000 units of every queue.
+            # Differs: a bisection finds the first unit of a consume queue that the log still has; the original reads up
+            # to 300,000 units of every queue.
             total = result.size // CQ_STORE_UNIT_SIZE
             first = first_unit_at(result.buffer, total, phy_min_offset)
             if first == total:
@@ -244,12 +262,16 @@ class ConsumeQueue:
             self.consume_queue_ext.truncate_by_min_address(tags_code if is_ext_addr(tags_code) else 1)
 
     def get_min_offset_in_queue(self) -> int:
-        """Index of the oldest message."""
+        """Return the index of the oldest message."""
         return self.min_logic_offset // CQ_STORE_UNIT_SIZE
 
     def put_message_position_info_wrapper(self, request: DispatchRequest) -> bool:
-        """Add the unit of one record, trying for 30 s before the store is declared broken, and False is returned."""
-        if request.consume_queue_offset == 0 and not mix_all.is_lmq(self.topic):  # whose own messages are counted apart
+        """Append the unit of one record.
+
+        After 30 failed attempts, one per second, mark the consume queues as broken and return False.
+        """
+        # The own messages of a light queue are counted separately.
+        if request.consume_queue_offset == 0 and not mix_all.is_lmq(self.topic):
             self._begin_anew_at(request.commit_log_offset)
         tags_code = self._ext_or_tags_code(request)
         if not self._put_with_retries(request.commit_log_offset, request.msg_size, tags_code,
@@ -278,7 +300,8 @@ class ConsumeQueue:
                 self.mapped_file_queue.create_failure = None
                 if self.put_message_position_info(offset, size, tags_code, cq_offset):
                     return True
-                # Differs: so is the end of a lack of descriptors, while puts go on; the original keeps files open
+                # Differs: a consume queue waits out a lack of descriptors too, and does not stop puts. The original
+                # keeps its files open.
                 times += not is_shortage(self.mapped_file_queue.create_failure)
             except OSError as error:
                 if not is_no_space(error):
@@ -286,37 +309,38 @@ class ConsumeQueue:
                     log.error("write of consume queue %s-%s failed: %s%s", self.topic, self.queue_id, error,
                               how_to_raise(error))
                 else:
-                    # Differs: a full disk is waited for, and is no error of the queue: puts are refused meanwhile.
+                    # Differs: a consume queue waits out a full disk, which is not an error of the queue. Puts are
+                    # refused meanwhile.
                     self._flags.get_and_make_disk_full(disk_of(self.store_path))
             log.warning("[BUG]put commit log position info to %s:%s %s failed, retry %s times",
                         self.topic, self.queue_id, offset, times)
             if self._context.state.dispatch_pause.pause(_RETRY_MS):
-                return False  # the store is going down: the unit is built again after the next start
+                return False  # The store is shutting down; the unit is built after the next start.
         return False
 
     def put_lmq_position_info(self, request: DispatchRequest, cq_offset: int) -> None:
-        """Add a unit for a record that belongs to another topic (multi dispatch)."""
+        """Append a unit for a record of another topic (multi dispatch)."""
         if cq_offset == 0:
             self._begin_anew_at(request.commit_log_offset)
         if not self._put_with_retries(request.commit_log_offset, request.msg_size, request.tags_code, cq_offset):
             log.error("[BUG]consume queue can not write, %s %s", self.topic, self.queue_id)
 
     def put_units(self, queue_offset: int, units: memoryview) -> bool:
-        """Append the units of records that follow one another, in blocks, the first one as index `queue_offset`.
+        """Append consecutive units in blocks, the first one as index `queue_offset`.
 
-        For queues without extension. Units that are there already are passed over. False when the queue can't be
-        written, which is then said of the store.
+        For queues without extension. Units that the queue already has are skipped. If the queue can't be written, mark
+        the consume queues as broken and return False.
         """
         known = first_unit_behind(units, self.max_physic_offset)
         if known:
-            log.debug("%s units are there already, maxPhysicOffset=%s", known, self.max_physic_offset)
+            log.debug("the queue already has %s of the units, maxPhysicOffset=%s", known, self.max_physic_offset)
         at = known * CQ_STORE_UNIT_SIZE
         if queue_offset == 0 and not known and not mix_all.is_lmq(self.topic):
             self._begin_anew_at(unpack_unit(units)[0])
         while at < len(units):
             index = queue_offset + at // CQ_STORE_UNIT_SIZE
             size = self._put_block(index, units[at:])
-            if not size:  # the first unit of a file or of a gap, a wrong index, a full disk
+            if not size:  # the first unit of a file or after a gap, a wrong index, or a full disk
                 if not self._put_with_retries(*unpack_unit(units, at), index):
                     log.error("[BUG]consume queue can not write, %s %s", self.topic, self.queue_id)
                     self._flags.make_logics_queue_error()
@@ -326,7 +350,7 @@ class ConsumeQueue:
         return True
 
     def _put_block(self, index: int, units: memoryview) -> int:
-        """Append what fits into the last file when `units` begin at its end; how many bytes."""
+        """Append the units that fit into the last file, if they continue it; return the number of appended bytes."""
         files = self.mapped_file_queue.mapped_files
         if not files or not self._flags.is_cq_writeable:
             return 0
@@ -348,20 +372,25 @@ class ConsumeQueue:
         return len(block)
 
     def _begin_anew_at(self, phy_offset: int) -> None:
-        """The record at `phy_offset` of the log is message 0, and others lie before it: they were deleted with their
-        topic, or expired, and the queue begins again.
+        """Empty the queue if the record at `phy_offset` of the log, which is message 0, starts it again.
 
-        Differs: the original adds its unit behind those that are there, and none of the messages that follow.
+        The queue's earlier messages were deleted with their topic, or have expired.
+
+        Differs: message 0 empties a queue whose earlier messages were deleted with their topic, or have expired. The
+        original appends its unit after the existing units, and drops the messages that follow.
         """
         end = self.get_max_offset_in_queue()
         if not end or phy_offset < self.max_physic_offset or self._goes_on_behind(phy_offset, end):
             return
-        log.warning("consume queue %s-%s begins anew with the record at %s; it had %s messages", self.topic,
-                    self.queue_id, phy_offset, end)
+        log.warning("consume queue %s-%s starts again with the record at %s; dropping its %s earlier messages",
+                    self.topic, self.queue_id, phy_offset, end)
         self.destroy()
 
     def _goes_on_behind(self, phy_offset: int, end: int) -> bool:
-        """Whether the next record of the queue is message `end` + 1: the index of the one at `phy_offset` is wrong."""
+        """Return whether the queue's next record after `phy_offset` is message `end` + 1.
+
+        Then the queue continues, and the index of the record at `phy_offset` is wrong.
+        """
         commit_log = self._commit_log
         behind = commit_log.walk_records(phy_offset, min(phy_offset + _LOOKED_AHEAD, commit_log.get_max_offset()))
         return next((request.consume_queue_offset == end + 1 for request in behind
@@ -369,7 +398,7 @@ class ConsumeQueue:
                      and (request.topic, request.queue_id) == (self.topic, self.queue_id)), False)
 
     def first_record_offset(self) -> int | None:
-        """Where in the log the record of the first unit lies or lay; None without a unit."""
+        """Return the log offset in the first unit that refers to a record, even an expired one; None without a unit."""
         mapped_file = self.mapped_file_queue.get_first_mapped_file()
         result = mapped_file.select_mapped_buffer(0) if mapped_file is not None else None
         if result is None:
@@ -379,7 +408,7 @@ class ConsumeQueue:
                          if (offset, size) != BLANK_POSITION), None)
 
     def put_message_position_info(self, offset: int, size: int, tags_code: int, cq_offset: int) -> bool:
-        """Append one unit as index `cq_offset`; True as well for a unit that is there already."""
+        """Append one unit as index `cq_offset`. Also return True if the queue already has the unit."""
         if offset + size <= self.max_physic_offset:
             log.warning("Maybe try to build consume queue repeatedly maxPhysicOffset=%s phyOffset=%s",
                         self.max_physic_offset, offset)
@@ -413,7 +442,7 @@ class ConsumeQueue:
         return True
 
     def _start_behind(self, mapped_file: MappedFile, expect_logic_offset: int) -> None:
-        """The first file of the queue begins in the middle: fill it up to there."""
+        """Fill the queue's first file with blanks up to a first unit in the middle of it."""
         self.min_logic_offset = expect_logic_offset
         self.mapped_file_queue.flushed_where = expect_logic_offset
         self.mapped_file_queue.committed_where = expect_logic_offset
@@ -423,34 +452,38 @@ class ConsumeQueue:
                  mapped_file.wrote_position)
 
     def _is_no_gap(self, current_logic_offset: int, expect_logic_offset: int, phy_offset: int) -> bool:
-        """True when the log could not hold as many records as an index says are missing: the index is wrong.
+        """Return whether a queue offset is wrong: the log can't hold as many records as would be missing before it.
 
-        Differs: such a record (a flipped bit) is left out of its queue with an error; the original moves all later
-        messages of the queue.
+        Differs: a record whose queue offset can't be right (a flipped bit) is left out of its queue, with an
+        error. In the original it shifts all later messages of the queue.
         """
         missing = (expect_logic_offset - current_logic_offset) // CQ_STORE_UNIT_SIZE
-        # the records of missing units may have expired
+        # The records of missing units may have expired.
         seen = self.max_physic_offset >= self._commit_log.get_min_offset()
         start = max(self.max_physic_offset, 0) if seen else 0
         if missing <= (phy_offset - start) // HEAD_LENGTH:
             return False
-        log_error.error("the record at %s says that it is message %s of %s-%s, which has %s: it is left out",
+        log_error.error("the record at %s has index %s of %s-%s, but that queue ends at %s; leaving it out",
                         phy_offset, expect_logic_offset // CQ_STORE_UNIT_SIZE, self.topic, self.queue_id,
                         current_logic_offset // CQ_STORE_UNIT_SIZE)
         self._does_not_fit(phy_offset, expect_logic_offset // CQ_STORE_UNIT_SIZE, current_logic_offset)
         return True
 
     def _does_not_fit(self, phy_offset: int, index: int, end: int) -> None:
-        """On a slave a record whose index is not the queue's next one (`end`, in bytes) says that the two diverged."""
+        """Report, on a slave, a record whose queue offset is not the queue's next one (`end`, in bytes).
+
+        It means that slave and master have diverged.
+        """
         if self._context.state.role.is_slave:
             self._context.does_not_fit(
                 phy_offset, f"the record at commit log offset {phy_offset} is message {index} of {self.topic}-"
                 f"{self.queue_id}, whose next one is {end // CQ_STORE_UNIT_SIZE} here")
 
     def _close_gap(self, current_logic_offset: int, expect_logic_offset: int, phy_offset: int) -> None:
-        """Units are missing in front of an index: build them from the log, and what is not there as blanks.
+        """Build the units that are missing before a queue offset from the log; use blanks for missing records.
 
-        Differs: the original logs the gap and appends all the same, which moves every later message to a wrong index.
+        Differs: a gap before a record's queue offset is closed with units from the log, or with blanks; the original
+        logs the gap and appends anyway, which moves every later message to a wrong queue offset.
         """
         log_error.warning("[BUG]logic queue order maybe wrong, expectLogicOffset: %s currentLogicOffset: %s Topic: %s "
                           "QID: %s Diff: %s", expect_logic_offset, current_logic_offset, self.topic, self.queue_id,
@@ -473,7 +506,7 @@ class ConsumeQueue:
             mapped_file.append_bytes(unit or PRE_BLANK_UNIT)
 
     def get_index_buffer(self, start_index: int) -> SelectMappedBufferResult | None:
-        """The units from `start_index` to the end of its file; None when there is none."""
+        """Return the units from `start_index` to the end of its file, or None without units."""
         offset = start_index * CQ_STORE_UNIT_SIZE
         if offset >= self.min_logic_offset:
             mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset)
@@ -482,12 +515,12 @@ class ConsumeQueue:
         return None
 
     def next_filled(self, index: int) -> int:
-        """Index of the first unit from `index` on that points at a record; the queue's end when there is none."""
+        """Return the index of the first unit from `index` on that refers to a record, or else the queue's end."""
         end = self.get_max_offset_in_queue()
         while index < end:
             result = self.get_index_buffer(index)
             if result is None:
-                return index  # whoever asks for it is told
+                return index  # A read at this index returns the reason.
             with result:
                 count = result.size // CQ_STORE_UNIT_SIZE
                 blank = count_blank_units(result.buffer)
@@ -497,7 +530,7 @@ class ConsumeQueue:
         return index
 
     def get_unit(self, index: int) -> tuple[int, int, int] | None:
-        """(commit log offset, size, tags code) of message `index`; None when there is none."""
+        """Return (commit log offset, size, tags code) of message `index`, or None if the queue does not have it."""
         result = self.get_index_buffer(index)
         if result is None:
             return None
@@ -505,17 +538,18 @@ class ConsumeQueue:
             return CQ_UNIT.unpack_from(result.buffer)
 
     def get_ext(self, offset: int) -> CqExtUnit | None:
-        """The extension unit at address `offset`; None when it is gone or extensions are off."""
+        """Return the extension unit at address `offset`, or None if it is deleted or extensions are disabled."""
         return self.consume_queue_ext.get(offset) if self.consume_queue_ext is not None else None
 
     def roll_next_file(self, index: int) -> int:
-        """Index of the first message of the next file."""
+        """Return the index of the first message of the next file."""
         total_units_in_file = self.mapped_file_size // CQ_STORE_UNIT_SIZE
         return index + total_units_in_file - index % total_units_in_file
 
     def destroy(self) -> None:
-        """Delete all files. What is put later makes new ones."""
-        # others, so that a thread that flushes or reads the old ones meanwhile does nothing to those to come
+        """Delete all files. Later units go to new files."""
+        # A new MappedFileQueue, so that a thread that still flushes or reads the old files does not affect the new
+        # ones.
         files, self.mapped_file_queue = self.mapped_file_queue, self._new_mapped_file_queue()
         self.max_physic_offset = -1
         self.min_logic_offset = 0
@@ -525,15 +559,15 @@ class ConsumeQueue:
             self.consume_queue_ext.destroy()
 
     def get_message_total_in_queue(self) -> int:
-        """Number of messages between minimum and end."""
+        """Return the number of messages between minimum and end."""
         return self.get_max_offset_in_queue() - self.get_min_offset_in_queue()
 
     def get_max_offset_in_queue(self) -> int:
-        """Index of the next message."""
+        """Return the index of the next message."""
         return self.mapped_file_queue.get_max_offset() // CQ_STORE_UNIT_SIZE
 
     def check_self(self) -> None:
-        """Complain about files that do not fit together."""
+        """Log an error for files that do not fit together."""
         self.mapped_file_queue.check_self()
         if self.consume_queue_ext is not None:
             self.consume_queue_ext.check_self()
@@ -542,10 +576,11 @@ class ConsumeQueue:
 
 
 def _file_by_time(files: MappedFileQueue, commit_log: CommitLog, timestamp: int) -> MappedFile | None:
-    """The file to search: the first whose last message was stored at or after `timestamp` (ms), else the last one.
+    """Return the file to search: the first whose last message was stored at or after `timestamp` (ms), or the last.
 
-    Differs: the original goes by when the files were modified. Of a mapped file that is when the first byte was written
-    since it was last flushed, of a copied one when it was copied. Here that is only where the search begins.
+    Differs: a search by time compares the store times of messages; the original uses the files' modification times. A
+    mapped file has the time of the first write after its last flush, and a copied file the time of the copy. Here these
+    times only give the file at which the search begins.
     """
     begin = files.get_mapped_file_by_time(timestamp)
     if begin is None:
@@ -562,9 +597,10 @@ def _file_by_time(files: MappedFileQueue, commit_log: CommitLog, timestamp: int)
 
 def _unit_by_time(buffer: memoryview, low: int, commit_log: CommitLog, min_physic_offset: int,
                  timestamp: int) -> int | None:
-    """Position in a file's units, from `low` on, of the message stored nearest to `timestamp`; None when one is gone.
+    """Return the position, from `low` on, of the unit whose message was stored nearest to `timestamp`.
 
-    A bisection; units of messages in front of `min_physic_offset` are passed over.
+    Return None if a message is not in the log any more. It is a bisection. Units of messages before `min_physic_offset`
+    are skipped.
     """
     high = len(buffer) - CQ_STORE_UNIT_SIZE
     left_offset = right_offset = -1
@@ -573,7 +609,8 @@ def _unit_by_time(buffer: memoryview, low: int, commit_log: CommitLog, min_physi
         middle = (low + high) // (2 * CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE
         phy_offset, size, _ = unpack_unit(buffer, middle)
         if is_blank(phy_offset, size):
-            # Differs: it has the time of the unit before; the original goes to the beginning of the queue
+            # Differs: in a search by time a blank unit counts with the time of the unit before it. The original goes to
+            # the beginning of the queue.
             filled = filled_unit_before(buffer, middle // CQ_STORE_UNIT_SIZE, low // CQ_STORE_UNIT_SIZE)
             if filled < 0:
                 low = middle + CQ_STORE_UNIT_SIZE
@@ -593,7 +630,7 @@ def _unit_by_time(buffer: memoryview, low: int, commit_log: CommitLog, min_physi
         else:
             low, left_offset, left_time = middle + CQ_STORE_UNIT_SIZE, middle, store_time
     if left_time == -1:
-        # Differs: without a right neighbour either (all units expired) the original returns a negative offset.
+        # Differs: a search by time never returns a negative offset; the original does if all units have expired.
         return right_offset if right_offset >= 0 else max(left_offset, 0)
     if right_time == -1:
         return left_offset
@@ -609,7 +646,7 @@ def _first_time(mapped_file: MappedFile, commit_log: CommitLog) -> int:
 
 
 def _time_of(mapped_file: MappedFile, commit_log: CommitLog, unit: int) -> int:
-    """When the message of the first unit (0), or of the last filled one (-1), was stored; -1 when that is not known."""
+    """Return the store time of the message of the first unit (0) or of the last filled one (-1); -1 if unknown."""
     result = mapped_file.select_mapped_buffer(0)
     if result is None:
         return -1

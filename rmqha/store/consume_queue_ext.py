@@ -1,9 +1,10 @@
-"""What a consume queue knows beyond its 20-byte units: tags code, store time and filter bit map of a message.
+"""The extension of a consume queue's 20-byte units: tags code, store time and filter bit map of a message.
 
     unit: size int16 | tags code int64 | store time int64 | size of the bit map int16 | bit map
-    a file that has no room for a unit and 4 bytes more ends with an int16 of -1
+    a file with less room than a unit and 4 bytes ends with an int16 of -1
 
-Written by the dispatching thread, read by pulling threads; weakly reliable: a missing unit only costs filtering.
+The dispatching thread writes it, pulling threads read it. It is only weakly reliable: if a unit is missing, its message
+is filtered only after its record was read.
 """
 import logging
 import os
@@ -17,7 +18,8 @@ from rmqha.store.store_marks import RecoveryBase
 
 log = logging.getLogger("RocketmqStore")
 
-ALLOCATION_UNIT = 64 * 1024  # bytes reserved on disk at a time
+# Bytes of disk space that are reserved at a time.
+ALLOCATION_UNIT = 64 * 1024
 END_BLANK_DATA_LENGTH = 4
 LONG_MIN = -(1 << 63)
 MAX_ADDR = MAX_EXT_ADDR
@@ -32,7 +34,7 @@ _SIZE = struct.Struct(">h")
 
 @dataclass
 class CqExtUnit:
-    """One unit; `filter_bit_map` None for none.
+    """One unit of the extension. `filter_bit_map` may be None.
 
     Java: org.apache.rocketmq.store.ConsumeQueueExt$CqExtUnit (4.9.8)
     """
@@ -43,17 +45,17 @@ class CqExtUnit:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """The unit's size on disk, in bytes."""
         return MIN_EXT_UNIT_SIZE + len(self.filter_bit_map or b"")
 
     def write(self) -> bytes:
-        """The unit as bytes."""
+        """Return the unit as bytes."""
         bit_map = self.filter_bit_map or b""
         return _HEAD.pack(self.size, self.tags_code, self.msg_store_time, len(bit_map)) + bit_map
 
     @staticmethod
     def read(buffer: bytes | memoryview) -> "CqExtUnit | None":
-        """The unit at the beginning of `buffer`; None when there is none."""
+        """Return the unit at the beginning of `buffer`, or None if the buffer has no unit there."""
         if len(buffer) < _SIZE.size or _SIZE.unpack_from(buffer)[0] < 1 or len(buffer) < MIN_EXT_UNIT_SIZE:
             return None
         _size, tags_code, store_time, bit_map_size = _HEAD.unpack_from(buffer)
@@ -64,7 +66,7 @@ class CqExtUnit:
 
 
 class ConsumeQueueExt:
-    """The extension of one queue; its addresses are negative, below any tags code.
+    """The extension of one queue. Its addresses are negative, below any tags code.
 
     Java: org.apache.rocketmq.store.ConsumeQueueExt (4.9.8)
     """
@@ -82,16 +84,16 @@ class ConsumeQueueExt:
 
     @staticmethod
     def un_decorate(address: int) -> int:
-        """The real offset of an address."""
+        """Return the real offset of an address."""
         return address - LONG_MIN if is_ext_addr(address) else address
 
     @staticmethod
     def decorate(offset: int) -> int:
-        """The address of a real offset."""
+        """Return the address of a real offset."""
         return offset if is_ext_addr(offset) else offset + LONG_MIN
 
     def get(self, address: int) -> CqExtUnit | None:
-        """The unit at `address`; None when it is gone."""
+        """Return the unit at `address`, or None if it is deleted."""
         if not is_ext_addr(address):
             return None
         real_offset = self.un_decorate(address)
@@ -106,7 +108,7 @@ class ConsumeQueueExt:
             return CqExtUnit.read(result.buffer)
 
     def put(self, unit: CqExtUnit) -> int:
-        """Append a unit and return its address; 1 when it can't be saved."""
+        """Append a unit and return its address, or 1 if it can't be saved."""
         size = unit.size
         if size > MAX_EXT_UNIT_SIZE:
             log.error("Size of cq ext unit is greater than %s, %s", MAX_EXT_UNIT_SIZE, unit)
@@ -135,17 +137,17 @@ class ConsumeQueueExt:
         log.info("No enough space of file %s, so fill to end", mapped_file.file_name)
 
     def load(self) -> bool:
-        """Map the files; False when one does not fit."""
+        """Map the files; return False if one does not fit."""
         result = self.mapped_file_queue.load()
         log.info("load consume queue extend%s-%s %s", self.topic, self.queue_id, "OK" if result else "Failed")
         return result
 
     def check_self(self) -> None:
-        """Complain about files that do not fit together."""
+        """Log an error for files that do not fit together."""
         self.mapped_file_queue.check_self()
 
     def recover(self, base: RecoveryBase) -> None:
-        """Find the end of the units, from the first file on, and cut off what lies behind it."""
+        """Find the end of the units, beginning with the first file, and truncate the extension there."""
         files = self.mapped_file_queue.mapped_files
         if not files:
             return
@@ -157,7 +159,8 @@ class ConsumeQueueExt:
                 position += size
             process_offset = mapped_file.file_from_offset + min(position, self.mapped_file_size)
             if not (base.was_stopped and base.is_noted):
-                mapped_file.force()  # what nobody flushed counts as flushed from here on
+                # From here on these bytes count as flushed.
+                mapped_file.force()
         self.mapped_file_queue.flushed_where = process_offset
         self.mapped_file_queue.committed_where = process_offset
         self.mapped_file_queue.truncate_dirty_files(process_offset)
@@ -173,7 +176,7 @@ class ConsumeQueueExt:
         self.mapped_file_queue.delete_expired_file(gone)
 
     def truncate_by_max_address(self, max_address: int) -> None:
-        """Recovery: cut off what lies behind the unit at `max_address`."""
+        """Truncate the extension after the unit at `max_address`. For recovery."""
         if not is_ext_addr(max_address):
             return
         log.info("Truncate consume queue ext by max %s.", max_address)
@@ -184,7 +187,10 @@ class ConsumeQueueExt:
         self.mapped_file_queue.truncate_dirty_files(self.un_decorate(max_address) + unit.size)
 
     def flush(self, flush_least_pages: int) -> bool:
-        """Flush what is at least so many pages. OSError when the disk says no."""
+        """Flush if at least `flush_least_pages` pages are dirty; return True if there was nothing to do.
+
+        Raise OSError if the disk fails.
+        """
         return self.mapped_file_queue.flush(flush_least_pages)
 
     def destroy(self) -> None:

@@ -1,4 +1,4 @@
-"""The unit of a consume queue file: pure, shared by writer, reader, recovery and tools.
+"""The unit of a consume queue file, for writer, reader, recovery and tools. Pure.
 
     offset  bytes  field
     0       8      commit log offset of the record, signed
@@ -6,8 +6,8 @@
     12      8      tags code: hash of TAGS sign-extended; a delivery time (ms) in SCHEDULE_TOPIC_XXXX; an address of the
                    extension file when it is below any 32-bit hash
 
-Unit n of a queue lies at byte 20 n of the queue's address space. A unit is valid when offset >= 0 and size > 0. The
-units in front of a first message whose index is not 0 are filled with (0, 2147483647, 0).
+Unit n of a queue lies at byte 20 n of the queue's address space. A unit is valid if offset >= 0 and size > 0. If the
+index of a queue's first message is not 0, the units before it are blanks: (0, 2147483647, 0).
 """
 import struct
 from bisect import bisect_left, bisect_right
@@ -23,11 +23,12 @@ assert CQ_UNIT.size == CQ_STORE_UNIT_SIZE
 BLANK_POSITION = (0, 0x7FFF_FFFF)
 PRE_BLANK_UNIT = CQ_UNIT.pack(*BLANK_POSITION, 0)
 
-# A tags code at or below this is an address of the extension file (ConsumeQueueExt.MAX_ADDR).
+# A tags code at or below this is an address in the extension file (ConsumeQueueExt.MAX_ADDR).
 MAX_EXT_ADDR = -(1 << 31) - 1
 
 _COUNTED_AT_ONCE = 4096
-_COUNTED_FIRST = 64  # most queues of very many have few units
+# Where there are very many queues, most have few units.
+_COUNTED_FIRST = 64
 _MANY_BLANKS = PRE_BLANK_UNIT * _COUNTED_AT_ONCE
 
 pack_unit = CQ_UNIT.pack
@@ -36,12 +37,12 @@ iter_units: Callable[..., Iterator[tuple[int, int, int]]] = CQ_UNIT.iter_unpack
 
 
 def is_ext_addr(tags_code: int) -> bool:
-    """True when a unit's tags code is an address of the extension file."""
+    """Return whether a unit's tags code is an address in the extension file."""
     return tags_code <= MAX_EXT_ADDR
 
 
 def count_valid_units(buffer: bytes | memoryview) -> int:
-    """Number of valid units from the beginning of `buffer` up to the first invalid one."""
+    """Return the number of valid units from the beginning of `buffer` up to the first invalid one."""
     total = len(buffer) // CQ_STORE_UNIT_SIZE
     start, step = 0, _COUNTED_FIRST
     while start < total:
@@ -56,11 +57,11 @@ def count_valid_units(buffer: bytes | memoryview) -> int:
 
 
 def count_sure_units(buffer: bytes | memoryview, phy_offset: int) -> int:
-    """Number of units before the first one that is not valid, or points at or behind a commit log offset.
+    """Return the number of units before the first one that is invalid, or whose record is at or after `phy_offset`.
 
-    A bisection that begins in front. All of those units are on the disk; behind them any sectors may be missing: a unit
-    that lacks the first bytes of its offset looks like one of those before, but then the one in front of it is missing,
-    or the last of them. In doubt 0.
+    It is a bisection that begins at the front. The counted units are on the disk; of those after them any sector may be
+    missing. A unit that lacks the first bytes of its offset seems to belong to the counted ones, but then the unit
+    before it is missing, or it is the last one counted. In doubt, return 0.
     """
     def is_unsure(number: int) -> bool:
         offset, size, _ = CQ_UNIT.unpack_from(buffer, number * CQ_STORE_UNIT_SIZE)
@@ -75,7 +76,7 @@ def count_sure_units(buffer: bytes | memoryview, phy_offset: int) -> int:
 
 
 def _all_valid(units: bytes) -> bool:
-    """Whether all units are valid, looking at the bytes of one place of all units at once."""
+    """Return whether all units are valid. Each step checks one byte position of all units at once."""
     unit = CQ_STORE_UNIT_SIZE
     if not (units[::unit].isascii() and units[8::unit].isascii()):  # a sign bit
         return False
@@ -86,12 +87,12 @@ def _all_valid(units: bytes) -> bool:
 
 
 def is_blank(offset: int, size: int) -> bool:
-    """Whether a unit points at no record: it fills a place, or is all zeros."""
+    """Return whether a unit refers to no record, because it is a blank or all zeros."""
     return size <= 0 or (offset, size) == BLANK_POSITION
 
 
 def count_blank_units(buffer: bytes | memoryview) -> int:
-    """Number of units at the beginning of `buffer` that point at no record."""
+    """Return the number of units at the beginning of `buffer` that refer to no record."""
     total = len(buffer) // CQ_STORE_UNIT_SIZE
     for start in range(0, total, _COUNTED_AT_ONCE):
         data = bytes(buffer[start * CQ_STORE_UNIT_SIZE:min(start + _COUNTED_AT_ONCE, total) * CQ_STORE_UNIT_SIZE])
@@ -104,7 +105,7 @@ def count_blank_units(buffer: bytes | memoryview) -> int:
 
 
 def filled_unit_before(buffer: bytes | memoryview, number: int, lowest: int = 0) -> int:
-    """The last of the units `lowest` to `number` that points at a record; -1 when none does."""
+    """Return the last of the units `lowest` to `number` that refers to a record, or -1."""
     while number >= lowest:
         begin = max(lowest, number + 1 - _COUNTED_AT_ONCE)
         data = bytes(buffer[begin * CQ_STORE_UNIT_SIZE:(number + 1) * CQ_STORE_UNIT_SIZE])
@@ -117,10 +118,10 @@ def filled_unit_before(buffer: bytes | memoryview, number: int, lowest: int = 0)
 
 
 def first_unit_at(buffer: bytes | memoryview, count: int, phy_offset: int) -> int:
-    """Number of the first of `count` units that points at or behind a commit log offset; `count` when none does.
+    """Return the number of the first of `count` units whose record is at or after a commit log offset, or `count`.
 
-    A bisection: the units of a queue point ever further into the commit log. Units that point at no record count with
-    the one before them.
+    It is a bisection, because the commit log offsets of a queue's units increase. A unit that refers to no record
+    counts with the offset of the one before it.
     """
     low, high = 0, count
     while low < high:
@@ -135,8 +136,8 @@ def first_unit_at(buffer: bytes | memoryview, count: int, phy_offset: int) -> in
 
 
 def first_unit_behind(units: bytes | memoryview, phy_offset: int) -> int:
-    """Number of the first unit whose record ends behind a commit log offset; how many they are when none does."""
-    if units and _end_of(units, 0) > phy_offset:  # as a rule
+    """Return the number of the first unit whose record ends after a commit log offset, or the number of units."""
+    if units and _end_of(units, 0) > phy_offset:  # the usual case
         return 0
     count = len(units) // CQ_STORE_UNIT_SIZE
     return bisect_right(range(count), phy_offset, key=lambda number: _end_of(units, number))
@@ -148,5 +149,5 @@ def _end_of(units: bytes | memoryview, number: int) -> int:
 
 
 def is_safe_topic(topic: str) -> bool:
-    """True when `topic` names one folder below its parent and nothing else."""
+    """Return whether `topic` is the name of a single folder, and not of any other path."""
     return is_folder_name(topic)

@@ -1,6 +1,25 @@
-"""Finding the ends of consume queues when a store is opened: as the last stop noted them, or by looking.
+"""The search for the ends of the consume queues when a store is opened. It runs before any service starts.
 
-Runs on the opening thread before any service does.
+Queue ends
+----------
+A consume queue file has its full length from the beginning, filled with zeros, so its length does not show where the
+units end. Without help a start has to map the last files of each queue and search them for the last valid unit. With
+tens of thousands of queues this takes most of the start, and fills memory with pages that are not needed.
+
+A clean shutdown has flushed everything and knows each end. So it saves the ends in `consumequeue.ends` (`noted_end`;
+`store_marks` describes the file), and the next start takes them over without opening a single queue file
+(`take_noted_end`).
+
+The saved ends must never be trusted after any change of the files: an end that is too small gives an index to a second
+message, one that is too large lets consumers read zeros. So they count only if all of this holds:
+
+- the last stop was clean, and the checkpoint was not written since;
+- the listed folders and files are all there is, with the right lengths, and each has its saved modification time;
+- the file's own checksum is right. It is not forced to the disk; after a power loss the checksum is wrong.
+
+The start deletes the file before the first unit is written. If one check fails, all saved ends are discarded, and
+`ConsumeQueueRecovery.recover` searches the files. A queue with a gap between its files, or with an extension, can't be
+described this way; then the stop saves no ends at all.
 """
 from __future__ import annotations
 
@@ -23,17 +42,22 @@ from rmqha.store.store_marks import QueueEnd, RecoveryBase, WrongQueueEndsError,
 
 log = logging.getLogger("RocketmqStore")
 
-_FILES_LOOKED_AT = 3  # the last ones at least
-_UNITS_LOOKED_AT = 4096  # the last ones that are sure to be on the disk
-_NO_LIMIT = 1 << 63  # behind any offset of the log
-_OFFSET_SIZE = 8  # bytes of a unit
-_LOOKED_AT = 64 * 1024  # bytes behind the end of the units
+# The last files, at least, that recovery reads.
+_FILES_LOOKED_AT = 3
+# The last of the units that are certainly on the disk; only these are checked one by one.
+_UNITS_LOOKED_AT = 4096
+# Beyond any offset of the log.
+_NO_LIMIT = 1 << 63
+# Bytes of a unit that hold the commit log offset.
+_OFFSET_SIZE = 8
+# Bytes after the end of the units that have to be zero.
+_LOOKED_AT = 64 * 1024
 
 
 def noted_end(queue: ConsumeQueue, log_min_offset: int) -> QueueEnd | None:
-    """What a stop notes, for `take_noted_end`; None of a queue that has no folder. OSError.
+    """Return the end of a queue as a clean stop saves it for `take_noted_end`, or None for a queue without a folder.
 
-    WrongQueueEndsError when that would not say it all.
+    Raise OSError if the files can't be examined, and WrongQueueEndsError for a queue that can't be described this way.
     """
     files, size = queue.mapped_file_queue.mapped_files, queue.mapped_file_size
     first = files[0].file_from_offset if files else 0
@@ -54,7 +78,7 @@ def noted_end(queue: ConsumeQueue, log_min_offset: int) -> QueueEnd | None:
 
 
 class ConsumeQueueRecovery:
-    """One queue while the store is opened: what is known of its end.
+    """The recovery of one queue while the store is opened.
 
     Java: org.apache.rocketmq.store.ConsumeQueue#recover (4.9.8)
     """
@@ -66,14 +90,22 @@ class ConsumeQueueRecovery:
         self.queue = queue
         self._config = config
         self._commit_log = commit_log
-        self.is_behind = False  # units are missing, dispatch has to begin again at max_physic_offset
-        self.dispatched_before = -1  # end of the last record that had a unit, on the disk or not
-        self.has_its_names = False  # those of its files are on the disk, whatever happened
-        self._clean_at = -1  # nothing but zeros lies behind these units
-        self._emptied_at = 0  # where the queue began that has no unit which is sure to be on the disk
+        # True if units are missing, so that dispatching has to start again at max_physic_offset.
+        self.is_behind = False
+        # The end of the last record that had a unit, on the disk or not.
+        self.dispatched_before = -1
+        # True if the names of its files are certainly on the disk.
+        self.has_its_names = False
+        # The end of the units, if only zeros follow it.
+        self._clean_at = -1
+        # The beginning of a queue without a unit that is certainly on the disk.
+        self._emptied_at = 0
 
     def take_noted_end(self, noted: QueueEnd) -> None:
-        """Instead of `load` and `recover`: be as the last stop noted. WrongQueueEndsError: something has changed."""
+        """Take over the end that the last stop saved, instead of `load` and `recover`.
+
+        Raise WrongQueueEndsError if a file or folder was changed since.
+        """
         queue = self.queue.mapped_file_queue
         check_mtime(queue.store_path, noted.folder_mtime)
         queue.take_files(noted.first, noted.file_mtimes, noted.end)
@@ -83,14 +115,15 @@ class ConsumeQueueRecovery:
             self.queue.min_is_of = MinOf(queue.mapped_files[0], *noted.min_is_of)
 
     def recover(self, base: RecoveryBase) -> None:
-        """Find the end of the units, looking at the last files, and cut off what lies behind it."""
+        """Find the end of the units in the last files, and truncate the queue there."""
         files = self._drop_behind_a_gap()
         if not files:
             return
         self.is_behind |= self.queue.mapped_file_queue.last_file_was_mended
         process_offset = 0
         begin = self._first_unsure(files, base)
-        # Differs: when none of them has a unit, those before are looked at, too; the original takes them for full.
+        # Differs: if none of the last files of a consume queue has a unit, recovery checks earlier files too. The
+        # original assumes that they are full.
         last_good = (files[begin - 1], self.queue.mapped_file_size) if begin else (files[0], 0)
         for mapped_file in files[begin:]:
             buffer = mapped_file.slice_byte_buffer()
@@ -114,27 +147,29 @@ class ConsumeQueueRecovery:
             self._emptied_at = process_offset
         log.debug("recover current consume queue over %s-%s %s", self.queue.topic, self.queue.queue_id, process_offset)
         self._begin_at(process_offset, files[begin:] if not base.is_noted else [], base)
-        self.queue.correct_min_offset(self._commit_log.get_min_offset())  # now that the file is mapped
+        # Done here because the file is mapped now.
+        self.queue.correct_min_offset(self._commit_log.get_min_offset())
         if self.queue.consume_queue_ext is not None:
             self.queue.consume_queue_ext.recover(base)
             self.queue.consume_queue_ext.truncate_by_max_address(max_ext_addr)
 
     @staticmethod
     def _was_flushed(buffer: memoryview, base: RecoveryBase) -> bool:
-        """Whether the first unit of a file was, and with it the file's name: what is dispatched is flushed.
+        """Return whether a file's first unit was flushed, and with it the file's name.
 
-        Of a last file that is not full: a deleted one that comes back behind it is found.
+        Units of records before `base.dispatched` are flushed. The file has to be the last one and not full, so that a
+        deleted file that comes back after it is noticed.
         """
         offset, size, _ = unpack_unit(buffer)
         return base.is_noted and size > 0 and (offset, size) != BLANK_POSITION and 0 <= offset < base.dispatched
 
     @staticmethod
     def _count_units(buffer: memoryview, base: RecoveryBase) -> int:
-        """Number of valid units of a file up to the first invalid one."""
+        """Return the number of valid units of a file up to the first invalid one."""
         if not base.is_noted:
             return count_valid_units(buffer)
-        # Differs: units that are sure to be on the disk, all of them after a good shutdown, are not looked at one by
-        # one, but for the last; the original reads those of three files.
+        # Differs: recovery does not check one by one, except the last ones, the units that are certainly on the disk
+        # (all of them after a clean shutdown). The original reads all units of three files.
         sure = count_sure_units(buffer, _NO_LIMIT if base.was_stopped else base.dispatched)
         begin = max(sure - _UNITS_LOOKED_AT, 0)
         return begin + count_valid_units(buffer[begin * CQ_STORE_UNIT_SIZE:])
@@ -147,7 +182,7 @@ class ConsumeQueueRecovery:
         return offset + size if (offset, size) != BLANK_POSITION else -1
 
     def _take_last_unit(self, mapped_file: MappedFile, valid: int) -> int:
-        """Note where the record of the last unit ends; the last address of the extension."""
+        """Set the queue's maximum log offset from its last unit, and return the last address of the extension."""
         if not valid:
             return 1
         units = mapped_file.slice_byte_buffer()[:valid]
@@ -155,7 +190,10 @@ class ConsumeQueueRecovery:
         return self.queue.last_ext_addr(units, 1)
 
     def _begin_at(self, process_offset: int, files: list[MappedFile], base: RecoveryBase) -> None:
-        """The units end at `process_offset`, and are on the disk: `files` are those of which that is not sure."""
+        """Set the end of the units to `process_offset`, after forcing `files` to the disk.
+
+        `files` are those that may not be on the disk yet.
+        """
         for mapped_file in files:
             mapped_file.force()
         queue = self.queue.mapped_file_queue
@@ -163,26 +201,30 @@ class ConsumeQueueRecovery:
         if base.was_stopped:
             queue.go_back_to(process_offset) if process_offset == self._clean_at \
                 else queue.truncate_dirty_files(process_offset)
-        elif self._emptied_at > 0:  # the file in front may have lost its name: the next unit tells where to begin
+        elif self._emptied_at > 0:  # The first file may have lost its name; the next unit shows where to begin.
             queue.truncate_dirty_files(0)
             queue.flushed_where = queue.committed_where = 0
         else:
-            queue.go_back_to(process_offset)  # units are about to be dispatched again
+            # The units are about to be dispatched again.
+            queue.go_back_to(process_offset)
 
     def end_recovery(self) -> None:
-        """Everything is dispatched again: nothing lies behind the units."""
+        """Remove everything after the units, once all records are dispatched again."""
         queue, begin = self.queue.mapped_file_queue, self._emptied_at
         self._emptied_at = 0
-        has_expired = self._commit_log.get_min_offset() > 0  # messages of it, perhaps
+        # Then messages of the queue may have expired.
+        has_expired = self._commit_log.get_min_offset() > 0
         if begin > 0 and has_expired and not queue.mapped_files and queue.try_create_mapped_file(begin) is not None:
-            queue.flushed_where = queue.committed_where = begin  # no index is given to a second message
+            # The queue continues at its old index, so that no index is given to a second message.
+            queue.flushed_where = queue.committed_where = begin
         if self._clean_at < 0 or queue.get_max_offset() != self._clean_at:
             queue.truncate_dirty_files(queue.get_max_offset())
 
     def _without_unsure_units(self, mapped_file: MappedFile, valid: int, dispatched: int) -> tuple[MappedFile, int]:
-        """The last unit before commit log offset `dispatched`: file and end. Recovery dispatches from there on.
+        """Return file and end of the last unit before commit log offset `dispatched`, from where recovery dispatches.
 
-        Differs: the original keeps what it finds, and takes for flushed what nobody has flushed.
+        Differs: recovery drops the units that may not have been flushed. The original keeps all units that it finds,
+        and treats units that were never flushed as flushed.
         """
         limit = max(dispatched, self._commit_log.get_min_offset())
         files = self.queue.mapped_file_queue.mapped_files
@@ -197,9 +239,11 @@ class ConsumeQueueRecovery:
             index, valid = index - 1, self.queue.mapped_file_size
 
     def _is_mine(self, mapped_file: MappedFile, number: int) -> bool:
-        """False for a unit of whose offset only the part in the later of two sectors came to the disk, if any.
+        """Return False for a unit that spans two sectors, if its offset or a part of it did not reach the disk.
 
-        That is the first one that was not flushed: those behind it in that sector are whole, or none are there.
+        The sector with the unit's first bytes is missing, and the next one, with the rest, is there. This is possible
+        only for the first unit that was not flushed: the units after it in the second sector are all complete, or all
+        missing.
         """
         place = number * CQ_STORE_UNIT_SIZE
         if -place % SECTOR_SIZE not in range(1, _OFFSET_SIZE + 1):
@@ -215,15 +259,16 @@ class ConsumeQueueRecovery:
             request = commit_log.check_message_and_return_size(result.buffer)
         index = mapped_file.file_from_offset // CQ_STORE_UNIT_SIZE + number
         mine = self.queue.topic, self.queue.queue_id, index
-        # a light queue has messages of other topics, with indexes of its own
+        # A light queue has messages of other topics, with indexes of its own.
         return request.success and (self._config.enableMultiDispatch or mine == (
             request.topic, request.queue_id, request.consume_queue_offset))
 
     def _first_unsure(self, files: list[MappedFile], base: RecoveryBase) -> int:
-        """Index of the file to begin with: the units of all before it are on the disk.
+        """Return the index of the file to begin with. The units of all earlier files are on the disk.
 
-        Differs: the original looks at three. After a loss of power units may be missing further to the front, when
-        more files than that were filled since the last flush, or the disk has taken the later ones first.
+        Differs: recovery checks all files of a consume queue that may lack units; the original checks three. After a
+        power loss units of earlier files may be missing, if more than three files were filled since the last flush, or
+        if the disk wrote the later ones first.
         """
         begin = max(len(files) - _FILES_LOOKED_AT, 0)
         while begin > 0 and not base.was_stopped and not self._begins_before(files[begin], base.dispatched):
@@ -232,12 +277,16 @@ class ConsumeQueueRecovery:
 
     @staticmethod
     def _begins_before(mapped_file: MappedFile, offset: int) -> bool:
-        """Whether the first unit of a file points before `offset` of the commit log."""
+        """Return whether the record of a file's first unit is before `offset` of the commit log."""
         phy_offset, size, _tags_code = unpack_unit(mapped_file.slice_byte_buffer(), 0)
         return size > 0 and phy_offset < offset
 
     def _drop_behind_a_gap(self) -> list[MappedFile]:
-        """Differs: files behind a missing one go, to be built again from the log; the original reads on behind it."""
+        """Drop the files after a gap, and return the others.
+
+        Differs: the files of a consume queue after a missing one are dropped and built again from the log. The original
+        keeps reading after the gap.
+        """
         queue = self.queue.mapped_file_queue
         files, count = queue.mapped_files, queue.files_before_gap()
         if count < len(files):
@@ -246,20 +295,23 @@ class ConsumeQueueRecovery:
         return files[:count]
 
     def _look_behind_the_end(self, mapped_file: MappedFile, end: int) -> None:
-        """Anything but zeros behind the last valid unit means that units were lost."""
+        """Check that only zeros follow the last valid unit; anything else means that units were lost."""
         files = self.queue.mapped_file_queue.mapped_files
         behind = mapped_file.first_byte_behind(end)
         if behind < 0 and mapped_file is files[-1]:
             self._clean_at = mapped_file.file_from_offset + end
         if mapped_file is not files[-1] or 0 <= behind < end + _LOOKED_AT:
-            log.error("consume queue %s-%s: %s is damaged at position %s; all behind it is built again",
+            log.error("consume queue %s-%s: %s is damaged at position %s; rebuilding everything after it",
                       self.queue.topic, self.queue.queue_id, mapped_file.file_name, end)
             self.is_behind = True
 
     def _end_of_right_units(self, mapped_file: MappedFile, valid: int) -> tuple[MappedFile, int]:
-        """The last unit, from `valid` bytes of a file backwards, that points at a record of its size: file and end.
+        """Search backwards from `valid` bytes of a file for a unit that refers to a record of its size.
 
-        Differs: the original believes the last unit, and with it begins its dispatch too late.
+        Return the file and the unit's end.
+
+        Differs: recovery skips units at a queue's end that do not refer to a record. The original trusts the last unit,
+        and because of a wrong one starts dispatching too late.
         """
         files = self.queue.mapped_file_queue.mapped_files
         index, end = files.index(mapped_file), valid
@@ -267,8 +319,8 @@ class ConsumeQueueRecovery:
             end -= CQ_STORE_UNIT_SIZE
             if end == 0 and index > 0:
                 index, end = index - 1, self.queue.mapped_file_size
-        log.error("consume queue %s-%s: what %s says behind position %s is not in the log; it is built again",
-                  self.queue.topic, self.queue.queue_id, files[index].file_name, end)
+        log.error("consume queue %s-%s: the records of the units in %s after position %s are not in the log; "
+                  "rebuilding them", self.queue.topic, self.queue.queue_id, files[index].file_name, end)
         self.is_behind = True
         return files[index], end
 

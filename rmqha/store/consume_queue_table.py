@@ -27,9 +27,10 @@ log = logging.getLogger("RocketmqStore")
 
 
 class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
-    """Topic -> queue id -> queue: what the original calls `consumeQueueTable`, and what it does with all queues.
+    """The consume queues by topic and queue id, and operations on all of them; `consumeQueueTable` of the original.
 
-    Changed under `lock`, by the methods here, and read without it. `lmq_consume_queue_num` counts the light queues.
+    The methods here change it under `lock`; it is read without the lock. `lmq_consume_queue_num` counts the light
+    queues.
     """
 
     def __init__(self, context: ConsumeQueueContext) -> None:
@@ -38,31 +39,34 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
         self.lmq_consume_queue_num = AtomicInteger()
         self._context = context
         self._config = context.state.config
-        # Of the queues that load has made, from then until `end_recovery`
+        # The recoveries of the queues that `load` found; emptied by `forget_recovery`.
         self._recoveries: dict[ConsumeQueue, ConsumeQueueRecovery] = {}
-        self._ends_are_known = False  # by load, before recover
+        # Set by `load`, read by `recover`.
+        self._ends_are_known = False
 
     def folder(self) -> str:
-        """Where all of them lie."""
+        """Return the folder of all queues."""
         return paths.get_store_path_consume_queue(self._config.storePathRootDir)
 
     def all_queues(self) -> Iterator[ConsumeQueue]:
-        """All queues, as they are at the call."""
+        """Iterate over a snapshot of all queues."""
         with self.lock:
             return iter([queue for queues in self.values() for queue in queues.values()])
 
     def get_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue; None when there is none."""
+        """Return the queue, or None if it does not exist."""
         queues = self.get(topic)
         return queues.get(queue_id) if queues is not None else None
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue; made when it is not there. None for a topic that can't be a folder's name."""
+        """Return the queue, which is created if necessary; None for a topic that is not a valid folder name."""
         return self.get_queue(topic, queue_id) or self.make_queue(topic, queue_id)
 
     def make_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, made unless somebody else has just made it; None for a topic that can't be a folder's name."""
-        # Differs: the original makes folders of any name, outside of its own too
+        """Create the queue, unless another thread has just done so; None for a topic that is not a valid folder name.
+        """
+        # Differs: a consume queue needs a topic that is a safe folder name; the original creates folders of any name,
+        # even outside its own folder.
         if not is_safe_topic(topic):
             return None
         with self.lock:
@@ -76,7 +80,7 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
             return queue
 
     def pop_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Take all queues of a topic out."""
+        """Remove and return all queues of a topic."""
         with self.lock:
             queues = list(self.pop(topic, {}).values())
         if mix_all.is_lmq(topic):
@@ -85,7 +89,7 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
         return queues
 
     def pop_queue(self, queue: ConsumeQueue) -> None:
-        """Take one queue out."""
+        """Remove one queue."""
         with self.lock:
             queues = self.get(queue.topic, {})
             queues.pop(queue.queue_id, None)
@@ -93,7 +97,7 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
                 self.pop(queue.topic, None)
 
     def is_lmq_num_exceeded(self) -> bool:
-        """True when there are more light queues than configured."""
+        """Return whether there are more light queues than configured."""
         config = self._config
         return (config.enableLmq and config.enableMultiDispatch
                 and self.lmq_consume_queue_num.get() > config.maxLmqConsumeQueueNum)
@@ -101,9 +105,9 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
     # Opening and closing the store.
 
     def load(self, noted: QueueEnds | None) -> bool:
-        """Make the queues whose folders are there; False when one can't be used.
+        """Create the queues whose folders exist; return False if one can't be used.
 
-        `noted`: by the last stop. Then, unless it turns out to be wrong, their ends are known, too.
+        `noted`: the queue ends that the last stop saved, which are used unless they turn out to be wrong.
         """
         self._ends_are_known = noted is not None and self._take(noted)
         return self._ends_are_known or self._load_folders()
@@ -122,7 +126,7 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
                 self.pop_topic(name)
             self._recoveries.clear()
             return False
-        log.info("the ends of the consume queues are those that the last stop noted")
+        log.info("using the queue ends saved at the last shutdown")
         return True
 
     def _load_folders(self) -> bool:
@@ -138,36 +142,39 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
         return True
 
     def recover(self, base: RecoveryBase) -> None:
-        """Find each queue's end, unless the last stop has noted it."""
+        """Find each queue's end, unless the last stop saved it."""
         if not self._ends_are_known:
             for queue in self.all_queues():
                 self.recovery_of(queue).recover(base)
 
     def recovery_of(self, queue: ConsumeQueue) -> ConsumeQueueRecovery:
-        """What recovery knows of a queue."""
+        """Return the recovery of a queue."""
         recovery = self._recoveries.get(queue)
         if recovery is None:
             recovery = self._recoveries[queue] = ConsumeQueueRecovery(queue, self._config, self._context.commit_log)
         return recovery
 
     def end_recovery(self) -> None:
-        """Everything is dispatched again."""
+        """End the recovery of all queues, once all records are dispatched again."""
         for queue in self.all_queues():
             self.recovery_of(queue).end_recovery()
 
     def doubtful_folders(self) -> list[str]:
-        """The folders of queues of which not all names are known to be on the disk."""
+        """Return the folders of the topics whose file names may not all be on the disk."""
         known = {topic for topic, queues in self.items()
                  if queues and all(self.recovery_of(queue).has_its_names for queue in queues.values())}
         with os.scandir(self.folder()) as entries:
             return [entry.path for entry in entries if entry.name not in known]
 
     def forget_recovery(self) -> None:
-        """The store is loaded."""
+        """Forget the recoveries, once the store is loaded."""
         self._recoveries = {}
 
     def noted_ends(self, number: int) -> QueueEnds:
-        """What a clean stop notes, beside write `number` of the checkpoint. OSError, WrongQueueEndsError."""
+        """Return the queue ends that a clean stop saves, which belong to write `number` of the checkpoint.
+
+        Raise OSError or WrongQueueEndsError if they can't be determined.
+        """
         root, min_offset, topics = self.folder(), self._context.commit_log.get_min_offset(), []
         for topic, queues in self.items():
             ends = [end for queue in queues.values() if (end := noted_end(queue, min_offset)) is not None]
@@ -176,11 +183,11 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
         return QueueEnds(VERSION, number, self._config.get_mapped_file_size_consume_queue(), mtime_of(root), topics)
 
     def max_physic_offset(self) -> int:
-        """The log's offset behind the last record that has a unit; -1 when none has."""
+        """Return the log offset after the last record that has a unit, or -1 without units."""
         return max((queue.max_physic_offset for queue in self.all_queues()), default=-1)
 
     def next_offsets(self) -> dict[str, int]:
-        """The next offset of each queue, by `topic-queueId`; each queue's oldest message is looked for by the way."""
+        """Return each queue's next offset by `topic-queueId`, and correct each queue's minimum."""
         min_phy_offset = self._context.commit_log.get_min_offset()
         table = {}
         for queue in self.all_queues():
@@ -189,7 +196,7 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
         return table
 
     def truncate_dirty_logic_files(self, phy_offset: int) -> None:
-        """Drop what points at or behind `phy_offset` from all queues."""
+        """Drop the units of records at or after `phy_offset` from all queues."""
         for queue in self.all_queues():
             queue.truncate_dirty_logic_files(phy_offset)
 
@@ -199,7 +206,7 @@ class ConsumeQueueTable(dict[str, dict[int, ConsumeQueue]]):
             queue.destroy()
 
     def unmap(self) -> None:
-        """At shutdown."""
+        """Unmap all files, at shutdown."""
         for queue in self.all_queues():
             queue.mapped_file_queue.shutdown(0)
             if queue.consume_queue_ext is not None:

@@ -73,7 +73,7 @@ _QUEUE = operator.attrgetter("topic", "queue_id")
 
 
 class DefaultMessageStore:
-    """One broker's store. `load`, then `start`, in the end `shutdown`; or `destroy` to delete everything.
+    """The message store of one broker: call `load`, then `start`, finally `shutdown`; `destroy` deletes everything.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore (4.9.8)
     """
@@ -85,7 +85,8 @@ class DefaultMessageStore:
         self.broker_stats_manager = broker_stats_manager
         self.broker_config = broker_config
         if broker_config.enableControllerMode:
-            message_store_config.enableAutoSwitchHA = True  # as in 5.1.4, which has the first key only
+            # As in 5.1.4, which has only enableControllerMode.
+            message_store_config.enableAutoSwitchHA = True
         self.state = state = StoreState(message_store_config, role or Role(message_store_config, broker_config))
         self.role = state.role
         self.running_flags = state.running_flags
@@ -109,7 +110,7 @@ class DefaultMessageStore:
         self.queue_removal = QueueRemoval(state, commit_log, table, deleted, self.reput_message_service)
         self.clean_commit_log_service = CleanCommitLogService(state, commit_log)
         self.clean_consume_queue_service = CleanConsumeQueueService(state, commit_log, table, index, deleted)
-        # The key is read once: while the store runs it can change, and the service can't
+        # Read once at start: the key may change at run time, the service may not.
         self.auto_switch = AutoSwitchHAService(self, state, broker_config, commit_log, self.reput_message_service,
                                                self.recover_topic_queue_table) \
             if message_store_config.enableAutoSwitchHA else None
@@ -128,26 +129,28 @@ class DefaultMessageStore:
 
     @property
     def is_shutdown(self) -> bool:
-        """Whether no puts and no gets are taken."""
+        """True if the store refuses puts and gets."""
         return self.state.is_shutdown
 
     @property
     def mapped_file_size(self) -> int:
-        """Bytes of each file of the commit log."""
+        """The size of each file of the commit log, in bytes."""
         return self.commit_log.mapped_file_size
 
     @property
     def store_checkpoint(self) -> StoreCheckpoint:
-        """From `load` on."""
+        """The checkpoint; available after `load`."""
         return self.state.checkpoint
 
-    # Life.
+    # Start and shutdown.
 
     def load(self) -> bool:
-        """Map what is there and recover it; False when it can't be used. RuntimeError when another broker has it.
+        """Map and recover the existing files; return False if they can't be used.
 
-        Differs: the store is locked before anything is touched; the original recovers (and truncates) first, and finds
-        out when it starts that another broker runs on the same files.
+        Raise RuntimeError if another broker has locked the store.
+
+        Differs: a broker locks its store before it changes anything. The original recovers (and truncates) first, and
+        finds out only at its start that another broker runs on the same files.
         """
         config = self.message_store_config
         self._store_lock.acquire()
@@ -171,10 +174,11 @@ class DefaultMessageStore:
             if self.deleted_topics.load() and self.commit_log.load() and self.consume_queue_table.load(noted):
                 base = self._recovery.base(last_exit_ok)
                 self.index_service.load(base)
-                # Differs: the delay levels are known before recovery dispatches; the original gives delayed messages
-                # that it dispatches again after a crash no delivery time, so that they are delivered at once.
+                # Differs: the delay levels are known before recovery dispatches. When the original dispatches delayed
+                # messages again after a crash, they get no delivery time and are delivered at once.
                 self.state.delay_levels.parse()
-                checkpoint.is_held = True  # index files that are filled meanwhile are flushed, and told
+                # An index file that is filled during recovery is flushed, and that would write the checkpoint.
+                checkpoint.is_held = True
                 self._recover(base)
                 checkpoint.is_held = False
                 if not (base.was_stopped and base.is_noted):
@@ -190,17 +194,20 @@ class DefaultMessageStore:
         return result
 
     def _abandon(self) -> None:
-        """A load that failed gives back what it took."""
+        """Release everything after a failed load."""
         self.allocate_mapped_file_service.shutdown()
         self._unmap()
         self.transient_store_pool.destroy()
         self._store_lock.release()
 
     def start(self) -> None:
-        """Dispatch what is left over, then start all services. RuntimeError when another broker has the store."""
+        """Dispatch the remaining records, then start all services.
+
+        Raise RuntimeError if another broker has locked the store.
+        """
         self._store_lock.acquire()
-        # Differs: before anything is dispatched; the original makes it last, and takes a start that was killed while it
-        # built queues and index for a good shutdown.
+        # Differs: the abort file is created before anything is dispatched. The original creates it last; if it is
+        # killed while it builds queues and index, its next start assumes a clean shutdown.
         create_temp_file(self._abort_file())
         store_marks.forget(self.message_store_config.storePathRootDir)
         self.recovery_times.dispatch_begins()
@@ -216,7 +223,8 @@ class DefaultMessageStore:
             self.store_stats_service.start()
             self._add_schedule_task()
         except BaseException:
-            self._stop_services()  # those that have started would go on without their store, ports open
+            # Otherwise the services that have started would keep running without their store, with their ports open.
+            self._stop_services()
             raise
         self.state.is_shutdown = False
 
@@ -227,7 +235,8 @@ class DefaultMessageStore:
             self.state.is_shutdown = True
             self._stop_services()
             self.allocate_mapped_file_service.shutdown()
-            # Differs: a slave that has part of a record has shut down well: the master sends the record again.
+            # Differs: the shutdown of a slave with part of a record is clean, because the master sends the record
+            # again.
             dispatched = self.dispatch_behind_bytes() <= 0 or self.reput_message_service.has_only_part_of_a_record()
             flushed = flush_all(self.state, self.commit_log, self.consume_queue_table, self.flush_consume_queue_service)
             if self.running_flags.is_writeable and dispatched and flushed:
@@ -244,7 +253,7 @@ class DefaultMessageStore:
         self._store_lock.release()
 
     def _stop_services(self) -> None:
-        """With puts refused already."""
+        """Stop all services. Puts must be refused already."""
         self._scheduled_service.shutdown()
         self._disk_check_service.shutdown()
         with self.commit_log.put_message_lock:
@@ -258,7 +267,11 @@ class DefaultMessageStore:
         self.flush_consume_queue_service.shutdown()
 
     def _unmap(self) -> None:
-        """Differs: the original leaves its maps to the end of the process; here several stores live in one."""
+        """Unmap all files.
+
+        Differs: a store that is closed unmaps its files, because one process may have several stores. The original
+        unmaps nothing until its process ends.
+        """
         self.consume_queue_table.unmap()
         self.commit_log.mapped_file_queue.shutdown(0)
         for index_file in self.index_service.index_file_list:
@@ -267,7 +280,7 @@ class DefaultMessageStore:
             self.store_checkpoint.close()
 
     def destroy(self) -> None:
-        """Delete everything the store has written."""
+        """Delete all files of the store."""
         checkpoint = paths.get_store_checkpoint(self.message_store_config.storePathRootDir)
         self.consume_queue_table.destroy()
         self.commit_log.destroy()
@@ -278,7 +291,10 @@ class DefaultMessageStore:
     # Putting.
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
-        """Store one message; done once it is as safe as the configuration and its WAIT ask. Bad input raises none."""
+        """Store one message. The future completes when it is as safe as the configuration and its WAIT ask.
+
+        Invalid messages get an error status, never an exception.
+        """
         status = self._gate.check(msg)
         if status is not _PUT_OK:
             return Completable.completed(PutMessageResult(status))
@@ -292,19 +308,22 @@ class DefaultMessageStore:
         return self._count_when_done(current_time_millis(), self.commit_log.async_put_messages(message_ext_batch))
 
     def put_rows(self, rows: list[MessageRow], store_host: bytes) -> PutMessageContext | None:
-        """Store messages that came together and need nothing but to be appended: all, or at the end of a file fewer, or
-        none (None), and whoever puts them one by one gets the reason. See `CommitLog.put_rows`, `count_rows`."""
+        """Store messages that were received together and only have to be appended; see `CommitLog.put_rows`.
+
+        At the end of a file only the first ones are stored. Return None if no message was stored; putting them one by
+        one then returns the reason. The caller counts the messages with `count_rows`.
+        """
         return self.commit_log.put_rows(rows, store_host) if self.running_flags.is_writeable else None
 
     def count_rows(self, context: PutMessageContext) -> None:
-        """Count a `put_rows` that is done, by whoever has answered it."""
+        """Count the messages of a completed `put_rows`. The thread that has answered them calls it."""
         elapsed = current_time_millis() - context.begin
         if elapsed > _SLOW_PUT_MS:
             _log_slow_put(elapsed, context)
         self.store_stats_service.count_puts(context.totals, elapsed, len(context.queue_offsets))
 
     def _count_when_done(self, begin: int, result: Completable[PutMessageResult]) -> Completable[PutMessageResult]:
-        """Count a put that began at `begin` (ms since 1970), once it is done."""
+        """Count a put that began at `begin` (ms since 1970) when it completes."""
         if result.is_done:
             self._count_put(result.get(), begin)
         else:
@@ -312,7 +331,7 @@ class DefaultMessageStore:
         return result
 
     def _count_put(self, result: PutMessageResult, begin: int) -> None:
-        """Count a put that began at `begin` (ms since 1970) and is done."""
+        """Count a completed put that began at `begin` (ms since 1970)."""
         elapsed = current_time_millis() - begin
         if elapsed > _SLOW_PUT_MS:
             _log_slow_put(elapsed, result)
@@ -321,17 +340,18 @@ class DefaultMessageStore:
             self.store_stats_service.count_put_failed()
 
     def put_message(self, msg: MessageExtBrokerInner) -> PutMessageResult:
-        """`async_put_message`, waited for."""
+        """Store one message, and wait for the result."""
         return self._wait_for_put_result(self.async_put_message(msg))
 
     def put_messages(self, message_ext_batch: MessageExtBatch) -> PutMessageResult:
-        """`async_put_messages`, waited for."""
+        """Store a batch, and wait for the result."""
         return self._wait_for_put_result(self.async_put_messages(message_ext_batch))
 
     def _wait_for_put_result(self, future: Completable[PutMessageResult]) -> PutMessageResult:
         config = self.message_store_config
         if not future.is_done:
-            self.ha_service.send_to_slaves()  # a round of this thread would send it at its end only
+            # A round of this thread would send it only at its end.
+            self.ha_service.send_to_slaves()
         try:
             return future.get(max(config.syncFlushTimeout, config.slaveTimeout) + 5000)
         except TimeoutError:
@@ -340,14 +360,16 @@ class DefaultMessageStore:
             return PutMessageResult(PutMessageStatus.UNKNOWN_ERROR)
 
     def on_appended(self, context: PutMessageContext | None = None) -> None:
-        """The log has grown, by what a put carries or by anything: wake what sends it to slaves and what dispatches it.
+        """Wake the services that send the log to slaves and that dispatch it, because the log has grown.
+
+        `context`: the put that was appended; None for any other growth.
         """
         ha_service, reput = self.ha_service, self.reput_message_service
         if context is None or context.message is not None or not serves_one_connection():
             ha_service.on_appended()
         else:
             ha_service.send_appended(context.physical_offsets[0], context.data)
-        if context is None or self.message_store_config.enableMultiDispatch:  # it goes to other queues too
+        if context is None or self.message_store_config.enableMultiDispatch:  # messages may go to other queues too
             reput.on_appended(None, 0)
         elif context.is_batch or len(context.rows) == 1:
             row = context.rows[0]
@@ -357,61 +379,67 @@ class DefaultMessageStore:
                 reput.on_appended(topic, queue_id)
 
     def is_os_page_cache_busy(self) -> bool:
-        """True when the put lock has been held for too long."""
+        """Return whether the put lock has been held for too long."""
         return self._gate.is_os_page_cache_busy()
 
     def lock_time_mills(self) -> int:
-        """How long the put lock has been held, ms."""
+        """Return for how many ms the put lock has been held."""
         return self.commit_log.lock_time_mills()
 
     # Getting.
 
     def get_message(self, group: str, topic: str, queue_id: int, offset: int, max_msg_nums: int,
                     message_filter: MessageFilter | None = None) -> GetMessageResult | None:
-        """Messages of a queue from index `offset` on; None when gets are not served. The caller releases the result."""
+        """Return messages of a queue from index `offset` on, or None if gets are not served.
+
+        The caller releases the result.
+        """
         return self._reader.get_message(group, topic, queue_id, offset, max_msg_nums, message_filter)
 
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Index of the queue's next message; 0 without a queue."""
+        """Return the index of the queue's next message; 0 without a queue."""
         queue = self.get_consume_queue(topic, queue_id)
         return queue.get_max_offset_in_queue() if queue is not None else 0
 
     def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Index of the queue's oldest message; 0 without a queue, -1 for a topic that can't have one."""
+        """Return the index of the queue's oldest message; 0 without a queue, -1 for a topic that can't have one."""
         queue = self.get_consume_queue(topic, queue_id)
         if queue is not None:
             return queue.get_min_offset_in_queue()
         return 0 if is_safe_topic(topic) else -1
 
     def get_commit_log_offset_in_queue(self, topic: str, queue_id: int, consume_queue_offset: int) -> int:
-        """Commit log offset of message `consume_queue_offset`; 0 when it is not there."""
+        """Return the commit log offset of message `consume_queue_offset`, or 0 if the queue does not have it."""
         unit = self._unit(topic, queue_id, consume_queue_offset)
         return unit[0] if unit is not None else 0
 
     def get_offset_in_queue_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """Index of the message stored nearest to `timestamp` (ms)."""
+        """Return the index of the message stored nearest to `timestamp` (ms)."""
         queue = self.get_consume_queue(topic, queue_id)
         return queue.get_offset_in_queue_by_time(timestamp) if queue is not None else 0
 
     def look_message_by_offset(self, commit_log_offset: int, size: int | None = None) -> MessageExt | None:
-        """The message at a commit log offset; None when there is none."""
+        """Return the message at a commit log offset, or None without a message there."""
         return self._reader.look_message_by_offset(commit_log_offset, size)
 
     def select_one_message_by_offset(self, commit_log_offset: int,
                                      msg_size: int | None = None) -> SelectMappedBufferResult | None:
-        """The record at a commit log offset as it is; None when there is none. The caller releases it."""
+        """Return the bytes of the record at a commit log offset, or None without a record there.
+
+        The caller releases the result.
+        """
         return self._reader.select_one_message_by_offset(commit_log_offset, msg_size)
 
     def get_store_path_physic(self) -> str:
-        """Folder (or folders) of the commit log."""
+        """Return the folder (or folders) of the commit log."""
         return self.message_store_config.get_store_path_commit_log()
 
     def get_store_path_logic(self) -> str:
-        """Folder of the consume queues."""
+        """Return the folder of the consume queues."""
         return self.consume_queue_table.folder()
 
     def get_runtime_info(self) -> dict[str, str]:
-        """The store's part of the broker's runtime info."""
+        """Return the store's part of the broker's runtime info."""
         result = self.store_stats_service.get_runtime_info()
         ratios = []
         for path in self.get_store_path_physic().strip().split(MULTI_PATH_SPLITTER):
@@ -427,34 +455,37 @@ class DefaultMessageStore:
         return result
 
     def get_max_phy_offset(self) -> int:
-        """End of the commit log."""
+        """Return the end of the commit log."""
         return self.commit_log.mapped_file_queue.get_max_offset()
 
     def get_min_phy_offset(self) -> int:
-        """Beginning of the commit log; -1 when it has no file."""
+        """Return the beginning of the commit log, or -1 without a file."""
         return self.commit_log.get_min_offset()
 
     def get_earliest_message_time(self, topic: str | None = None, queue_id: int | None = None) -> int:
-        """Store time (ms) of the oldest message, of the log or of a queue; -1 when there is none."""
+        """Return the store time (ms) of the oldest message of the log or of a queue, or -1 without messages."""
         if topic is None or queue_id is None:
             return self._reader.store_time_at(self.get_min_phy_offset())
         queue = self.get_consume_queue(topic, queue_id)
         return self._reader.store_time_of(queue, queue.get_min_offset_in_queue()) if queue is not None else -1
 
     def get_message_store_timestamp(self, topic: str, queue_id: int, consume_queue_offset: int) -> int:
-        """Store time (ms) of message `consume_queue_offset`; -1 when it is not there."""
+        """Return the store time (ms) of message `consume_queue_offset`, or -1 if the queue does not have it."""
         queue = self.get_consume_queue(topic, queue_id)
         return self._reader.store_time_of(queue, consume_queue_offset) if queue is not None else -1
 
     def get_message_total_in_queue(self, topic: str, queue_id: int) -> int:
-        """Messages that a queue holds; -1 without a queue."""
+        """Return the number of messages in a queue; -1 without a queue."""
         queue = self.get_consume_queue(topic, queue_id)
         return queue.get_message_total_in_queue() if queue is not None else -1
 
     # Replication.
 
     def get_commit_log_data(self, offset: int) -> SelectMappedBufferResult | None:
-        """All log bytes from `offset` to the end of its file; None when there are none. The caller releases it."""
+        """Return all log bytes from `offset` to the end of its file, or None if the log has no bytes there.
+
+        The caller releases the result.
+        """
         if self.is_shutdown:
             log.warning("message store has shutdown, so getPhyQueueData is forbidden")
             return None
@@ -462,26 +493,28 @@ class DefaultMessageStore:
 
     def append_to_commit_log(self, start_offset: int, data: bytes | bytearray | memoryview, data_start: int,
                              data_length: int) -> bool:
-        """Append a piece of the master's log; False when it can't be written."""
+        """Append a piece of the master's log; return False if it can't be written."""
         if self.is_shutdown:
             log.warning("message store has shutdown, so appendToPhyQueue is forbidden")
             return False
-        # Differs: the log says why; the original's line is without the reason
+        # Differs: a read-only store that refuses the master's bytes logs the reason; the original's log line lacks it.
         if self.running_flags.is_flush_error:
-            log.error("appendToPhyQueue failed %s %s: the store takes nothing since %s. Restart the broker: its start "
-                      "looks at what is on the disk", start_offset, data_length,
-                      self.running_flags.flush_error_reason or "a flush that failed")
+            log.error("appendToPhyQueue failed %s %s: the store is read-only since %s. Restart the broker, so that "
+                      "recovery checks what is on the disk", start_offset, data_length,
+                      self.running_flags.flush_error_reason or "a failed flush")
             return False
         if not self.commit_log.append_data(start_offset, data, data_start, data_length):
             log.error("appendToPhyQueue failed %s %s: %s", start_offset, data_length, self.commit_log.append_failure)
             return False
-        # behind the report to the master, which is sent within the round
+        # After the report to the master, which is sent within the round.
         if not at_round_end(WAKE, self.on_appended):
             self.on_appended()
         return True
 
     def end_of_whole_records(self) -> int:
-        """Where the last whole record ends, looking from what is dispatched on; the log's end when nothing is cut off.
+        """Return the end of the last complete record, searched from the dispatched offset on.
+
+        It is the log's end unless the last record is incomplete.
 
         Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#truncateInvalidMsg (5.1.4)
         """
@@ -491,9 +524,12 @@ class DefaultMessageStore:
                                     commit_log.mapped_file_size)
 
     def truncate_dirty_files(self, offset: int) -> None:
-        """Drop everything at and behind `offset`. Nobody appends meanwhile: the caller sees to it.
+        """Truncate the log, the consume queues and the index at `offset`.
 
-        Differs: flushing pauses too, and what is cut off is zeroed; the original only moves its positions back.
+        The caller makes sure that nothing is appended meanwhile.
+
+        Differs: while a store is truncated, flushing pauses too, and the truncated bytes are zeroed. The original only
+        moves its positions back.
 
         Java: org.apache.rocketmq.store.DefaultMessageStore#truncateDirtyFiles (5.1.4)
         """
@@ -524,7 +560,7 @@ class DefaultMessageStore:
                 service.start()
 
     def cut_off(self, offset: int) -> None:
-        """`truncate_dirty_files`, and have the queues on the disk as they are then."""
+        """Call `truncate_dirty_files`, then force the truncated queues to the disk."""
         self.truncate_dirty_files(offset)
         for queue in self.all_consume_queues():
             last = queue.mapped_file_queue.get_last_mapped_file()
@@ -532,36 +568,39 @@ class DefaultMessageStore:
                 last.force()
 
     def update_ha_master_address(self, new_addr: str | None) -> None:
-        """Where the master's HA port is."""
+        """Set the address of the master's HA port."""
         self.ha_service.update_master_address(new_addr)
 
     def slave_fall_behind_much(self) -> int:
-        """Bytes that the best slave has not acknowledged."""
+        """Return the number of bytes that the most advanced slave has not acknowledged."""
         return self.commit_log.get_max_offset() - self.ha_service.push2_slave_max_offset.get()
 
     # Administration.
 
     def execute_delete_files_manually(self) -> None:
-        """Delete expired files now, whatever the hour."""
+        """Delete expired files now, at any hour."""
         self.clean_commit_log_service.execute_delete_files_manually()
 
     def query_message(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryMessageResult:
-        """Messages with `key` stored between `begin` and `end` (ms). The caller releases the result."""
+        """Return messages with `key` stored between `begin` and `end` (ms). The caller releases the result."""
         return self._reader.query_message(topic, key, max_num, begin, end)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete all of a topic, to which nobody may put any more. OSError: nothing is done."""
+        """Delete all messages of a topic. Puts to the topic must already be refused.
+
+        Raise OSError, and delete nothing, if the deletion can't be recorded on the disk.
+        """
         self.queue_removal.delete_topic(topic)
         self._forget_stats(topic)
 
     def clean_unused_topic(self, topics: set[str]) -> int:
-        """Delete the consume queues of all topics but `topics` and the system's."""
+        """Delete the consume queues of all topics except `topics` and the system topics."""
         for topic in self.queue_removal.unused_topics(topics):
             self.delete_topic(topic)
         return 0
 
     def clean_unused_lmq_topic(self, topic: str) -> None:
-        """Delete the consume queue of a light queue."""
+        """Delete a light queue's consume queue."""
         if topic in self.consume_queue_table:
             self.delete_topic(topic)
 
@@ -570,16 +609,16 @@ class DefaultMessageStore:
             self.broker_stats_manager.on_topic_deleted(topic)
 
     def clean_expired_consumer_queue(self, is_kept: Callable[[str], bool] = lambda topic: False) -> None:
-        """Delete the consume queues whose last message is no longer in the log, unless `is_kept(topic)`."""
+        """Delete the consume queues whose last message is no longer in the log, except those with `is_kept(topic)`."""
         self.reput_message_service.run_between_records(lambda: self.queue_removal.drop_expired_queues(is_kept))
 
     def get_message_ids(self, topic: str, queue_id: int, min_offset: int, max_offset: int,
                         store_host: tuple[str, int]) -> dict[str, int]:
-        """Offset message id -> index, for the messages between two indexes."""
+        """Return the offset message ids of the messages between two indexes, with each message's index."""
         return self._reader.get_message_ids(topic, queue_id, min_offset, max_offset, store_host)
 
     def check_in_disk_by_consume_offset(self, topic: str, queue_id: int, consume_offset: int) -> bool:
-        """True when message `consume_offset` is so old that it is probably not in memory."""
+        """Return whether message `consume_offset` is so old that it is probably not in memory."""
         unit = self._unit(topic, queue_id, consume_offset)
         max_offset_py = self.commit_log.get_max_offset()
         return unit is not None and self._reader.check_in_disk_by_commit_offset(unit[0], max_offset_py)
@@ -589,47 +628,57 @@ class DefaultMessageStore:
         return queue.get_unit(index) if queue is not None else None
 
     def readable_offset(self) -> int:
-        """End of what may be dispatched: that of the log; with an AutoSwitchHAService, of what is confirmed."""
+        """Return the offset up to which records may be dispatched.
+
+        It is the end of the log; with an AutoSwitchHAService, the confirmed offset.
+        """
         max_offset, auto_switch = self.commit_log.get_max_offset(), self.auto_switch
         return max_offset if auto_switch is None else min(max_offset, auto_switch.confirm_offset())
 
     def dispatched_offset(self) -> int:
-        """End of what is dispatched."""
+        """Return the offset up to which records are dispatched."""
         return self.reput_message_service.reput_from_offset
 
     def dispatch_behind_bytes(self) -> int:
-        """Bytes of the log that are not dispatched yet."""
+        """Return the number of bytes of the log that are not dispatched yet."""
         return self.reput_message_service.behind()
 
     def call_when_dispatched(self, callback: Callable[[], object]) -> bool:
-        """Call `callback` once what was appended lately is in its queues; False when it is already, or not soon."""
+        """Call `callback` when the latest messages are in their queues.
+
+        Return False, without calling it, if they already are, or will not be soon.
+        """
         return self.reput_message_service.call_when_dispatched(callback)
 
     def flush_up_to(self, offset: int) -> bool:
-        """Flush the commit log until all below `offset` is on the disk; False when that fails."""
+        """Flush the commit log until everything below `offset` is on the disk; return False if that fails."""
         return self.commit_log.flush_up_to(offset)
 
     def flush(self) -> int:
-        """Flush the commit log; the flushed offset. OSError when the disk says no."""
+        """Flush the commit log, and return the flushed offset. Raise OSError if the disk fails."""
         return self.commit_log.flush()
 
     def reset_write_offset(self, phy_offset: int) -> bool:
-        """Cut the commit log off at `phy_offset`, while nobody writes; False when that is more than two files back."""
+        """Truncate the commit log at `phy_offset`; return False if that is more than two files back.
+
+        No thread may write meanwhile.
+        """
         return self.commit_log.reset_offset(phy_offset)
 
     def get_confirm_offset(self) -> int:
-        """End of what duplication has confirmed."""
+        """Return the offset up to which duplication has confirmed the log."""
         return self.commit_log.confirm_offset
 
     # Consume queues.
 
     def all_consume_queues(self) -> Iterator[ConsumeQueue]:
-        """All consume queues, as they are at the call."""
+        """Iterate over a snapshot of all consume queues."""
         return self.consume_queue_table.all_queues()
 
     def get_consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue; None when there is none: whoever only reads takes it for an empty one."""
-        # Differs: a question makes no queue; the original makes one of each name that it is asked about, for ever
+        """Return the queue, or None, which readers treat as an empty queue."""
+        # Differs: a query of a queue that does not exist creates none. The original creates a permanent queue for each
+        # name that is queried.
         return self.consume_queue_table.get_queue(topic, queue_id)
 
     def _recover(self, base: RecoveryBase) -> None:
@@ -644,31 +693,31 @@ class DefaultMessageStore:
         self.recover_topic_queue_table()
 
     def recover_topic_queue_table(self) -> None:
-        """Set the next offset of each queue from what the consume queues hold."""
+        """Set the next offset of each queue from the ends of the consume queues."""
         self.commit_log.set_topic_queue_table(self.consume_queue_table.next_offsets())
 
     def handle_schedule_message_service(self, broker_role: BrokerRole) -> None:
-        """Delayed messages are delivered by a master only."""
+        """Start or stop the delivery of delayed messages, which only a master does."""
         if broker_role is SLAVE:
             self.schedule_message_service.shutdown()
         else:
             self.schedule_message_service.start()
 
     def remain_transient_store_buffer_numbs(self) -> int:
-        """Free write buffers; without a pool as many as an int can say."""
+        """Return the number of free write buffers; without a pool the maximum of an int."""
         return self.transient_store_pool.available_buffer_nums()
 
     def is_transient_store_pool_deficient(self) -> bool:
-        """True when no write buffer is free."""
+        """Return whether the pool has no free write buffer."""
         pool = self.transient_store_pool
         return pool.is_in_use and pool.available_buffer_nums() == 0
 
     def _unlock_mapped_file(self, mapped_file: MappedFile) -> None:
-        """Unlock a warmed file that is full, after 6 s."""
+        """Unlock a full warmed file after 6 s."""
         self._scheduled_service.schedule(mapped_file.munlock, _UNLOCK_MS)
 
     def _queue_does_not_fit(self, offset: int, reason: str) -> None:
-        """On a slave: the record at `offset` says that its queues are not its master's."""
+        """Report, on a slave, that the record at `offset` does not fit its queue: slave and master have diverged."""
         self.ha_service.divergence.queue_does_not_fit(offset, reason)
 
     # Tasks.

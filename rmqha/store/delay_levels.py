@@ -1,4 +1,4 @@
-"""The delay levels of a store: what messageDelayLevel says, "1s 5s ... 2h"."""
+"""The delay levels of a store, as configured by messageDelayLevel, such as "1s 5s ... 2h"."""
 from __future__ import annotations
 
 import logging
@@ -13,7 +13,7 @@ _UNKNOWN_LEVEL_MS = 1000
 
 
 class DelayLevels:
-    """Level -> delay, from 1 on; read from the configuration by `parse`, before recovery dispatches.
+    """The delay of each level from 1 on; `parse` reads it from the configuration before recovery dispatches.
 
     Java: org.apache.rocketmq.store.schedule.ScheduleMessageService#parseDelayLevel (4.9.8)
     """
@@ -25,7 +25,7 @@ class DelayLevels:
         self.delays: tuple[int, ...] = ()  # ms, of each level from 1 on
 
     def parse(self) -> bool:
-        """Read messageDelayLevel; False when it is malformed."""
+        """Read messageDelayLevel; return False when it is malformed."""
         level_string = self._config.messageDelayLevel
         try:
             for level, value in enumerate(level_string.rstrip(" ").split(" "), 1):
@@ -39,7 +39,7 @@ class DelayLevels:
         return True
 
     def deliver_timestamp(self, level: int, store_timestamp: int) -> int:
-        """When (ms) a message stored at `store_timestamp` is due; after 1 s for an unknown level.
+        """Return the time (ms) at which a message stored at `store_timestamp` is due; an unknown level means 1 s.
 
         Java: org.apache.rocketmq.store.schedule.ScheduleMessageService#computeDeliverTimestamp (4.9.8)
         """

@@ -1,11 +1,19 @@
-"""Which topics were deleted, and up to where their records in the log are dead.
+"""The topics that were deleted, and the commit log offsets below which their records are dead.
 
-    admin thread   --delete--> [put lock] where the log ends -> deletedTopics.json -> [dispatching thread] queues go
+    admin thread --delete--> [put lock] log end -> deletedTopics.json -> [dispatching thread] removes the queues
     dispatching, recovery --is_dead--> records of deleted topics get no units
-    putting threads, under the put lock --refuses--> messages whose topic went after they had been checked
+    putting threads, under the put lock --refuses--> messages whose topic was deleted after they had been checked
 
-The log keeps the records of a deleted topic, and those of the topic that is made again have the same names and indices:
-only where they lie tells them apart.
+Deleting a topic removes its queues, but not its records: the commit log is append-only and shared by all topics. If the
+topic is created again, its new records have the same topic, queue ids and queue offsets (from 0) as the old ones. Their
+position in the log is the only difference. So a deletion writes a mark: all records of the topic below the log's
+current end are dead. Everything that turns records into queue entries (dispatch, recovery, rebuilds) asks `is_dead`.
+
+The order matters. The mark is taken under the put lock, where no record can be half appended on either side of it. It
+is on disk before anything is treated as dead, so a crash can't bring the topic back in part. And a put that was checked
+before the deletion is checked again under the put lock (`refuses`): otherwise it would land after the mark, alive, in a
+topic that no longer exists. Without marks, a rebuild of the queues would bring deleted topics back, and would mix two
+messages with the same queue offset in a topic that was created again.
 """
 from __future__ import annotations
 
@@ -27,42 +35,43 @@ from rmqha.store.append import PutMessageContext
 
 log = logging.getLogger("RocketmqStore")
 
-# Messages in these wait for a place in the topic that their properties name.
+# Messages in these topics wait to be put into the topic that their properties name.
 _WAITING_TOPICS = (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC)
 
 
 class MarkedLog(Protocol):
-    """What a deletion needs of the commit log."""
+    """The part of the commit log that a deletion uses."""
 
     @property
     def put_message_lock(self) -> AbstractContextManager[object]: ...
 
     def get_max_wrote_position(self) -> int:
-        """Where it ends, write buffers included."""
+        """Return the offset at which the log ends, including write buffers."""
 
     def take_queue_offsets(self, topic: str) -> list[dict[str, int]]:
-        """Under the put lock: forget the next offsets of all queues of a topic; what they were."""
+        """Remove the next offsets of all queues of a topic and return them. Called under the put lock."""
 
     def give_queue_offsets_back(self, taken: list[dict[str, int]]) -> None:
-        """Under the put lock: undo `take_queue_offsets`."""
+        """Undo `take_queue_offsets`. Called under the put lock."""
 
 
 @dataclass(slots=True)
 class _File:
-    """deletedTopics.json."""
+    """The contents of deletedTopics.json."""
 
     deletedTopics: dict[str, int] = field(default_factory=dict)
 
 
 class DeletedTopics(ConfigManager):
-    """The marks of deletions: topic -> commit log offset below which its records are dead. A mark lasts until the log
-    begins behind it, and lies never behind the log's end.
+    """The marks of deletions: topic -> commit log offset below which its records are dead.
 
-    `marks` and `names` are replaced under `_lock`, never changed in place; read by any thread. `names` changes under
-    the put lock: the names of deleted topics, whose puts are looked at again under that lock.
+    A mark is kept until the log begins after it. It is never beyond the log's end.
 
-    Differs: 4.9 keeps no marks. A rebuild of its queues brings deleted topics back, and mixes the messages of a topic
-    that was made again with those of before.
+    `marks` and `names` are replaced under `_lock` and never changed in place; any thread reads them. `names` holds the
+    names of deleted topics, whose puts are checked again under the put lock; deletions change it under that lock.
+
+    Differs: 4.9 keeps no marks of deleted topics. A rebuild of its queues brings deleted topics back, and mixes the
+    messages of a topic that was created again with its earlier ones.
     """
 
     def __init__(self, root: str) -> None:
@@ -70,39 +79,40 @@ class DeletedTopics(ConfigManager):
         self._lock = threading.Lock()
         self.marks: Mapping[str, int] = {}
         self.names: frozenset[str] = frozenset()
-        # How many queue ids a topic takes messages for, 0 for one that is not there; set by the broker.
+        # Returns the number of queue ids that a topic accepts messages for, 0 for an unknown topic; set by the broker.
         self.queues_of: Callable[[str], int] | None = None
 
     def config_file_path(self) -> str:
-        """deletedTopics.json, which 4.9 does not know and leaves alone."""
+        """Return the path of deletedTopics.json, which 4.9 does not know and leaves alone."""
         return paths.get_deleted_topics_path(self._root)
 
     def encode(self, pretty_format: bool = False) -> str:
-        """The marks as JSON."""
+        """Return the marks as JSON."""
         return remoting_serializable.to_json(_File(dict(self.marks)), pretty_format)
 
     def decode(self, json_string: str) -> None:
-        """Take the marks out of JSON. ValueError."""
+        """Read the marks from JSON. ValueError when they are malformed."""
         marks = remoting_serializable.from_json(_File, json_string).deletedTopics or {}
         if not all(isinstance(topic, str) and isinstance(offset, int) for topic, offset in marks.items()):
-            raise ValueError("the offsets of deleted topics are no numbers")
+            raise ValueError("the offsets of deleted topics must be numbers")
         self.marks, self.names = marks, frozenset(marks)
 
     def is_dead(self, topic: str, offset: int) -> bool:
-        """Whether the record of `topic` at commit log `offset` was deleted with its topic."""
+        """Return whether the record of `topic` at commit log `offset` was deleted with its topic."""
         return offset < self.marks.get(topic, 0)
 
     def is_message_dead(self, message: MessageExt) -> bool:
-        """The same of a message that was read; of one that waits, delayed or prepared, by the topic it waits for."""
+        """Return the same for a message; a delayed or prepared message counts as one of its destination topic."""
         topic = message.topic
         if topic in _WAITING_TOPICS:
             topic = message.properties.get(message_const.PROPERTY_REAL_TOPIC) or topic
         return self.is_dead(topic, message.commit_log_offset)
 
-    # Putting, under the put lock, and only while there are names.
+    # Putting. Called under the put lock, and only if `names` is not empty.
 
     def refuses(self, context: PutMessageContext) -> bool:
-        """Whether a message's topic was deleted, or made again with fewer queues, since the message was checked."""
+        """Return whether a message's topic was deleted, or recreated with fewer queues, since the message was checked.
+        """
         message, names = context.message, self.names
         if message is None:
             return any([row.topic in names and self._is_gone(row.topic, row.queue_id)
@@ -118,9 +128,10 @@ class DeletedTopics(ConfigManager):
     # Deleting.
 
     def mark(self, topic: str, commit_log: MarkedLog) -> int:
-        """Note that all of a topic which `commit_log` has now is dead, and where that ends. OSError: nothing is done.
+        """Mark all records of a topic that `commit_log` holds now as dead, and return the log's end.
 
-        Before anything is put to a topic of that name again its queues have to go.
+        On OSError nothing has changed. The topic's queues have to be removed before any message is put to a topic of
+        that name again.
         """
         with self._lock:
             with commit_log.put_message_lock:
@@ -137,9 +148,9 @@ class DeletedTopics(ConfigManager):
         return end
 
     def take_marks(self, marks: Mapping[str, int], min_offset: int, came_to: int) -> list[str]:
-        """On a slave: take over those of its master's marks that lie in a log from `min_offset` to `came_to`.
+        """Adopt, on a slave, the master's marks that are in the slave's log, between `min_offset` and `came_to`.
 
-        Return the topics that are newly deleted.
+        Return the newly deleted topics.
         """
         with self._lock:
             new = {topic: offset for topic, offset in marks.items()
@@ -149,14 +160,14 @@ class DeletedTopics(ConfigManager):
                 self.names = frozenset(self.marks)
         return list(new)
 
-    # Its life.
+    # Changes of the log's range.
 
     def clamp(self, log_end: int) -> None:
-        """The log was cut off at `log_end`: what is put there next is alive."""
+        """Lower the marks to `log_end`, where the log was truncated: records that are put there next are alive."""
         self._change({topic: min(offset, log_end) for topic, offset in self.marks.items() if log_end > 0})
 
     def expire(self, min_offset: int) -> None:
-        """The log begins at `min_offset`: forget marks below, whose records are gone."""
+        """Remove the marks up to `min_offset`, where the log begins now: their records no longer exist."""
         self._change({topic: offset for topic, offset in self.marks.items() if offset > min_offset})
 
     def _change(self, marks: dict[str, int]) -> None:
@@ -166,7 +177,7 @@ class DeletedTopics(ConfigManager):
                 self.names = frozenset(marks)
 
     def _set(self, marks: dict[str, int]) -> None:
-        """Nothing is dead before that is on the disk. OSError."""
+        """Write the marks to disk, then apply them: nothing is dead before its mark is on disk. OSError."""
         with self._persist_lock:
             mix_all.string2file(remoting_serializable.to_json(_File(marks), True), self.config_file_path())
         self.marks = marks

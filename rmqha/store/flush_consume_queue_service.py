@@ -1,7 +1,7 @@
-"""Forcing the consume queues and the checkpoint to the disk.
+"""The flush of the consume queues, the index and the checkpoint.
 
     dispatching thread --note_dirty--> queues with units that are not flushed
-    FlushConsumeQueueService: each flushIntervalConsumeQueue -> ConsumeQueue.flush of those; now and then of all, and
+    FlushConsumeQueueService: every flushIntervalConsumeQueue -> ConsumeQueue.flush of those; now and then of all, and
     the checkpoint
 """
 from __future__ import annotations
@@ -26,9 +26,9 @@ RETRY_TIMES_OVER = 3
 
 
 class FlushConsumeQueueService(ServiceThread):
-    """Flushes the consume queues: those that were appended to, and in a thorough round all, and the index.
+    """The thread that flushes the consume queues: usually those with new units, in a thorough round all and the index.
 
-    `dispatched_to`: up to where the log is dispatched.
+    `dispatched_to` returns the offset up to which the log is dispatched.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore$FlushConsumeQueueService (4.9.8)
     """
@@ -43,21 +43,23 @@ class FlushConsumeQueueService(ServiceThread):
         self._index_service = index_service
         self._dispatched_to = dispatched_to
         self._last_flush_ms: float = LONG_AGO  # monotonic
-        self._dirty: deque[ConsumeQueue] = deque()  # those that have is_dirty; appended to under _noting
+        # The queues with is_dirty set. Appended to under _noting.
+        self._dirty: deque[ConsumeQueue] = deque()
         self._noting = threading.Lock()
         self._shortage = FlushShortage("a consume queue or the index")
 
     def note_dirty(self, queue: ConsumeQueue) -> None:
-        """The queue has units that are not flushed. Any thread, after it has appended."""
+        """Note that the queue has units that are not flushed. Any thread calls it, after appending."""
         with self._noting:
             if not queue.is_dirty:
                 queue.is_dirty = True
                 self._dirty.append(queue)
 
     def do_flush(self, retry_times: int) -> None:
-        """Flush what is dirty enough; everything when it is time for it, or when `retry_times` is RETRY_TIMES_OVER.
+        """Flush the queues that have enough dirty pages.
 
-        NotAskedError when something can't be opened: the rest is flushed, and the checkpoint does not count it.
+        Flush everything if a thorough round is due, or if `retry_times` is RETRY_TIMES_OVER. Raise NotAskedError if
+        something can't be opened; the rest is flushed, but the checkpoint does not advance.
         """
         config, checkpoint = self._state.config, self._state.checkpoint
         least_pages, now_ms = config.flushConsumeQueueLeastPages, time.monotonic() * 1000
@@ -66,7 +68,8 @@ class FlushConsumeQueueService(ServiceThread):
         timestamp, offset = checkpoint.dispatched_timestamp, self._dispatched_to()
         if least_pages == 0:
             not_asked = self._flush_queues(self._all_queues(), least_pages, retry_times)
-            # Differs: the index is flushed with the queues, and times go to the checkpoint only once all is on disk.
+            # Differs: the index is flushed with the queues, and the checkpoint gets the times only when everything is
+            # on disk.
             self._index_service.flush_all()
             if not_asked is not None:
                 raise not_asked
@@ -79,21 +82,22 @@ class FlushConsumeQueueService(ServiceThread):
             return
         not_asked = self._flush_queues(self._take_dirty(), least_pages, retry_times)
         if self._state.role.is_slave and checkpoint.log_flushed > checkpoint.log_flushed_stored:
-            # behind it recovery of a slave doubts records whose pieces may have come to the disk in any order
+            # Recovery of a slave doubts the records after this offset, whose pieces may reach the disk in any order.
             checkpoint.flush_positions()
         if not_asked is not None:
             raise not_asked
 
     def _take_dirty(self) -> Iterator[ConsumeQueue]:
-        """The queues that were noted, for one round; those that have too few pages yet, or fail, are noted again."""
+        """Yield the noted queues, for one round. Those with too few pages, or whose flush fails, are noted again."""
         for _ in range(len(self._dirty)):
             queue = self._dirty.popleft()
-            queue.is_dirty = False  # before its end is read: whoever appends from now on notes it again
+            # Cleared before the queue's end is read, so that a later append notes the queue again.
+            queue.is_dirty = False
             yield queue
 
     def _flush_queues(self, queues: Iterable[ConsumeQueue], least_pages: int,
                       retry_times: int) -> NotAskedError | None:
-        """One that can't be opened does not keep the others from the disk; why it can't."""
+        """Flush `queues`, even if one of them can't be opened; return the first such error."""
         not_asked: NotAskedError | None = None
         for queue in queues:
             try:
@@ -107,9 +111,10 @@ class FlushConsumeQueueService(ServiceThread):
 
     @staticmethod
     def _flush_queue(queue: ConsumeQueue, least_pages: int, retry_times: int) -> None:
-        """One flush covers one file at most: a thorough one goes on to what was the end when it began.
+        """Flush a queue. One flush covers one file at most; a thorough one continues to the end at its beginning.
 
-        Differs: the original flushes `retry_times` files, and tells the checkpoint of all.
+        Differs: a complete flush of a consume queue covers all its files; the original flushes at most `retry_times`
+        files, but the checkpoint advances as if all were flushed.
         """
         end, times = queue.written_to(), 0
         while not queue.flush(least_pages):
@@ -128,7 +133,8 @@ class FlushConsumeQueueService(ServiceThread):
 
     def shutdown(self, interrupt: bool = False) -> None:
         super().shutdown(interrupt)
-        if self.failure is not None:  # the next start has to look at the queues
+        if self.failure is not None:
+            # The next start has to check the queues.
             self._state.running_flags.make_flush_error(
                 f"the service that flushes the consume queues: {self.failure!r}")
 
@@ -140,9 +146,10 @@ class FlushConsumeQueueService(ServiceThread):
             self.do_flush(retry_times)
             self._shortage.end()
         except NotAskedError as error:
-            self._last_flush_ms = LONG_AGO  # the next round is a thorough one again
+            # Makes the next round a thorough one again.
+            self._last_flush_ms = LONG_AGO
             self._shortage.note(error)
         except OSError as error:
-            # Differs: as for the commit log, a failed flush stops the puts and is not tried again.
-            log.exception("%s service has exception. The store takes no more messages.", self.get_service_name())
+            # Differs: as for the commit log, a failed flush makes the store read-only and is not retried.
+            log.exception("%s service has exception. The store is now read-only.", self.get_service_name())
             flags.make_flush_error(f"a flush of the consume queues, the index or the checkpoint: {error!r}")

@@ -1,4 +1,4 @@
-"""Gives up on flushes that take too long.
+"""The timeout of flushes.
 
     putting threads --add--> [deque in order of deadline] --> FlushDiskWatcher: sleeps until the head is due
 """
@@ -18,10 +18,10 @@ _LOOK_MS = 100
 
 
 class FlushDiskWatcher(ServiceThread):
-    """Completes overdue flush requests with FLUSH_DISK_TIMEOUT.
+    """The thread that completes overdue flush requests with FLUSH_DISK_TIMEOUT.
 
-    Differs: looks at the queue each 100 ms instead of each 10 ms while any request is open, and at all requests that
-    are overdue together, so that it does not compete with the flush for the GIL.
+    Differs: while a flush request is open, the watcher checks the queue every 100 ms instead of every 10 ms, and
+    completes all overdue requests at once, so that it does not compete with the flush for the GIL.
 
     Java: org.apache.rocketmq.store.FlushDiskWatcher (4.9.8)
     """
@@ -36,13 +36,13 @@ class FlushDiskWatcher(ServiceThread):
             self.wait_for_running(self._complete_overdue())
 
     def shutdown(self, interrupt: bool = False) -> None:
-        """Stop; what is still open is given up."""
+        """Stop, and complete the open requests with FLUSH_DISK_TIMEOUT."""
         super().shutdown(interrupt)
         while self._commit_requests:
             self._commit_requests.popleft().wakeup_customer(PutMessageStatus.FLUSH_DISK_TIMEOUT)
 
     def _complete_overdue(self) -> float:
-        """Complete what is due; milliseconds until there is something to look at."""
+        """Complete the overdue requests; return the milliseconds until the next check."""
         requests = self._commit_requests
         with Round():
             while requests:
@@ -64,5 +64,5 @@ class FlushDiskWatcher(ServiceThread):
             self.wakeup()
 
     def queue_size(self) -> int:
-        """Requests not looked at yet."""
+        """Return the number of requests that were not checked yet."""
         return len(self._commit_requests)

@@ -1,4 +1,4 @@
-"""The services that force the commit log to the disk, and the requests that wait for them.
+"""The services that flush the commit log, and the requests that wait for them.
 
     putting thread --put_request/wakeup--> GroupCommitService    (SYNC_FLUSH)  fdatasync -> complete the requests
     HAClient       --wakeup-------------> GroupCommitService    (SYNC_FLUSH)  at most every 10 ms
@@ -6,8 +6,8 @@
                                           CommitRealTimeService  (transientStorePool) write buffer -> file
 
 - `GroupCommitRequest`: a put that waits for the flush or for a slave.
-- `FlushShortage`: flushes that could not ask the disk, because the file to flush could not be opened.
-- `dump_long_lock`: shows which threads were busy while the put lock was held for long.
+- `FlushShortage`: flushes that could not start because the file could not be opened.
+- `dump_long_lock`: writes the stacks of all threads when the put lock was held for long.
 """
 from __future__ import annotations
 
@@ -33,10 +33,13 @@ from rmqha.store.store_state import StoreState
 
 
 class GroupCommitRequest(Completable[PutMessageStatus]):
-    """Done once the log is safe up to `next_offset`, or at `deadline_ns` (monotonic); the first status wins.
+    """A request that completes when the log is safe up to `next_offset`, or at `deadline_ns` (monotonic).
 
-    `ack_nums`, as in 5.1.4: how many replicas must have it, the master included; 1: any one slave; -1: all in sync.
-    `term` is HAService's at the append: what a later one acknowledges may be other bytes.
+    The first status wins. `ack_nums` says which replicas must have the bytes. -1: all that are in sync; 0: no slave; 1:
+    any one slave, as in 4.9 (5.1.4 waits for no slave then); 2 or more: that many replicas, the master included.
+
+    `term` is the term that HAService had when the put was appended. A slave's acknowledgement in a later term may be
+    for other bytes.
 
     Java: org.apache.rocketmq.store.CommitLog$GroupCommitRequest (4.9.8)
     """
@@ -54,7 +57,7 @@ class GroupCommitRequest(Completable[PutMessageStatus]):
 
     @property
     def future(self) -> Completable[PutMessageStatus]:
-        """The status that comes: the request itself."""
+        """The future status, which is the request itself."""
         return self
 
 
@@ -62,32 +65,33 @@ log = logging.getLogger("RocketmqStore")
 
 
 class FlushShortage:
-    """Whether the last flush of a service could not ask the disk, and what the log says of it. One thread at a time.
+    """The state of a service whose flushes can't start, for lack of descriptors for example. One thread at a time.
 
-    Differs: no fsync has failed then, so nothing is lost, and the flush is tried again; meanwhile nothing counts as
-    flushed. The original has no such flushes: it keeps its files open, and leaves their names to the file system.
+    Differs: a flush that can't start, for lack of descriptors for example, is retried: no fsync has failed, so nothing
+    is lost. Meanwhile nothing counts as flushed. The original has no such case: it keeps its files open, and never
+    forces the entries of its folders to the disk (no fsync of a folder).
     """
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._times = 0  # in a row
+        self._times = 0  # failures in a row
 
     @property
     def lasts(self) -> bool:
-        """Whether the last flush could not ask the disk."""
+        """True if the last flush could not start."""
         return self._times > 0
 
     def note(self, error: NotAskedError) -> None:
-        """A flush could not ask; the log has the 1st, 2nd, 4th, 8th ... in a row."""
+        """Record a flush that could not start. The 1st, 2nd, 4th, 8th ... in a row is logged."""
         self._times += 1
         if self._times & self._times - 1 == 0:
-            log.error("%s can't be flushed now, and it is tried again (%s so far); nothing is lost: %s%s", self._what,
+            log.error("%s can't be flushed now; retrying (%s attempts so far); nothing is lost: %s%s", self._what,
                       self._times, error, how_to_raise(error))
 
     def end(self) -> None:
-        """A flush has asked the disk."""
+        """Record a flush that could start."""
         if self._times:
-            log.warning("%s is flushed again, after %s flushes that could not ask the disk", self._what, self._times)
+            log.warning("%s is flushed again, after %s flushes that could not start", self._what, self._times)
             self._times = 0
 
 
@@ -98,15 +102,36 @@ _SHORTAGE_MS = 100
 
 
 class FlushCommitLogService(ServiceThread):
-    """Base of the services that flush the commit log: the files of `mapped_file_queue`.
+    """The base of the services that flush the commit log, the files of `mapped_file_queue`.
 
-    `unsure_ends`: of records that look torn, see CommitLog.
+    `unsure_ends`: the ends of whole records that look torn; see "Unsure ends" in CommitLog.
+
+    Failed flushes
+    --------------
+    An fsync that fails can't be repeated. Linux marks the dirty pages clean after a failed write-back, and reports the
+    error once; the next fsync succeeds, although the bytes are not on the disk. A store that retried would acknowledge
+    messages that a power loss destroys.
+
+    A flush is also not a single step: the file's data, the names of a new file and its folders, and sometimes the
+    checkpoint's positions. It may fail after some steps succeeded. There is one rule for all cases: if any step raises
+    an error, nothing counts as flushed. `flushed_where` is set back to where it was, the flush error is set in
+    `running_flags`, the store becomes read-only, and no service flushes again. Requests that waited for the flush
+    complete with FLUSH_DISK_TIMEOUT. The abort file stays, so the next start recovers as after a crash: it reads what
+    is in the files and trusts only the flushed offset of the checkpoint.
+
+    NotAskedError is the exception from the rule. It means that a file or folder could not be opened, so that no fsync
+    was attempted and no error was reported and lost. The flush is retried (`FlushShortage`), but until then nothing
+    counts as flushed either.
+
+    Flushes run one at a time, under `_flushing`: of two concurrent fsyncs of a file only one might get the error, and
+    the other would count the lost bytes as flushed.
 
     Java: org.apache.rocketmq.store.CommitLog$FlushCommitLogService (4.9.8)
     """
 
     join_time_ms = _FIVE_MINUTES_MS
-    timed = False  # True: puts need not wake it
+    # True if the service flushes at intervals, so that puts need not wake it.
+    timed = False
 
     def __init__(self, state: StoreState, mapped_file_queue: MappedFileQueue, unsure_ends: deque[int]) -> None:
         super().__init__()
@@ -114,19 +139,24 @@ class FlushCommitLogService(ServiceThread):
         self._config = state.config
         self.mapped_file_queue = mapped_file_queue
         self._unsure_ends = unsure_ends
-        self._flushing = threading.Lock()  # one at a time: of two that run at once only one is told of a failure
-        self.flush_times = LatencyHistogram()  # of flushes that brought something to the disk; noted under _flushing
-        self.shortage = FlushShortage("the commit log")  # changed under _flushing
+        # Held by a flush; see the class.
+        self._flushing = threading.Lock()
+        # The latency of flushes that wrote something. Recorded under _flushing.
+        self.flush_times = LatencyHistogram()
+        # Changed under _flushing.
+        self.shortage = FlushShortage("the commit log")
 
     def on_data_appended(self) -> None:
-        """A slave has appended a piece of its master's log."""
+        """Handle a piece of the master's log that this slave has appended."""
 
     def flush(self, flush_least_pages: int) -> bool:
-        """Flush the queue of mapped files, and tell the checkpoint; True when nothing was left to do.
+        """Flush the queue of mapped files, and update the checkpoint; return True if nothing is left to do.
 
-        Differs: a failed flush marks the store unwritable and is never tried again: Linux drops the dirty pages of a
-        failed write-back, so that a second fsync would report a false success. One that could not open what it
-        flushes has asked for no fsync: it is tried again, and until then nothing was left to do.
+        Also return True if the flush has failed or could not start.
+
+        Differs: a failed flush makes the store read-only and is never retried, because a second fsync would report a
+        false success: Linux drops the dirty pages of a failed write-back. A flush that could not open its file has
+        asked for no fsync, and is retried later.
         """
         with self._flushing:
             return self._flush(flush_least_pages)
@@ -150,26 +180,29 @@ class FlushCommitLogService(ServiceThread):
             queue.flushed_where = begin
             self.shortage.note(error)
             return True
-        except BaseException as error:  # whatever it was: what is on the disk is not known any more
-            log.error("%s service has exception. Error occurred when force data to disk. The store takes no more "
-                      "messages.", self.get_service_name(), exc_info=error)
-            queue.flushed_where = begin  # what was not told to the disk is not acknowledged
+        except BaseException as error:
+            # After any error the state of the disk is unknown.
+            log.error("%s service has exception. Error occurred when force data to disk. The store is now read-only.",
+                      self.get_service_name(), exc_info=error)
+            # Nothing of this flush may be acknowledged.
+            queue.flushed_where = begin
             state.running_flags.make_flush_error(f"a flush of the commit log: {error!r}")
             return True
         timestamp = queue.store_timestamp
-        # a slave appends bytes and learns store times only by dispatching
+        # A slave appends bytes, and learns store times only by dispatching.
         if state.role.is_slave and flush_least_pages == 0:
-            # Differs: not before all that was dispatched is flushed, for one flush covers one file at most
+            # Differs: on a slave, the checkpoint's time of the log advances only when everything that was dispatched is
+            # flushed, because one flush covers one file at most.
             timestamp = dispatched if queue.flushed_where >= end else 0
         if timestamp > 0:
             checkpoint.physic_msg_timestamp = timestamp
         return done
 
     def _is_news(self, begin: int, end: int) -> bool:
-        """Whether a flush from `begin` to `end` has to be told to the disk before anybody relies on it.
+        """Return whether the checkpoint's positions must be on the disk before the flush from `begin` to `end` counts.
 
-        So that recovery can tell what was never flushed from damage: a flaw in front of a file that was flushed, and
-        properties that look as if a part of them were missing.
+        Recovery needs the flushed offset to distinguish damage from bytes that were never flushed: for a bad record
+        before a file that was flushed, and for a record that looks torn (see "Unsure ends" in CommitLog).
         """
         size, unsure_ends = self.mapped_file_queue.mapped_file_size, self._unsure_ends
         is_news = begin // size != end // size
@@ -180,7 +213,9 @@ class FlushCommitLogService(ServiceThread):
 
 
 class CommitRealTimeService(ServiceThread):
-    """Moves write buffers into their files, and calls `on_committed` then; `make_disk_full` when the disk is full.
+    """The thread that writes the write buffers to their files.
+
+    It calls `on_committed` after a write, and `make_disk_full` if the disk is full.
 
     Java: org.apache.rocketmq.store.CommitLog$CommitRealTimeService (4.9.8)
     """
@@ -206,7 +241,7 @@ class CommitRealTimeService(ServiceThread):
             if self._commit(least_pages):
                 last_commit_ms = time.monotonic() * 1000
                 if self._queue.remain_how_many_data_to_commit():
-                    continue  # the rest lies in the next file
+                    continue  # The rest belongs to the next file.
             self.wait_for_running(config.commitIntervalCommitLog)
         while self._commit(0):
             continue
@@ -214,10 +249,10 @@ class CommitRealTimeService(ServiceThread):
                  self._queue.remain_how_many_data_to_commit())
 
     def _commit(self, commit_least_pages: int) -> bool:
-        """True when something was committed.
+        """Write buffers to files; return True if something was written.
 
-        Differs: a failed write stops the puts as a failed append does; the original logs it, and takes more. What was
-        not written stays in the buffer, and is tried again.
+        Differs: a failed write of a buffer to its file stops the puts, as a failed append does. The original logs it,
+        and accepts more. The bytes that were not written stay in the buffer, and are tried again.
         """
         try:
             if self._queue.commit(commit_least_pages):
@@ -235,7 +270,7 @@ class CommitRealTimeService(ServiceThread):
 
 
 class FlushRealTimeService(FlushCommitLogService):
-    """Flushes each flushIntervalCommitLog when enough pages are dirty, and thoroughly now and then.
+    """The thread that flushes every flushIntervalCommitLog if enough pages are dirty, and thoroughly now and then.
 
     Java: org.apache.rocketmq.store.CommitLog$FlushRealTimeService (4.9.8)
     """
@@ -257,16 +292,18 @@ class FlushRealTimeService(FlushCommitLogService):
             past = current_time_millis() - begin
             if past > 500:
                 log.info("Flush data to disk costs %s ms", past)
-        # Differs: the original flushes ten files, and takes the store for stopped well.
+        # Differs: a shutdown flushes the whole log. The original flushes at most ten files, and treats the shutdown as
+        # clean.
         while not self.flush(0):
             continue
         log.info("%s service end", self.get_service_name())
 
 
 class GroupCommitService(FlushCommitLogService):
-    """Flushes once for all puts that wait, and completes them in one round.
+    """The thread that flushes once for all waiting puts, and completes them in one round.
 
-    Differs: with nothing left to flush it waits until something is appended; the original's looks each 10 ms.
+    Differs: if nothing is left to flush, the thread of group commits waits for the next append; the original checks
+    every 10 ms.
 
     Java: org.apache.rocketmq.store.CommitLog$GroupCommitService (4.9.8)
     """
@@ -276,7 +313,8 @@ class GroupCommitService(FlushCommitLogService):
         self._lock = threading.Lock()
         self._requests_write: list[GroupCommitRequest] = []  # guarded by _lock
         self._requests_read: list[GroupCommitRequest] = []  # the service's own
-        self._closed = False  # guarded by _lock: it has ended, and nobody flushes
+        # True once the service has ended, so that nothing flushes any more. Guarded by _lock.
+        self._closed = False
 
     def start(self) -> None:
         with self._lock:
@@ -284,7 +322,7 @@ class GroupCommitService(FlushCommitLogService):
         super().start()
 
     def put_request(self, request: GroupCommitRequest) -> None:
-        """Let `request` be completed by the next flush that covers it; at once when the service has ended."""
+        """Complete `request` with the next flush that covers it, or at once if the service has ended."""
         with self._lock:
             if not self._closed:
                 self._requests_write.append(request)
@@ -295,9 +333,10 @@ class GroupCommitService(FlushCommitLogService):
             self.wakeup()
 
     def shutdown(self, interrupt: bool = False) -> None:
-        """Stop; what still waits, or comes later, is told what the last flush has brought to the disk."""
+        """Stop, and complete waiting and later requests with the result of the last flush."""
         super().shutdown(interrupt)
-        # Differs: the original leaves them unanswered
+        # Differs: flush requests that still wait at a shutdown get the result of the last flush; the original does not
+        # answer them.
         with self._lock:
             self._closed = True
             rest, self._requests_write = self._requests_write, []
@@ -315,12 +354,13 @@ class GroupCommitService(FlushCommitLogService):
             self._requests_write, self._requests_read = [], self._requests_write
 
     def _do_commit(self) -> bool:
-        """Complete what waits, or else flush; True when nothing was left to do."""
+        """Complete the waiting requests, or flush without any; return True if nothing is left to do."""
         requests, self._requests_read = self._requests_read, []
         if not requests:
-            # puts that do not wait still want to be flushed
+            # Puts that do not wait are flushed too.
             return self.flush(0) and not self.shortage.lasts
-        waiting: list[GroupCommitRequest] = []  # for a disk that could not be asked
+        # Requests of flushes that could not start.
+        waiting: list[GroupCommitRequest] = []
         with Round():
             try:
                 for request in requests:
@@ -336,9 +376,12 @@ class GroupCommitService(FlushCommitLogService):
         return False
 
     def _complete(self, request: GroupCommitRequest, may_flush: bool) -> bool:
-        """False when the disk could not be asked: the request waits for the next round, or for its time-out."""
+        """Complete a request; return False if the flush could not start.
+
+        The request then waits for the next round or for its timeout.
+        """
         queue = self.mapped_file_queue
-        # the message may lie in the next file: at most two flushes
+        # The message may lie in the next file, so at most two flushes are needed.
         for _ in range(2):
             if queue.flushed_where >= request.next_offset:
                 break
@@ -358,12 +401,13 @@ class GroupCommitService(FlushCommitLogService):
         idle = False
         while not self.stopped:
             self.wait_for_running(_SHORTAGE_MS if self.shortage.lasts else _IDLE_MS if idle else _FLUSH_INTERVAL_MS)
-            if self._state.role.is_slave:  # each piece of the log wakes, and nobody waits for its flush
+            if self._state.role.is_slave:
+                # Each piece of the log wakes the service, and no request waits for its flush.
                 time.sleep(_FLUSH_INTERVAL_MS / 1000)
             idle = self._do_commit()
         self._swap_requests()
         self._do_commit()
-        while not self.flush(0):  # the tail may span files
+        while not self.flush(0):  # the rest may span several files
             continue
         log.info("%s service end", self.get_service_name())
 
@@ -372,8 +416,9 @@ _LONG_MS, _ENDLESS_MS = 1000, 10_000_000
 
 
 def dump_long_lock(begin: int, held: int) -> None:
-    """Write all threads' stacks to ~/debug/lock when the put lock, taken at `begin` (ms; 0: it is free), has been held
-    for more than a second.
+    """Write the stacks of all threads to ~/debug/lock if the put lock has been held for more than a second.
+
+    `begin`: when it was taken (ms); 0 if it is free. `held`: for how long (ms).
 
     Java: org.apache.rocketmq.store.DefaultMessageStore#addScheduleTask (4.9.8)
     """

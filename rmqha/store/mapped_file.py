@@ -1,17 +1,17 @@
-"""One mapped segment: the only module of the store that touches mmap (the checkpoint and the pool have their own).
+"""One mapped file. Only this module maps files of the store, apart from the checkpoint and the pool.
 
     putting thread --append--> map ... kernel writes back ...          flushing thread --flush--> fdatasync
-    HAClient, much at once: --append--> pwrite, which the map shows
+    HAClient, large pieces: --append--> pwrite, which the map shows
     with a buffer of the TransientStorePool:
     putting thread --append--> buffer <--commit-- committing thread --pwrite--> file
-    any thread     --select--> memoryview slice of the map + a share of the file, given back by `release`
+    any thread     --select--> memoryview slice of the map + a reference to the file, given back by `release`
 
-One thread appends at a time (the put lock of the commit log, or the dispatching thread of a consume queue); positions
-are integers that only grow while the store runs, so readers need no lock.
+One thread appends at a time: the holder of the commit log's put lock, or the dispatching thread for a consume queue.
+Positions are integers that only grow while the store runs, so readers need no lock.
 
-Files with a MapKeeper are mapped when they are touched first, and again after it took the map away. That only drops the
-file's reference: whoever reads or writes has one of his own, and the memory goes with the last. What was written
-through a map that is gone is in the page cache, where flushing finds it.
+A file with a MapKeeper is mapped at its first use, and again after the keeper has unmapped it. Unmapping only drops the
+file's own reference to the map. A thread that is reading or writing holds another one, and the memory is freed with the
+last reference. Bytes that were written through a map that is gone are in the page cache, from where they are flushed.
 """
 from __future__ import annotations
 
@@ -31,40 +31,44 @@ from rmqha.store.results import SelectMappedBufferResult
 log = logging.getLogger("RocketmqStore")
 
 OS_PAGE_SIZE = 1024 * 4
-_ZERO_STEP = 1 << 20  # bytes compared and zeroed at a time
-_WRITE_FROM = 64 << 10  # bytes appended at once from which on they are written to the file
+# Bytes that are compared and zeroed at a time.
+_ZERO_STEP = 1 << 20
+# Appends of at least this many bytes are written to the file instead of the map.
+_WRITE_FROM = 64 << 10
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_MAP = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# Bytes, of a file with a MapKeeper
+# For files with a MapKeeper, in bytes: the first reservation of disk space, and the data from which on the kernel reads
+# ahead.
 _FIRST_RESERVE = OS_PAGE_SIZE
-_READ_AHEAD_FROM = 1 << 20  # when it has so many
+_READ_AHEAD_FROM = 1 << 20
 _OPEN_ATTEMPTS = 10
 
 
 class Keeper(Protocol):
-    """Decides which of very many files are mapped: MapKeeper."""
+    """The interface of MapKeeper, which decides which of very many files are mapped."""
 
     @property
     def reads_ahead(self) -> bool: ...
 
     def note(self, mapped_file: MappedFile) -> None:
-        """It has a map now."""
+        """Note that the file has been mapped."""
 
     def forget(self, mapped_file: MappedFile) -> None:
-        """It is closed."""
+        """Forget a closed file."""
 
     def make_room(self) -> bool:
-        """Take maps away, since the system gives no more; False when there is none to take."""
+        """Unmap files, because the system allows no more maps; return False if no file is mapped."""
 
 
 class MappedFile(ReferenceResource):
-    """A file of fixed size, named by the offset of its first byte, mapped whole and appended to.
+    """A file of fixed size, named after the offset of its first byte, mapped completely, and only appended to.
 
     `allocation_unit`: disk blocks are reserved this many bytes at a time ahead of the writer; 0 leaves the file sparse.
     `keep_descriptor`: keep one descriptor open for flushing (the commit log); others open the file for each flush.
-    `transient_store_pool`: write through one of its buffers, if it has one left; what is not committed is not readable.
-    `map_keeper`: of a file that is one of very many: it is mapped while it is used, and its first blocks are few.
-    `is_there`: it is, and has its length; with a `map_keeper` nothing is opened yet.
+    `transient_store_pool`: write through one of its buffers, if one is free; bytes are readable once they are
+    committed.
+    `map_keeper`: for one of very many files, which is mapped only while it is used, and starts with few blocks.
+    `is_there`: the file exists and has its full length; with a `map_keeper` it is not even opened yet.
 
     Java: org.apache.rocketmq.store.MappedFile (4.9.8)
     """
@@ -76,31 +80,36 @@ class MappedFile(ReferenceResource):
         self.file_name = file_name
         self.file_size = file_size
         self.file_from_offset = int(os.path.basename(file_name))
-        self.wrote_position = 0  # bytes; written by the one appending thread
-        self.committed_position = 0  # bytes; meaningful with a write buffer; written by the committing thread
-        self.flushed_position = 0  # bytes; written by the flushing thread
+        # Bytes. Written by the appending thread.
+        self.wrote_position = 0
+        # Bytes; used only with a write buffer. Written by the committing thread.
+        self.committed_position = 0
+        # Bytes. Written by the flushing thread.
+        self.flushed_position = 0
         self.store_timestamp = 0  # ms, of the last appended message
         self.first_create_in_queue = False
         self._allocation_unit = allocation_unit
-        self._allocated_to = file_size if allocation_unit == 0 else 0  # bytes reserved; written by the appending thread
-        # Folders that do not have the name on the disk yet, the file's first; emptied by the first flush
+        # Bytes reserved on disk. Written by the appending thread.
+        self._allocated_to = file_size if allocation_unit == 0 else 0
+        # The folders whose new names are not on the disk yet, the file's own folder first. Emptied by the first flush.
         self._folders_to_sync = [] if is_there else _folders_that_change(file_name)
         self._fd = -1
         self._map_keeper = map_keeper
-        self.is_touched = False  # the map was used since the keeper looked; of files that have one
-        # Both or none; set under _clean_lock, taken away by the keeper without it
+        # For files with a keeper: the map was used since the keeper's last check.
+        self.is_touched = False
+        # Either both are set or neither. They are set under _clean_lock; the keeper clears them without the lock.
         self._mmap: mmap.mmap | None = None
         self._view: memoryview | None = None
         if map_keeper is None or not is_there:
             self._open_and_map(keep_descriptor)
         self.transient_store_pool = transient_store_pool
-        # Given back by the committing thread once the file is full and committed, or by cleanup.
+        # Returned by the committing thread when the file is full and committed, or by `cleanup`.
         self.write_buffer: memoryview | None = transient_store_pool.borrow_buffer() if transient_store_pool else None
 
     def _open_and_map(self, keep_descriptor: bool) -> None:
         fd = _open_or_create(self.file_name)
         try:
-            # The length is looked at before mapping: touching a page beyond the end of the file kills the process.
+            # The length is checked before mapping, because touching a page beyond the file's end kills the process.
             if os.fstat(fd).st_size < self.file_size:
                 os.ftruncate(fd, self.file_size)
             mapped = self._map_of(fd)
@@ -119,7 +128,10 @@ class MappedFile(ReferenceResource):
     # The map of a file with a keeper.
 
     def _map(self) -> memoryview:
-        """The map, made again when the keeper took it away. OSError when that can't be; only for who holds the file."""
+        """Return the map, after mapping the file again if the keeper has unmapped it.
+
+        Raise OSError if that fails. Only for threads that hold the file.
+        """
         view = self._view
         if view is not None:
             return view
@@ -148,7 +160,7 @@ class MappedFile(ReferenceResource):
             fd = os.open(self.file_name, os.O_RDWR | os.O_CLOEXEC)
             try:
                 if os.fstat(fd).st_size < self.file_size:
-                    raise OSError(errno.EIO, "somebody has cut the file", self.file_name)
+                    raise OSError(errno.EIO, "another process has truncated the file", self.file_name)
                 mapped = self._map_of(fd)
             finally:
                 os.close(fd)
@@ -158,24 +170,24 @@ class MappedFile(ReferenceResource):
 
     def _map_of(self, fd: int) -> mmap.mmap:
         mapped = mmap.mmap(fd, self.file_size)
-        # The first touch of a file that is nearly all hole must not fill memory with the zeros behind it
+        # The first access to a file that is nearly all hole must not fill memory with the zeros after it.
         if self._map_keeper is not None and not (self._map_keeper.reads_ahead
                                                  and self.wrote_position >= _READ_AHEAD_FROM):
             mapped.madvise(mmap.MADV_RANDOM)
         return mapped
 
     def drop_map(self) -> None:
-        """By the keeper: the map goes, once nobody uses it any more."""
+        """Drop the map, for the keeper. Its memory is freed when the last user is done."""
         self._mmap = self._view = None
 
     @property
     def is_mapped(self) -> bool:
-        """Whether it costs a map."""
+        """True if the file is mapped."""
         return self._view is not None
 
     @property
     def last_modified_timestamp(self) -> int:
-        """Modification time of the file in ms; 0 when it is gone."""
+        """The modification time of the file in ms; 0 if it is deleted."""
         try:
             return os.stat(self.file_name).st_mtime_ns // 1_000_000
         except FileNotFoundError:
@@ -184,20 +196,22 @@ class MappedFile(ReferenceResource):
     # Appending: one thread at a time.
 
     def fill_up(self, blank: bytes, store_timestamp: int) -> None:
-        """Nothing more fits in: write `blank` at the write position, and close the file. OSError when the disk is full.
+        """Close a file into which nothing more fits, with `blank` at the write position.
+
+        Raise OSError if the disk is full.
         """
         position = self.wrote_position
         self.write_at(position, blank)
         if self.write_buffer is not None:
-            # Differs: nothing lies behind the blank that closes a file; a buffer that was used before leaves bytes
-            # of an older file there in the original
+            # Differs: only zeros follow the blank that closes a file. In the original a reused buffer leaves bytes of
+            # an older file there.
             behind = position + len(blank)
             self.write_buffer[behind:] = bytes(self.file_size - behind)
         self.wrote_position = self.file_size
         self.store_timestamp = store_timestamp
 
     def append_bytes(self, data: bytes | bytearray | memoryview) -> bool:
-        """Append `data` as it is; False when it does not fit. OSError when the disk is full."""
+        """Append `data` unchanged; return False if it does not fit. Raise OSError if the disk is full."""
         current_pos = self.wrote_position
         end = current_pos + len(data)
         if end > self.file_size:
@@ -211,18 +225,22 @@ class MappedFile(ReferenceResource):
         return True
 
     def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """Put `data` into the map (or buffer) at `position`; the write position stays. OSError: the disk is full."""
+        """Write `data` to the map (or buffer) at `position`, without moving the write position.
+
+        Raise OSError if the disk is full.
+        """
         end = position + len(data)
         if end > self._allocated_to:
             self.allocate(position, end)
         (self.write_buffer or self._mmap or self._map())[position:end] = data
 
     def _write_to_file(self, position: int, data: memoryview) -> None:
-        """As `write_at`; the map shows it. No page is cleared and mapped, and other threads run meanwhile.
+        """Write `data` at `position` like `write_at`, but to the file; the map shows the bytes.
 
-        OSError: nothing of it is there.
+        No page has to be cleared and mapped for it, and other threads run meanwhile. Raise OSError if it fails; then
+        nothing was written.
         """
-        if not self.hold():  # else the descriptor might be closed, and be another file's
+        if not self.hold():  # otherwise the descriptor might be closed, and already belong to another file
             raise self._unmapped_for_good()
         written = 0
         try:
@@ -230,24 +248,28 @@ class MappedFile(ReferenceResource):
             while written < len(data):
                 written += os.pwrite(self._fd, data[written:], position + written)
         except OSError:
-            # What lies behind the end has to be zero: what is written there next may be shorter.
+            # The bytes after the end have to be zero, because the next write may be shorter.
             os.pwrite(self._fd, bytes(written), position)
             raise
         finally:
             self.release()
 
     def reserve(self, start: int, end: int) -> None:
-        """Have disk blocks for the bytes from `start` to `end`. OSError: the disk is full."""
+        """Ensure that disk blocks are reserved for the bytes from `start` to `end`. Raise OSError if the disk is full.
+        """
         if end > self._allocated_to:
             self.allocate(start, end)
 
     def allocate(self, start: int, end: int) -> None:
-        """Reserve disk blocks for the bytes from `start` to `end`, rounded up to the unit. OSError: the disk is full.
+        """Reserve disk blocks for the bytes from `start` to `end`, rounded up to the unit.
 
-        Differs: the original leaves its files sparse, and a full disk kills it with SIGBUS in the middle of a write.
+        Raise OSError if the disk is full.
+
+        Differs: disk blocks are reserved before bytes are written; the original leaves its files sparse, and a full
+        disk kills it with SIGBUS in the middle of a write.
         """
         unit, begin = self._allocation_unit, max(start, self._allocated_to)
-        if self._map_keeper is not None:  # as much again as there is
+        if self._map_keeper is not None:  # doubles the reserved bytes each time
             unit = min(unit, max(_FIRST_RESERVE, 1 << begin.bit_length() >> 1))
         stop = min(self.file_size, (end + unit - 1) // unit * unit)
         fd = self._fd if self._fd >= 0 else os.open(self.file_name, os.O_RDWR | os.O_CLOEXEC)
@@ -267,10 +289,12 @@ class MappedFile(ReferenceResource):
     # Flushing: one thread.
 
     def flush(self, flush_least_pages: int) -> int:
-        """Force what was written to the disk when it is at least so many pages (0: anything); the flushed position.
+        """Flush the written bytes if they have at least `flush_least_pages` pages (0: any); return the flushed
+        position.
 
-        OSError when the disk says no: the position stays, and the caller must not try again, because Linux forgets
-        the dirty pages of a failed write-back. NotAskedError when file or folder can't be opened: he may.
+        Raise OSError if the disk fails. The position then stays, and the caller must not retry, because Linux forgets
+        the dirty pages of a failed write-back. Raise NotAskedError if the file or its folder can't be opened; then the
+        caller may retry.
         """
         if self._is_able_to_flush(flush_least_pages):
             if self.hold():
@@ -286,7 +310,7 @@ class MappedFile(ReferenceResource):
         return self.flushed_position
 
     def force(self) -> None:
-        """Force all dirty pages of the file to the disk. OSError when the disk says no."""
+        """Force all dirty pages of the file to the disk. Raise OSError if the disk fails."""
         if self.hold():
             try:
                 self._force()
@@ -294,7 +318,7 @@ class MappedFile(ReferenceResource):
                 self.release()
 
     def sync_length_and_name(self) -> None:
-        """Have a new file with a descriptor of its own on the disk. OSError when the disk says no."""
+        """Force length and name of a new file with its own descriptor to the disk. Raise OSError if the disk fails."""
         if self.hold():
             try:
                 os.fsync(self._fd)
@@ -303,10 +327,11 @@ class MappedFile(ReferenceResource):
                 self.release()
 
     def commit(self, commit_least_pages: int) -> int:
-        """Write the buffer to the file when at least so many pages wait (0: anything); the committed position.
+        """Write the buffer to the file if at least `commit_least_pages` pages wait (0: any); return the committed
+        position.
 
-        Without a buffer there is nothing to commit: the write position. OSError when the disk says no: what is not
-        committed stays in the buffer.
+        Without a buffer nothing has to be committed; return the write position. Raise OSError if the disk fails; the
+        bytes that are not committed stay in the buffer.
         """
         buffer = self.write_buffer
         if buffer is None:
@@ -324,13 +349,13 @@ class MappedFile(ReferenceResource):
         return self.committed_position
 
     def _commit0(self, buffer: memoryview) -> None:
-        # Differs: a failed write is the caller's to see; the original logs it, and goes on
+        # Differs: a failed write of a buffer is raised to the caller. The original logs it, and continues.
         write_pos = self.wrote_position
         written = self.committed_position
         while written < write_pos:
             with buffer[written:write_pos] as waiting:
                 written += os.pwrite(self._fd, waiting, written)
-        # only whole: readers take the end of what is committed for the end of a record
+        # The position moves only when all bytes are written, because readers treat it as the end of a record.
         self.committed_position = write_pos
 
     def _return_write_buffer(self) -> None:
@@ -347,7 +372,7 @@ class MappedFile(ReferenceResource):
         return write > commit
 
     def _force(self) -> None:
-        # fdatasync writes the pages dirtied through the map like msync does, and lets go of the GIL.
+        # Like msync, fdatasync writes the pages that were dirtied through the map; it also releases the GIL.
         if self._fd >= 0:
             os.fdatasync(self._fd)
             self._sync_name()
@@ -364,9 +389,10 @@ class MappedFile(ReferenceResource):
         self._sync_name()
 
     def _sync_name(self) -> None:
-        """The first time: a file that is on the disk under no name is lost.
+        """Force the name of a new file to the disk, at its first flush. A file without a name is lost in a crash.
 
-        Differs: the original leaves the names of new files to the file system.
+        Differs: the name of a new file is forced to the disk at its first flush. The original leaves that to the file
+        system.
         """
         if self._folders_to_sync:
             for folder in self._folders_to_sync:
@@ -374,13 +400,16 @@ class MappedFile(ReferenceResource):
             self._folders_to_sync = []
 
     def _sync_new_folders(self) -> None:
-        """Those that were made for a file that goes before it was ever flushed: others lie in them by now."""
+        """Force the folders that were created for this file to the disk, before it is deleted without a flush.
+
+        Other files may be in them by now.
+        """
         folders, self._folders_to_sync = self._folders_to_sync[1:], []
         for folder in folders:
             try:
                 fsync_folder(folder)
             except OSError as error:
-                log.error("the names in %s can't be forced to the disk: %s", folder, error)
+                log.error("can't force the names in %s to the disk: %s", folder, error)
 
     def _is_able_to_flush(self, flush_least_pages: int) -> bool:
         flush, write = self.flushed_position, self.read_position
@@ -392,13 +421,16 @@ class MappedFile(ReferenceResource):
 
     @property
     def is_full(self) -> bool:
-        """True when not one byte is left."""
+        """True if no byte is left."""
         return self.file_size == self.wrote_position
 
     # Reading: any thread.
 
     def select_mapped_buffer(self, pos: int, size: int | None = None) -> SelectMappedBufferResult | None:
-        """The `size` bytes at `pos`, or all readable from `pos` on; None when they are not there, or the file goes."""
+        """Return the `size` bytes at `pos`, or all readable bytes from `pos` on.
+
+        Return None if they are not readable, or if the file is being deleted.
+        """
         read_position = self.wrote_position if self.write_buffer is None else self.committed_position
         if size is None:
             if not 0 <= pos < read_position or not self.hold():
@@ -425,16 +457,16 @@ class MappedFile(ReferenceResource):
             raise
 
     def slice_byte_buffer(self) -> memoryview:
-        """The whole map, writable; only for the owner, who knows that the file stays."""
+        """Return the whole map, writable. Only for the owner, which knows that the file is not deleted meanwhile."""
         return self._view or self._map()
 
-    # Going away.
+    # Closing and deleting.
 
     def cleanup(self, current_ref: int) -> bool:
-        """Unmap.
+        """Unmap the file.
 
-        Differs: the original unmaps under its last readers' feet once the forcible interval is over. A Python view
-        keeps its memory: the file is closed and deleted, the memory goes with the last view.
+        Differs: after the forcible interval the original unmaps a file that is still being read. Here a view keeps its
+        memory: the file is closed and deleted, and the memory is freed with the last view.
         """
         if self.available:
             log.error("this file[REF:%s] %s have not shutdown, stop unmapping.", current_ref, self.file_name)
@@ -442,7 +474,8 @@ class MappedFile(ReferenceResource):
         if self.cleanup_over:
             log.error("this file[REF:%s] %s have cleanup, do not do it again.", current_ref, self.file_name)
             return True
-        # Differs: uncommitted or not, the buffer goes back; the original never sees it again
+        # Differs: the write buffer of a file that is unmapped returns to the pool even with uncommitted bytes. The
+        # original loses it for good.
         self._return_write_buffer()
         if self._map_keeper is not None:
             self._map_keeper.forget(self)
@@ -452,7 +485,7 @@ class MappedFile(ReferenceResource):
             try:
                 mapped.close()
             except BufferError:
-                log.warning("%s is still read, its memory goes with the last reader", self.file_name)
+                log.warning("%s is still being read; its memory is freed with the last reader", self.file_name)
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -460,7 +493,7 @@ class MappedFile(ReferenceResource):
         return True
 
     def destroy(self, interval_forcibly_ms: int) -> bool:
-        """Shut down, and delete the file once nobody reads it; False when somebody still does."""
+        """Shut down, and delete the file if it has no readers; return False if it still has."""
         self.shutdown(interval_forcibly_ms)
         if not self.is_cleanup_over:
             log.warning("destroy mapped file[REF:%s] %s Failed. cleanupOver: %s",
@@ -470,7 +503,7 @@ class MappedFile(ReferenceResource):
         return True
 
     def delete(self) -> None:
-        """Delete the file. Readers keep what they see until they let go of it."""
+        """Delete the file. Readers keep their bytes until they release them."""
         begin = time.monotonic_ns()
         self._sync_new_folders()
         try:
@@ -485,38 +518,40 @@ class MappedFile(ReferenceResource):
 
     @property
     def read_position(self) -> int:
-        """End of the readable bytes."""
+        """The end of the readable bytes."""
         return self.wrote_position if self.write_buffer is None else self.committed_position
 
     def set_positions(self, position: int) -> None:
-        """Set the write, commit and flush positions at once: recovery found the end of the data."""
+        """Set the write, commit and flush positions to the end of the data that recovery found."""
         self.wrote_position = position
         self.committed_position = position
         self.flushed_position = position
 
     def go_back_to(self, position: int) -> None:
-        """The data ends at `position`, or goes on there; what is not flushed stays so.
+        """Set the end of the data to `position`. Bytes that are not flushed stay not flushed.
 
-        Differs: the original takes all that is left for flushed.
+        Differs: a file that is truncated keeps its unflushed bytes unflushed; the original treats all remaining bytes
+        as flushed.
         """
-        # what lies in the buffer alone has still to be committed
+        # Bytes that are only in the buffer still have to be committed.
         self.committed_position = position if self.write_buffer is None else min(self.committed_position, position)
         self.wrote_position = position
         self.flushed_position = min(self.flushed_position, position)
 
     def take_back(self, position: int) -> None:
-        """Forget what was appended to the buffer from `position` on, of which nothing is committed."""
+        """Remove the uncommitted bytes that were appended to the buffer from `position` on."""
         size, self.wrote_position = self.wrote_position - position, position
-        try:  # a write may have come to a part of it, and what is written there next may be shorter
+        try:
+            # A failed write may have written a part of them, and the next bytes written there may be fewer.
             os.pwrite(self._fd, bytes(size), position)
         except OSError as error:
-            log.error("%s bytes at %s of %s can't be set to zero: %s", size, position, self.file_name, error)
+            log.error("can't zero %s bytes at %s of %s: %s", size, position, self.file_name, error)
 
     def zero_from(self, position: int) -> None:
-        """Set everything behind `position` to zero and force it to the disk. Holes of a sparse file stay holes.
+        """Zero everything from `position` on, and force it to the disk. Holes of a sparse file stay holes.
 
-        Differs: recovery of the original only moves its positions back; what lies behind them can come to life again
-        when the next crash finds it after newer records.
+        Differs: what follows the end of the log is zeroed. Recovery of the original only moves its positions back.
+        After the next crash the old records may then be found again, after newer ones.
         """
         fd = os.open(self.file_name, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -539,7 +574,7 @@ class MappedFile(ReferenceResource):
         return changed
 
     def first_byte_behind(self, position: int) -> int:
-        """Where something but zeros lies, from `position` on; -1: nowhere. Holes of a sparse file are not read."""
+        """Return the position of the first byte from `position` on that is not zero, or -1. Holes are not read."""
         view = self.slice_byte_buffer()
         for start, end in self.data_extents(position):
             for at in range(start, end, _ZERO_STEP):
@@ -550,7 +585,7 @@ class MappedFile(ReferenceResource):
         return -1
 
     def data_extents(self, position: int) -> list[tuple[int, int]]:
-        """The parts of the file from `position` on that are not holes."""
+        """Return the parts of the file from `position` on that are not holes."""
         fd = os.open(self.file_name, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return _data_extents(fd, position, self.file_size)
@@ -558,9 +593,9 @@ class MappedFile(ReferenceResource):
             os.close(fd)
 
     def warm_mapped_file(self, sync_flush: bool, pages: int) -> None:
-        """Touch every page so that the first writes meet no page fault, and lock them in memory.
+        """Touch every page, so that the first writes cause no page faults, and lock the pages in memory.
 
-        With `sync_flush` each `pages` pages are forced to the disk.
+        With `sync_flush`, force them to the disk after every `pages` pages.
         """
         begin = time.monotonic_ns()
         if self._allocated_to < self.file_size:
@@ -578,23 +613,23 @@ class MappedFile(ReferenceResource):
         self.mlock()
 
     def _own_map(self) -> mmap.mmap:
-        """Of a file without a keeper that is not closed."""
+        """Return the map of a file that has no keeper and is not closed."""
         assert self._mmap is not None
         return self._mmap
 
     def mlock(self) -> bool:
-        """Lock the map in memory, and have it read ahead; False when the system does not lock it."""
+        """Lock the map in memory, and have it read ahead; return False if the system does not lock it."""
         mapped = self._own_map()
         result = mapped_memory.mlock(mapped, self.file_name)
         mapped.madvise(mmap.MADV_WILLNEED)
         return result
 
     def set_read_ahead(self, enabled: bool) -> None:
-        """Have the kernel read ahead, as it does by itself, or not."""
+        """Enable or disable the kernel's read-ahead, which is on by default."""
         self._own_map().madvise(mmap.MADV_NORMAL if enabled else mmap.MADV_RANDOM)
 
     def munlock(self) -> bool:
-        """Undo `mlock`; False when the file is gone, or the system says no."""
+        """Undo `mlock`; return False if the file is closed or the system refuses."""
         if not self.hold():
             return False
         try:
@@ -607,21 +642,21 @@ class MappedFile(ReferenceResource):
 
 
 def fsync_folder(folder: str) -> None:
-    """Have the names in `folder` on the disk as they are now. A folder that is gone has none.
+    """Force the names in `folder` to the disk. A folder that does not exist any more is ignored.
 
-    OSError; NotAskedError when it can't be opened.
+    Raise OSError if the disk fails, and NotAskedError if the folder can't be opened.
     """
     with suppress(FileNotFoundError):
         fsync_path(folder)
 
 
 def is_no_space(error: OSError) -> bool:
-    """True when the disk or a quota is full."""
+    """Return whether the disk or a quota is full."""
     return error.errno in _NO_SPACE
 
 
 def ensure_dir_ok(dir_name: str, splitter: str = ",") -> None:
-    """Make the folder (or each of several, joined by the splitter) when it is not there.
+    """Create the folder (or each of several, joined by the splitter) if it does not exist.
 
     Java: org.apache.rocketmq.store.MappedFile#ensureDirOK (4.9.8)
     """
@@ -635,19 +670,23 @@ def ensure_dir_ok(dir_name: str, splitter: str = ",") -> None:
 
 
 def _open_or_create(file_name: str) -> int:
-    """A descriptor; the folder is made, too, and again when a queue that is being deleted takes it away meanwhile."""
+    """Return a descriptor of the file, and create its folder if necessary.
+
+    The folder is created again if it is removed meanwhile with a queue that is being deleted.
+    """
     for attempt in range(_OPEN_ATTEMPTS):
         try:
             os.makedirs(os.path.dirname(file_name), exist_ok=True)
             return os.open(file_name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except (FileExistsError, FileNotFoundError):  # it was there for makedirs, or for open no more
+        except (FileExistsError, FileNotFoundError):
+            # Another thread has removed the folder meanwhile.
             if attempt == _OPEN_ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
 
 def _folders_that_change(path: str) -> list[str]:
-    """The folders that get a new name when `path` is made, and what of its folders is missing; the lowest first."""
+    """Return the folders that get a new entry when `path` and its missing folders are created, the lowest first."""
     folders = []
     while path and not os.path.exists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
@@ -656,7 +695,7 @@ def _folders_that_change(path: str) -> list[str]:
 
 
 def _data_extents(fd: int, start: int, stop: int) -> list[tuple[int, int]]:
-    """The parts of a file between `start` and `stop` that are not holes."""
+    """Return the parts of a file between `start` and `stop` that are not holes."""
     extents = []
     at = start
     while at < stop:
@@ -665,7 +704,7 @@ def _data_extents(fd: int, start: int, stop: int) -> list[tuple[int, int]]:
         except OSError as error:
             if error.errno == errno.ENXIO:  # only holes up to the end
                 break
-            return [(start, stop)]  # the file system knows no holes
+            return [(start, stop)]  # The file system does not support holes.
         if begin >= stop:
             break
         at = min(os.lseek(fd, begin, os.SEEK_HOLE), stop)

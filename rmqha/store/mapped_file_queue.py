@@ -1,10 +1,10 @@
-"""Queues of mapped files: the segments of one folder in order, as one long address space.
+"""Queues of mapped files: the files of one folder, in order, as one long address space.
 
-Readers use the list of files as they find it: it is replaced, never changed. One thread appends; cleaning threads
-remove files from the front.
+The list of files is replaced, never changed, so readers need no lock. One thread appends; cleaning threads remove files
+from the front.
 
-- `MultiPathMappedFileQueue`: a commit log spread over several disks.
-- `MapKeeper`: limits how many of very many files are mapped at a time, well below what the system allows a process.
+- `MultiPathMappedFileQueue`: a commit log on several disks.
+- `MapKeeper`: limits how many of very many files are mapped at a time.
 """
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _LONG = struct.Struct(">q")
 
 
 class MappedFileQueue:
-    """Files of `mapped_file_size` bytes in `store_path`; offsets are bytes from the beginning of time.
+    """A queue of files of `mapped_file_size` bytes in `store_path`. Offsets count all bytes that were ever appended.
 
-    `allocate_mapped_file_service` None: files are made by the appending thread itself (consume queues).
-    `map_keeper`: one queue of very many; see MappedFile.
+    `allocate_mapped_file_service`: creates the files; None if the appending thread creates them (consume queues).
+    `map_keeper`: limits the number of mapped files; None unless this is one of very many queues (consume queues).
 
     Java: org.apache.rocketmq.store.MappedFileQueue (4.9.8)
     """
@@ -51,19 +51,29 @@ class MappedFileQueue:
         self.allocation_unit = allocation_unit
         self.keep_descriptor = keep_descriptor
         self.map_keeper = map_keeper
-        self.can_be_built_again = False  # from the commit log: files whose length never came to the disk are taken
-        self.create_failure: BaseException | None = None  # why no file could be made last; the appending thread's own
-        self.mapped_files: list[MappedFile] = []  # replaced under _change, never changed in place
+        # True if the files can be rebuilt from the commit log; then empty files, whose length did not reach the disk,
+        # are accepted.
+        self.can_be_built_again = False
+        # Why the last file could not be created. Used by the appending thread only.
+        self.create_failure: BaseException | None = None
+        # Replaced under _change, never changed in place.
+        self.mapped_files: list[MappedFile] = []
         self._change = threading.Lock()
-        self.last_file_was_mended = False  # by load: its length was wrong
-        self.flushed_where = 0  # bytes; written by the flushing thread and by recovery
-        self._commit_lock = threading.Lock()  # one commit at a time
-        self.on_committed: Callable[[int], None] = _nothing  # called with what lies in the files, under _commit_lock
-        self.committed_where = 0  # bytes; written under _commit_lock and by recovery
-        self.store_timestamp = 0  # ms, of the last message that a thorough flush covered
+        # Set by `load` if it had to correct the last file's length.
+        self.last_file_was_mended = False
+        # Bytes. Written by the flushing thread and by recovery.
+        self.flushed_where = 0
+        # Held by a commit.
+        self._commit_lock = threading.Lock()
+        # Called under _commit_lock with the offset up to which the files have the bytes.
+        self.on_committed: Callable[[int], None] = _nothing
+        # Bytes. Written under _commit_lock and by recovery.
+        self.committed_where = 0
+        # The store time (ms) of the last message that a thorough flush covered.
+        self.store_timestamp = 0
 
     def check_self(self) -> None:
-        """Complain about neighbours whose offsets do not fit."""
+        """Log an error for adjacent files whose offsets do not match."""
         files = self.mapped_files
         for pre, cur in zip(files, files[1:]):
             if cur.file_from_offset - pre.file_from_offset != self.mapped_file_size:
@@ -71,7 +81,7 @@ class MappedFileQueue:
                                 "match. pre file %s, cur file %s", pre.file_name, cur.file_name)
 
     def get_mapped_file_by_time(self, timestamp: int) -> MappedFile | None:
-        """The first file modified at or after `timestamp` (ms), else the last one."""
+        """Return the first file that was modified at or after `timestamp` (ms), or else the last file."""
         files = self.mapped_files
         for mapped_file in files:
             if mapped_file.last_modified_timestamp >= timestamp:
@@ -79,10 +89,10 @@ class MappedFileQueue:
         return files[-1] if files else None
 
     def truncate_dirty_files(self, offset: int) -> None:
-        """Recovery: `offset` is the end of the data. Zero what lies behind it, delete the files behind it."""
+        """Truncate the queue at `offset`: zero the bytes after it, and delete the later files. For recovery."""
         self.flushed_where = min(self.flushed_where, offset)
-        with self._commit_lock:  # a commit under way would move the position behind the end again
-            for mapped_file in reversed(self.mapped_files):  # so that no crash leaves a gap
+        with self._commit_lock:  # a concurrent commit would move the position beyond the new end
+            for mapped_file in reversed(self.mapped_files):  # last file first, so that a crash leaves no gap
                 if mapped_file.file_from_offset + self.mapped_file_size <= offset:
                     continue
                 if offset >= mapped_file.file_from_offset:
@@ -91,11 +101,11 @@ class MappedFileQueue:
                     mapped_file.go_back_to(position)
                 else:
                     if not mapped_file.destroy(1000):
-                        mapped_file.delete()  # the log will grow into its name again
+                        mapped_file.delete()  # The log will use its name again.
                     self._forget_deleted([mapped_file])
 
     def go_back_to(self, offset: int) -> None:
-        """Recovery: go on at `offset`. What lies behind it stays where it is, until `truncate_dirty_files`."""
+        """Continue at `offset`, but keep the bytes after it until `truncate_dirty_files`. For recovery."""
         keep = [file for file in self.mapped_files if file.file_from_offset <= offset]
         for mapped_file in keep:
             mapped_file.go_back_to(min(offset - mapped_file.file_from_offset, self.mapped_file_size))
@@ -105,23 +115,23 @@ class MappedFileQueue:
             self._forget_deleted([mapped_file])
 
     def _forget_deleted(self, files: list[MappedFile]) -> None:
-        """Take files that were deleted out of the list.
+        """Remove deleted files from the list.
 
-        Differs: they are gone from the disk, too, before their names are used again; with the original a loss of power
-        may bring them back.
+        Differs: the deletion of files is forced to the disk before their names are used again. In the original a power
+        loss may bring them back.
         """
         self.delete_expired_file(files)
         for folder in {os.path.dirname(mapped_file.file_name) for mapped_file in files}:
             fsync_folder(folder)
 
     def delete_expired_file(self, files: list[MappedFile]) -> None:
-        """Take `files` out of the list."""
+        """Remove `files` from the list."""
         if files:
             with self._change:
                 self.mapped_files = [mapped_file for mapped_file in self.mapped_files if mapped_file not in files]
 
     def load(self) -> bool:
-        """Map all files of the folder; False when one can't belong to this queue."""
+        """Map all files of the folder; return False if one can't belong to this queue."""
         try:
             entries = [entry.path for entry in os.scandir(self.store_path)]
         except FileNotFoundError:
@@ -129,29 +139,29 @@ class MappedFileQueue:
         return self.do_load(entries)
 
     def do_load(self, paths: list[str]) -> bool:
-        """Map `paths` in the order of their names; False, with the file's name in the log, when one does not fit.
+        """Map `paths` in the order of their names; return False, and log the file's name, if one does not fit.
 
-        Differs: folders are left alone, and a last file of another length, which a crash or a full disk can leave
-        behind, is brought to its length: recovery finds its end. The original refuses both.
+        Differs: folders between the files of a log or queue are ignored. A last file of another length, which a crash
+        or a full disk can cause, gets its full length, and recovery finds its end. The original refuses both.
         """
         found = {path: _stat(path) for path in paths}
         folders = {path for path in paths
                    if stat.S_ISDIR(found[path].st_mode) and not os.path.basename(path).isdecimal()}
         for path in folders:
-            log.warning("%s is a folder, and is left alone", path)
+            log.warning("%s is a folder; ignoring it", path)
         paths = sorted(set(paths) - folders, key=os.path.basename)
         for index, path in enumerate(paths):
             if not (os.path.basename(path).isdecimal() and stat.S_ISREG(found[path].st_mode)):
-                log.error("load file %s error: it is not a file of the store, take it away", path)
+                log.error("load file %s error: it is not a file of the store; remove it", path)
                 return False
             length = found[path].st_size
             if length != self.mapped_file_size and not (length == 0 and self.can_be_built_again):
-                # a lone file of another length was probably written with another configured size
+                # A single file of another length was probably written with another configured size.
                 if index < len(paths) - 1 or index == 0 and length > 0:
                     log.warning("%s\t%s length not matched message store config value, please check it manually",
                                 path, length)
                     return False
-                log.warning("the last file %s has a length of %s, and is brought to %s", path, length,
+                log.warning("the last file %s has a length of %s; extending or truncating it to %s", path, length,
                             self.mapped_file_size)
                 self.last_file_was_mended = True
                 _bring_to_length(path, self.mapped_file_size)
@@ -164,13 +174,16 @@ class MappedFileQueue:
             mapped_file.set_positions(self.mapped_file_size)
             with self._change:
                 self.mapped_files = [*self.mapped_files, mapped_file]
-            # Differs: files of very many queues are told in one line; the original tells each, as it does its queue
+            # Differs: the log lines about consume queue files have level DEBUG; the original logs each file at INFO.
             log.log(logging.DEBUG if self.map_keeper is not None else logging.INFO, "load %s OK", path)
         return True
 
     def take_files(self, first: int, mtimes: list[int], end: int) -> None:
-        """Instead of `load`: the files from offset `first` on, changed last when `mtimes` say; their data, on the disk,
-        ends at `end`. WrongQueueEndsError when one is another."""
+        """Take over the files that the last stop saved, instead of `load`.
+
+        They begin at offset `first`, were last changed at `mtimes`, and their data, all on the disk, ends at `end`.
+        Raise WrongQueueEndsError if a file was changed since.
+        """
         files = []
         for index, mtime in enumerate(mtimes):
             path = self._path(self.store_path, first + index * self.mapped_file_size)
@@ -184,20 +197,20 @@ class MappedFileQueue:
         self.flushed_where = self.committed_where = end
 
     def files_before_gap(self) -> int:
-        """How many files follow one another without a gap; the log names the files around one."""
+        """Return the number of files before the first gap. If there is a gap, log the files around it."""
         files = self.mapped_files
         for index, (pre, cur) in enumerate(zip(files, files[1:]), 1):
             due = pre.file_from_offset + self.mapped_file_size
             if cur.file_from_offset != due:
-                log.error("file %s is followed by %s, where %s is due: files are missing or do not belong here",
+                log.error("file %s is followed by %s instead of %s: files are missing or do not belong here",
                           pre.file_name, cur.file_name, offset_to_file_name(due))
                 return index
         return len(files)
 
     def get_last_mapped_file(self, start_offset: int | None = None, need_create: bool = True) -> MappedFile | None:
-        """The last file; with `start_offset` the file to append to: a new one when there is none or the last is full.
+        """Return the last file. With `start_offset`, return the file to append to, a new one if necessary.
 
-        The very first file starts at `start_offset` rounded down. None when a file can't be made.
+        The very first file starts at `start_offset` rounded down. Return None if a file can't be created.
         """
         files = self.mapped_files
         last = files[-1] if files else None
@@ -210,12 +223,12 @@ class MappedFileQueue:
         return last
 
     def try_create_mapped_file(self, create_offset: int) -> MappedFile | None:
-        """Make the file at `create_offset`, and have the one behind it prepared."""
+        """Create the file at `create_offset`, and have the one after it prepared."""
         return self.do_create_mapped_file(self._path(self.store_path, create_offset),
                                           self._path(self.store_path, create_offset + self.mapped_file_size))
 
     def do_create_mapped_file(self, next_file_path: str, next_next_file_path: str) -> MappedFile | None:
-        """Make `next_file_path`; None when that fails."""
+        """Create `next_file_path`; return None if that fails."""
         mapped_file, self.create_failure = None, None
         if self.allocate_mapped_file_service is not None:
             mapped_file = self.allocate_mapped_file_service.put_request_and_return_mapped_file(
@@ -233,9 +246,10 @@ class MappedFileQueue:
         return mapped_file
 
     def reset_offset(self, offset: int) -> bool:
-        """Cut the queue off at `offset`, while nobody writes; False when that is more than two files back.
+        """Truncate the queue at `offset`; return False if that is more than two files back. No thread may write.
 
-        Differs: the original's loop goes the wrong way round: it answers True, and cuts nothing off.
+        Differs: `reset_offset` truncates up to two files; the original's loop runs in the wrong direction, so it
+        returns True and truncates nothing.
         """
         if self.get_max_wrote_position() - offset > self.mapped_file_size * 2:
             return False
@@ -245,12 +259,12 @@ class MappedFileQueue:
         return True
 
     def get_min_offset(self) -> int:
-        """Offset of the first file; -1 when there is none."""
+        """Return the offset of the first file, or -1 without a file."""
         files = self.mapped_files
         return files[0].file_from_offset if files else -1
 
     def get_max_offset(self) -> int:
-        """End of the readable bytes; 0 when there is no file."""
+        """Return the end of the readable bytes, or 0 without a file."""
         files = self.mapped_files
         if not files:
             return 0
@@ -258,22 +272,23 @@ class MappedFileQueue:
         return last.file_from_offset + (last.wrote_position if last.write_buffer is None else last.committed_position)
 
     def get_max_wrote_position(self) -> int:
-        """End of the written bytes, those in write buffers included; 0 when there is no file."""
+        """Return the end of the written bytes, including those in write buffers, or 0 without a file."""
         last = self.get_last_mapped_file()
         return last.file_from_offset + last.wrote_position if last is not None else 0
 
     def remain_how_many_data_to_commit(self) -> int:
-        """Bytes in write buffers that are not committed."""
-        # Differs: summed over the files; the original is wrong once the pool had no buffer for a file
+        """Return the number of bytes in write buffers that are not committed."""
+        # Differs: the number of uncommitted bytes is summed over the files. The original's result is wrong once the
+        # pool had no buffer for a file.
         return sum(mapped_file.wrote_position - mapped_file.committed_position for mapped_file in self.mapped_files
                    if mapped_file.write_buffer is not None)
 
     def remain_how_many_data_to_flush(self) -> int:
-        """Bytes readable but not flushed."""
+        """Return the number of readable bytes that are not flushed."""
         return self.get_max_offset() - self.flushed_where
 
     def delete_last_mapped_file(self) -> None:
-        """Recovery: drop the last file."""
+        """Delete the last file. For recovery."""
         last = self.get_last_mapped_file()
         if last is not None:
             last.destroy(1000)
@@ -283,9 +298,10 @@ class MappedFileQueue:
     def delete_expired_file_by_time(self, expired_time_ms: int, delete_files_interval_ms: int,
                                     interval_forcibly_ms: int, clean_immediately: bool,
                                     pause: Callable[[int], bool] | None = None) -> int:
-        """Delete files older than `expired_time_ms` (or any) from the front, never the last; return how many.
+        """Delete files that are older than `expired_time_ms`, oldest first; return the number of deleted files.
 
-        `pause(ms)` waits between two deletions, so that the disk stays responsive; it returns True to stop.
+        With `clean_immediately`, delete files of any age. The last file is never deleted. `pause(ms)` waits between two
+        deletions, so that the disk stays responsive; it returns True to stop.
         """
         candidates = self.mapped_files[:-1]
         deleted: list[MappedFile] = []
@@ -296,7 +312,7 @@ class MappedFileQueue:
             if not mapped_file.destroy(interval_forcibly_ms):
                 break
             deleted.append(mapped_file)
-            self._forget_deleted([mapped_file])  # one by one: a crash leaves no gap
+            self._forget_deleted([mapped_file])  # one by one, so that a crash leaves no gap
             if len(deleted) >= DELETE_FILES_BATCH_MAX:
                 break
             if delete_files_interval_ms > 0 and index + 1 < len(candidates):
@@ -305,7 +321,10 @@ class MappedFileQueue:
         return len(deleted)
 
     def delete_expired_file_by_offset(self, offset: int, unit_size: int) -> int:
-        """Delete files of units whose last unit points below `offset`, never the last file; return how many."""
+        """Delete files of units, oldest first, whose last unit refers to a record below `offset`; return their number.
+
+        The last file is never deleted.
+        """
         deleted: list[MappedFile] = []
         for mapped_file in self.mapped_files[:-1]:
             result = mapped_file.select_mapped_buffer(self.mapped_file_size - unit_size)
@@ -330,13 +349,16 @@ class MappedFileQueue:
 
     @staticmethod
     def _last_position(mapped_file: MappedFile) -> int:
-        """Where the last unit of a consume queue file that points at a record points to; 0 when there is none."""
+        """Return the log offset in the last unit of a consume queue file that refers to a record, or 0."""
         buffer = mapped_file.slice_byte_buffer()
         last = filled_unit_before(buffer, mapped_file.file_size // CQ_STORE_UNIT_SIZE - 1)
         return unpack_unit(buffer, last * CQ_STORE_UNIT_SIZE)[0] if last >= 0 else 0
 
     def flush(self, flush_least_pages: int) -> bool:
-        """Flush the file at the flushed position; True when there was nothing to do. OSError when the disk says no."""
+        """Flush the file at the flushed position; return True if there was nothing to do.
+
+        Raise OSError if the disk fails.
+        """
         last = self.get_last_mapped_file()
         timestamp = last.store_timestamp if last is not None else 0
         if self.flushed_where == self.get_max_offset():
@@ -355,17 +377,17 @@ class MappedFileQueue:
         return result
 
     def _file_at(self, offset: int) -> MappedFile | None:
-        """The file to go on with.
+        """Return the file with which to continue a flush or a commit.
 
-        Differs: the first one when the file at `offset` has expired before it was flushed; the original never flushes
-        such a queue again.
+        Differs: a flush continues with the first file if the file at its position expired before it was flushed. The
+        original never flushes such a queue again.
         """
         return self.find_mapped_file_by_offset(max(offset, self.get_min_offset()), offset == 0)
 
     def commit(self, commit_least_pages: int) -> bool:
-        """Commit the write buffer of the file at the committed position; True when there was nothing to do.
+        """Commit the write buffer of the file at the committed position; return True if there was nothing to do.
 
-        OSError when the disk says no.
+        Raise OSError if the disk fails.
         """
         with self._commit_lock:
             if self.committed_where == self.get_max_wrote_position():
@@ -380,9 +402,10 @@ class MappedFileQueue:
             return result
 
     def take_back(self, mapped_file: MappedFile, position: int) -> bool:
-        """End a file with a buffer at `position` again: what was appended there could not be committed.
+        """Move the end of a file with a buffer back to `position`, because the bytes after it could not be committed.
 
-        False, and nothing is done, when another thread has committed it meanwhile. Under the lock of who appends.
+        Return False, and do nothing, if another thread has committed them meanwhile. The caller holds the lock for
+        appending.
         """
         with self._commit_lock:
             if mapped_file.write_buffer is None or mapped_file.committed_position > position:
@@ -391,7 +414,7 @@ class MappedFileQueue:
             return True
 
     def find_mapped_file_by_offset(self, offset: int, return_first_on_not_found: bool = False) -> MappedFile | None:
-        """The file that holds `offset`, also in its part that is not written yet."""
+        """Return the file that contains `offset`, even in a part of it that is not written yet."""
         files = self.mapped_files
         if not files:
             return None
@@ -411,12 +434,12 @@ class MappedFileQueue:
         return first if return_first_on_not_found else None
 
     def get_first_mapped_file(self) -> MappedFile | None:
-        """The oldest file."""
+        """Return the oldest file."""
         files = self.mapped_files
         return files[0] if files else None
 
     def retry_delete_first_file(self, interval_forcibly_ms: int) -> bool:
-        """Try again to delete a first file that was still held when it should have gone."""
+        """Retry the deletion of a first file that was still held when it should have been deleted."""
         mapped_file = self.get_first_mapped_file()
         if mapped_file is None or mapped_file.available:
             return False
@@ -429,7 +452,7 @@ class MappedFileQueue:
         return True
 
     def shutdown(self, interval_forcibly_ms: int) -> None:
-        """Give the files back: unmapped at once, or with their last reader."""
+        """Close the files. Each is unmapped at once, or when its last reader is done."""
         for mapped_file in self.mapped_files:
             mapped_file.shutdown(interval_forcibly_ms)
 
@@ -454,13 +477,14 @@ class MappedFileQueue:
         try:
             os.rmdir(folder)
         except OSError as error:
-            log.info("folder %s stays: %s", folder, error.strerror)
+            log.info("not removing folder %s: %s", folder, error.strerror)
 
 
 def destroy_all(files: list[MappedFile]) -> None:
     """Delete `files`.
 
-    Differs: also those that somebody still reads; the original leaves them in the folder for the next start to find.
+    Differs: files that are to be destroyed are deleted even while they are being read. The original leaves them in the
+    folder, where its next start finds them.
     """
     for mapped_file in files:
         if not mapped_file.destroy(1000 * 3):
@@ -468,7 +492,7 @@ def destroy_all(files: list[MappedFile]) -> None:
 
 
 def _stat(path: str) -> os.stat_result:
-    """Of what a name leads to, or of a link that leads nowhere."""
+    """Return the status of a file, or of a symbolic link whose target does not exist."""
     try:
         return os.stat(path)
     except FileNotFoundError:
@@ -476,7 +500,7 @@ def _stat(path: str) -> os.stat_result:
 
 
 def _bring_to_length(path: str, length: int) -> None:
-    """On the disk too: no file may follow one of another length."""
+    """Set the length of a file, and force it to the disk, because no file may follow one of another length."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         os.ftruncate(fd, length)
@@ -486,7 +510,7 @@ def _bring_to_length(path: str, length: int) -> None:
 
 
 def _nothing(_offset: int) -> None:
-    """Nobody wants to know."""
+    """Do nothing: the queue has no listener."""
 
 
 def _sleep(interval_ms: int) -> bool:
@@ -495,11 +519,15 @@ def _sleep(interval_ms: int) -> bool:
 
 
 _ASIDE = ".aside"
-_BLANK = bytes(8)  # where a record has its length and its magic code
+# The bytes in which a record has its length and its magic code.
+_BLANK = bytes(8)
 
 
 class MultiPathMappedFileQueue(MappedFileQueue):
-    """File n goes to the (n modulo paths)-th of the sorted paths that are neither read-only nor full.
+    """A queue of files in several folders.
+
+    Take the folders that are neither read-only nor full, sorted. File n goes to the folder with number n modulo their
+    count.
 
     Java: org.apache.rocketmq.store.MultiPathMappedFileQueue (4.9.8)
     """
@@ -513,11 +541,11 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         self._full_store_paths = full_store_paths_supplier
 
     def get_paths(self) -> set[str]:
-        """The configured folders."""
+        """Return the configured folders."""
         return set(self.config.get_store_path_commit_log().strip().split(MULTI_PATH_SPLITTER))
 
     def get_readonly_paths(self) -> set[str]:
-        """Folders that are read but not written."""
+        """Return the folders that are read but not written."""
         text = (self.config.readOnlyCommitLogStorePaths or "").strip()
         return set(text.split(MULTI_PATH_SPLITTER)) if text else set()
 
@@ -530,7 +558,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         return self.do_load(_without_blank_twins(paths))
 
     def try_create_mapped_file(self, create_offset: int) -> MappedFile | None:
-        """Make the file in the folder whose turn it is."""
+        """Create the file in the folder whose turn it is."""
         writable = self.get_paths() - self.get_readonly_paths()
         folders = sorted(writable - self._full_store_paths()) or sorted(writable)
         if not folders:
@@ -552,10 +580,11 @@ class MultiPathMappedFileQueue(MappedFileQueue):
 
 
 def _without_blank_twins(paths: list[str]) -> list[str]:
-    """`paths` without files that have no record, and whose offset another file has, too.
+    """Return `paths` without the files that have no record and the same offset as another file.
 
-    Differs: they go to a folder beside theirs, where nobody looks for the log; the original takes either of the two.
-    Files of one offset that all have records are left to whoever finds out which of them is right.
+    Differs: log files that have no record and the same offset as another file are moved to a folder next to theirs,
+    which is not searched for the log; the original uses either of the two. If several files with the same offset have
+    records, they stay, and an operator has to decide.
     """
     same_name: dict[str, list[str]] = {}
     for path in paths:
@@ -564,7 +593,7 @@ def _without_blank_twins(paths: list[str]) -> list[str]:
         blank = [path for path in twins if _is_blank(path)] if len(twins) > 1 else []
         for path in blank[1:] if len(blank) == len(twins) else blank:
             folder = os.path.dirname(path) + _ASIDE
-            log.warning("%s has no message, and there is another file of its offset: it goes to %s", path, folder)
+            log.warning("%s has no messages, and another file has the same offset; moving it to %s", path, folder)
             ensure_dir_ok(folder, os.pathsep)
             os.replace(path, os.path.join(folder, os.path.basename(path)))
             fsync_folder(os.path.dirname(path))
@@ -580,36 +609,58 @@ def _is_blank(path: str) -> bool:
 
 
 class MapKeeper:
-    """Takes the map of the file away that has had one for longest and was not used lately, when there are too many.
+    """The limit on the number of mapped files of very many queues. Any thread may call it.
 
-    A file tells when it has been mapped (`note`), and when it is closed (`forget`). Any thread calls.
-    `reads_ahead`: who reads a large file goes on behind what he has read; recovery jumps.
+    Unmapping idle files
+    --------------------
+    A broker may have hundreds of thousands of consume queue files, but Linux allows a process only 65,530 maps by
+    default (vm.max_map_count), and a map that can't be made is an error in the middle of a put or a pull. Most of the
+    queues are idle. So a file is mapped at its first use, and when more than `limit` files are mapped (half of what the
+    process may have), the keeper unmaps one.
+
+    - Which one: the file that has been mapped longest, unless it was used since the keeper's last check
+      (`is_touched`). Such a file gets a second chance and moves to the end. This approximates "least recently used",
+      while an access costs its reader one attribute, and no lock.
+    - Unmapping is safe at any time, because nothing is unmapped explicitly. `drop_map` drops the file's reference to
+      the map; a thread that is using the map holds its own reference, and the memory is freed with the last one. The
+      next access maps the file again. Bytes written through the old map are in the page cache, and the new map shows
+      them.
+    - A file calls `note` when it has been mapped and `forget` when it is closed. If the system refuses a map or a
+      descriptor before the limit is reached, `make_room` unmaps half of the files, and the file tries again.
+
+    `reads_ahead`: False during recovery, which jumps within files. Later, readers of a large file continue after what
+    they have read, so the kernel may read ahead.
     """
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit if limit is not None else max_mapped_files()
         self._lock = threading.Lock()
-        self._files: OrderedDict[MappedFile, None] = OrderedDict()  # the longest mapped first; guarded by _lock
-        self._is_short = False  # guarded by _lock
+        # The file that has been mapped longest comes first. Guarded by _lock.
+        self._files: OrderedDict[MappedFile, None] = OrderedDict()
+        # Guarded by _lock.
+        self._is_short = False
         self.reads_ahead = False
 
     def note(self, mapped_file: MappedFile) -> None:
-        """The file has a map now."""
+        """Note that the file has been mapped, and unmap another one if there are too many."""
         with self._lock:
             self._files[mapped_file] = None
             if len(self._files) > self.limit:
                 if not self._is_short:
                     self._is_short = True
-                    log.info("more than %s files of consume queues are in use: maps go and come back", self.limit)
+                    log.info("more than %s files of consume queues are in use: unmapping idle files", self.limit)
                 self._drop_one()
 
     def forget(self, mapped_file: MappedFile) -> None:
-        """The file is closed."""
+        """Forget a closed file."""
         with self._lock:
             self._files.pop(mapped_file, None)
 
     def make_room(self) -> bool:
-        """The system gives no map or descriptor: half of the maps go; False when there are none."""
+        """Unmap half of the files, because the system allows no more maps or descriptors.
+
+        Return False if no file was mapped.
+        """
         with self._lock:
             count = (len(self._files) + 1) // 2
             for _ in range(count):
@@ -617,7 +668,7 @@ class MapKeeper:
         return count > 0
 
     def end_recovery(self) -> None:
-        """No file is in use as far as anybody knows: all maps go."""
+        """Unmap all files, because after recovery none of them is in use."""
         self.reads_ahead = True
         with self._lock:
             files, self._files = self._files, OrderedDict()
@@ -633,7 +684,7 @@ class MapKeeper:
             if not mapped_file.is_touched:
                 mapped_file.drop_map()
                 return
-            mapped_file.is_touched = False  # a second chance
+            mapped_file.is_touched = False  # It gets a second chance.
             self._files[mapped_file] = None
         mapped_file, _none = self._files.popitem(last=False)
         mapped_file.drop_map()

@@ -1,6 +1,6 @@
-"""Which messages a consumer wants.
+"""The reading of messages: through consume queues, by commit log offset and by key.
 
-Reading messages through consume queues, by commit log offset, and by key. No thread of its own, no state.
+`MessageFilter` selects the messages that a consumer wants. Nothing here has a thread or state of its own.
 """
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ from rmqha.store.store_state import StoreState
 
 
 class MessageFilter:
-    """Asked first with the consume queue's unit, then with the record itself.
+    """A filter of messages, which is called first with the consume queue's unit, then with the record itself.
 
     Java: org.apache.rocketmq.store.MessageFilter (4.9.8)
     """
 
     @property
     def takes_all(self) -> bool:
-        """Whether nobody needs to be asked: every message is wanted."""
+        """True if every message is wanted, so that the filter need not be called."""
         return False
 
     def is_matched_by_consume_queue(self, tags_code: int | None, cq_ext_unit: CqExtUnit | None = None) -> bool:
-        """False when the unit alone tells that the message is not wanted; `tags_code` None when it is not known."""
+        """Return False if the unit alone shows that the message is not wanted. `tags_code` may be None, for unknown."""
         raise NotImplementedError
 
     def is_matched_by_commit_log(self, msg_buffer: memoryview | None, properties: dict[str, str] | None) -> bool:
-        """False when the record is not wanted; one of the two is given."""
+        """Return False if the record is not wanted. One of the two arguments is given."""
         raise NotImplementedError
 
 
 class DefaultMessageFilter(MessageFilter):
-    """Lets pass what has one of the subscription's tag hashes; the client compares the tags themselves.
+    """The filter by tag hashes of a subscription. The client compares the tags themselves.
 
     Java: org.apache.rocketmq.store.DefaultMessageFilter (4.9.8)
     """
@@ -63,23 +63,26 @@ class DefaultMessageFilter(MessageFilter):
         self.subscription_data = subscription_data
 
     def is_matched_by_consume_queue(self, tags_code: int | None, cq_ext_unit: CqExtUnit | None = None) -> bool:
-        """True without a code, without a subscription, for all tags, or for a code that was asked for."""
+        """Return True without a code, without a subscription, for all tags, or for a subscribed code."""
         subscription = self.subscription_data
         if tags_code is None or subscription is None or subscription.classFilterMode:
             return True
         return subscription.subString == SUB_ALL or int32(tags_code) in subscription.codeSet
 
     def is_matched_by_commit_log(self, msg_buffer: memoryview | None, properties: dict[str, str] | None) -> bool:
-        """Tags are not looked at twice."""
+        """Return True, because the tags were already checked."""
         return True
 
 
 log = logging.getLogger("RocketmqStore")
 
 MIN_FILTER_BYTES = 16000
-MAX_FILTER_UNITS = 1024  # as many messages as a client of 4.9 can ask for
-_FILTER_NS = 20_000_000  # that a pull may spend on messages that its filter refuses
-_LOOK_AT_CLOCK = 32  # refused messages between two looks at the clock
+# The most messages that a client of 4.9 can request.
+MAX_FILTER_UNITS = 1024
+# The time that a pull may spend on messages that its filter refuses.
+_FILTER_NS = 20_000_000
+# Refused messages between two reads of the clock.
+_LOOK_AT_CLOCK = 32
 _QUERY_ROUNDS = 3
 _LONG_MIN = -(1 << 63)
 _STORE_TIME_END = HEAD_LENGTH
@@ -154,7 +157,7 @@ class MessageReader:
 
     def _collect(self, queue: ConsumeQueue, group: str, offset: int, units: SelectMappedBufferResult, max_msg_nums: int,
                  message_filter: MessageFilter | None, result: GetMessageResult) -> None:
-        """Go through the units until the answer is full."""
+        """Read the units, and add their records to the result until it is full."""
         commit_log, found = self._commit_log, result.message_buffer_list
         max_offset_py = commit_log.get_max_offset()
         memory = self._memory()
@@ -163,8 +166,8 @@ class MessageReader:
         result.status = GetMessageStatus.NO_MATCHED_MESSAGE
         next_phy_file_start_offset = _LONG_MIN
         max_phy_offset_pulling = 0
-        # Differs: a pull looks at 1024 units at most, and stops when its filter has refused messages for 20 ms: the
-        # next one goes on from there. The original looks at as many as the client says.
+        # Differs: a pull reads at most 1024 units, and stops when its filter has refused messages for 20 ms; the next
+        # pull continues there. The original reads as many units as the client requests.
         wanted = min(max(max_msg_nums, 0), MAX_FILTER_UNITS) * CQ_STORE_UNIT_SIZE
         limit = min(units.size, max(MIN_FILTER_BYTES, wanted)) // CQ_STORE_UNIT_SIZE * CQ_STORE_UNIT_SIZE
         scanned = refused = begin_ns = 0
@@ -184,8 +187,9 @@ class MessageReader:
                 if not found:
                     result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
                 if is_blank(offset_py, size_py):
-                    # Differs: the next pull begins at the next unit that has a record; the original takes the blank for
-                    # a deleted record of the log's first file, and passes over all that this file holds.
+                    # Differs: after a blank unit, the next pull begins at the next unit that refers to a record. The
+                    # original takes the blank for a deleted record of the log's first file, and skips all records of
+                    # this file.
                     scanned = (offset + scanned - 1 if found else queue.next_filled(offset + scanned)) - offset
                     break
                 next_phy_file_start_offset = commit_log.roll_next_file(offset_py)
@@ -227,15 +231,15 @@ class MessageReader:
         return old_offset
 
     def _memory(self) -> int:
-        """Bytes at the end of the log that are taken to be in memory."""
+        """Return the number of bytes at the end of the log that are assumed to be in memory."""
         return int(TOTAL_PHYSICAL_MEMORY_SIZE * (self.config.accessMessageInMemoryMaxRatio / 100))
 
     def check_in_disk_by_commit_offset(self, offset_py: int, max_offset_py: int) -> bool:
-        """True when the record is so far behind the end that it is probably not in memory."""
+        """Return whether the record is so far from the log's end that it is probably not in memory."""
         return max_offset_py - offset_py > self._memory()
 
     def _limits_of_batch(self, max_msg_nums: int, is_in_disk: bool) -> tuple[int, int]:
-        """The bytes and messages that one answer has at most, unless its first message alone has more.
+        """Return the maximum bytes and messages of one result. Its first message may exceed the bytes.
 
         Java: org.apache.rocketmq.store.DefaultMessageStore#isTheBatchFull (4.9.8)
         """
@@ -245,10 +249,12 @@ class MessageReader:
         return config.maxTransferBytesOnMessageInMemory, min(max_msg_nums, config.maxTransferCountOnMessageInMemory)
 
     def _record(self, offset: int, size: int, result: GetMessageResult) -> memoryview | None:
-        """The `size` bytes at a commit log offset, in place, with a share of their file that the result holds."""
+        """Return the `size` bytes at a commit log offset, without a copy. The result holds a reference to their file.
+        """
         if size <= 0:
             return None
-        # Differs: one share for all records of a file; in Java each has its own
+        # Differs: the answer to a pull has one reference to a file for all its records. In Java each record has its
+        # own.
         part = result.last_part
         begin = offset - part.start_offset
         if not 0 <= begin <= part.size - size:
@@ -264,7 +270,7 @@ class MessageReader:
     # By commit log offset.
 
     def _size_at(self, commit_log_offset: int) -> int:
-        """TOTALSIZE at an offset; 0 when there is nothing."""
+        """Return the TOTALSIZE at an offset, or 0 if the log has no bytes there."""
         if commit_log_offset < 0:
             return 0
         result = self._commit_log.get_message(commit_log_offset, INT.size)
@@ -295,17 +301,17 @@ class MessageReader:
         return self._commit_log.get_message(commit_log_offset, size)
 
     def store_time_at(self, commit_log_offset: int) -> int:
-        """Store time (ms) of the record at an offset; -1 when there is none.
+        """Return the store time (ms) of the record at an offset, or -1 without a record there.
 
-        Differs: the head of the record is enough; the original asks for twice the largest message, and answers -1 when
-        less than that is in the file.
+        Differs: the store time of a record is read from its head alone. The original reads twice the size of the
+        largest message, and returns -1 if the file has fewer bytes there.
         """
         if commit_log_offset < 0:
             return -1
         return self._commit_log.pickup_store_timestamp(commit_log_offset, _STORE_TIME_END)
 
     def store_time_of(self, queue: ConsumeQueue, index: int) -> int:
-        """Store time (ms) of message `index`; -1 when it is not there."""
+        """Return the store time (ms) of message `index`, or -1 if the queue does not have it."""
         unit = queue.get_unit(index)
         return self._commit_log.pickup_store_timestamp(unit[0], unit[1]) if unit is not None else -1
 
@@ -348,7 +354,7 @@ class MessageReader:
             if first_time >= 0:
                 last_query_msg_time = first_time
             for offset in offsets:
-                # Differs: messages of a topic that was deleted are not found by those who ask for one of its name
+                # Differs: messages of a deleted topic are not found by a query for a new topic with the same name.
                 selected = None if self._deleted_topics.is_dead(topic, offset) else self._record_at(offset)
                 if selected is not None:
                     answer.add_message(selected)

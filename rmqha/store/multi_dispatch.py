@@ -1,6 +1,15 @@
 """One message in several queues: light message queues (LMQ) and others named by INNER_MULTI_DISPATCH.
 
-The queue offsets are taken under the put lock; the units are added by the dispatching thread.
+A message for a thousand devices is stored once and has to appear in a thousand queues. Its property
+INNER_MULTI_DISPATCH names the further queues, and the record itself has to state its offset in each of them
+(INNER_MULTI_QUEUE_OFFSET): consume queues can be rebuilt from the log at any time, and must come out the same.
+
+So the offsets have to be known before the record is written, and no other put may take the same ones. Therefore the
+record is encoded under the put lock, unlike all others: `wrap_multi_dispatch` reads the next offset of each queue,
+writes them into the properties and encodes the row; `update_multi_queue_offset` advances the offsets once the record is
+written, so a failed append leaves no gap. The dispatching thread later adds one unit per queue, as the record says.
+If the offsets were assigned at dispatch instead, a rebuild after records had expired would number them differently, and
+consumers would skip or repeat messages.
 """
 from __future__ import annotations
 
@@ -21,9 +30,9 @@ _SPLITTER = mix_all.MULTI_DISPATCH_QUEUE_SPLITTER
 
 
 class MultiDispatch:
-    """Offsets of the further queues of a message, and which queues a record names.
+    """The offsets of the further queues of a message, and the queues that a record names.
 
-    `next_offsets_of`: the table of next offsets that has a key, guarded by the put lock.
+    `next_offsets_of` returns the table of next offsets that contains a key; the put lock guards it.
 
     Java: org.apache.rocketmq.store.MultiDispatch (4.9.8)
     """
@@ -35,20 +44,23 @@ class MultiDispatch:
         self._next_offsets_of = next_offsets_of
 
     def is_multi_dispatch_msg(self, msg: MessageExtBrokerInner) -> bool:
-        """True when the message goes to further queues."""
+        """Return whether the message goes to further queues."""
         return self._config.enableMultiDispatch and bool(
             (msg.properties.get(message_const.PROPERTY_INNER_MULTI_DISPATCH) or "").strip())
 
     def queue_key(self, queue_name: str, queue_id: int) -> str:
-        """Key of a further queue in the table of queue offsets."""
+        """Return the key of a further queue in the table of queue offsets."""
         return f"{queue_name}-{self._queue_id(queue_name, queue_id)}"
 
     def wrap_multi_dispatch(self, msg: MessageExtBrokerInner, context: PutMessageContext) -> bool:
-        """Under the put lock: note the offsets in the message's properties and make its row; False on failure."""
+        """Write the offsets into the message's properties and encode its row; return False on failure.
+
+        Called under the put lock.
+        """
         offsets = []
         for queue_name in java_split(msg.properties[message_const.PROPERTY_INNER_MULTI_DISPATCH]):
             if not is_safe_topic(queue_name):
-                log.error("multiDispatch queue %r of a message of %s is no queue name", queue_name, msg.topic)
+                log.error("multiDispatch: %r in a message of topic %s is not a valid queue name", queue_name, msg.topic)
                 return False
             key = self.queue_key(queue_name, msg.queue_id)
             offsets.append(self._next_offsets_of(key).setdefault(key, 0))
@@ -66,7 +78,7 @@ class MultiDispatch:
         return True
 
     def update_multi_queue_offset(self, msg: MessageExtBrokerInner) -> None:
-        """Under the put lock, once the message is written: the further queues have one message more."""
+        """Advance the offsets of the further queues, under the put lock, once the message is written."""
         if not self._config.enableMultiDispatch:
             return
         pairs = self._pairs(msg.properties)
@@ -75,11 +87,11 @@ class MultiDispatch:
             self._next_offsets_of(key)[key] = queue_offset + 1
 
     def is_multi_dispatch_request(self, request: DispatchRequest) -> bool:
-        """True when the record belongs to further queues."""
+        """Return whether the record belongs to further queues."""
         return self._config.enableMultiDispatch and bool(self._pairs(request.properties_map or {}))
 
     def queues_of(self, request: DispatchRequest) -> list[tuple[str, int, int]]:
-        """(queue name, queue id, queue offset) of each further queue of a record."""
+        """Return (queue name, queue id, queue offset) of each further queue of a record."""
         return [(queue_name, self._queue_id(queue_name, request.queue_id), queue_offset)
                 for queue_name, queue_offset in self._pairs(request.properties_map or {})]
 
@@ -100,7 +112,7 @@ class MultiDispatch:
 
 
 def java_split(text: str) -> list[str]:
-    """Java's split by the splitter: empty parts at the end are dropped."""
+    """Split at the splitter as Java does: empty parts at the end are dropped."""
     parts = text.split(_SPLITTER)
     while parts and not parts[-1]:
         parts.pop()

@@ -1,4 +1,14 @@
-"""Whether a store takes a put: what it asks before a message gets anywhere near the log."""
+"""The checks that a put must pass before it reaches the commit log.
+
+A put that fails under the put lock delays all others, which wait for that lock. So everything that can be known
+beforehand is checked here, without the lock: that the store is running, is not a slave's and is
+writeable; that the topic, the queue id, the properties and the body can be stored; and that no earlier put is stuck
+under the lock, where this one would only join the queue (`is_os_page_cache_busy`).
+
+Passing the gate is necessary and not sufficient. Between the check and the lock the role may change, the topic may be
+deleted, or the store may shut down; `CommitLog.put` therefore checks these again under the put lock. The gate only
+makes the usual refusal cheap and gives it the status that RocketMQ gives.
+"""
 from __future__ import annotations
 
 import logging
@@ -20,16 +30,16 @@ _ENDLESS_BUSY_MS = 10_000_000
 _REFUSALS_PER_LINE = 50_000
 _PUT_OK = PutMessageStatus.PUT_OK
 _MESSAGE_ILLEGAL = PutMessageStatus.MESSAGE_ILLEGAL
-# Why a put is refused, as the log says it.
+# Reasons for a refusal, as they are logged.
 _SHUT_DOWN = "message store has shutdown, so putMessage is forbidden"
 _IS_SLAVE = "broke role is slave, so putMessage is forbidden"
 _NOT_WRITEABLE = ("the message store is not writable. It may be caused by one of the following reasons: the broker's "
                   "disk is full, write to logic queue error, write to index file error, etc")
-_BUSY = "the put lock is held for too long"  # not logged
+_BUSY = "the put lock has been held for too long"  # not logged
 
 
 class PutGate:
-    """The asking part of DefaultMessageStore's puts: its `checkStoreStatus`, `checkMessage(s)`, `checkLmqMessage`."""
+    """The checks of DefaultMessageStore's puts: its `checkStoreStatus`, `checkMessage(s)` and `checkLmqMessage`."""
 
     def __init__(self, state: StoreState, commit_log: CommitLog, table: ConsumeQueueTable) -> None:
         self._state = state
@@ -37,10 +47,11 @@ class PutGate:
         self._role = state.role
         self._commit_log = commit_log
         self._table = table
-        self._refused_puts = AtomicInteger()  # since the last accepted put; for the log
+        # since the last accepted put; limits the log lines
+        self._refused_puts = AtomicInteger()
 
     def check(self, msg: MessageExtBrokerInner) -> PutMessageStatus:
-        """PUT_OK for a message that may be put now."""
+        """Return PUT_OK for a message that may be put now, else the reason for the refusal."""
         status = self._check_store_status()
         if status is _PUT_OK:
             status = self._check_message(msg)
@@ -53,7 +64,7 @@ class PutGate:
         return status
 
     def check_batch(self, batch: MessageExtBatch) -> PutMessageStatus:
-        """PUT_OK for a batch that may be put now."""
+        """Return PUT_OK for a batch that may be put now, else the reason for the refusal."""
         status = self._check_store_status()
         if status is _PUT_OK:
             status = self._check_message(batch)
@@ -64,7 +75,7 @@ class PutGate:
         return status
 
     def is_os_page_cache_busy(self) -> bool:
-        """True when the put lock has been held for too long."""
+        """Return whether the put lock has been held for longer than osPageCacheBusyTimeOutMills."""
         begin = self._commit_log.begin_time_in_lock
         if begin == 0:
             return False
@@ -82,7 +93,7 @@ class PutGate:
         return PutMessageStatus.SERVICE_NOT_AVAILABLE
 
     def _why_refused(self) -> str | None:
-        """Why no put is taken now, whichever way it comes."""
+        """Return the reason why the store accepts no puts at all at present; None when it accepts them."""
         state = self._state
         if state.is_shutdown:
             return _SHUT_DOWN
@@ -98,14 +109,17 @@ class PutGate:
             log.warning("putMessage message topic length too long %s", len(topic))
             return _MESSAGE_ILLEGAL
         if msg.queue_id < 0 or topic not in self._table and not is_safe_topic(topic):
-            # Differs: the original stores both; their consume queues would lie outside of their folder.
+            # Differs: a message with a negative queue id or an unsafe topic name is refused. The original stores both,
+            # and their consume queues end up outside the consume queue folder.
             log.warning("putMessage with topic %r and queue %s refused", topic, msg.queue_id)
             return _MESSAGE_ILLEGAL
         return _PUT_OK
 
     def _check_lmq_message(self, msg: MessageExtBrokerInner) -> PutMessageStatus:
-        """Differs: messages for light queues are refused when there are too many of them; the original looks at the
-        wrong status, and stores what nobody can read.
+        """Refuse a message for light message queues (LMQ) when the limit on their number is exceeded.
+
+        Differs: a message for light queues is refused when there are too many of them; the original checks the wrong
+        status, and stores messages that no consumer can read.
         """
         if self._table.is_lmq_num_exceeded() and self._commit_log.multi_dispatch.is_multi_dispatch_msg(msg):
             return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED

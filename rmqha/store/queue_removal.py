@@ -1,8 +1,8 @@
-"""Removal of consume queues and of expired files of consume queues and index.
+"""The removal of consume queues, and of expired files of consume queues and index.
 
-- `QueueRemoval`: removes the queues of topics that are deleted or unknown, or whose messages are all gone. It works on
-  the dispatching thread, between two records, so that nothing is added to a queue that is being removed.
-- `CleanConsumeQueueService`: deletes files of consume queues and index that point at deleted parts of the commit log.
+- `QueueRemoval`: removes the queues of deleted or unknown topics, and queues whose messages have all expired. It works
+  on the dispatching thread, between two records, so that nothing is appended to a queue that is being removed.
+- `CleanConsumeQueueService`: deletes files of consume queues and index that refer only to deleted parts of the log.
 """
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from rmqha.store.store_state import StoreState
 log = logging.getLogger("RocketmqStore")
 
 _DISPATCH_WAIT_MS = 3000
-# Differs: half messages stay; the original forgets them when a topic is deleted before the first transaction check, and
-# where they are when expired queues are cleaned
+# Differs: the deletion of unused queues leaves half messages. The original loses them if a topic is deleted before the
+# first transaction check, and loses their positions when expired queues are cleaned.
 _KEPT_TOPICS = (RMQ_SYS_SCHEDULE_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC)
 
 
 class QueueRemoval:
-    """Deletes topics and queues from the table, and marks what is dead of them in the log."""
+    """The removal of topics and queues from the table. It also marks their records in the log as dead."""
 
     def __init__(self, state: StoreState, commit_log: CommitLog, table: ConsumeQueueTable,
                  deleted_topics: DeletedTopics, reput_message_service: ReputMessageService) -> None:
@@ -41,17 +41,20 @@ class QueueRemoval:
         self._reput = reput_message_service
 
     def delete_topic(self, topic: str) -> None:
-        """Delete all of a topic that nobody may put to any more: what was put is dispatched, marked dead, and its
-        queues go, before anything is put to a topic of that name again. OSError, and nothing is done, when the mark
-        can't be written."""
+        """Delete all messages of a topic. Puts to the topic must already be refused.
+
+        The topic's records are marked as dead and dispatched, and its queues are deleted, before anything can be put to
+        a new topic with the same name. Raise OSError, and do nothing, if the mark can't be written.
+        """
         end = self._deleted_topics.mark(topic, self._commit_log)
-        # dispatched or not, dead is what lies before the mark: an older broker, or 4.9, opens a store without gaps
+        # All records before the mark are dead, dispatched or not. They are dispatched first so that an older broker, or
+        # RocketMQ 4.9, finds queues without gaps.
         if not self._reput.wait_dispatched_to(end, _DISPATCH_WAIT_MS):
-            log.warning("topic %s is deleted before all of its messages are dispatched", topic)
+            log.warning("deleting topic %s before all of its messages are dispatched", topic)
         self._reput.run_between_records(lambda: self.drop_topic(topic))
 
     def take_over(self, marks: Mapping[str, int]) -> list[str]:
-        """On a slave: take over its master's marks, as far as this log has come; the topics that are newly deleted."""
+        """Take over the master's marks on a slave, up to the dispatched offset; return the newly deleted topics."""
         came_to = self._reput.reput_from_offset
         new = self._deleted_topics.take_marks(marks, self._commit_log.get_min_offset(), came_to)
         if new:
@@ -59,10 +62,10 @@ class QueueRemoval:
         return new
 
     def drop_dead_queues(self, at_start: bool = False) -> None:
-        """Delete the queues whose units are of dead records. For the dispatching thread, or before it runs.
+        """Delete the queues whose units refer to dead records. For the dispatching thread, or before it runs.
 
-        `at_start`: those without units, too. What recovery does not believe may be of dead records, and what is alive
-        makes its queue anew when it is dispatched.
+        `at_start`: also delete queues without units. The units that recovery does not trust may be of dead records, and
+        a live record creates its queue again when it is dispatched.
         """
         for topic, mark in self._deleted_topics.marks.items():
             for queue in list(self._table.get(topic, {}).values()):
@@ -71,7 +74,7 @@ class QueueRemoval:
                     self._drop_dead_queue(queue, mark)
 
     def unused_topics(self, topics: Iterable[str]) -> list[str]:
-        """All topics that have queues, but `topics`, the system's and light queues."""
+        """Return all topics with queues, except `topics`, the system topics and light queues."""
         known = {*topics, *_KEPT_TOPICS}
         return [topic for topic in list(self._table)
                 if topic not in known and not mix_all.is_lmq(topic)]
@@ -85,20 +88,20 @@ class QueueRemoval:
         log.info("cleanUnusedTopic: %s,topic destroyed", topic)
 
     def _drop_dead_queue(self, queue: ConsumeQueue, mark: int) -> None:
-        """Delete a queue that begins with records which were deleted with their topic: those before `mark`."""
+        """Delete a queue that begins with records before `mark`, which were deleted with their topic."""
         if queue.max_physic_offset > mark:
-            log.error("consume queue %s-%s has messages of before and behind the deletion of its topic at %s: those "
-                      "behind are dispatched again", queue.topic, queue.queue_id, mark)
+            log.error("consume queue %s-%s has messages from before and after the deletion of its topic at %s; "
+                      "dispatching the later ones again", queue.topic, queue.queue_id, mark)
             self._reput.dispatch_again_from(mark)
         self._remove(queue)
         _remove_folder(self._table.folder(), queue.topic)
 
     def drop_expired_queues(self, is_kept: Callable[[str], bool]) -> None:
-        """Delete the queues whose last message is no longer in the log, but those of topics that are kept.
+        """Delete the queues whose last message is no longer in the log, except those of kept topics.
 
-        Differs: a queue that may get messages again stays, with its last file, and counts on; in the original it begins
-        again at 0 while its groups stay where they were, on a slave it does not fit, and acknowledged messages are
-        never given to anybody.
+        Differs: an expired queue that may get messages again stays, with its last file, and its offsets continue. In
+        the original it starts again at 0, while its consumer groups keep their offsets and a slave's queue does not
+        match; acknowledged messages are then never delivered.
         """
         min_commit_log_offset = self._commit_log.get_min_offset()
         for queue in list(self._table.all_queues()):
@@ -116,12 +119,12 @@ class QueueRemoval:
                 self._remove(queue)
 
     def _forget_next_offset(self, queue: ConsumeQueue) -> bool:
-        """False when the queue has a message that is not dispatched yet.
+        """Forget the queue's next offset; return False if the queue has a message that is not dispatched yet.
 
-        Differs: in the original such a message and those that come next begin the new queue in the wrong order, and
-        are lost.
+        Differs: a queue with a message that is not dispatched yet is not removed. In the original such a message and
+        the following ones start the new queue in the wrong order, and are lost.
         """
-        is_slave = self._role.is_slave  # which gives no offsets
+        is_slave = self._role.is_slave  # a slave assigns no offsets
         return self._commit_log.remove_queue_from_topic_queue_table(
             queue.topic, queue.queue_id, None if is_slave else queue.get_max_offset_in_queue())
 
@@ -131,18 +134,18 @@ class QueueRemoval:
 
 
 def _remove_folder(root: str, topic: str) -> None:
-    if not is_folder_name(topic):  # of a master's deletion
-        log.error("no folder of consume queues can have the name %r: nothing is removed", topic)
+    if not is_folder_name(topic):  # the name may come from a master
+        log.error("%r is not a valid name for a folder of consume queues; removing nothing", topic)
         return
     folder = os.path.join(root, topic)
     try:
         os.rmdir(folder)
     except OSError as error:
-        log.info("folder %s stays: %s", folder, error.strerror)
+        log.info("not removing folder %s: %s", folder, error.strerror)
 
 
 class CleanConsumeQueueService:
-    """Runs on the store's scheduled thread.
+    """The cleaner of consume queues and index, which runs on the store's scheduled thread.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore$CleanConsumeQueueService (4.9.8)
     """
@@ -157,7 +160,7 @@ class CleanConsumeQueueService:
         self._last_physical_min_offset = 0
 
     def run(self) -> None:
-        """One round; does nothing until the commit log begins later than in the last round."""
+        """Run one round. It does nothing unless the commit log begins later than in the last round."""
         interval_ms = self._state.config.deleteConsumeQueueFilesInterval
         min_offset = self._commit_log.get_min_offset()
         if min_offset <= self._last_physical_min_offset:

@@ -1,27 +1,30 @@
-"""Checks of the records in commit log bytes, and keeping of the bytes that recovery cuts off.
+"""Checks of records in commit log bytes, and preservation of the bytes that recovery truncates.
 
 - `check_message_and_return_size`, `skip_good_records`: read records for dispatch and recovery; no file, no thread.
-- `torn_records`, `torn_at_the_end`: records that a loss of power may have torn where no CRC covers them; pure.
-- `first_store_timestamp` to `newest_store_timestamp`: when records were stored, found from any byte of the log: a
-  record contains its own offset, so nothing else looks like one. Pure, except the two that read a store.
-- `keep_rest`: keeps in files of `diverged` what recovery is about to cut off, where good messages may be.
+- `torn_records`, `torn_at_the_end`: records that a power loss may have torn where no CRC covers them; pure.
+- `first_store_timestamp` to `newest_store_timestamp`: store times of records, found from any byte of the log: a record
+  contains its own offset, so nothing else looks like one. Pure, except the two that read a store.
+- `keep_rest`: saves to files in `diverged` what recovery is about to truncate, if it may contain good messages.
 - `block_checksums`: checksums of blocks of the commit log, by which two replicas compare their logs.
 
-Of the sectors that a crashed machine had not written yet, any may be missing from the disk: they read as they were
-before, as zeros from some byte on up to the sector's end. A record without its first bytes or its lengths is not taken
-for one, one without a part of its body has a wrong CRC, and one without a part of its topic has NULs there, which no
-topic has. A record that looks whole and may not be has zeros in its properties up to the end of a sector, or of the
-record. So does a whole record with such properties: its writer notes it (`PositionsFile.note_whole`).
+Torn records. After a machine crash, any sector that had not been written yet may be missing from the disk. It then
+reads as it was before: as zeros, from some byte on up to the sector's end. Most torn records are easy to detect. A
+record without its first bytes or its lengths is not recognized as a record; one that lacks a part of its body fails
+its CRC; one that lacks a part of its topic has NULs there, which no topic contains. Only the properties are covered by
+no check. So a record that looks complete but may be torn has zeros in its properties up to the end of a sector, or up
+to the end of the record. A complete record may also have such properties; its writer then records that it is complete
+(`PositionsFile.note_whole`), so that recovery does not truncate a good message.
 
-A slave writes records in pieces, each of which may be on the disk without the next: there zeros in a head, otherwise
-normal, may be missing bytes, too. A slave can afford false alarms: its master sends again what is cut off.
+A slave writes records in pieces, and each piece may reach the disk without the next. On a slave, zeros in a record's
+head, which are normal otherwise, may therefore be missing bytes too. A slave can afford false alarms, because its
+master sends the truncated bytes again.
 
     the last good record | a bad one | whole records ...  | the next file of the log ...
                          ^ end       ^                    ^     each goes to diverged/<its offset>.<time>
 
-After a clean stop all of the log was on the disk, so bytes that do not fit at its end are damage, and `keep_rest` keeps
-everything. After a crash a torn tail is expected, and is dropped as in the original; but if a whole record follows, the
-rest is kept as well. Pages reach the disk in any order, and a flipped bit looks the same.
+After a clean stop all of the log was on disk, so bytes that do not fit at its end are damage, and `keep_rest` keeps
+everything. After a crash a torn tail is expected, and it is dropped as in the original. But if a complete record
+follows, the rest is kept as well: pages reach the disk in any order, and a flipped bit looks the same as a torn record.
 
 Java: org.apache.rocketmq.store.CommitLog#checkMessageAndReturnSize (4.9.8)
 """
@@ -85,10 +88,10 @@ _DELAY = message_const.PROPERTY_DELAY_TIME_LEVEL
 
 def check_message_and_return_size(buffer: memoryview, position: int = 0, check_crc: bool = False,
                                   read_body: bool = True, delay_levels: DelayLevels | None = None) -> DispatchRequest:
-    """Summary of the record at `position`; see DispatchRequest for what its size and success say.
+    """Return a summary of the record at `position`; DispatchRequest explains its size and success.
 
-    `delay_levels` turn the levels of the schedule topic's messages into delivery times. The CRC is only checked when
-    both flags ask for it. Lengths are checked against the buffer; nothing is allocated by what they say.
+    `delay_levels` turn the levels of the schedule topic's messages into delivery times. The CRC is checked only when
+    both flags are set. Lengths are checked against the buffer, and memory is never allocated according to them.
     """
     stop, size, fields, topic_at, properties_at = record_at(buffer, position, check_crc and read_body)
     if stop != GOOD:
@@ -105,11 +108,12 @@ def check_message_and_return_size(buffer: memoryview, position: int = 0, check_c
 
 def skip_good_records(buffer: memoryview, position: int, end: int, file_from_offset: int, check_crc: bool,
                       is_dispatched: Callable[[bytes, int, int, int], bool]) -> int:
-    """Position, from `position` on, of the first record that `check_message_and_return_size` has to look at.
+    """Return the position, from `position` on, of the first record that `check_message_and_return_size` has to check.
 
-    That is a bad one, a blank, one with an IPv6 host, one that is not where it says, and one that is not dispatched
-    yet, which `is_dispatched` tells by topic (bytes), queue id, queue offset and position in `buffer`. Prepared and
-    rolled back ones are not asked for. Several times as fast as looking at everything in each record.
+    That is a bad record, a blank, one with an IPv6 host, one whose offset is not its position, or one that is not
+    dispatched yet. `is_dispatched` decides the latter by topic (bytes), queue id, queue offset and position in
+    `buffer`; it is not called for prepared and rolled-back records. This is several times as fast as reading every
+    field of each record.
     """
     unpack = _unpack_lengths
     while position + HEAD_LENGTH <= end:
@@ -138,7 +142,7 @@ def skip_good_records(buffer: memoryview, position: int, end: int, file_from_off
 
 def _no_message(stop: int, size: int, fields: tuple[int, ...], buffer: memoryview, topic_at: int,
                 properties_at: int) -> DispatchRequest:
-    """The blank rest of a file, or something that is neither; see `record_at`."""
+    """Return the summary of what is not a good record: a file's blank, or bytes that are neither; see `record_at`."""
     if stop == Stop.BAD_MAGIC:
         log.warning("found a illegal magic code 0x%x", fields[1] & 0xFFFF_FFFF)
     elif stop == Stop.BAD_CRC:
@@ -159,7 +163,7 @@ def _topic(data: bytes) -> str:
 
 
 def _take_properties(request: DispatchRequest, text: str, delay_levels: DelayLevels | None) -> None:
-    """Fill in what the properties say."""
+    """Fill in the fields that come from the properties."""
     properties = request.properties_map = string2message_properties(text)
     get = properties.get
     request.keys = get(_KEYS)
@@ -171,34 +175,36 @@ def _take_properties(request: DispatchRequest, text: str, delay_levels: DelayLev
         try:
             level = min(parse_int(properties[_DELAY]), delay_levels.max_level)
         except ValueError as error:
-            # Differs: such a message is dispatched like one without level; the original takes it for a damaged record,
-            # and drops all that is behind it in the file.
-            log.warning("a scheduled message has no delay level: %s", error)
+            # Differs: a message with an invalid delay level is dispatched like one without a level; the original
+            # considers the record damaged, and drops everything after it in the file.
+            log.warning("a scheduled message has an invalid delay level: %s", error)
             return
         if level > 0:
             request.tags_code = delay_levels.deliver_timestamp(level, request.store_timestamp)
 
 
-SECTOR_SIZE = 512  # what a disk writes whole, or not at all
+# A disk writes a sector completely or not at all.
+SECTOR_SIZE = 512
 _LONGEST_REST = LENGTHS_SIZE + MAX_TOPIC_LENGTH + MAX_PROPERTIES_LENGTH
-_CHECKED = MESSAGE_MAGIC_CODE_POSITION + INT.size  # a record needs at least these bytes to be told from the rest
+# A record needs at least these bytes to be recognized.
+_CHECKED = MESSAGE_MAGIC_CODE_POSITION + INT.size
 
 
 def torn_records(buffer: memoryview, end: int, flushed: int, in_pieces: bool,
                  doubts_heads: bool = False) -> Iterator[tuple[int, int]]:
-    """Position and size of the records of a commit log file that may be torn, of those that end behind `flushed`.
+    """Yield position and size of the records of a commit log file that end after `flushed` and may be torn.
 
-    Records that look whole follow each other from the file's beginning up to `end`. `in_pieces`: a slave wrote them,
-    and `flushed` may lie in one. `doubts_heads`: zeros in a head may be missing bytes, see above.
+    Records that look complete follow each other from the file's beginning up to `end`. `in_pieces`: a slave wrote them,
+    and `flushed` may be inside one. `doubts_heads`: zeros in a head may be missing bytes, see the module.
     """
-    # what is written as whole records is flushed as whole records
+    # Records that are written whole are flushed whole, so `flushed` is a record boundary.
     for position, size in records(buffer, 0 if in_pieces else max(flushed, 0), end):
         if position + size > flushed and may_be_torn(buffer, position, size, doubts_heads):
             yield position, size
 
 
 def may_be_torn(buffer: memoryview | bytes, position: int, size: int, doubts_heads: bool = False) -> bool:
-    """Whether the record at `position`, a multiple of the sector's size being the beginning of one, looks torn."""
+    """Return whether the record at `position` looks torn; sectors begin at multiples of their size in `buffer`."""
     length_at = position + body_length_position(_int_at(buffer, position + SYSFLAG_POSITION))
     body_at, end = length_at + INT.size, position + size
     topic_at = body_at + _int_at(buffer, length_at)
@@ -211,18 +217,21 @@ def may_be_torn(buffer: memoryview | bytes, position: int, size: int, doubts_hea
 
 
 def _ends_with_zero(buffer: memoryview | bytes, begin: int, end: int) -> bool:
-    """Whether a sector that ends between `begin` and `end` has a zero there."""
+    """Return whether the last byte of any sector that ends between `begin` and `end` is zero."""
     first = begin // SECTOR_SIZE * SECTOR_SIZE + SECTOR_SIZE
     return any(buffer[at - 1] == 0 for at in range(first, end + 1, SECTOR_SIZE))
 
 
 def torn_at_the_end(buffer: memoryview, end: int) -> int:
-    """Where the last record before `end` begins if a sector that begins in its properties has nothing but zeros, up to
-    its end or the record's; -1 if none has. That is what can be told of a log that nobody has taken notes of."""
+    """Return the position of the last record before `end` if it looks torn, else -1.
+
+    It looks torn if a sector that begins in its properties consists of zeros up to the sector's or the record's end.
+    Nothing more can be found out about a log for which no flush positions were recorded.
+    """
     if not _has_hole(buffer, max(end - _LONGEST_REST, 0), end):
         return -1
     position = size = 0
-    for position, size in records(buffer, 0, end):  # noqa: B007, the last ones are used below
+    for position, size in records(buffer, 0, end):  # noqa: B007, the last values are used below
         continue
     if position + size != end or not size:
         return -1
@@ -232,15 +241,16 @@ def torn_at_the_end(buffer: memoryview, end: int) -> int:
 
 
 def records(buffer: memoryview, position: int, end: int) -> Iterator[tuple[int, int]]:
-    """Position and size of the records from one's beginning on; none of them is checked."""
+    """Yield position and size of the records from `position` on, where one begins. The records are not checked."""
     for at, size, magic_code in walk(buffer, position, end):
         if size <= 0 or magic_code != MESSAGE_MAGIC_CODE:
-            return  # the blank at the file's end
+            # the blank at the file's end
+            return
         yield at, size
 
 
 def _has_hole(buffer: memoryview, begin: int, end: int) -> bool:
-    """Whether a sector that begins between `begin` and `end` has nothing but zeros up to its end, or to `end`."""
+    """Return whether a sector that begins between `begin` and `end` consists of zeros up to its end, or to `end`."""
     first = -(-begin // SECTOR_SIZE) * SECTOR_SIZE
     return any(not any(buffer[at:min(at + SECTOR_SIZE, end)]) for at in range(first, end, SECTOR_SIZE))
 
@@ -251,11 +261,12 @@ def _int_at(buffer: memoryview | bytes, position: int) -> int:
 
 
 _MAGIC = INT.pack(MESSAGE_MAGIC_CODE)
-_WINDOWS = (64 * 1024, 1024 * 1024, 20 * 1024 * 1024)  # bytes looked through; the last one holds the largest record
+# Numbers of bytes that are searched; the last one holds the largest record.
+_WINDOWS = (64 * 1024, 1024 * 1024, 20 * 1024 * 1024)
 
 
 def first_store_timestamp(data: bytes, offset: int) -> int | None:
-    """Store time (ms) of the first record that begins in `data`, whose first byte is at commit log `offset`."""
+    """Return the store time (ms) of the first record that begins in `data`, whose first byte is at log `offset`."""
     at = data.find(_MAGIC)
     while at >= 0:
         found = _store_timestamp(data, at - MESSAGE_MAGIC_CODE_POSITION, offset)
@@ -266,7 +277,7 @@ def first_store_timestamp(data: bytes, offset: int) -> int | None:
 
 
 def last_store_timestamp(data: bytes, offset: int) -> int | None:
-    """Store time (ms) of the last record that begins in `data`, whose first byte is at commit log `offset`."""
+    """Return the store time (ms) of the last record that begins in `data`, whose first byte is at log `offset`."""
     at = data.rfind(_MAGIC)
     while at >= 0:
         found = _store_timestamp(data, at - MESSAGE_MAGIC_CODE_POSITION, offset)
@@ -277,9 +288,10 @@ def last_store_timestamp(data: bytes, offset: int) -> int | None:
 
 
 def store_timestamp_from(log_reader: LogReader, offset: int) -> int | None:
-    """Store time (ms) of the first record at or behind `offset`; None when the log has none there."""
+    """Return the store time (ms) of the first record at or after `offset`; None when the log has no record there."""
     file_size = log_reader.mapped_file_size
-    for begin in (offset, offset - offset % file_size + file_size):  # behind the last record of a file is only a blank
+    # Only a blank may follow the last record of a file, so the next file is searched too.
+    for begin in (offset, offset - offset % file_size + file_size):
         for window in _WINDOWS:
             data = get_log_bytes(log_reader, begin, window)
             found = first_store_timestamp(data, begin)
@@ -291,7 +303,7 @@ def store_timestamp_from(log_reader: LogReader, offset: int) -> int | None:
 
 
 def newest_store_timestamp(log_reader: LogReader) -> int | None:
-    """Store time (ms) of the last record of the log; None for an empty one."""
+    """Return the store time (ms) of the last record of the log; None for an empty log."""
     end, file_size = log_reader.get_max_phy_offset(), log_reader.mapped_file_size
     for window in _WINDOWS:
         begin = max(end - window, end - 1 - (end - 1) % file_size)
@@ -314,19 +326,21 @@ def _store_timestamp(data: bytes, start: int, offset: int) -> int | None:
 _MAGIC_PATTERN = re.compile(re.escape(INT.pack(MESSAGE_MAGIC_CODE)))
 _HEAD = MESSAGE_MAGIC_CODE_POSITION + INT.size  # bytes
 _PART = ".rest.part"
-_STEP = 1 << 20  # bytes that are copied at a time
-_ZEROS = 64 << 10  # behind the last byte that is not zero: a record may end with some
+# bytes that are copied at a time
+_STEP = 1 << 20
+# zeros kept after the last byte that is not zero, because a record may end with zeros
+_ZEROS = 64 << 10
 
 
 class RestNotKeptError(Exception):
-    """What would be cut off can't be kept: nothing was changed, and the store does not open."""
+    """The bytes to be truncated can't be saved: nothing was changed, and the store does not open."""
 
 
 def keep_rest(mapped_files: list[MappedFile], root: str, end: int, base: RecoveryBase) -> None:
-    """The log of the store at `root` is to be cut off at `end`: keep what is worth it. RestNotKeptError.
+    """Save what is worth keeping of the log of the store at `root`, before it is truncated at `end`. RestNotKeptError.
 
-    Differs: the original drops it, after a clean stop, too, so that one flipped bit in the last file takes all newer
-    messages along.
+    Differs: what follows after a damaged record is saved before the log is truncated there. The original drops it even
+    after a clean stop, so one flipped bit in the last file deletes all newer messages.
     """
     files = [file for file in mapped_files if file.file_from_offset + file.file_size > end]
     pieces = [(file.file_from_offset, file, list(file.data_extents(max(end - file.file_from_offset, 0))))
@@ -338,19 +352,19 @@ def keep_rest(mapped_files: list[MappedFile], root: str, end: int, base: Recover
     if whole < 0 and not (base.was_stopped and _is_damage(files[0], end, last, base)):
         return
     kept = _write(get_diverged_folder(root), pieces, _runs(pieces, end, whole, last))
-    log.error("the log is cut off at %s: the record there is damaged, or does not belong there%s. What lay behind, %s "
-              "bytes, is kept in %s. Read it with `rmqha store dump`, and send again what is worth it; or, before "
-              "anything is put, take the log of a replica, which has the messages whole", end,
-              f", and whole records follow, the first at {whole}" if whole >= 0 else "", last + 1 - end,
+    log.error("truncating the log at %s: the record there is damaged or misplaced%s. The %s bytes from there on are "
+              "kept in %s. Read them with `rmqha store dump` and resend the messages that matter; or, before any new "
+              "message is put, copy the log of a replica, which has the messages undamaged", end,
+              f", and complete records follow, the first at {whole}" if whole >= 0 else "", last + 1 - end,
               ", ".join(kept))
 
 
 _Piece = tuple[int, MappedFile, list[tuple[int, int]]]
-"""Offset of a file, the file, and where it has data."""
+"""Offset of a file, the file, and its data extents."""
 
 
 def _last_byte(pieces: list[_Piece]) -> int:
-    """Offset of the last byte that is not zero; -1 for none."""
+    """Return the offset of the last byte that is not zero; -1 if all are zero."""
     for start, file, extents in reversed(pieces):
         buffer = file.slice_byte_buffer()
         for begin, stop in reversed(extents):
@@ -363,7 +377,7 @@ def _last_byte(pieces: list[_Piece]) -> int:
 
 
 def _first_whole_record(pieces: list[_Piece], end: int) -> int:
-    """Offset of the first record behind `end` that is whole, and lies where it says; -1 for none."""
+    """Return the offset of the first complete record after `end` that contains this offset; -1 if there is none."""
     for start, file, extents in pieces:
         buffer = file.slice_byte_buffer()
         for begin, stop in extents:
@@ -377,22 +391,27 @@ def _first_whole_record(pieces: list[_Piece], end: int) -> int:
 
 
 def _is_damage(file: MappedFile, end: int, last: int, base: RecoveryBase) -> bool:
-    """Whether what lies at `end` after a clean stop was a record, or is in a log whose rest we know to be zero."""
+    """Return whether the bytes at `end` after a clean stop are damage: they were a record, or should be zeros."""
     at = end - file.file_from_offset
     if at + _HEAD > file.file_size:
         return base.is_noted
     buffer = file.slice_byte_buffer()
     size, magic_code = (INT.unpack_from(buffer, at + place)[0] for place in (0, MESSAGE_MAGIC_CODE_POSITION))
     if magic_code == BLANK_MAGIC_CODE and size == file.file_size - at:
-        return False  # a slave's, which its master sends again
+        # a slave's blank, which its master sends again
+        return False
     if base.is_noted and base.by_slave and last < base.log_flushed < end + max(size, _HEAD):
-        return False  # the slave was stopped in the middle of it
+        # the slave was stopped in the middle of the record
+        return False
     return base.is_noted or magic_code == MESSAGE_MAGIC_CODE
 
 
 def _runs(pieces: list[_Piece], end: int, whole: int, last: int) -> list[tuple[int, int]]:
-    """Begin and end of what goes to a file each: no file of the log shares one with another, and what begins with a
-    whole record is apart from what can't be read. The zeros with which a record may end are a hole."""
+    """Return begin and end of each part that is saved to a file of its own.
+
+    Each file of the log has its own part or parts, and bytes that begin with a complete record are separate from those
+    that can't be read. The zeros with which a record may end become a hole in the file.
+    """
     runs = []
     stop = min(last + 1 + _ZEROS, pieces[-1][0] + pieces[-1][1].file_size)
     for start, file, extents in pieces:
@@ -404,13 +423,14 @@ def _runs(pieces: list[_Piece], end: int, whole: int, last: int) -> list[tuple[i
 
 
 def _write(folder: str, pieces: list[_Piece], runs: list[tuple[int, int]]) -> list[str]:
-    """Write parts of the log to files that are named after their offsets; on the disk at the end. RestNotKeptError."""
+    """Write parts of the log to files named after their offsets, and force them to disk. RestNotKeptError."""
     needed = sum(stop - begin for _start, _file, extents in pieces for begin, stop in extents)
     time = time_millis_to_human_string(current_time_millis())
     paths = [os.path.join(folder, f"{offset_to_file_name(begin)}.{time}") for begin, _stop in runs]
     try:
         ensure_dir_ok(folder, os.pathsep)
-        _remove_parts(folder)  # of a start that was killed
+        # left by a start that was killed
+        _remove_parts(folder)
         room = os.statvfs(folder)
         if needed > room.f_bavail * room.f_frsize:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
@@ -422,10 +442,10 @@ def _write(folder: str, pieces: list[_Piece], runs: list[tuple[int, int]]) -> li
         if os.path.isdir(folder):
             _remove_parts(folder)
         raise RestNotKeptError(
-            f"the log has a damaged record at {runs[0][0]}, and is to be cut off there. Up to {needed} bytes behind it "
-            f"may hold good messages, and can't be kept in {folder}: {error}. Nothing was changed. Make room there "
-            f"(older files of that folder can be moved away), or move the log's files from offset {pieces[0][0]} on "
-            "away to go on without them") from error
+            f"the log has a damaged record at {runs[0][0]} and has to be truncated there. Up to {needed} bytes after "
+            f"that offset may contain good messages, but can't be saved in {folder}: {error}. Nothing was changed. "
+            "Free some space there (older files in that folder can be moved away), or move the log's files from offset "
+            f"{pieces[0][0]} on away to continue without them") from error
     return paths
 
 
@@ -436,7 +456,7 @@ def _remove_parts(folder: str) -> None:
 
 
 def _copy(pieces: list[_Piece], begin: int, end: int, path: str) -> None:
-    """The log from `begin` to `end`, without what is zero."""
+    """Copy the log from `begin` to `end`, leaving holes for zeros."""
     with open(path, "wb") as copy:
         for start, file, extents in pieces:
             buffer = file.slice_byte_buffer()
@@ -454,19 +474,21 @@ def _copy(pieces: list[_Piece], begin: int, end: int, path: str) -> None:
 
 def block_checksums(log_reader: LogReader, offset: int, block_size: int, count: int,
                     blocks: list[bytes] | None = None) -> list[int]:
-    """CRC32 of each of `count` blocks from commit log `offset` on, up to the first that the log does not hold whole.
+    """Return the CRC32 of each of `count` blocks from log `offset` on, up to the first that the log lacks in part.
 
-    `blocks` gets these blocks.
+    If `blocks` is given, the blocks themselves are appended to it.
     """
     crcs: list[int] = []
     pieces: list[bytes] = []
-    crc, missing = 0, block_size  # of the block that is begun
+    # of the current block
+    crc, missing = 0, block_size
     while len(crcs) < count:
         result = log_reader.get_commit_log_data(offset)
         if result is None:
             break
         with result:
-            if result.start_offset != offset:  # for 0 the store gives its first file, wherever that begins
+            # For offset 0 the store returns its first file, wherever that begins.
+            if result.start_offset != offset:
                 break
             position = 0
             while position < result.size and len(crcs) < count:
@@ -487,8 +509,11 @@ def block_checksums(log_reader: LogReader, offset: int, block_size: int, count: 
 
 def end_of_whole_records(read: Callable[[int], SelectMappedBufferResult | None], begin: int, max_offset: int,
                          file_size: int) -> int:
-    """Where the last whole record ends of a log with files of `file_size` bytes that ends at `max_offset`, looking from
-    `begin` on, where one begins; `max_offset` when nothing is cut off. `read` gives the bytes from an offset on."""
+    """Return the offset at which the last complete record of a log ends; `max_offset` unless its end is incomplete.
+
+    The log has files of `file_size` bytes and ends at `max_offset`. The search begins at `begin`, where a record
+    begins. `read` returns the bytes from an offset on.
+    """
     offset = begin
     while offset < max_offset:
         result = read(offset)
@@ -498,7 +523,8 @@ def end_of_whole_records(read: Callable[[int], SelectMappedBufferResult | None],
         with result:
             position, end_of_file = _whole_records(result.buffer, result.size)
         if end_of_file and next_file > max_offset:
-            return offset + position  # of the blank only a part is there
+            # the blank is incomplete
+            return offset + position
         if not end_of_file and position < result.size:
             return offset + position
         offset = next_file if end_of_file else offset + position
@@ -506,7 +532,7 @@ def end_of_whole_records(read: Callable[[int], SelectMappedBufferResult | None],
 
 
 def _whole_records(buffer: memoryview, size: int) -> tuple[int, bool]:
-    """Position behind the last whole record, and whether the file's blank is there."""
+    """Return the position after the last complete record, and whether the file's blank begins there."""
     position = 0
     while position < size:
         request = check_message_and_return_size(buffer, position, False, False)

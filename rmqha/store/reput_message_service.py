@@ -1,8 +1,8 @@
-"""Follows the commit log and dispatches every record once.
+"""The dispatch thread, which follows the commit log and dispatches every record once.
 
     putting threads, HAClient --on_appended--> ReputMessageService: all appended records in one round, several in bulk
                                            -> dispatchers (consume queue, index) -> MessageArrivingListener
-    far behind: a ReputScanThread_ goes over the next records while those before get their units and keys
+    far behind: a ReputScanThread_ scans the next records while the previous ones get their units and keys
 """
 from __future__ import annotations
 
@@ -28,31 +28,34 @@ MASTER_ID = 0
 _IDLE_MS = 1000
 _BEHIND_FLUSH_MS = 10
 _SHUTDOWN_WAIT_MS = 5000
-# Answers to held pulls go out after so many records, so that a long catch-up does not keep them.
+# Answers to held pulls are sent after this many records, so that a long catch-up does not delay them.
 _ROUND_RECORDS = 256
-# With so many bytes to dispatch it is done in bulk. A span costs what two single records cost.
+# From this many bytes on, records are dispatched in bulk. A span costs as much as two single records.
 BULK_BYTES = 2 << 10
-# With so many, some of several spans, another thread scans the next span meanwhile.
+# From this many bytes on (several spans), another thread scans the next span meanwhile.
 _AHEAD_BYTES = 16 << 20
-# How long messages that nobody waits for may gather, so that they are dispatched in bulk; and how short a time since
-# the last ones makes the service expect more.
+# For how long messages without a waiting pull may gather, so that they are dispatched in bulk.
 _GATHER_MS = 10
-_SLAVE_GATHER_MS = 20  # a slave answers no held pull before its next look at it, a second later
+# A slave answers a held pull only at its next check, a second later.
+_SLAVE_GATHER_MS = 20
+# If the service was last woken at most this long ago, in addition to the gathering, it expects more messages.
 _BUSY_NS = 3_000_000
-_SOON_BYTES = 4 << 20  # dispatched within milliseconds
+# Bytes that are dispatched within milliseconds.
+_SOON_BYTES = 4 << 20
 _BETWEEN_WAIT_S = 0.1
 _LOOK_MS = 2
 _CAUGHT_UP_LOOK_MS = 5
 
 
 class ReputMessageService(ServiceThread):
-    """Dispatches from `reput_from_offset` to the end of the log.
+    """The thread that dispatches from `reput_from_offset` to the end of the log.
 
-    Differs: woken by the append instead of looking each millisecond. A message that a held pull waits for is
-    dispatched at once, and so is one that comes alone; others gather for ten milliseconds, on a slave for twenty,
-    unless a pull that finds nothing asks for them (`call_when_dispatched`).
+    Differs: an append wakes the dispatching thread; the original checks the log every millisecond. A message is
+    dispatched at once if a held pull waits for it, or if it arrives alone. Other messages gather for 10 ms, on a slave
+    for 20 ms. If a pull finds nothing, the gathered messages are dispatched at once
+    (`call_when_dispatched`).
 
-    `readable_offset`: the end of what may be dispatched.
+    `readable_offset` returns the offset up to which records may be dispatched.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore$ReputMessageService (4.9.8)
     """
@@ -69,16 +72,26 @@ class ReputMessageService(ServiceThread):
         self._dispatcher = record_dispatcher
         self._readable_offset = readable_offset
         self.message_arriving_listener = message_arriving_listener
-        self._scanned: tuple[int, Ahead[Span]] | None = None  # of this region, from that position on
-        self.reput_from_offset = 0  # written by the service once it runs
-        self._pause = state.dispatch_pause  # it is on while the dispatch can't go on, for want of space
-        self._incomplete_at: tuple[int, int] | None = None  # a slave's record whose rest is to come, and the log's end
-        self._urgent = False  # dispatch at once what was appended; set by any thread, taken back by the service
-        self._gathering = False  # the service will look at the log within _GATHER_MS; set by the service only
-        self._asked: deque[Callable[[], object]] = deque()  # appended by any thread, called by the service
-        self._between: deque[Callable[[], object]] = deque()  # as above, but not before everything is dispatched
-        self._again_from: int | None = None  # units behind that offset are missing; written as reput_from_offset is
-        self._woken_ns = 0  # monotonic: when the service was woken last; its own
+        # The scan of the present region from a position on, which another thread makes.
+        self._scanned: tuple[int, Ahead[Span]] | None = None
+        # Written by the service once it runs.
+        self.reput_from_offset = 0
+        # It is on while dispatching waits for disk space.
+        self._pause = state.dispatch_pause
+        # The offset of an incomplete record of a slave, and the log's end then.
+        self._incomplete_at: tuple[int, int] | None = None
+        # True to dispatch at once. Set by any thread, cleared by the service.
+        self._urgent = False
+        # True while the service will check the log within _GATHER_MS. Set by the service only.
+        self._gathering = False
+        # Called when everything is dispatched. Appended by any thread, called by the service.
+        self._asked: deque[Callable[[], object]] = deque()
+        # Called between two records. Appended by any thread, called by the service.
+        self._between: deque[Callable[[], object]] = deque()
+        # Units after this offset are missing. Written like reput_from_offset.
+        self._again_from: int | None = None
+        # When the service was last woken (monotonic). Used by the service only.
+        self._woken_ns = 0
 
     def start(self) -> None:
         self._pause.begin()
@@ -93,7 +106,10 @@ class ReputMessageService(ServiceThread):
         super().shutdown(interrupt)
 
     def on_appended(self, topic: str | None, queue_id: int) -> None:
-        """The log has grown, by one message of that queue if it is named. Wakes the service at the end of the round."""
+        """Wake the service at the end of the round, because the log has grown.
+
+        `topic` and `queue_id`: the queue of the appended message; None for any other growth.
+        """
         if self._is_waited_for(topic, queue_id):
             self._urgent = True
         elif self._gathering:
@@ -103,20 +119,20 @@ class ReputMessageService(ServiceThread):
 
     def _is_waited_for(self, topic: str | None, queue_id: int) -> bool:
         listener = self.message_arriving_listener
-        if listener is None or self._role.is_slave:  # which tells nobody
+        if listener is None or self._role.is_slave:  # a slave notifies no listener
             return False
         return topic is None or listener.is_waiting(topic, queue_id)
 
     def wake_if_needed(self) -> None:
-        """At the end of a round in which something was appended."""
+        """Wake the service if necessary, at the end of a round in which something was appended."""
         if self._urgent or not self._gathering:
             self.wakeup()
 
     def call_when_dispatched(self, callback: Callable[[], object]) -> bool:
-        """Dispatch what has gathered at once, then call `callback`, on the service's thread.
+        """Dispatch the gathered messages at once, then call `callback` on the service's thread.
 
-        False, and nothing is done, when nothing waits for its dispatch, or when that would take long: for much, or
-        while the service itself waits to try again.
+        Return False, and do nothing, if no messages wait, or if it would take long: because they are too many, or
+        because the service is waiting for a retry.
         """
         if not 0 < self.behind() <= _SOON_BYTES or self._pause.is_on or self.stopped:
             return False
@@ -132,10 +148,10 @@ class ReputMessageService(ServiceThread):
                     try:
                         self._asked.popleft()()
                     except Exception:
-                        log.exception("%s: telling who asked for a dispatch failed", self.get_service_name())
+                        log.exception("%s: a callback after a dispatch failed", self.get_service_name())
 
     def _gather(self) -> None:
-        """On the service's thread, once woken: nobody waits for what was appended, so let more come if they do come."""
+        """Wait for more messages if they arrive quickly and no pull waits for them. On the service's thread."""
         gather_ms, now = _SLAVE_GATHER_MS if self._role.is_slave else _GATHER_MS, time.monotonic_ns()
         busy, self._woken_ns = now - self._woken_ns < gather_ms * 1_000_000 + _BUSY_NS, now
         if busy and not self._urgent and not self.stopped and not self._pause.is_over:
@@ -147,7 +163,7 @@ class ReputMessageService(ServiceThread):
         self._urgent = False
 
     def run_between_records(self, action: Callable[[], object]) -> None:
-        """Run `action` while no record is being dispatched, and wait for it. What it raises is raised here."""
+        """Run `action` while no record is being dispatched, wait for it, and raise its exception, if any."""
         done, failures = threading.Event(), []
 
         def run() -> None:
@@ -171,22 +187,22 @@ class ReputMessageService(ServiceThread):
         while self._between:
             try:
                 action = self._between.popleft()
-            except IndexError:  # another waiting thread has taken the last one
+            except IndexError:  # Another waiting thread has taken the last one.
                 return
             action()
         self.reput_from_offset = self.take_start(self.reput_from_offset)
 
     def dispatch_again_from(self, offset: int) -> None:
-        """Units behind `offset` have gone. For what runs between records, and for recovery."""
+        """Dispatch again from `offset`, because units after it were removed. Called between records and by recovery."""
         self._again_from = offset if self._again_from is None else min(self._again_from, offset)
 
     def take_start(self, offset: int) -> int:
-        """Where to go on: at `offset`, or before that."""
+        """Return where to continue: `offset`, or an earlier offset that was set with `dispatch_again_from`."""
         again_from, self._again_from = self._again_from, None
         return offset if again_from is None else min(offset, again_from)
 
     def wait_dispatched_to(self, offset: int, timeout_ms: int) -> bool:
-        """Wait until everything before `offset` is dispatched; False when that takes longer, or can't go on."""
+        """Wait until everything before `offset` is dispatched; return False at the timeout or if the service ends."""
         deadline = time.monotonic() + timeout_ms / 1000
         while self.reput_from_offset < offset and self.is_alive() and time.monotonic() < deadline:
             self._urgent = True
@@ -195,7 +211,7 @@ class ReputMessageService(ServiceThread):
         return self.reput_from_offset >= offset
 
     def wait_caught_up(self, timeout_ms: int) -> bool:
-        """Wait until everything appended is dispatched; False when that takes longer."""
+        """Wait until everything that was appended is dispatched; return False at the timeout."""
         for _ in range(max(timeout_ms // _CAUGHT_UP_LOOK_MS, 1)):
             if not self._is_commit_log_available():
                 return True
@@ -205,15 +221,15 @@ class ReputMessageService(ServiceThread):
         return not self._is_commit_log_available()
 
     def has_only_part_of_a_record(self) -> bool:
-        """True on a slave that has dispatched everything but the beginning of a record, and waits for its rest."""
+        """Return whether a slave has dispatched everything except an incomplete record, whose rest is to come."""
         return self._incomplete_at == (self.reput_from_offset, self._limit())
 
     def behind(self) -> int:
-        """Bytes not dispatched yet."""
+        """Return the number of bytes that are not dispatched yet."""
         return self._readable_offset() - self.reput_from_offset
 
     def _limit(self) -> int:
-        """Offset up to which records may be dispatched."""
+        """Return the offset up to which records may be dispatched."""
         if self._config.dispatchBehindFlush:
             return min(self._commit_log.mapped_file_queue.flushed_where, self._readable_offset())
         return self._readable_offset()
@@ -222,7 +238,7 @@ class ReputMessageService(ServiceThread):
         return self.reput_from_offset < self._limit()
 
     def do_reput(self) -> None:
-        """Dispatch everything that is there."""
+        """Dispatch everything up to the end of the log."""
         min_offset = self._commit_log.get_min_offset()
         if self.reput_from_offset < min_offset:
             log.warning("The reputFromOffset=%s is smaller than minPyOffset=%s, this usually indicate that the "
@@ -242,7 +258,7 @@ class ReputMessageService(ServiceThread):
                 do_next = self._dispatch_region(result)
 
     def _dispatch_region(self, result: SelectMappedBufferResult) -> bool:
-        """Dispatch the records of one file; False when there is nothing to go on with."""
+        """Dispatch the records of one file; return False if nothing is left to continue with."""
         start = self.reput_from_offset = result.start_offset
         size = min(result.size, self._limit() - start)
         position, go_on, self._scanned = 0, None, None
@@ -257,7 +273,7 @@ class ReputMessageService(ServiceThread):
         return go_on is not False
 
     def _dispatch_span(self, result: SelectMappedBufferResult, position: int, size: int, work: WorkAhead) -> int:
-        """Dispatch many records at once, if there are many; where it came to, `position` for nowhere."""
+        """Dispatch many records at once, if there are many; return the position after them, or else `position`."""
         if size - position < BULK_BYTES or not self._dispatcher.takes_spans():
             return position
         buffer, start = result.buffer, result.start_offset
@@ -276,14 +292,14 @@ class ReputMessageService(ServiceThread):
         return span.position
 
     def _scan(self, buffer: memoryview, position: int, size: int, start: int) -> Span:
-        """The next records of a region; another thread may have gone over them."""
+        """Scan the next records of a region, or return the scan that another thread has made."""
         scanned, self._scanned = self._scanned, None
         if scanned is not None and scanned[0] == position:
             return scanned[1].take()
         return self._dispatcher.scan(buffer, position, size, start)
 
     def _notify_of_span(self, listener: MessageArrivingListener, span: Span, result: SelectMappedBufferResult) -> None:
-        """Tell of each record of the queues that got units and that somebody waits for."""
+        """Notify the listener of each record of a queue that got units and for which a pull waits."""
         waited_for = {(run.topic, run.queue_id) for run in span.runs
                       if listener.is_waiting(span.topics[run.topic].name, run.queue_id)}
         if not waited_for:
@@ -294,7 +310,10 @@ class ReputMessageService(ServiceThread):
                 self._notify_arrival(listener, check(result.buffer, offset - result.start_offset, False, False))
 
     def _dispatch_records(self, result: SelectMappedBufferResult, position: int, size: int) -> tuple[int, bool | None]:
-        """Dispatch a round of records; where it came to, and whether to go on elsewhere (None: here)."""
+        """Dispatch a round of records one by one; return the position after them, and whether to continue.
+
+        The second value is True to continue in another file, False to stop, and None to continue here.
+        """
         commit_log = self._commit_log
         check, dispatch = commit_log.check_message_and_return_size, self._dispatch_record
         buffer, start = result.buffer, result.start_offset
@@ -306,15 +325,15 @@ class ReputMessageService(ServiceThread):
                 return position, self._skip(request.msg_size, result, position)
             if request.msg_size == 0:
                 next_file = commit_log.roll_next_file(start + position)
-                # Differs: of a slave's blank only a part may be there. The original is past the log's end then, and
-                # a slave of 5.1.4 that becomes the master takes that part for whole: it appends within the blank,
-                # where no reader looks.
+                # Differs: a slave that has only a part of the blank at a file's end waits for the rest. The original
+                # continues after the log's end, and a slave of 5.1.4 that becomes the master treats the part as
+                # complete: it appends within the blank, where no reader finds the messages.
                 if next_file > self._limit():
                     self._incomplete_at = start + position, start + size
                     return position, False
                 self.reput_from_offset = next_file
                 return position, True
-            if position + request.msg_size > size:  # it may be dispatched only in part
+            if position + request.msg_size > size:  # only a part of the record may be dispatched
                 self._incomplete_at = start + position, start + size
                 return position, False
             dispatch(request)
@@ -334,8 +353,10 @@ class ReputMessageService(ServiceThread):
         try:
             self._notify(listener, request)
         except Exception:
-            # Differs: who is told of a message can't stop its dispatch; the original tries the record for ever.
-            log.exception("%s: telling of the record at %s failed", self.get_service_name(), request.commit_log_offset)
+            # Differs: a listener for new messages that fails can't stop the dispatch. The original retries the record
+            # forever.
+            log.exception("%s: the listener failed for the record at %s", self.get_service_name(),
+                          request.commit_log_offset)
 
     def _notify(self, listener: MessageArrivingListener, request: DispatchRequest) -> None:
         if listener.is_waiting(request.topic, request.queue_id):
@@ -347,14 +368,14 @@ class ReputMessageService(ServiceThread):
                                   request.bit_map, request.properties_map)
 
     def _skip(self, size: int, result: SelectMappedBufferResult, position: int) -> bool:
-        """Bytes that are not a record. A slave waits for the rest; a master goes on behind them or the region."""
+        """Handle bytes that are not a record: a slave waits for the rest, a master skips them or the region."""
         offset = result.start_offset + position
         if 0 < size <= result.size - position:
             log.error("[BUG]read total count not equals msg total size. reputFromOffset=%s", offset)
             self.reput_from_offset = offset + size
             return True
-        # Differs: who has the role of a slave waits whatever its id is; the original goes by the id alone, and a slave
-        # with id 0 goes past records that it has only in part.
+        # Differs: the dispatch of a broker with the role of a slave waits for the rest of a record whatever the
+        # broker's id is. The original checks only the id, and a slave with id 0 skips records that it has only in part.
         if self._role.broker_id == MASTER_ID and not self._role.is_slave:
             log.error("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: %s", offset)
             self.reput_from_offset = result.start_offset + result.size

@@ -1,6 +1,6 @@
 """Results of appends, puts, gets and queries, and the fields of a record that dispatching needs.
 
-Messages that were found stay in the map: a result holds a share of each mapped file until it is released.
+Messages that were found stay in the map: a result holds a reference to each mapped file until it is released.
 
 Java: org.apache.rocketmq.store.StoreUtil (4.9.8)
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AppendMessageStatus(Enum):
-    """What `MappedFile.append_message` did.
+    """The outcome of `MappedFile.append_message`.
 
     Java: org.apache.rocketmq.store.AppendMessageStatus (4.9.8)
     """
@@ -37,8 +37,8 @@ _PUT_OK = AppendMessageStatus.PUT_OK
 class AppendMessageResult:
     """Status, commit log offset, bytes, logical offset and number of messages of one append; times in ms.
 
-    `offsets`: of the messages of a batch, None for a single one. `msg_id` is built when first read: the answer to a
-    producer needs it, other puts do not.
+    `offsets`: commit log offsets of the messages of a batch, None for a single message. `msg_id` is built when it is
+    first read, because only the response to a producer needs it.
 
     Java: org.apache.rocketmq.store.AppendMessageResult (4.9.8)
     """
@@ -80,7 +80,7 @@ class AppendMessageResult:
 
 
 class PutMessageStatus(Enum):
-    """What became of a message; only PUT_OK means stored as safely as the configuration asks.
+    """The outcome of a put; only PUT_OK means that the message is stored as safely as the configuration asks.
 
     Java: org.apache.rocketmq.store.PutMessageStatus (4.9.8)
     """
@@ -96,12 +96,14 @@ class PutMessageStatus(Enum):
     OS_PAGECACHE_BUSY = "OS_PAGECACHE_BUSY"
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = "LMQ_CONSUME_QUEUE_NUM_EXCEEDED"
-    IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"  # of 5.1.4: nothing was stored
-    TOPIC_NOT_EXIST = "TOPIC_NOT_EXIST"  # of our own: the topic was deleted since the message was checked
+    # from 5.1.4: nothing was stored
+    IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
+    # our own: the topic was deleted after the message had been checked
+    TOPIC_NOT_EXIST = "TOPIC_NOT_EXIST"
 
 
 class PutMessageResult:
-    """`append_message_result` is None when nothing was appended.
+    """The result of a put; `append_message_result` is None when nothing was appended.
 
     Java: org.apache.rocketmq.store.PutMessageResult (4.9.8)
     """
@@ -115,7 +117,7 @@ class PutMessageResult:
 
     @property
     def is_ok(self) -> bool:
-        """True when the message is in the log, whatever flush and replication said."""
+        """True when the message is in the log, whether or not flush and replication succeeded."""
         return self.append_message_result is not None and self.append_message_result.is_ok
 
     def __repr__(self) -> str:
@@ -126,8 +128,8 @@ class PutMessageResult:
 class SelectMappedBufferResult:
     """`size` bytes at commit log (or queue) offset `start_offset`, read in place through `buffer`.
 
-    Use it as a context manager or call `release` once done: first the view goes, then the share of the file.
-    Releasing twice does nothing.
+    Use it as a context manager, or call `release` when done: it releases first the view, then the reference to the
+    file. Releasing twice does nothing.
 
     Java: org.apache.rocketmq.store.SelectMappedBufferResult (4.9.8)
     """
@@ -141,7 +143,7 @@ class SelectMappedBufferResult:
         self.mapped_file = mapped_file
 
     def release(self) -> None:
-        """Let go of the view and of the file."""
+        """Release the view and the file."""
         mapped_file, self.mapped_file = self.mapped_file, None
         if mapped_file is not None:
             self.buffer.release()
@@ -154,13 +156,13 @@ class SelectMappedBufferResult:
         self.release()
 
 
-# Bytes that count as one message on a bill.
+# Bytes that count as one message for billing.
 SIZE_PER_COUNT = 64 * 1024
 _NOTHING = SelectMappedBufferResult(0, memoryview(b""), 0, None)
 
 
 class GetMessageStatus(Enum):
-    """Why a get found messages or none.
+    """The outcome of a get: messages found, or the reason why not.
 
     Java: org.apache.rocketmq.store.GetMessageStatus (4.9.8)
     """
@@ -177,9 +179,9 @@ class GetMessageStatus(Enum):
 
 
 class GetMessageResult:
-    """Slices of the map with the offsets to answer. `release` gives all slices back; whoever sends them calls it.
+    """Slices of the map, and the offsets for the response. The code that sends the slices calls `release` afterwards.
 
-    `message_maped_list` are the parts of the log that were looked at, `message_buffer_list` the records found in them.
+    `message_maped_list` holds the parts of the log that were read, `message_buffer_list` the records found in them.
 
     Java: org.apache.rocketmq.store.GetMessageResult (4.9.8)
     """
@@ -200,7 +202,7 @@ class GetMessageResult:
         self.last_part = _NOTHING  # of message_maped_list
 
     def add_part(self, part: SelectMappedBufferResult) -> None:
-        """Add a part of the log in which messages are; it is released with this result."""
+        """Add a part of the log that contains messages; it is released with this result."""
         self.message_maped_list.append(part)
         self.last_part = part
 
@@ -217,7 +219,7 @@ class GetMessageResult:
         return len(self.message_buffer_list)
 
     def release(self) -> None:
-        """Give all slices back; idempotent. The views go before the shares of the files."""
+        """Release all slices, the views before the references to the files. Idempotent."""
         for record in self.message_buffer_list:
             record.release()
         for part in self.message_maped_list:
@@ -230,7 +232,7 @@ class GetMessageResult:
 
 
 class QueryMessageResult:
-    """Slices of the map, and how far the index had come. `release` gives the slices back.
+    """Slices of the map, and the position of the index. `release` releases the slices.
 
     Java: org.apache.rocketmq.store.QueryMessageResult (4.9.8)
     """
@@ -252,7 +254,7 @@ class QueryMessageResult:
         self.buffer_total_size += maped_buffer.size
 
     def keep(self, is_wanted: Callable[[memoryview], bool]) -> None:
-        """Keep only the records that are wanted; give the others back."""
+        """Keep only the records that are wanted; release the others."""
         found, self.message_maped_list, self.message_buffer_list = self.message_maped_list, [], []
         self.buffer_total_size = 0
         for select in found:
@@ -262,13 +264,13 @@ class QueryMessageResult:
                 select.release()
 
     def release(self) -> None:
-        """Give all slices back; idempotent."""
+        """Release all slices. Idempotent."""
         for select in self.message_maped_list:
             select.release()
 
 
 def get_total_physical_memory_size() -> int:
-    """Bytes of physical memory."""
+    """Return the size of the physical memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -276,10 +278,10 @@ TOTAL_PHYSICAL_MEMORY_SIZE = get_total_physical_memory_size()
 
 
 class DispatchRequest:
-    """Summary of a record of the commit log, or why there is none.
+    """Summary of a commit log record, or the reason why there is no record.
 
-    success and msg_size > 0: a record; success and 0: the blank rest of a file; not success and -1: no record (bad
-    magic, bad checksum, cut off); not success and > 0: a record whose length does not add up. `tags_code` may be a
+    success and msg_size > 0: a record; success and 0: the blank rest of a file; not success and -1: not a record (bad
+    magic, bad checksum, incomplete); not success and > 0: a record whose length does not add up. `tags_code` may be a
     delivery time, see the layout of the consume queue. `properties_map` is None for a record without properties.
 
     Java: org.apache.rocketmq.store.DispatchRequest (4.9.8)
@@ -303,7 +305,8 @@ class DispatchRequest:
         self.prepared_transaction_offset = 0
         self.success = success
         self.bit_map: bytes | None = None
-        self.buffer_size = -1  # bytes; larger than msg_size when something is wrapped around the record
+        # bytes; larger than msg_size when the record is wrapped in something else
+        self.buffer_size = -1
         self.properties_map: dict[str, str] | None = None
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the store may do now, as bits."""
+"""The operations that the store may perform now, as bits."""
 import os
 import threading
 
@@ -7,17 +7,21 @@ NOT_WRITEABLE_BIT = 1 << 1
 WRITE_LOGICS_QUEUE_ERROR_BIT = 1 << 2
 WRITE_INDEX_FILE_ERROR_BIT = 1 << 3
 DISK_FULL_BIT = 1 << 4
-# Differs: a failed fsync leaves the kernel's idea of the file unknown, so it stops all puts until a restart recovers
-# the store; the original logs the exception and goes on acknowledging.
+# Differs: a failed fsync leaves the state of the file unknown, because the kernel may have dropped the dirty pages and
+# report success next time. So it stops all puts until a restart recovers the store; the original logs the exception and
+# continues to acknowledge.
 FLUSH_ERROR_BIT = 1 << 5
-FENCED_BIT = 1 << 6  # of 5.1.4, where it is 1 << 5
+# from 5.1.4, where it is 1 << 5
+FENCED_BIT = 1 << 6
 
 _LOG_BITS = NOT_WRITEABLE_BIT | WRITE_LOGICS_QUEUE_ERROR_BIT | WRITE_INDEX_FILE_ERROR_BIT | FLUSH_ERROR_BIT | FENCED_BIT
 _QUEUE_BITS = NOT_WRITEABLE_BIT | WRITE_LOGICS_QUEUE_ERROR_BIT | WRITE_INDEX_FILE_ERROR_BIT
 
 
 class RunningFlags:
-    """Readable and writeable, and why not. Each `get_and_make_*` returns the state before.
+    """Flags that say whether the store is readable and writeable, and why not.
+
+    Each `get_and_make_*` returns the previous state.
 
     Differs: the disk-full state is kept per file system (`get_and_make_disk_full(path)`), so that a nearly full disk of
     the consume queues is not declared healthy by the check of the commit log's disk.
@@ -31,7 +35,8 @@ class RunningFlags:
         # Written under _lock, read freely:
         self.flag_bits = 0
         self.is_writeable = True  # puts are accepted
-        self.is_flush_error = False  # a flush failed: nothing is acknowledged any more
+        # a flush has failed: nothing is acknowledged any more
+        self.is_flush_error = False
         self.flush_error_reason = ""  # of the first one
 
     @property
@@ -49,7 +54,7 @@ class RunningFlags:
         return self._set_bit(NOT_WRITEABLE_BIT, _LOG_BITS | DISK_FULL_BIT)
 
     def make_logics_queue_error(self) -> None:
-        """A consume queue can't be written."""
+        """Record that a consume queue can't be written."""
         self._set_bit(WRITE_LOGICS_QUEUE_ERROR_BIT, 0)
 
     @property
@@ -58,7 +63,7 @@ class RunningFlags:
         return bool(self.flag_bits & WRITE_LOGICS_QUEUE_ERROR_BIT)
 
     def make_index_file_error(self) -> None:
-        """An index file can't be written."""
+        """Record that an index file can't be written."""
         self._set_bit(WRITE_INDEX_FILE_ERROR_BIT, 0)
 
     @property
@@ -67,13 +72,13 @@ class RunningFlags:
         return bool(self.flag_bits & WRITE_INDEX_FILE_ERROR_BIT)
 
     def make_flush_error(self, reason: str = "") -> None:
-        """A flush failed, for `reason`."""
+        """Record that a flush has failed, for `reason`."""
         with self._lock:
             self.flush_error_reason = self.flush_error_reason or reason
             self._become(self.flag_bits | FLUSH_ERROR_BIT)
 
     def make_fenced(self, fenced: bool) -> None:
-        """Take no puts until the controller has decided this replica's role, or again.
+        """Refuse puts until the controller has decided this replica's role, or (False) accept them again.
 
         Java: org.apache.rocketmq.store.RunningFlags#makeFenced (5.1.4)
         """
@@ -84,11 +89,11 @@ class RunningFlags:
 
     @property
     def is_fenced(self) -> bool:
-        """True while no role is decided."""
+        """True while the role of this replica is undecided."""
         return bool(self.flag_bits & FENCED_BIT)
 
     def get_and_make_disk_full(self, disk: str = "") -> bool:
-        """Note that `disk` is full; True when none was full before."""
+        """Record that `disk` is full; return True if no disk was full before."""
         with self._lock:
             before = not self.flag_bits & DISK_FULL_BIT
             self._full_disks.add(disk)
@@ -96,7 +101,7 @@ class RunningFlags:
             return before
 
     def get_and_make_disk_ok(self, disk: str = "") -> bool:
-        """Note that `disk` has room; True when none was full before."""
+        """Record that `disk` has space again; return True if no disk was full before."""
         with self._lock:
             before = not self.flag_bits & DISK_FULL_BIT
             self._full_disks.discard(disk)
@@ -123,7 +128,7 @@ class RunningFlags:
 
 
 def disk_of(path: str) -> str:
-    """A name for the file system of `path`, or of the nearest folder above it that exists."""
+    """Return a name for the file system of `path`, or of its nearest existing parent folder."""
     while not os.path.exists(path):
         parent = os.path.dirname(path)
         if parent == path:

@@ -1,10 +1,10 @@
-"""Delivering delayed messages.
+"""The delivery of delayed messages.
 
     producer -- DELAY=n --> CommitLog --> SCHEDULE_TOPIC_XXXX, queue n-1; the tags code of its unit = delivery time
-    ScheduleMessageTimerThread_1: each level, each 100 ms: what is due --> put again, to the topic it was sent to
-                                  each flushDelayOffsetInterval: the levels' progress --> config/delayOffset.json
-    with enableScheduleAsyncDeliver the timer waits for no put:
-    timer thread --put--> [pending, by level] <--each 10 ms-- ScheduleMessageExecutorHandleThread_1: progress, resends
+    ScheduleMessageTimerThread_1: for each level, every 100 ms: due messages --> put again, to their original topic
+                                  every flushDelayOffsetInterval: the levels' progress --> config/delayOffset.json
+    with enableScheduleAsyncDeliver the timer does not wait for puts:
+    timer thread --put--> [pending, by level] <--every 10 ms-- ScheduleMessageExecutorHandleThread_1: progress, resends
 """
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ _RESEND_STEP_MS = 100
 _MAX_RESEND_WAIT_MS = 60_000
 _FIRST_PERSIST_MS = 10_000
 _PUT_TIMEOUT_MS = 10_000
-# One thread serves all levels: a level with a long backlog gives way to the others after this long.
+# One thread serves all levels. After this time a level with a long backlog gives way to the others.
 _MAX_TURN_MS = 100
-# Putting such a message again can't succeed later either.
+# After these statuses a retry can't succeed.
 _NEVER_PUT = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
               PutMessageStatus.TOPIC_NOT_EXIST)
 
 
 @dataclass(slots=True)
 class DelayOffsetSerializeWrapper:
-    """Delay level -> index of the next message to deliver in the level's queue. The field name is the JSON's.
+    """The progress of each delay level: the index of the next message to deliver. The field's name is the JSON key.
 
     Java: org.apache.rocketmq.store.schedule.DelayOffsetSerializeWrapper (4.9.8)
     """
@@ -66,17 +66,17 @@ class DelayOffsetSerializeWrapper:
 
 
 class WriteMessageStore(Protocol):
-    """Where due messages are put: the store, or a plug-in before it."""
+    """The store to which due messages are put, or a plug-in in front of it."""
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
-        """Store one message; done once it is as safe as the configuration and its WAIT ask."""
+        """Store one message. The future completes when it is as safe as the configuration and its WAIT ask."""
 
 
 class ScheduleMessageService(ConfigManager):
-    """Delivers what is due on a master, and keeps the progress of each level.
+    """The service that delivers due messages on a master, and saves the progress of each level.
 
-    `levels` are known from `load` on. `offset_table` belongs to the thread that delivers once started (with
-    asynchronous delivery: to the one that handles results), others copy it.
+    `levels` are set by `load`. Once started, only the delivering thread changes `offset_table` (with asynchronous
+    delivery, only the thread that handles results); other threads copy it.
 
     Java: org.apache.rocketmq.store.schedule.ScheduleMessageService (4.9.8)
     """
@@ -92,19 +92,24 @@ class ScheduleMessageService(ConfigManager):
         self.deleted_topics = deleted_topics
         self.broker_stats_manager = broker_stats_manager
         self.write_message_store = write_message_store
-        self.offset_table: dict[int, int] = {}  # level -> index of the next unit in its queue
-        self._life = threading.Lock()  # one start or shutdown at a time
-        self._started = False  # written under _life
-        self._deliver_executor_service: ScheduledService | None = None  # guarded by _life
+        # Level -> index of the next unit in its queue.
+        self.offset_table: dict[int, int] = {}
+        # Held by a start or a shutdown.
+        self._life = threading.Lock()
+        # Written under _life.
+        self._started = False
+        # Guarded by _life.
+        self._deliver_executor_service: ScheduledService | None = None
         self.enable_async_deliver = state.config.enableScheduleAsyncDeliver
-        self._handle_executor_service: ScheduledService | None = None  # guarded by _life
-        # Puts whose result was not looked at yet, in the order of their level's queue; appended by the timer thread,
-        # popped by the handling thread.
+        # Guarded by _life.
+        self._handle_executor_service: ScheduledService | None = None
+        # Puts whose result was not handled yet, in the order of their level's queue. Appended by the timer thread,
+        # removed by the handling thread.
         self.deliver_pending_table: dict[int, deque[PutResultProcess]] = {}
 
     @staticmethod
     def delay_level2queue_id(delay_level: int) -> int:
-        """The queue in which messages of `delay_level` wait."""
+        """Return the id of the queue in which messages of `delay_level` wait."""
         return delay_level - 1
 
     def build_running_stats(self, stats: dict[str, str]) -> None:
@@ -113,7 +118,7 @@ class ScheduleMessageService(ConfigManager):
             stats[f"scheduleMessageOffset_{level}"] = f"{delay_offset},{self._max_offset(level)}"
 
     def behind_by_level(self) -> dict[int, int]:
-        """How many messages of each level are not delivered yet; of the levels that ever delivered some."""
+        """Return the number of undelivered messages of each level that has ever delivered a message."""
         return {level: max(0, self._max_offset(level) - delay_offset)
                 for level, delay_offset in list(self.offset_table.items())}
 
@@ -122,20 +127,20 @@ class ScheduleMessageService(ConfigManager):
         return queue.get_max_offset_in_queue() if queue is not None else 0
 
     def update_offset(self, delay_level: int, offset: int) -> None:
-        """Everything below `offset` has been delivered."""
+        """Set the progress of a level: everything below `offset` has been delivered."""
         self.offset_table[delay_level] = offset
 
     def queue_of(self, level: int) -> ConsumeQueue | None:
-        """The queue in which messages of a level wait."""
+        """Return the queue in which messages of a level wait."""
         return self._table.find_queue(topics.RMQ_SYS_SCHEDULE_TOPIC, self.delay_level2queue_id(level))
 
     @property
     def is_started(self) -> bool:
-        """Whether it delivers: on a master."""
+        """True while the service delivers messages, on a master."""
         return self._started
 
     def start(self) -> None:
-        """Read the progress from the file, which a slave gets from its master, and deliver. Idempotent."""
+        """Read the progress file, which a slave gets from its master, and start delivering. Idempotent."""
         with self._life:
             if self._started:
                 return
@@ -144,8 +149,9 @@ class ScheduleMessageService(ConfigManager):
             if self.enable_async_deliver:
                 self._start_handling()
             service = self._deliver_executor_service = ScheduledService("ScheduleMessageTimerThread_1")
-            service.join_time_ms = _PUT_TIMEOUT_MS + _RESEND_STEP_MS  # what is put at a shutdown is counted
-            # Differs: one thread for all levels, where Java has one per level
+            # A shutdown waits for a running put, so that its message counts as delivered.
+            service.join_time_ms = _PUT_TIMEOUT_MS + _RESEND_STEP_MS
+            # Differs: one thread serves all levels; Java has one per level.
             for level in self.levels.table:
                 task = DeliverDelayedMessageTimerTask(self, service, level, self.offset_table.get(level, 0))
                 service.schedule(task.run, FIRST_DELAY_TIME_MS)
@@ -153,7 +159,7 @@ class ScheduleMessageService(ConfigManager):
                                            self.config.flushDelayOffsetInterval)
 
     def shutdown(self) -> None:
-        """Stop delivering and save the progress. Idempotent; a service that never started saves nothing."""
+        """Stop delivering, and save the progress if the service was started. Idempotent."""
         with self._life:
             if not self._started:
                 return
@@ -171,11 +177,11 @@ class ScheduleMessageService(ConfigManager):
         self.persist()
 
     def load(self) -> bool:
-        """Read the progress and the levels, and bring the progress into what the queues hold."""
+        """Read the progress and the levels, and move the progress into the range of the queues."""
         return super().load() and self.levels.parse() and self.correct_delay_offset()
 
     def correct_delay_offset(self) -> bool:
-        """Move each level's progress into its queue's range; False when a queue can't be looked at."""
+        """Move each level's progress into its queue's range; return False if a queue can't be read."""
         try:
             for level in list(self.levels.table):
                 self._correct_level(level)
@@ -185,22 +191,22 @@ class ScheduleMessageService(ConfigManager):
         return True
 
     def config_file_path(self) -> str:
-        """delayOffset.json."""
+        """Return the path of delayOffset.json."""
         return store_path_config_helper.get_delay_offset_store_path(self.config.storePathRootDir)
 
     def encode(self, pretty_format: bool = False) -> str:
-        """The progress as JSON."""
+        """Return the progress as JSON."""
         return remoting_serializable.to_json(DelayOffsetSerializeWrapper(dict(self.offset_table)), pretty_format)
 
     def decode(self, json_string: str) -> None:
-        """Take over the progress of the levels named in the JSON."""
+        """Take over the progress of the levels in the JSON."""
         wrapper = remoting_serializable.from_json(DelayOffsetSerializeWrapper, json_string)
         self.offset_table.update(wrapper.offsetTable or {})
 
     def message_timeup(self, msg_ext: MessageExt) -> MessageExtBrokerInner:
-        """What is put when `msg_ext` is due. ValueError when it does not say where it was sent to.
+        """Return the message to put when `msg_ext` is due. Raise ValueError if it lacks its original topic or queue.
 
-        Its stored properties are built before DELAY is cleared, so a delivered record still carries it, as in Java.
+        The stored properties are built before DELAY is cleared, so a delivered record still has it, as in Java.
         """
         msg_inner = MessageExtBrokerInner(body=msg_ext.body)
         msg_inner.flag = msg_ext.flag
@@ -237,7 +243,10 @@ class ScheduleMessageService(ConfigManager):
             self.update_offset(level, correct)
 
     def _start_handling(self) -> None:
-        """Look after the puts that nobody waits for. Differs: one thread for all levels, as above."""
+        """Start handling the results of asynchronous puts.
+
+        Differs: one thread serves all levels; Java has one per level.
+        """
         self.deliver_pending_table = {level: deque() for level in self.levels.table}
         handler = self._handle_executor_service = ScheduledService("ScheduleMessageExecutorHandleThread_1")
         for level in self.levels.table:
@@ -249,7 +258,7 @@ class ScheduleMessageService(ConfigManager):
 
 
 class DeliverDelayedMessageTimerTask:
-    """One look at one level's queue, from `offset` on: delivers what is due and schedules the next look.
+    """The task that delivers the due messages of one level, from `offset` on, and schedules its next run.
 
     Java: org.apache.rocketmq.store.schedule.ScheduleMessageService$DeliverDelayedMessageTimerTask (4.9.8)
     """
@@ -260,10 +269,10 @@ class DeliverDelayedMessageTimerTask:
         self.service = service
         self.timer = timer
         self.delay_level = delay_level
-        self.offset = offset  # index of the next unit to look at
+        self.offset = offset  # index of the next unit to check
 
     def run(self) -> None:
-        """Look once; on the timer thread."""
+        """Check the queue once, on the timer thread."""
         if not self.service.is_started:
             return
         delay_ms = DELAY_FOR_A_PERIOD_MS
@@ -275,7 +284,7 @@ class DeliverDelayedMessageTimerTask:
             self.timer.schedule(self.run, delay_ms)
 
     def _execute_on_timeup(self) -> int:
-        """Deliver what is due; after how many ms to look again."""
+        """Deliver the due messages; return the ms until the next check."""
         consume_queue = self.service.queue_of(self.delay_level)
         if consume_queue is None:
             return DELAY_FOR_A_WHILE_MS
@@ -308,7 +317,7 @@ class DeliverDelayedMessageTimerTask:
         return DELAY_FOR_A_WHILE_MS
 
     def _deliver_timestamp(self, consume_queue: ConsumeQueue, offset_py: int, size_py: int, tags_code: int) -> int:
-        """The delivery time in a unit; with extended consume queues the tags code is an address."""
+        """Return the delivery time in a unit. With extended consume queues the tags code is an address."""
         extension = consume_queue.consume_queue_ext
         if extension is None or not extension.is_ext_addr(tags_code):
             return tags_code
@@ -321,25 +330,27 @@ class DeliverDelayedMessageTimerTask:
         return self.service.levels.deliver_timestamp(self.delay_level, store_time)
 
     def _correct_deliver_timestamp(self, now: int, deliver_timestamp: int) -> int:
-        """Later than the level's whole delay from now means that the clock was set back: due now."""
+        """Return the delivery time, or `now` if it is later than the level's whole delay: the clock was set back."""
         if deliver_timestamp > now + self.service.levels.table[self.delay_level]:
             return now
         return deliver_timestamp
 
     def _deliver(self, offset_py: int, size_py: int) -> bool:
-        """Put the message of one unit; False when it has to be tried again later."""
+        """Put the message of one unit; return False if it has to be retried later."""
         msg_ext = self.service.reader.look_message_by_offset(offset_py, size_py)
         if msg_ext is None:
             return True
         if self.service.deleted_topics.is_message_dead(msg_ext):
-            # Differs: a delayed message goes with its topic; the original delivers it, to the topic made again, too
-            log.info("the topic of the delayed message at %d is deleted, it is skipped", offset_py)
+            # Differs: a delayed message is deleted with its topic. The original delivers it, even to a new topic with
+            # the same name.
+            log.info("the topic of the delayed message at %d has been deleted; skipping the message", offset_py)
             return True
         try:
             msg_inner = self.service.message_timeup(msg_ext)
         except ValueError as error:
-            # Differs: Java tries such a message again for ever, and none behind it is delivered
-            log.error("the delayed message at %d can't be delivered, it is skipped: %s", offset_py, error)
+            # Differs: a delayed message that can't be delivered, because it is malformed, is skipped. Java retries it
+            # forever, and delivers no later message of the level.
+            log.error("can't deliver the delayed message at %d; skipping it: %s", offset_py, error)
             return True
         if msg_inner.topic == topics.RMQ_SYS_TRANS_HALF_TOPIC:
             log.error("[BUG] the real topic of schedule msg is %s, discard the msg. msg=%s", msg_inner.topic, msg_inner)
@@ -357,7 +368,7 @@ class DeliverDelayedMessageTimerTask:
         return process.status is ProcessStatus.SUCCESS or process.is_hopeless
 
     def _async_deliver(self, msg_inner: MessageExtBrokerInner, offset_py: int, size_py: int) -> bool:
-        """Put without waiting; False when too many puts are pending, or the oldest one fails again and again."""
+        """Put without waiting; return False if too many puts are pending, or if the oldest one keeps failing."""
         pending = self.service.deliver_pending_table[self.delay_level]
         limit = self.service.config.scheduleAsyncDeliverMaxPendingLimit
         if len(pending) > limit:
@@ -379,7 +390,7 @@ class DeliverDelayedMessageTimerTask:
 
 
 class HandlePutResultTask:
-    """Takes the results of one level's puts in their order, and sends again what failed.
+    """The task that handles the results of one level's puts in order, and resends failed messages.
 
     Java: org.apache.rocketmq.store.schedule.ScheduleMessageService$HandlePutResultTask (4.9.8)
     """
@@ -392,7 +403,7 @@ class HandlePutResultTask:
         self.delay_level = delay_level
 
     def run(self) -> None:
-        """Look once; on the handling thread."""
+        """Handle the results once, on the handling thread."""
         try:
             self.handle()
         except Exception:
@@ -402,9 +413,10 @@ class HandlePutResultTask:
                 self.timer.schedule(self.run, DELAY_FOR_A_SLEEP_MS)
 
     def handle(self) -> None:
-        """Go through the results until one is to come.
+        """Handle the results up to the first put that is still running.
 
-        Differs: the original looks at a running put without a pause, and sleeps before each resend.
+        Differs: the delivery of delayed messages checks a running put, and resends, without a busy loop; the original
+        polls a running put without a pause, and sleeps before each resend.
         """
         pending = self.service.deliver_pending_table[self.delay_level]
         while pending:
@@ -421,21 +433,21 @@ class HandlePutResultTask:
 
 
 class ProcessStatus(Enum):
-    """What became of a put.
+    """The status of a put.
 
     Java: org.apache.rocketmq.store.schedule.ScheduleMessageService$ProcessStatus (4.9.8)
     """
 
     RUNNING = "RUNNING"
     SUCCESS = "SUCCESS"
-    EXCEPTION = "EXCEPTION"  # it failed, and is sent again
-    SKIP = "SKIP"  # it failed, and is not
+    EXCEPTION = "EXCEPTION"  # failed, to be resent
+    SKIP = "SKIP"  # failed, not resent
 
 
 class PutResultProcess:
-    """One delivery: the unit at `offset` of a level's queue, whose record lies at `physic_offset`.
+    """One delivery: of the unit at `offset` of a level's queue, whose record lies at `physic_offset`.
 
-    `status` is written by the thread that completes the put, read by the one that waits for it.
+    The thread that completes the put writes `status`, and the thread that waits for it reads it.
 
     Java: org.apache.rocketmq.store.schedule.ScheduleMessageService$PutResultProcess (4.9.8)
     """
@@ -448,27 +460,27 @@ class PutResultProcess:
         self.physic_offset = physic_offset
         self.physic_size = physic_size
         self.auto_resend = auto_resend
-        self.topic: str = LATER  # from put on
+        self.topic: str = LATER  # set by put
         self.resend_count = 0
-        self.is_hopeless = False  # the store will never take it
+        self.is_hopeless = False  # the store will never accept the message
         self.status = ProcessStatus.RUNNING
         self._done = threading.Event()
         self._resend_at_ns = 0  # monotonic
 
     @property
     def next_offset(self) -> int:
-        """The level's progress once this is delivered."""
+        """The level's progress after this delivery."""
         return self.offset + 1
 
     def put(self, msg_inner: MessageExtBrokerInner) -> None:
-        """Put the message; the result is handled when it comes."""
+        """Put the message. The result is handled when it arrives."""
         self.topic = msg_inner.topic
         self.status = ProcessStatus.RUNNING
         self._done.clear()
         self.service.write_message_store.async_put_message(msg_inner).then(self._handle_result)
 
     def wait(self, timeout_ms: int) -> None:
-        """Wait for the result. TimeoutError when it does not come."""
+        """Wait for the result. Raise TimeoutError if it does not arrive."""
         if not self._done.wait(timeout_ms / 1000):
             raise TimeoutError(f"no result of a put after {timeout_ms} ms: {self}")
 
@@ -479,13 +491,14 @@ class PutResultProcess:
             log.warning("ScheduleMessageService put message failed. info: %s.", result)
             self.is_hopeless = result.put_message_status in _NEVER_PUT
             if self.is_hopeless:
-                # Differs: such a message is skipped; the original tries it again for ever
-                log.error("the delayed message at %d can't be delivered, it is skipped: %s", self.physic_offset, result)
+                # Differs: a delayed message that the store will never accept is skipped. The original retries it
+                # forever.
+                log.error("can't deliver the delayed message at %d; skipping it: %s", self.physic_offset, result)
             self.on_exception()
         self._done.set()
 
     def on_success(self, result: PutMessageResult) -> None:
-        """It is stored: count it."""
+        """Count a stored message."""
         self.status = ProcessStatus.SUCCESS
         stats, appended = self.service.broker_stats_manager, result.append_message_result
         if stats is None or appended is None or not self.service.config.enableScheduleMessageStats:
@@ -501,7 +514,7 @@ class PutResultProcess:
         stats.inc_broker_put_nums(appended.msg_num)
 
     def on_exception(self) -> None:
-        """It failed: send it again later, or not at all."""
+        """Schedule a resend of a failed message, or skip it."""
         if self.auto_resend and not self.is_hopeless:
             wait_ms = min(self.resend_count * _RESEND_STEP_MS, _MAX_RESEND_WAIT_MS)
             self._resend_at_ns = time.monotonic_ns() + wait_ms * 1_000_000
@@ -510,7 +523,7 @@ class PutResultProcess:
             self.status = ProcessStatus.SKIP
 
     def do_resend(self) -> None:
-        """Put the message again once its time has come; each time later."""
+        """Put the message again if its time has come. The interval grows with each resend."""
         if time.monotonic_ns() < self._resend_at_ns:
             return
         self.resend_count += 1
@@ -529,12 +542,12 @@ class PutResultProcess:
             self.on_exception()
 
     def need2_blocked(self) -> bool:
-        """True when it failed so often that its level should wait for it."""
+        """Return whether it has failed so often that its level has to wait for it."""
         config = self.service.config
         return self.resend_count > config.scheduleAsyncDeliverMaxResendNum2Blocked
 
     def need2_skip(self) -> bool:
-        """True when it failed so often that it is given up, should its record be gone."""
+        """Return whether it has failed so often that it is skipped if its record is gone."""
         config = self.service.config
         return self.resend_count > config.scheduleAsyncDeliverMaxResendNum2Blocked * 2
 
@@ -545,7 +558,7 @@ class PutResultProcess:
 
 
 def _first(pending: deque[PutResultProcess]) -> PutResultProcess | None:
-    """The oldest put; None when there is none. The handling thread may take the last one at any moment."""
+    """Return the oldest put, or None. The handling thread may remove the last one at any moment."""
     try:
         return pending[0]
     except IndexError:

@@ -28,9 +28,12 @@ _STEP_MS = 1000
 
 def flush_all(state: StoreState, commit_log: CommitLog, table: ConsumeQueueTable,
               flush_consume_queue_service: FlushConsumeQueueService) -> bool:
-    """All services have ended: flush what they have left, log before queues before checkpoint; whether all is there.
+    """Flush the rest after all services have ended: the log, then the queues, then the checkpoint.
 
-    Differs: the original asks nobody, and takes a store for stopped well whose flush services have given up.
+    Return whether everything is on disk.
+
+    Differs: a shutdown is clean only if everything is on disk. The original does not check, and considers a store
+    cleanly stopped even if its flush services gave up.
     """
     if state.running_flags.is_flush_error:
         return False
@@ -43,12 +46,12 @@ def flush_all(state: StoreState, commit_log: CommitLog, table: ConsumeQueueTable
             log.error("consume queue %s-%s is not flushed", queue.topic, queue.queue_id)
         state.checkpoint.flush()
     except NotAskedError as error:
-        log.error("the last flush could not ask the disk, and the next start looks at the files as after a crash: %s%s",
-                  error, how_to_raise(error))
+        log.error("the final flush could not reach the disk; the next start will recover the files as after a crash: "
+                  "%s%s", error, how_to_raise(error))
         return False
     except OSError as error:
-        log.exception("the last flush failed")
-        state.running_flags.make_flush_error(f"the last flush: {error!r}")
+        log.exception("the final flush failed")
+        state.running_flags.make_flush_error(f"the final flush: {error!r}")
         return False
     return not behind
 
@@ -57,15 +60,15 @@ def _flush_log(commit_log: CommitLog) -> bool:
     end = commit_log.get_max_wrote_position()
     if commit_log.flush_up_to(end):
         return True
-    log.error("the log ends at %s, and is flushed up to %s", end, commit_log.mapped_file_queue.flushed_where)
+    log.error("the log ends at %s but is flushed only up to %s", end, commit_log.mapped_file_queue.flushed_where)
     return False
 
 
 def sync_files(config: MessageStoreConfig, commit_log: CommitLog, table: ConsumeQueueTable) -> None:
-    """What a crashed process has made, and not flushed, is not on the disk yet. OSError.
+    """Force to disk what a crashed process created but did not flush: file names, and the last file's length.
 
-    All names of files, but those of topics whose queues' names are known to be there; and the length of the log's last
-    file, the only one that may not have it: a file is made when the one before it is there.
+    All file names are forced, except for topics whose queue names are known to be on disk. The log's last file is the
+    only one whose length may be missing, because a file is created only once the previous one is on disk. OSError.
     """
     root, log_folders = config.storePathRootDir, config.get_store_path_commit_log()
     fsync_folder(table.folder())
@@ -81,9 +84,9 @@ def sync_files(config: MessageStoreConfig, commit_log: CommitLog, table: Consume
 
 def start_dispatch(state: StoreState, commit_log: CommitLog, table: ConsumeQueueTable,
                    reput: ReputMessageService) -> None:
-    """Start the ReputMessageService and wait until everything is dispatched, or the store goes down.
+    """Start the ReputMessageService, and wait until everything is dispatched or the store is shutting down.
 
-    The next queue offsets come from the consume queues, so nothing may be put before.
+    The next queue offsets are read from the consume queues, so no message may be put before the dispatch is complete.
     """
     reput.reput_from_offset = first_offset(commit_log, table, reput)
     _lower_checkpoint(state, commit_log, reput.reput_from_offset)
@@ -96,7 +99,7 @@ def start_dispatch(state: StoreState, commit_log: CommitLog, table: ConsumeQueue
 
 
 def first_offset(commit_log: CommitLog, table: ConsumeQueueTable, reput: ReputMessageService) -> int:
-    """Where to begin: everything before the end of the furthest consume queue is dispatched."""
+    """Return the offset to begin at: everything before the end of the furthest consume queue is dispatched."""
     min_offset, furthest = commit_log.get_min_offset(), table.max_physic_offset()
     offset = max(furthest, min_offset, 0)
     if max(furthest, 0) < min_offset:
@@ -107,10 +110,11 @@ def first_offset(commit_log: CommitLog, table: ConsumeQueueTable, reput: ReputMe
 
 
 def _lower_checkpoint(state: StoreState, commit_log: CommitLog, offset: int) -> None:
-    """What lies behind `offset` has no units and keys yet.
+    """Lower the checkpoint to `offset`: later records have no consume queue units and index keys yet.
 
-    Differs: so the checkpoint must not say that they are on disk, for the case of a power loss before they are; the
-    original leaves it at what it said of files that somebody has deleted since.
+    Differs: the checkpoint does not claim that units and keys are on disk that are still to be dispatched, in case
+    power is lost before they are written. The original keeps the earlier value, even if the files that it describes
+    have been deleted since.
     """
     checkpoint = state.checkpoint
     request = next(commit_log.walk_records(offset, commit_log.get_max_offset()), None)

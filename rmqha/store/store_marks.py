@@ -1,15 +1,18 @@
 """Marker files that a store keeps for its next start: `abort`, `lock` and `consumequeue.ends`.
 
-- `create_temp_file`: makes `abort`, which exists while a store runs; a start that finds it assumes a crash.
+- `create_temp_file`: creates `abort`, which exists while a store runs; a start that finds it assumes a crash.
 - `StoreLock`: the file `lock`, locked on its first byte for the life of the store, so that a store has one broker.
 - `RecoveryBase`: the assumptions that recovery may make about the disk.
 - `QueueEnds`: `consumequeue.ends`, written by a clean stop so that the next start opens no consume queue. RocketMQ has
   no such file and leaves it alone. It has two lines: the CRC32 of the second line in decimal, and the fields of
   QueueEnds as a JSON array in which those of TopicEnds and QueueEnd are nested.
 
-A start believes `consumequeue.ends` if the checkpoint has its number, if exactly the listed folders and files exist,
-and if each was last changed at the listed time. Otherwise it logs the reason and scans the queues. The check takes the
-length and time of each queue file and opens none.
+A scan of the queues opens every queue file, which takes long for a store with many queues. A clean stop knows the ends
+already, so it saves them, and the next start only has to make sure that nothing has changed since. It accepts
+`consumequeue.ends` if the checkpoint has its number, if exactly the listed folders and files exist, and if each was
+last changed at the listed time. Otherwise it logs the reason and scans the queues; a wrong guess would give two
+messages the same queue offset. The check reads the length and time of each queue file and opens none. The file is
+deleted before the queues change (`forget`), so a crash never leaves a stale one.
 """
 from __future__ import annotations
 
@@ -33,23 +36,27 @@ log = logging.getLogger("RocketmqStore")
 
 
 class RecoveryBase(NamedTuple):
-    """Offsets of the commit log: what lies before is on the disk, whatever happened to the machine.
+    """Commit log offsets below which everything is on disk, whatever happened to the machine.
 
-    What lies behind was not forced to the disk, or nobody has noted it: of it, any sector may be missing.
+    Later bytes were not forced to disk, or no process recorded that they were: any sector of them may be missing.
     """
 
     log_flushed: int
-    dispatched: int  # units and keys of the records before are on the disk
-    is_noted: bool  # by a store of ours; otherwise it follows from the original's times
+    # Consume queue units and index keys of all earlier records are on disk.
+    dispatched: int
+    # True: recorded by a store of ours; otherwise derived from the original's timestamps.
+    is_noted: bool
     by_slave: bool
-    doubts_heads: bool  # a slave wrote, and power may be lost: pieces of records came to the disk in any order
-    was_stopped: bool  # in order: everything was flushed
+    # A slave wrote the log, and power may have been lost: pieces of records reached the disk in any order.
+    doubts_heads: bool
+    # The store was stopped cleanly: everything was flushed.
+    was_stopped: bool
 
 
 def create_temp_file(file_name: str) -> None:
-    """Make it, on the disk.
+    """Create the file and force its name to disk.
 
-    Differs: it is there before anything that a loss of power may tear; the original leaves that to chance.
+    Differs: the abort file is on disk before anything that a power loss may tear; the original leaves that to chance.
     """
     exists = os.path.exists(file_name)
     os.close(os.open(file_name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
@@ -58,7 +65,7 @@ def create_temp_file(file_name: str) -> None:
 
 
 def delete_file(file_name: str) -> None:
-    """Delete it, or another file of the store; one that can't be deleted stays, with a line in the log."""
+    """Delete `abort` or another file of the store; log a failure and leave the file."""
     try:
         os.unlink(file_name)
         log.info("%s delete OK", file_name)
@@ -71,9 +78,9 @@ _TAKEN = (errno.EACCES, errno.EAGAIN)
 
 
 class StoreLock:
-    """Excludes other brokers, Java's too: its FileChannel.tryLock(0, 1) is a POSIX lock on byte 0.
+    """A lock that excludes other brokers, including Java's: its FileChannel.tryLock(0, 1) is a POSIX lock on byte 0.
 
-    A POSIX lock does not exclude the same process, so a second one (flock) is taken, which does.
+    A POSIX lock does not exclude the same process, so a second lock (flock) is taken, which does.
     """
 
     def __init__(self, path: str) -> None:
@@ -81,7 +88,7 @@ class StoreLock:
         self._fd = -1
 
     def acquire(self) -> None:
-        """Take the lock. RuntimeError when another store has it."""
+        """Take the lock. RuntimeError when another store holds it."""
         if self._fd >= 0:
             return
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
@@ -99,31 +106,37 @@ class StoreLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Let go of it; idempotent."""
+        """Release the lock; idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 VERSION = 1
-_CLOCK_STEP_S = 0.01  # of the clock that files get their times from, at most
+# longest step of the clock that file times are taken from
+_CLOCK_STEP_S = 0.01
 
 
 class WrongQueueEndsError(Exception):
-    """The file can't be believed; the reason."""
+    """The reason why the saved queue ends can't be used."""
 
 
 class QueueEnd(NamedTuple):
-    """One queue; offsets in bytes, of the queue where nothing else is said."""
+    """The end of one queue; offsets are in bytes, and refer to the queue unless noted otherwise."""
 
     queue_id: int
-    folder_mtime: int  # ns since 1970, as all times here
-    first: int  # where its first file begins
-    file_mtimes: list[int]  # its files follow one another
+    # ns since 1970, as all times here
+    folder_mtime: int
+    # offset at which its first file begins
+    first: int
+    # of consecutive files
+    file_mtimes: list[int]
     end: int
-    max_physic_offset: int  # of the log
+    # commit log offset
+    max_physic_offset: int
     min_logic_offset: int
-    min_is_of: list[int] | None  # low, high and end of ConsumeQueue's _MinOf; None: the minimum has to be looked for
+    # low, high and end of ConsumeQueue's _MinOf; None: the minimum has to be searched for
+    min_is_of: list[int] | None
 
 
 class TopicEnds(NamedTuple):
@@ -135,52 +148,59 @@ class TopicEnds(NamedTuple):
 
 
 class QueueEnds(NamedTuple):
-    """All queues of a store."""
+    """The ends of all queues of a store."""
 
     version: int
-    number: int  # of the checkpoint's last write
+    # number of the checkpoint's last write
+    number: int
     file_size: int
-    folder_mtime: int  # of the folder of all topics
+    # of the folder that contains all topics
+    folder_mtime: int
     topics: list[TopicEnds]
 
 
 def encode(ends: QueueEnds) -> bytes:
-    """The file."""
+    """Return the contents of the file."""
     text = json.dumps(ends, separators=(",", ":")).encode()
     return b"%d\n%b\n" % (zlib.crc32(text), text)
 
 
 def decode(data: bytes) -> QueueEnds:
-    """What `encode` was given. WrongQueueEndsError for anything else."""
+    """Return what `encode` was given. WrongQueueEndsError for anything else."""
     crc, _, text = data.removesuffix(b"\n").partition(b"\n")
     if crc != b"%d" % zlib.crc32(text):
-        raise WrongQueueEndsError("its checksum is wrong")
+        raise WrongQueueEndsError("checksum mismatch")
     try:
         version, number, file_size, folder_mtime, topics = parse_json(text, "its text")
         if version != VERSION:
-            raise WrongQueueEndsError(f"its version is {version}")
+            raise WrongQueueEndsError(f"unsupported version {version}")
         return QueueEnds(version, number, file_size, folder_mtime, [
             TopicEnds(topic, mtime, [QueueEnd(*queue) for queue in queues]) for topic, mtime, queues in topics])
     except (ValueError, TypeError) as error:
-        raise WrongQueueEndsError(f"it does not say where queues end: {error}") from error
+        raise WrongQueueEndsError(f"not a valid list of queue ends: {error}") from error
 
 
 def write(root: str, ends: Callable[[], QueueEnds]) -> None:
-    """The store at `root` has stopped, and all of it is on the disk: note `ends`. A failure leaves no file."""
+    """Save `ends` for the store at `root`, which has stopped and is entirely on disk. A failure leaves no file."""
     path = paths.get_queue_ends(root)
     try:
         data = encode(ends())
-        time.sleep(_CLOCK_STEP_S)  # whoever changes a file from now on gives it another time
+        # A process that changes a file from now on gives it another time.
+        time.sleep(_CLOCK_STEP_S)
         with open(path + ".tmp", "wb") as file:
-            file.write(data)  # not forced to the disk: what a loss of power leaves of it has another checksum
+            # No fsync is needed: whatever a power loss leaves of the file fails its checksum.
+            file.write(data)
         os.replace(path + ".tmp", path)
     except (OSError, WrongQueueEndsError) as error:
-        log.warning("the ends of the consume queues are not noted, the next start looks for them: %s", error)
+        log.warning("the ends of the consume queues were not saved; the next start scans the queues instead: %s", error)
 
 
 def read(root: str, checkpoint: StoreCheckpoint, file_size: int) -> QueueEnds | None:
-    """What the last stop of the store at `root` has noted; None when there is no such file, or it is not of this store
-    as it is now, whose queues have files of `file_size` bytes."""
+    """Return the queue ends saved at the last stop of the store at `root`.
+
+    None when there is no such file, or when it does not describe the store as it is now, whose queues have files of
+    `file_size` bytes.
+    """
     path = paths.get_queue_ends(root)
     try:
         with open(path, "rb") as file:
@@ -195,34 +215,34 @@ def read(root: str, checkpoint: StoreCheckpoint, file_size: int) -> QueueEnds | 
 
 
 def forget(root: str) -> None:
-    """The queues of the store at `root` are about to change."""
+    """Delete the saved queue ends of the store at `root`, because its queues are about to change."""
     with suppress(FileNotFoundError):
         os.unlink(paths.get_queue_ends(root))
 
 
 def _check(ends: QueueEnds, root: str, checkpoint: StoreCheckpoint, file_size: int) -> None:
     if checkpoint.found is None or ends.number != checkpoint.number:
-        raise WrongQueueEndsError(f"it is of write {ends.number} of the checkpoint, which was written since")
+        raise WrongQueueEndsError(f"it belongs to write {ends.number} of the checkpoint, which has been written since")
     if ends.file_size != file_size:
-        raise WrongQueueEndsError(f"files of queues had {ends.file_size} bytes, and have {file_size} now")
+        raise WrongQueueEndsError(f"queue files had {ends.file_size} bytes, and have {file_size} now")
     check_mtime(paths.get_store_path_consume_queue(root), ends.folder_mtime)
 
 
 def tell_wrong(error: Exception) -> None:
-    """Why the file is not believed."""
-    log.warning("what the last stop noted of the consume queues is thrown away, they are looked at: %s", error)
+    """Log the reason why the saved queue ends are not used."""
+    log.warning("discarding the queue ends saved at the last shutdown; scanning the queues instead: %s", error)
 
 
 def mtime_of(path: str) -> int:
-    """When a file or folder was changed last. OSError."""
+    """Return the time (ns since 1970) at which a file or folder was last changed. OSError."""
     return os.stat(path).st_mtime_ns
 
 
 def check_mtime(path: str, mtime: int, size: int = -1) -> None:
-    """WrongQueueEndsError when a file or folder was changed at another time, has another size, or is not there."""
+    """Raise WrongQueueEndsError when a file or folder has another modification time or size, or does not exist."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        raise WrongQueueEndsError(f"{path} is not there") from None
+        raise WrongQueueEndsError(f"{path} does not exist") from None
     if found.st_mtime_ns != mtime or size not in (-1, found.st_size):
         raise WrongQueueEndsError(f"{path} was changed since")

@@ -1,4 +1,4 @@
-"""What the parts of one store share: its configuration, its role, whether it serves, and why it does not."""
+"""State shared by the parts of one store: its configuration, its role, whether it serves, and why it does not."""
 from __future__ import annotations
 
 import threading
@@ -13,18 +13,19 @@ from rmqha.store.store_stats_service import StoreStatsService
 
 
 class Pause:
-    """The waits of a thread that does something again and again; they end when it is to stop."""
+    """The waits of a thread that repeats a task; they end early when the thread has to stop."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
-        self.is_on = False  # written by the pausing thread only
+        # written by the pausing thread only
+        self.is_on = False
 
     def wait(self, interval_ms: float) -> bool:
-        """Wait so long; True when the thread is to stop. Any thread may wait along."""
+        """Wait for `interval_ms`; return True when the thread has to stop. Other threads may wait too."""
         return self._over.wait(interval_ms / 1000)
 
     def pause(self, interval_ms: float) -> bool:
-        """`wait`, on the thread itself, which can't go on at present."""
+        """Wait like `wait`, called by the thread itself while it can't make progress; `is_on` is set meanwhile."""
         self.is_on = True
         try:
             return self._over.wait(interval_ms / 1000)
@@ -33,22 +34,22 @@ class Pause:
 
     @property
     def is_over(self) -> bool:
-        """Whether the thread is to stop."""
+        """True when the thread has to stop."""
         return self._over.is_set()
 
     def end(self) -> None:
-        """The thread is to stop: end its waits."""
+        """End all waits, because the thread has to stop."""
         self._over.set()
 
     def begin(self) -> None:
-        """The thread runs again."""
+        """Allow waits again, because the thread has been restarted."""
         self._over.clear()
 
 
 class StoreState:
-    """One store's shared state. Each part takes it, and no part takes the store.
+    """The shared state of one store. Each part of the store receives this object instead of the store itself.
 
-    `is_shutdown`: no puts, no gets; written by the store's start and shutdown.
+    `is_shutdown`: the store serves no puts and no gets. Written by the store's start and shutdown.
     """
 
     def __init__(self, config: MessageStoreConfig, role: Role) -> None:
@@ -57,7 +58,8 @@ class StoreState:
         self.running_flags = RunningFlags()
         self.stats = StoreStatsService()
         self.delay_levels = DelayLevels(config)
-        self.checkpoint: StoreCheckpoint = LATER  # from the store's load on
+        # set when the store is loaded
+        self.checkpoint: StoreCheckpoint = LATER
         self.is_shutdown = True
         self.tasks_pause = Pause()  # of the store's scheduled tasks
         self.dispatch_pause = Pause()  # of the dispatching thread

@@ -1,7 +1,7 @@
-"""How much was put and got, how fast, and how long puts took.
+"""The statistics of a store: messages and bytes, rates, and the latency of puts.
 
     putting threads (under the put lock), pulling threads --count--> counters
-    StoreStatsService: samples each second, prints each minute
+    StoreStatsService: samples every second, logs every minute
 """
 import logging
 import operator
@@ -26,13 +26,14 @@ PUT_MESSAGE_ENTIRE_TIME_MAX_DESC = (
     "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]", "[1~2s]", "[2~3s]",
     "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
 )
-# Exclusive upper bounds, ms, of all but the first and the last of these.
+# The exclusive upper bounds (ms) of all but the first and the last of these.
 _DISTRIBUTION = (10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10000)
-PUTS, FOUND, MISSED, GOT = 1, 2, 3, 4  # columns of a sample
-# Bucket width -> how many: 0-20, 20-50, 50-100, 100-200, 200-500, 500-1000 ms, 1-10 s.
+# The columns of a sample.
+PUTS, FOUND, MISSED, GOT = 1, 2, 3, 4
+# Bucket width and number of buckets: 0-20, 20-50, 50-100, 100-200, 200-500, 500-1000 ms, 1-10 s.
 _BUCKETS = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9))
 _LONG_MAX = (1 << 63) - 1
-# Those of the bounds (ms) that `put_times` tells.
+# The bounds (ms) that `put_times` reports.
 _TOLD_MS = (1, 2, 3, 5, 10, 20, 30, 50, 75, 100, 200, 500, 1000, 2000, 5000, 10000)
 
 
@@ -46,14 +47,15 @@ def _bucket_bounds() -> list[int]:
 
 
 class StoreStatsService(ServiceThread):
-    """Counters of one store. Times in ms.
+    """The counters of one store. Times are in ms.
 
     Java: org.apache.rocketmq.store.StoreStatsService (4.9.8)
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock = threading.Lock()  # guards all that follows
+        # Guards everything below.
+        self._lock = threading.Lock()
         self.put_message_topic_times_total: dict[str, int] = {}
         self.put_message_topic_size_total: dict[str, int] = {}  # bytes
         self.put_message_failed_times = 0
@@ -67,7 +69,8 @@ class StoreStatsService(ServiceThread):
         self._bounds = _bucket_bounds()
         self._buckets = [0] * len(self._bounds)
         self._last_buckets: list[int] = []
-        self._earlier_buckets = [0] * len(self._bounds)  # all of the minutes before the present one
+        # The sums of all minutes before the present one.
+        self._earlier_buckets = [0] * len(self._bounds)
         self._put_ms_total = 0
         self._distribution = [0] * len(PUT_MESSAGE_ENTIRE_TIME_MAX_DESC)
         self._last_distribution: list[int] | None = None
@@ -76,14 +79,14 @@ class StoreStatsService(ServiceThread):
         self._last_print_timestamp = current_time_millis()
 
     def count_put(self, topic: str, times: int, size: int) -> None:
-        """`times` messages of `size` bytes in all were appended."""
+        """Count `times` appended messages of `size` bytes in all."""
         times_total, size_total = self.put_message_topic_times_total, self.put_message_topic_size_total
         with self._lock:
             times_total[topic] = times_total.get(topic, 0) + times
             size_total[topic] = size_total.get(topic, 0) + size
 
     def count_get(self, found: bool, messages: int, elapsed_ms: int) -> None:
-        """One get that found `messages` or none."""
+        """Count one get and its `messages`, if it found any."""
         with self._lock:
             if found:
                 self.get_message_times_total_found += 1
@@ -94,17 +97,20 @@ class StoreStatsService(ServiceThread):
                 self.get_message_entire_time_max = elapsed_ms
 
     def count_put_failed(self) -> None:
-        """One put did not get into the log."""
+        """Count one put that was not appended."""
         with self._lock:
             self.put_message_failed_times += 1
 
     def set_put_message_entire_time_max(self, value: int, times: int = 1) -> None:
-        """One put, or each of several, took `value` ms from call to answer."""
+        """Record that a put, or each of several, took `value` ms from call to answer."""
         with self._lock:
             self._count_time(value, times)
 
     def count_puts(self, totals: "Totals", elapsed_ms: int, times: int) -> None:
-        """What was put together was appended and answered: `count_put` and `set_put_message_entire_time_max` in one."""
+        """Count rows that were put together, and their latency.
+
+        It is `count_put` and `set_put_message_entire_time_max` in one call.
+        """
         times_total, size_total = self.put_message_topic_times_total, self.put_message_topic_size_total
         with self._lock:
             for topic, (count, size) in totals.items():
@@ -123,7 +129,10 @@ class StoreStatsService(ServiceThread):
             self.put_message_entire_time_max = value
 
     def find_put_message_entire_time_px(self, px: float) -> float:
-        """Time within which the part `px` of the last minute's puts were done, interpolated in its bucket."""
+        """Return the latency (ms) within which the fraction `px` of the last minute's puts completed.
+
+        It is interpolated within its bucket.
+        """
         buckets = self._last_buckets
         index = int(sum(buckets) * px)
         passed, lower = 0, 0
@@ -134,7 +143,7 @@ class StoreStatsService(ServiceThread):
         return 0.0
 
     def put_times(self) -> Distribution:
-        """How long puts took from call to answer, since the start. They were counted in whole ms."""
+        """Return the distribution of the latency of all puts since the start, which was measured in whole ms."""
         with self._lock:
             counts = list(map(operator.add, self._earlier_buckets, self._buckets))
             total_ms = self._put_ms_total
@@ -146,19 +155,22 @@ class StoreStatsService(ServiceThread):
         return Distribution([bound / 1000 for bound in _TOLD_MS], told, total_ms / 1000)
 
     def last_distribution(self) -> list[int]:
-        """How many puts of the last whole minute took how long, see PUT_MESSAGE_ENTIRE_TIME_MAX_DESC; zeros before."""
+        """Return the last whole minute's number of puts in each range of PUT_MESSAGE_ENTIRE_TIME_MAX_DESC.
+
+        All are zero in the first minute.
+        """
         return self._last_distribution or [0] * len(PUT_MESSAGE_ENTIRE_TIME_MAX_DESC)
 
     def get_put_message_times_total(self) -> int:
-        """Messages put since the start."""
+        """Return the number of messages put since the start."""
         return sum(self.put_message_topic_times_total.copy().values())
 
     def get_put_message_size_total(self) -> int:
-        """Bytes put since the start."""
+        """Return the number of bytes put since the start."""
         return sum(self.put_message_topic_size_total.copy().values())
 
     def get_format_runtime(self) -> str:
-        """Time since the start in words."""
+        """Return the time since the start in words."""
         seconds = (current_time_millis() - self.message_store_boot_timestamp) // 1000
         minutes, seconds = divmod(seconds, 60)
         hours, minutes = divmod(minutes, 60)
@@ -166,7 +178,7 @@ class StoreStatsService(ServiceThread):
         return f"[ {days:,} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
 
     def get_runtime_info(self) -> dict[str, str]:
-        """The store's part of the broker's runtime info."""
+        """Return the store's part of the broker's runtime info."""
         times = self.get_put_message_times_total() or 1
         return {
             "bootTimestamp": str(self.message_store_boot_timestamp),
@@ -224,12 +236,15 @@ class StoreStatsService(ServiceThread):
         return " ".join(self._tps(seconds, *columns) for seconds in (10, 60, 600))
 
     def _tps(self, seconds: int, *columns: int) -> str:
-        """As `tps`; empty as long as it is not known (0.0 for a sum, as in Java)."""
+        """Return `tps` as text; empty while it is unknown (0.0 for a sum, as in Java)."""
         tps = self.tps(seconds, *columns)
         return str(tps) if tps is not None else "0.0" if len(columns) > 1 else ""
 
     def tps(self, seconds: int, *columns: int) -> float | None:
-        """Per second over the last `seconds` samples, of the sum of `columns`; None as long as there are fewer."""
+        """Return the rate per second of the sum of `columns` over the last `seconds` samples.
+
+        Return None while there are fewer samples.
+        """
         with self._lock:
             samples = self._samples
             if len(samples) <= seconds:

@@ -1,7 +1,7 @@
-"""Each C source as this Python's headers have it: without a warning, and, built for debugging, right in `-X dev`.
+"""Each C source compiles without a warning against this Python's headers, and its debug build works in `-X dev`.
 
-In that mode each block of memory has borders that are looked at when it is freed, and a wrong use of the interpreter's
-functions ends the process.
+In that mode every memory block has guard bytes that are checked when it is freed, and a wrong use of the interpreter's
+API aborts the process.
 """
 import shutil
 import subprocess
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("source", sorted(TARGETS))
-def test_debug_build_gives_what_its_twin_gives(source, tmp_path):
+def test_debug_build_agrees_with_its_twin(source, tmp_path):
     made = tmp_path / f"{TARGETS[source][0].rpartition('.')[2]}{sysconfig.get_config_var('EXT_SUFFIX')}"
     subprocess.run(["gcc", "-std=c11", "-O0", "-g", "-UNDEBUG", "-fPIC", "-shared", *WARNINGS, "-Werror",
                     f"-I{sysconfig.get_paths()['include']}", str(ROOT / source), "-o", str(made)], check=True)

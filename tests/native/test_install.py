@@ -1,4 +1,4 @@
-"""The compiled parts are optional, and bin/ensure-venv installs again when it must."""
+"""The compiled parts are optional, and bin/ensure-venv installs again when necessary."""
 import os
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from rmqha import launch
 from tests.support.sources import ROOT
 from tests.support.tiers import in_all
 
-# The compiled parts are an optional part of the installation: with and without a C compiler.
+# The compiled parts are an optional part of the installation, which works with and without a C compiler.
 
 NATIVE = Path("rmqha", "native")
 EXTENSIONS = sorted(source.stem for source in (ROOT / NATIVE).glob("*.c"))
@@ -22,7 +22,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None and shutil.which(
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A copy of what is needed to build, without what was built."""
+    """A copy of the files that a build needs, without built files."""
     pytest.importorskip("setuptools", reason="building needs setuptools and wheel")
     pytest.importorskip("wheel", reason="building needs setuptools and wheel")
     copy = tmp_path / "checkout"
@@ -36,7 +36,7 @@ def checkout(tmp_path):
 
 
 def build(checkout, hook, compiler=None):
-    """Run a hook of the build backend as pip does; what it made."""
+    """Run a hook of the build backend as pip does, and return the files that it made."""
     environment = dict(os.environ, PYTHONPATH=str(checkout / NATIVE))
     if compiler is not None:
         environment["CC"] = compiler
@@ -53,19 +53,20 @@ def names(wheel):
 
 
 def compiled(files):
-    """The extensions among files, by name."""
+    """Return the extensions among files, by name."""
     return sorted(Path(file).name.split(".")[0] for file in files
                   if Path(file).parts[-3:-1] == NATIVE.parts and str(file).endswith((".so", ".pyd")))
 
 
-def test_extensions_are_those_that_there_are():
+def test_list_of_extensions_is_complete():
     assert EXTENSIONS == ["_bulk", "_express_send", "_message_rows", "_properties"]
 
 
 @in_all
-def test_wheel_without_a_compiler_has_the_twins_alone(checkout):
+def test_wheel_without_a_compiler_has_only_the_python_twins(checkout):
     files = names(build(checkout, "build_wheel", "/bin/false"))
-    assert "rmqha/py.typed" in files  # who uses rmqha has its types
+    # Users of rmqha get its types.
+    assert "rmqha/py.typed" in files
     assert "rmqha/native/__init__.py" in files and not compiled(files)
 
 
@@ -79,7 +80,7 @@ def test_wheel_has_the_extensions_and_the_headers(checkout):
 
 @in_all
 @needs_compiler
-def test_another_source_needs_no_other_change(checkout):
+def test_another_source_is_built_without_any_other_change(checkout):
     source = (checkout / NATIVE / "_message_rows.c").read_text("utf-8")
     (checkout / NATIVE / "_another.c").write_text(source.replace("_message_rows", "_another"), "utf-8")
     assert compiled(names(build(checkout, "build_wheel"))) == sorted([*EXTENSIONS, "_another"])
@@ -101,7 +102,7 @@ def test_editable_install_without_a_compiler_works(checkout):
 
 
 def imported_from(site_folder, *path):
-    """Where a Python that has `site_folder`, and `path` before it, imports rmqha from."""
+    """Return the place from which a Python with `site_folder`, and `path` before it, imports rmqha."""
     code = ("import site, sys; site.addsitedir(sys.argv[1]); sys.path[:0] = sys.argv[2:]; import rmqha, rmqha.native; "
             "print(rmqha.__file__, rmqha.native.__file__)")
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, site_folder, *path], capture_output=True, text=True,
@@ -110,37 +111,39 @@ def imported_from(site_folder, *path):
 
 
 @in_all
-def test_script_beside_a_folder_of_that_name_imports_the_editable_install(checkout, tmp_path):
+def test_script_beside_a_folder_named_rmqha_imports_the_editable_install(checkout, tmp_path):
     installed, beside = tmp_path / "site-packages", tmp_path / "beside"
     with zipfile.ZipFile(build(checkout, "build_editable", "/bin/false")) as wheel:
         wheel.extractall(installed)
     listed = next(installed.glob("*.dist-info")).joinpath("RECORD").read_text()
     assert not list(installed.glob("__editable__*")) and "__editable__" not in listed  # setuptools' hook
     assert "_rmqha_hook.py,sha256=" in listed
-    for folder in ("docs", "rmqha"):  # a clone of the project, as it lies beside a script
+    # A clone of the project, beside the script.
+    for folder in ("docs", "rmqha"):
         (beside / "rmqha" / folder).mkdir(parents=True)
     (beside / "rmqha" / "rmqha" / "__init__.py").write_text("")
     package = checkout / "rmqha"
     found = [str(package / "__init__.py"), str(package / "native" / "__init__.py")]
     assert imported_from(installed) == imported_from(installed, beside) == found
-    # what is a package comes first, as PYTHONPATH has to
+    # A real package comes first, as PYTHONPATH requires.
     other = tmp_path / "other"
     shutil.copytree(package, other / "rmqha")
     assert imported_from(installed, beside, other)[0] == str(other / "rmqha" / "__init__.py")
     (installed / "_rmqha_hook.pth").unlink()
-    assert imported_from(installed, beside) != found  # what the hook is for
+    # The problem that the hook solves.
+    assert imported_from(installed, beside) != found
 
 
 @in_all
-def test_source_distribution_has_what_it_is_built_from(checkout):
+def test_source_distribution_has_all_sources_of_the_build(checkout):
     shutil.unpack_archive(build(checkout, "build_sdist"), checkout / "unpacked")
     unpacked = next((checkout / "unpacked").iterdir()) / NATIVE
     sources = {f"{extension}.c" for extension in EXTENSIONS}
     assert {file.name for file in unpacked.iterdir()} >= {"build_backend.py", "editable_hook.py", *sources, *HEADERS}
 
 
-# When bin/ensure-venv installs again, and when the programs of bin/ call it. A script stands for its Python, and notes
-# what it is told to do.
+# The conditions for bin/ensure-venv to install again, and its callers, the programs of bin/. A script stands in for
+# Python and records its arguments.
 
 SOURCES = ("setup.cfg", "pyproject.toml", "rmqha/native/build_backend.py", "rmqha/native/_one.c",
            "rmqha/native/one.h", "rmqha/pipeline/pyspark_one.py")
@@ -149,7 +152,7 @@ OTHERS = ("rmqha/native/kernels.py", "rmqha/store/one.py", "rmqha/native/_one.cp
 
 @pytest.fixture
 def ensure_venv(tmp_path):
-    """ensure_venv() runs it in a checkout of a few files -> how often it installed."""
+    """ensure_venv() runs it in a checkout of a few files and returns how often it has installed."""
     for name in ("bin/ensure-venv", ".venv/bin/python", *SOURCES, *OTHERS):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -173,7 +176,7 @@ def test_installs_again_when_a_source_changed(tmp_path, ensure_venv, source):
     assert ensure_venv() == 2
 
 
-def test_installs_again_when_there_is_another_source(tmp_path, ensure_venv):
+def test_installs_again_when_a_source_is_added(tmp_path, ensure_venv):
     assert ensure_venv() == 1
     (tmp_path / "rmqha" / "native" / "_two.c").touch()
     os.utime(tmp_path / "rmqha" / "native" / "_two.c", (4_000_000_000, 4_000_000_000))
@@ -181,21 +184,21 @@ def test_installs_again_when_there_is_another_source(tmp_path, ensure_venv):
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_what_is_not_built_from_is_left_alone(tmp_path, ensure_venv, other):
+def test_files_outside_the_build_are_ignored(tmp_path, ensure_venv, other):
     assert ensure_venv() == 1
     os.utime(tmp_path / other, (4_000_000_000, 4_000_000_000))
     assert ensure_venv() == 1
 
 
-def test_choice_is_told_behind_an_install(tmp_path, ensure_venv):
+def test_choice_is_printed_after_an_install(tmp_path, ensure_venv):
     ensure_venv()
     assert "kernels.are_all_compiled()" in (tmp_path / "calls").read_text("utf-8")
 
 
 @pytest.fixture
 def fresh_clone(tmp_path):
-    """A clone without .venv, and a Python (its `python`) that makes a venv of itself and installs what it is told to,
-    unless there is a file `offline`."""
+    """A clone without .venv, and a stand-in for Python (its `python`) that creates a venv of itself and installs its
+    arguments, unless there is a file `offline`."""
     (tmp_path / "rmqha" / "native").mkdir(parents=True)
     shutil.copytree(ROOT / "bin", tmp_path / "bin")
     python = tmp_path / "python"
@@ -219,22 +222,22 @@ def start_program(clone, name, *arguments):
 
 
 @pytest.mark.parametrize("name", launch.PROGRAMS)
-def test_program_of_a_fresh_clone_makes_the_venv_once(fresh_clone, name):
-    for begins in ("making .venv with Python 3.11.0", ""):
+def test_program_of_a_fresh_clone_creates_the_venv_once(fresh_clone, name):
+    for begins in ("creating .venv with Python 3.11.0", ""):
         out, err = (program := start_program(fresh_clone, name, "-c", "a b")).communicate(timeout=600)
         assert (program.returncode, out) == (0, f"{fresh_clone}: {name} -c a b\n")
         assert err.startswith(begins) and bool(err) == bool(begins)
     assert (fresh_clone / "calls").read_text() == "pip\n"
 
 
-def test_programs_that_start_side_by_side_wait_for_the_one_that_makes_the_venv(fresh_clone):
+def test_concurrent_programs_wait_for_the_one_that_creates_the_venv(fresh_clone):
     programs = [start_program(fresh_clone, name) for name in ("mqnamesrv", "mqbroker", "mqbroker")]
     assert [program.communicate(timeout=600)[0] for program in programs] == [
         f"{fresh_clone}: {name}\n" for name in ("mqnamesrv", "mqbroker", "mqbroker")]
     assert (fresh_clone / "calls").read_text() == "pip\n"
 
 
-def test_program_without_an_index_or_a_python_says_so_and_fails(fresh_clone):
+def test_program_without_an_index_or_a_python_fails_with_the_reason(fresh_clone):
     (fresh_clone / "offline").touch()
     out, err = (program := start_program(fresh_clone, "mqbroker")).communicate(timeout=600)
     assert (program.returncode, out) == (1, "") and "needs a package index" in err.splitlines()[-1]

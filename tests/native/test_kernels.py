@@ -1,4 +1,4 @@
-"""Which of two implementations is used, and the numbers of the C sources' header."""
+"""The choice between the compiled and the Python implementation, and the numbers in the C sources' header."""
 import logging
 import os
 import re
@@ -24,10 +24,10 @@ from rmqha.store.append import MessageRow
 from rmqha.store.bulk import bulk, bulk_python
 from tests.support.sources import ROOT
 
-# Which of two implementations is used, and that it is told.
+# The choice between the two implementations, and its report.
 
 EXTENSION_SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
-NOT_COMPILED = "pure Python, slower: no C compiler was there when rmqha was installed"
+NOT_COMPILED = "pure Python, slower: no C compiler was available when rmqha was installed"
 SLOW = kernels.Kernel("message rows", None, "it is missing")
 
 
@@ -38,11 +38,11 @@ SLOW = kernels.Kernel("message rows", None, "it is missing")
     (bulk._kernel.scan, kernels.BULK, "scan", bulk_python.scan),
     (bulk_python.property_columns, kernels.PROPERTIES, "property_columns", bulk_python.columns_in_python),
 ], ids=["sends", "answers", "records", "bulk", "properties"])
-def test_compiled_one_is_used_where_there_is_one(used, kernel, name, twin):
+def test_compiled_implementation_is_used_when_available(used, kernel, name, twin):
     assert used is (getattr(kernel.module, name) if kernel.module else twin)
 
 
-def test_what_is_built_here_is_used():
+def test_extensions_built_here_are_used():
     built = list(kernels.FOLDER.glob(f"*{EXTENSION_SUFFIX}"))
     if not built:
         pytest.skip("no C compiler was there at the install")
@@ -54,13 +54,13 @@ def test_what_is_built_here_is_used():
 @pytest.mark.parametrize("module, reason", [
     (SimpleNamespace(VERSION=7, f=1, g=2), ""),
     (SimpleNamespace(VERSION=7, f=1, g=2, h=3), ""),
-    (SimpleNamespace(VERSION=6, f=1, g=2), "_any.so is of version 6, not 7"),
-    (SimpleNamespace(f=1, g=2), "_any.so is of version None, not 7"),
+    (SimpleNamespace(VERSION=6, f=1, g=2), "_any.so has version 6, not 7"),
+    (SimpleNamespace(f=1, g=2), "_any.so has version None, not 7"),
     (SimpleNamespace(VERSION=7, f=1), "_any.so has no g"),
     (ImportError("undefined symbol: crc"), "undefined symbol: crc"),
     (SystemError("initialization of _any failed"), "initialization of _any failed"),
 ])
-def test_module_is_used_when_it_has_this_version_and_all_functions(monkeypatch, module, reason):
+def test_module_is_used_only_with_this_version_and_all_functions(monkeypatch, module, reason):
     def import_module(name):
         assert name == "rmqha.native._any"
         if isinstance(module, Exception):
@@ -81,8 +81,8 @@ def test_module_is_used_when_it_has_this_version_and_all_functions(monkeypatch, 
     ("_express_send.cpython-27-any.so", "pure Python, slower: _express_send.cpython-27-any.so is for another Python"),
     (f"_express_send{EXTENSION_SUFFIX}", "pure Python, slower: "),
 ])
-def test_extension_that_does_not_load_is_told(tmp_path, file, told):
-    """With a copy of the room in which nothing is compiled, or one file is, which is no extension of this Python."""
+def test_extension_that_fails_to_load_is_reported(tmp_path, file, told):
+    """In a copy of the package with nothing compiled, or with one file that is not an extension for this Python."""
     native = tmp_path / "rmqha" / "native"
     native.mkdir(parents=True)
     shutil.copy(ROOT / "rmqha" / "__init__.py", native.parent)
@@ -107,16 +107,16 @@ def test_extension_that_does_not_load_is_told(tmp_path, file, told):
 @pytest.mark.parametrize("chosen, level, text", [
     ((kernels.BULK._replace(module=kernels),), "INFO", "bulk kernel: compiled"),
     ((kernels.BULK._replace(module=kernels), SLOW), "WARNING", "bulk kernel: compiled; message rows: pure Python, "
-     "slower: it is missing; with a C compiler there, install rmqha again"),
+     "slower: it is missing; install a C compiler, then reinstall rmqha"),
 ])
-def test_choice_is_one_line_of_the_log(monkeypatch, caplog, chosen, level, text):
+def test_choice_is_logged_in_one_line(monkeypatch, caplog, chosen, level, text):
     monkeypatch.setattr(kernels, "KERNELS", chosen)
     with caplog.at_level(logging.INFO, kernels.log.name):
         kernels.log_choice()
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [(level, text)]
 
 
-# The header of the C sources: each number in it is Python's.
+# The header of the C sources: each number in it equals Python's.
 
 HEADER = (ROOT / "rmqha" / "native" / "native.h").read_text("utf-8")
 DEFINED = {name: int(number.rstrip("u"), 0)
@@ -125,7 +125,7 @@ DEFINED = {name: int(number.rstrip("u"), 0)
 
 
 def places(layout):
-    """Where each field of a struct begins."""
+    """Return the position of each field of a struct."""
     fields = re.findall(r"\d*[A-Za-z]", layout[1:])
     return [struct.calcsize(layout[0] + "".join(fields[:count])) for count in range(len(fields))]
 
@@ -133,7 +133,8 @@ def places(layout):
 RECORD = dict(zip(RecordHead._fields, places(HEADS[0].format), strict=True))
 # code, language, version, opaque, flag, length of the remark; then the length of the fields
 CODE, _, _, OPAQUE, FLAG, REMARK = places(HEADER_FIXED.format)
-FIELD = places(">hci")  # length of a name, a name of one character, length of its value
+# Length of a name, a name of one character, length of its value.
+FIELD = places(">hci")
 
 PYTHON = {
     "VERSION": kernels.VERSION,
@@ -158,20 +159,20 @@ PYTHON = {
 
 
 @pytest.mark.parametrize("name", DEFINED)
-def test_number_is_pythons(name):
+def test_number_equals_pythons(name):
     number = PYTHON[name] if name in PYTHON else getattr(message_layout, name, None)
     number = getattr(sys_flags, name) if number is None else number
     assert number & 0xFFFF_FFFF == DEFINED[name]
 
 
-def test_positions_of_a_record_are_where_python_packs_them():
+def test_positions_of_a_record_equal_pythons():
     names = ("magic_code", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag",
              "born_timestamp", "born_host")
     positions = [number for name, number in DEFINED.items() if name.endswith("_POSITION")]
     assert positions[:len(names)] == [RECORD[name] for name in names]
 
 
-def test_places_of_a_simple_send_are_its_fields():
+def test_positions_of_a_simple_send_are_those_of_its_fields():
     found = re.search(r"enum \{([^}]*SEND_FIELDS)\s*\}", HEADER)[1]
     assert re.findall(r"SEND_(\w+)", found) == [*(field.upper() for field in MessageRow._fields), "FIELDS"]
 

@@ -1,4 +1,4 @@
-"""A server and a client of remoting, for one test."""
+"""A remoting server and a remoting client, for one test."""
 import pytest
 
 from tests.remoting.support import running_client, running_server

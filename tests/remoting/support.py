@@ -15,11 +15,12 @@ from rmqha.remoting.remoting_server import RemotingServer
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 ECHO = 100
-TICK_MS = 50  # a server's or client's look for idle channels and old calls
+# The period at which a server or client checks for idle channels and expired calls.
+TICK_MS = 50
 
 
 class Processor:
-    """Serves with a function; remembers the thread it ran on."""
+    """Serves with a function, and records the thread that it ran on."""
 
     def __init__(self, serve: Callable[[Channel, RemotingCommand], object], reject: bool = False) -> None:
         self.serve = serve
@@ -35,7 +36,7 @@ class Processor:
 
 
 def echo(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
-    """The request's body and fields again."""
+    """Return the request's body and fields."""
     response = RemotingCommand.create_response_command(0, None)
     response.body, response.ext_fields = request.body, request.ext_fields
     return response
@@ -50,7 +51,7 @@ def request(code: int = ECHO, body: bytes | None = None) -> RemotingCommand:
 @contextlib.contextmanager
 def running_server(listener: object = None, tls: TlsSystemConfig | None = None,
                    **config: int) -> Iterator[RemotingServer]:
-    """A started server on any port, that echoes code 100."""
+    """Run a server on any free port that echoes code 100."""
     server = RemotingServer(ServerConfig(**{"listenPort": 0, **config}), listener, tls)
     server.register_processor(ECHO, Processor(echo))
     server.io.tick_ms = TICK_MS
@@ -64,7 +65,7 @@ def running_server(listener: object = None, tls: TlsSystemConfig | None = None,
 @contextlib.contextmanager
 def running_client(listener: object = None, tls: TlsSystemConfig | None = None,
                    **config: int) -> Iterator[RemotingClient]:
-    """A started client."""
+    """Run a client."""
     client = RemotingClient(RemotingClientConfig(**config), listener, tls)
     client.io.tick_ms = TICK_MS
     client.start()
@@ -88,7 +89,8 @@ def json_frame(body: bytes = b"", **fields: object) -> bytes:
 
 
 def has_ipv6_loopback() -> bool:
-    """Whether ::1 is an address of this host, for servers of both families: the kernel may know IPv6 without one."""
+    """Return whether ::1 is an address of this host: servers of both families need it, and the kernel may know IPv6
+    without it."""
     if not socket.has_dualstack_ipv6():
         return False
     try:
@@ -100,7 +102,7 @@ def has_ipv6_loopback() -> bool:
 
 
 class Raw:
-    """A bare socket to a server."""
+    """A bare socket connected to a server."""
 
     def __init__(self, server: RemotingServer) -> None:
         self.socket = socket.create_connection(("127.0.0.1", server.local_listen_port), 120)
@@ -116,23 +118,24 @@ class Raw:
         self.socket.sendall(data)
 
     def send_until_closed(self, data: bytes) -> None:
-        """The same to a server that may close before it has read all."""
+        """Send to a server that may close before it has read everything."""
         try:
             self.socket.sendall(data)
         except ConnectionError:
             assert self.is_closed()
 
     def end(self) -> None:
-        """Send no more, and wait for the server's end, whatever comes before."""
+        """Shut down the sending side, and wait for the server to close, ignoring any data before that."""
         try:
             self.socket.shutdown(socket.SHUT_WR)
             while self.socket.recv(1 << 16):
                 pass
-        except OSError as error:  # closed with bytes unread, maybe before the shutdown
+        # Closed with bytes unread, maybe before the shutdown.
+        except OSError as error:
             assert isinstance(error, ConnectionError) or error.errno == errno.ENOTCONN, error
 
     def read(self) -> RemotingCommand:
-        """The next command; EOFError when the server closes."""
+        """Return the next command; raise EOFError when the server closes."""
         length = int.from_bytes(self._read(4), "big")
         return RemotingCommand.decode(self._read(length))
 
@@ -146,7 +149,7 @@ class Raw:
         return bytes(data)
 
     def is_closed(self) -> bool:
-        """Wait for the end; False when data comes instead."""
+        """Wait for the close and return True; return False when data arrives instead."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:

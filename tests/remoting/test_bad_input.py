@@ -1,4 +1,5 @@
-"""What must not harm: wrong bytes, slow peers, large requests, answers that nobody reads."""
+"""Hostile or careless peers that must do no harm: invalid bytes, slow peers, large requests, and answers that stay
+unread."""
 import errno
 import json
 import logging
@@ -36,7 +37,8 @@ from tests.remoting.support import (
 )
 from tests.support.wait import own_threads, wait_until
 
-# What must not harm: wrong bytes, slow peers, too many of them. A good client beside them is always served.
+# Peers that must do no harm: invalid bytes, slow ones, too many of them. A well-behaved client beside them is always
+# served.
 
 CLOSED = {
     "length 0": struct.pack(">i", 0),
@@ -71,7 +73,7 @@ def assert_unharmed(served) -> None:
 
 
 @pytest.mark.parametrize("what", CLOSED)
-def test_wrong_bytes_close_the_connection_with_one_log_line(served, what, caplog):
+def test_invalid_bytes_close_the_connection_with_one_log_line(served, what, caplog):
     with caplog.at_level(logging.WARNING, "RocketmqRemoting"), Raw(served[0]) as raw:
         raw.send_until_closed(CLOSED[what])
         assert raw.is_closed()
@@ -81,7 +83,7 @@ def test_wrong_bytes_close_the_connection_with_one_log_line(served, what, caplog
     assert "decode exception" in lines[0]
 
 
-def test_requests_before_the_wrong_bytes_are_answered(served):
+def test_requests_before_invalid_bytes_are_answered(served):
     with Raw(served[0]) as raw:
         raw.send(json_frame(opaque=5) + json_frame(opaque=6) + struct.pack(">i", -1) + json_frame(opaque=7))
         assert [raw.read().opaque, raw.read().opaque] == [5, 6]
@@ -98,14 +100,14 @@ def test_frame_of_exactly_16_mib_is_served(served):
     assert_unharmed(served)
 
 
-def test_a_byte_at_a_time_is_served(served):
+def test_request_sent_byte_by_byte_is_served(served):
     with Raw(served[0]) as raw:
         for byte in json_frame(b"body", opaque=9):
             raw.send(bytes([byte]))
         assert raw.read().opaque == 9
 
 
-def test_trickle_without_a_frame_is_idle():
+def test_trickle_without_a_whole_frame_is_idle():
     with running_server(serverChannelMaxIdleTimeSeconds=1) as server, running_client() as client:
         with Raw(server) as raw:
             raw.socket.settimeout(0.1)
@@ -124,7 +126,7 @@ def test_trickle_without_a_frame_is_idle():
         assert client.invoke_sync(address(server), request(), 30_000).code == 0
 
 
-def test_a_thousand_slow_peers_cost_nobody_else(served):
+def test_a_thousand_slow_peers_delay_no_other_client(served):
     server, client = served
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 4096), hard), hard))
@@ -145,7 +147,7 @@ def test_a_thousand_slow_peers_cost_nobody_else(served):
     wait_until(lambda: len(server.io.channels) <= 2, 60_000, "all are gone")
 
 
-def test_connects_and_closes_leave_nothing(served):
+def test_connecting_and_closing_leaves_nothing(served):
     server, _ = served
     before = len(os.listdir("/proc/self/fd"))
     threads = len(own_threads())
@@ -168,7 +170,7 @@ def test_reset_connections_leave_nothing(served):
 
 
 class PoorSocket(socket.socket):
-    """A listening socket that is out of descriptors while `poor`."""
+    """A listening socket that has no file descriptors left while `poor`."""
 
     poor = True
     accepts = 0
@@ -180,7 +182,7 @@ class PoorSocket(socket.socket):
         return super().accept()
 
 
-def test_lack_of_descriptors_neither_spins_nor_ends_the_server(monkeypatch):
+def test_server_out_of_descriptors_neither_spins_nor_ends(monkeypatch):
     PoorSocket.poor, PoorSocket.accepts = True, 0
     with monkeypatch.context() as patch:
         patch.setattr(socket, "socket", PoorSocket)
@@ -191,7 +193,7 @@ def test_lack_of_descriptors_neither_spins_nor_ends_the_server(monkeypatch):
     server.start()
     try:
         with Raw(server) as raw:
-            wait_until(lambda: PoorSocket.accepts >= 2, 60_000, "tried again after a while")
+            wait_until(lambda: PoorSocket.accepts >= 2, 60_000, "retried after a while")
             assert PoorSocket.accepts < 50
             PoorSocket.poor = False
             raw.send(json_frame(opaque=3))
@@ -200,7 +202,7 @@ def test_lack_of_descriptors_neither_spins_nor_ends_the_server(monkeypatch):
         server.shutdown()
 
 
-def test_flood_of_requests_is_served_whole_beside_a_good_client(served):
+def test_flood_of_requests_is_fully_served_beside_another_client(served):
     server, _ = served
     count = 5000
     with Raw(server) as raw:
@@ -214,14 +216,14 @@ def test_flood_of_requests_is_served_whole_beside_a_good_client(served):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(min_size=1, max_size=300) | st.builds(frame, st.binary(max_size=100), kind=st.integers(0, 2)))
-def test_any_bytes_leave_the_server_well(served, data):
+def test_arbitrary_bytes_do_not_harm_the_server(served, data):
     with Raw(served[0]) as raw:
         raw.send(data)
         raw.end()
     assert_unharmed(served)
 
 
-# What takes long to decode: limits, turns, and who is served meanwhile.
+# Requests that take long to decode: limits, turns, and the service of other clients meanwhile.
 
 HEART_BEAT, LOCK, PULL, SEND = 34, 41, 11, 310
 IO, ALONE = "NettyServerNIOSelector_1_1", "LargeRequestThread_1"
@@ -229,7 +231,7 @@ WAIT_MS = 60_000
 
 
 class Gate(Processor):
-    """Serves when it is opened; knows in which order it has served whom."""
+    """Serves once it is opened, and records the order of the requests."""
 
     def __init__(self):
         self.opened, self.begun, self.served = threading.Event(), threading.Event(), []
@@ -246,7 +248,7 @@ def frame_of(code, opaque, body=b""):
     return json_frame(body, code=code, opaque=opaque)
 
 
-def test_large_body_is_served_apart_and_a_small_one_where_it_was_read(server, client):
+def test_large_body_is_served_on_another_thread_and_a_small_one_on_the_reading_thread(server, client):
     processor = Processor(echo)
     server.register_processor(HEART_BEAT, processor)
     for size, thread in ((100, IO), (large_requests.LARGE_BODY, IO), (large_requests.LARGE_BODY + 1, ALONE),
@@ -257,7 +259,7 @@ def test_large_body_is_served_apart_and_a_small_one_where_it_was_read(server, cl
         assert processor.threads == {thread}, size
 
 
-def test_large_body_of_send_is_served_where_it_was_read(server, client):
+def test_large_body_of_a_send_is_served_on_the_reading_thread(server, client):
     processor = Processor(echo)
     server.register_processor(SEND, processor)
     assert len(client.invoke_sync(address(server), request(SEND, b"[" * 4_000_000), WAIT_MS).body) == 4_000_000
@@ -266,7 +268,7 @@ def test_large_body_of_send_is_served_where_it_was_read(server, client):
 
 @pytest.mark.parametrize("code, size, thread", [
     (PULL, 7_000, IO), (PULL, 10_000, ALONE), (SEND, 20_000, IO), (SEND, 40_000, IO), (SEND, 70_000, ALONE)])
-def test_large_header_is_served_apart_unless_it_is_a_sends(server, client, code, size, thread):
+def test_large_header_is_served_on_another_thread_unless_it_is_of_a_send(server, client, code, size, thread):
     processor = Processor(echo)
     server.register_processor(code, processor)
     asked = request(code)
@@ -275,7 +277,7 @@ def test_large_header_is_served_apart_unless_it_is_a_sends(server, client, code,
     assert processor.threads == {thread}
 
 
-def test_pool_of_a_code_serves_what_is_not_too_large_for_it(server, client):
+def test_requests_up_to_the_limit_are_served_in_the_pool_of_their_code(server, client):
     processor, pool = Processor(echo), NamedThreadPool("Pool_", 1, 10)
     server.register_processor(LOCK, processor, pool)
     for size, thread in ((20_000, "Pool_1"), (large_requests.ALONE, "Pool_1"), (large_requests.ALONE + 1, ALONE)):
@@ -289,7 +291,8 @@ def test_pool_of_a_code_serves_what_is_not_too_large_for_it(server, client):
 def test_body_beyond_limit_is_refused_with_number_and_limit(server, client, code):
     processor, limit = Processor(echo), BODY_LIMITS[code]
     server.register_processor(code, processor)
-    if limit.max_bytes < 16 << 20:  # else the frame's limit comes first
+    # Otherwise the frame's limit applies first.
+    if limit.max_bytes < 16 << 20:
         answer = client.invoke_sync(address(server), request(code, b"x" * (limit.max_bytes + 1)), WAIT_MS)
         assert answer.code == 1 and answer.remark == (
             f"the body of {code_name(code)} has {limit.max_bytes + 1} bytes, the limit is {limit.max_bytes}")
@@ -301,7 +304,7 @@ def test_body_beyond_limit_is_refused_with_number_and_limit(server, client, code
     assert client.invoke_sync(address(server), request(code, fine), WAIT_MS).code == 0
 
 
-def test_others_are_served_while_a_large_one_is(server, client):
+def test_others_are_served_while_a_large_request_is(server, client):
     gate = Gate()
     server.register_processor(HEART_BEAT, gate)
     with Raw(server) as other:
@@ -312,7 +315,7 @@ def test_others_are_served_while_a_large_one_is(server, client):
         assert other.read().opaque == 1
 
 
-def test_one_is_served_at_a_time_and_connections_take_turns(server):
+def test_large_requests_are_served_one_at_a_time_and_connections_take_turns(server):
     gate = Gate()
     server.register_processor(HEART_BEAT, gate)
     large = b"x" * 20_000
@@ -329,7 +332,7 @@ def test_one_is_served_at_a_time_and_connections_take_turns(server):
     assert [opaque for _, opaque in gate.served] == [0, 1, 9, 2, 3, 4]
 
 
-def test_connection_with_too_many_waiting_is_told_that_the_system_is_busy(server):
+def test_connection_with_too_many_waiting_requests_gets_system_busy(server):
     gate = Gate()
     server.register_processor(HEART_BEAT, gate)
     large = b"x" * 20_000
@@ -341,12 +344,12 @@ def test_connection_with_too_many_waiting_is_told_that_the_system_is_busy(server
             answer = peer.read()
             assert (answer.opaque, answer.code) == (opaque, 2)
             assert answer.remark == ("[OVERLOAD]system busy, HEART_BEAT (34) is large and 4 large requests of this "
-                                        "connection wait already, start flow control for a while")
+                                        "connection are already waiting, start flow control for a while")
         gate.opened.set()
         assert [peer.read().opaque for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
-def test_all_connections_together_have_a_limit_of_bytes(server, monkeypatch):
+def test_waiting_bytes_of_all_connections_are_limited(server, monkeypatch):
     monkeypatch.setattr(large_requests, "MAX_WAITING_BYTES", 50_000)
     gate = Gate()
     server.register_processor(HEART_BEAT, gate)
@@ -358,7 +361,7 @@ def test_all_connections_together_have_a_limit_of_bytes(server, monkeypatch):
         wait_until(lambda: server.large_requests.waiting() == 2, WAIT_MS, "two wait")
         third.send(frame_of(HEART_BEAT, 3, b"x" * 20_000))
         answer = third.read()
-        assert answer.code == 2 and "bytes of large requests wait already" in answer.remark
+        assert answer.code == 2 and "bytes of large requests are already waiting" in answer.remark
         gate.opened.set()
         assert second.read().opaque == 2
         third.send(frame_of(HEART_BEAT, 4, b"x" * 20_000))
@@ -375,7 +378,7 @@ def test_one_way_request_beyond_limit_gets_no_answer(server, client):
     assert not processor.threads
 
 
-def test_connection_whose_frames_take_long_lets_others_have_their_turn(server, monkeypatch):
+def test_connection_whose_frames_take_long_lets_others_take_turns(server, monkeypatch):
     monkeypatch.setattr("rmqha.remoting.io_thread.TURN_NS", 0)
     with Raw(server) as peer, Raw(server) as other:
         count = 2000
@@ -387,7 +390,7 @@ def test_connection_whose_frames_take_long_lets_others_have_their_turn(server, m
         assert peer.read().opaque == count
 
 
-def test_frame_error_behind_a_pause_closes_the_connection(server, monkeypatch):
+def test_frame_error_after_a_pause_closes_the_connection(server, monkeypatch):
     monkeypatch.setattr("rmqha.remoting.io_thread.TURN_NS", 0)
     with Raw(server) as peer:
         peer.send(b"".join(frame_of(ECHO, opaque) for opaque in range(5)) + struct.pack(">i", -1))
@@ -417,13 +420,13 @@ def topic(index):
         "dataVersion": {"counter": 1, "timestamp": 2},
         "topicConfigTable": {f"t-{index}": topic(index) for index in range(50_000)}}}),
 ], ids=lambda value: code_name(value) if isinstance(value, int) else "")
-def test_limits_leave_room_for_the_largest_real_bodies(code, body):
+def test_limits_allow_the_largest_real_bodies(code, body):
     data = json.dumps(body, separators=(",", ":")).encode()
     limit: BodyLimit = BODY_LIMITS[code]
     assert limit.bytes_excess(code, data) is None and limit.elements_excess(code, data) is None
 
 
-# Answers that nobody reads, requests of one connection, and frames that have begun: no peer costs the others much.
+# Unread answers, the requests of one connection, and incomplete frames: no peer costs the others much.
 
 CODE = 7
 LARGE = bytes(2 << 20)
@@ -431,7 +434,7 @@ MARKS = {"writeBufferHighWaterMark": 1 << 20, "writeBufferLowWaterMark": 1 << 19
 
 
 class Counting:
-    """Answers with a large body, and counts what it was asked."""
+    """Answers with a large body, and counts its requests."""
 
     def __init__(self):
         self.begun = 0
@@ -451,7 +454,7 @@ def pool():
 
 
 @pytest.mark.parametrize("in_pool", [True, False], ids=["pool", "inline"])
-def test_answers_that_nobody_reads_end_the_serving_of_their_connection_alone(pool, in_pool):
+def test_unread_answers_stop_the_serving_of_their_connection_only(pool, in_pool):
     counting = Counting()
     with running_server(**MARKS) as server, Raw(server) as raw, Raw(server) as bystander:
         server.register_processor(CODE, Processor(counting), pool if in_pool else None)
@@ -467,7 +470,7 @@ def test_answers_that_nobody_reads_end_the_serving_of_their_connection_alone(poo
         wait_until(lambda: pool.queue_size() == 0)
 
 
-def test_one_connection_leaves_threads_and_places_to_the_others(pool):
+def test_one_connection_leaves_threads_and_queue_places_to_the_others(pool):
     gate, began = threading.Event(), []
 
     def wait_at_gate(channel, asked):
@@ -489,7 +492,7 @@ def test_one_connection_leaves_threads_and_places_to_the_others(pool):
         wait_until(lambda: pool.queue_size() == 0)
 
 
-def test_no_request_of_a_closed_connection_is_begun(pool):
+def test_no_request_of_a_closed_connection_is_started(pool):
     gate, began = threading.Event(), []
 
     def wait_at_gate(channel, asked):
@@ -510,7 +513,7 @@ def test_no_request_of_a_closed_connection_is_begun(pool):
         assert began == [0, 1000] and not server._request_lines._lines.get(None)
 
 
-def test_requests_that_wait_have_one_sum_however_many_connections_send_them(pool, monkeypatch):
+def test_waiting_requests_share_one_limit_across_connections(pool, monkeypatch):
     monkeypatch.setattr(request_lines, "MAX_WAITING_BYTES", 5500, raising=False)
     gate, began = threading.Event(), []
 
@@ -524,7 +527,8 @@ def test_requests_that_wait_have_one_sum_however_many_connections_send_them(pool
         frame = json_frame(b"x" * 1000, code=CODE)
         for raw in raws[:4]:
             raw.send(frame)
-        wait_until(lambda: len(began) == 4)  # until a thread has begun one, it waits, too
+        # A request counts as waiting until a thread starts it.
+        wait_until(lambda: len(began) == 4)
         for raw in raws[4:9]:
             raw.send(frame)
         wait_until(lambda: pool.queue_size() == 5)
@@ -541,7 +545,7 @@ def test_requests_that_wait_have_one_sum_however_many_connections_send_them(pool
         assert raws[-1].read().code == 0
 
 
-def test_pool_that_is_shut_down_refuses_all(pool):
+def test_pool_that_is_shut_down_refuses_every_request(pool):
     with running_server() as server, Raw(server) as raw:
         server.register_processor(CODE, Processor(echo), pool)
         pool.shutdown()
@@ -549,7 +553,7 @@ def test_pool_that_is_shut_down_refuses_all(pool):
         assert [(one.opaque, one.code) for one in (raw.read() for _ in range(5))] == [(n, 2) for n in range(5)]
 
 
-def test_frames_that_have_begun_have_one_sum(monkeypatch, caplog):
+def test_incomplete_frames_share_one_limit(monkeypatch, caplog):
     monkeypatch.setattr(io_thread, "MAX_BEGUN_BYTES", 1 << 20)
     size = 300_000
     begun = struct.pack(">iI", 1 << 20, 10) + bytes(size - 8)
@@ -570,10 +574,10 @@ def test_frames_that_have_begun_have_one_sum(monkeypatch, caplog):
         for peer in peers:
             peer.socket.close()
         wait_until(lambda: sums.all_bytes == 0)
-    assert "the connection whose frame began first is closed" in caplog.text
+    assert "closing the connection with the oldest" in caplog.text
 
 
-def test_frames_that_end_are_no_longer_counted():
+def test_completed_frames_are_no_longer_counted():
     with running_server() as server, Raw(server) as raw:
         frame = json_frame(bytes(200_000), code=100, opaque=5)
         for cut in (1, 3, 100, 150_000, len(frame) - 1):

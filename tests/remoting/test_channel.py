@@ -1,4 +1,4 @@
-"""Channels: writing, links that pass nothing, frames however they are cut, and the quick selectors."""
+"""Channels: writing, links that pass no data, frames split at any byte, and the quick selectors."""
 import selectors
 import socket
 import struct
@@ -20,11 +20,11 @@ from tests.faults import network
 from tests.support.tiers import drawn
 from tests.support.wait import wait_until
 
-# Writing: rounds, full sockets, regions, closed channels.
+# Writing: rounds, full sockets, file regions, closed channels.
 
 
 class Io:
-    """Remembers what a channel asks of its IO thread."""
+    """Records a channel's calls to its IO thread."""
 
     def __init__(self) -> None:
         self.interest: list[Channel] = []
@@ -68,7 +68,7 @@ def response(body: bytes | None = None) -> RemotingCommand:
 
 
 def drain(channel: Channel, peer: socket.socket, size: int) -> bytes:
-    """Read `size` bytes at the peer, being the IO thread where the socket is full."""
+    """Read `size` bytes at the peer, acting as the IO thread when the socket is full."""
     data = bytearray()
     while len(data) < size:
         data += peer.recv(1 << 20)
@@ -77,14 +77,14 @@ def drain(channel: Channel, peer: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def test_write_outside_a_round_goes_out_at_once(pair):
+def test_write_outside_a_round_is_sent_at_once(pair):
     channel, peer, _io, _ = pair
     channel.write(response(b"abc"))
     assert peer.recv(1000) == response(b"abc").encode()
     assert channel.pending_bytes == 0
 
 
-def test_writes_of_a_round_go_out_in_one_system_call(pair):
+def test_writes_of_a_round_are_sent_in_one_system_call(pair):
     channel, peer, _io, counting = pair
     peer.setblocking(False)
     with Round():
@@ -97,14 +97,14 @@ def test_writes_of_a_round_go_out_in_one_system_call(pair):
     assert peer.recv(1 << 20) == response(b"abc").encode() * 20
 
 
-def test_round_that_grows_large_does_not_wait_for_its_end(pair):
+def test_large_round_is_sent_before_its_end(pair):
     channel, peer, _io, _ = pair
     with Round():
         channel.write(response(bytes(300 << 10)))
         assert peer.recv(1000)
 
 
-def test_full_socket_is_gone_on_with_when_it_is_writable(pair):
+def test_write_to_a_full_socket_continues_when_it_is_writable(pair):
     channel, peer, io, _ = pair
     body = bytes(range(256)) * (4 << 10)
     results = []
@@ -129,7 +129,7 @@ def test_region_is_sent_without_the_body_and_released_once(pair):
     assert released == [1]
 
 
-def test_region_of_a_channel_that_closes_is_released_once(pair):
+def test_region_of_a_closing_channel_is_released_once(pair):
     channel, _peer, io, _ = pair
     released, results = [], []
     for _ in range(3):
@@ -146,7 +146,7 @@ def test_region_of_a_channel_that_closes_is_released_once(pair):
     assert released[-1] == 2 and results[-1] is False and not channel.is_active and not channel.is_writable
 
 
-def test_region_of_a_command_that_does_not_encode_is_released(pair):
+def test_region_of_a_command_that_fails_to_encode_is_released(pair):
     channel, *_ = pair
     released = []
     command = response()
@@ -158,7 +158,7 @@ def test_region_of_a_command_that_does_not_encode_is_released(pair):
     assert released == [1] and channel.pending_bytes == 0
 
 
-def test_peer_that_is_gone_closes_the_channel(pair):
+def test_disconnected_peer_closes_the_channel(pair):
     channel, peer, io, _ = pair
     peer.close()
     results = []
@@ -176,7 +176,7 @@ def test_failing_callback_does_not_stop_the_others(pair):
     assert results == [True]
 
 
-def test_frames_of_many_threads_are_not_mixed(pair):
+def test_frames_of_many_threads_are_not_interleaved(pair):
     channel, peer, _io, _ = pair
 
     def write(letter: bytes) -> None:
@@ -200,16 +200,16 @@ def test_frames_of_many_threads_are_not_mixed(pair):
         position += 4 + length
 
 
-def test_channels_are_equal_by_identity_and_tell_their_peer(pair):
+def test_channels_are_equal_by_identity_and_show_their_peer(pair):
     channel, *_ = pair
     assert {channel: 1}[channel] == 1 and channel != object()
     assert parse_channel_remote_addr(channel) == "10.0.0.1:5" and parse_channel_remote_addr(None) == ""
 
 
-# A link that no longer passes what is sent is seen by the kernel's retransmissions.
+# A link that no longer delivers is detected by the kernel's retransmissions.
 
 
-def test_good_connection_closed_one_and_no_tcp_have_none():
+def test_no_retransmits_for_good_closed_and_non_tcp_sockets():
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         client.send(b"x")
         assert retransmits(client) == 0
@@ -223,7 +223,8 @@ def test_bytes_that_never_arrive_are_counted_until_they_do():
     if not network.can_drop():
         pytest.skip("not installed: nft")
     seen = []
-    thread = threading.Thread(target=lambda: seen.append(_lost_and_found()))  # its network is its own
+    # The thread has its own network.
+    thread = threading.Thread(target=lambda: seen.append(_lost_and_found()))
     thread.start()
     thread.join(240)
     if seen == ["no network"]:
@@ -241,14 +242,14 @@ def _lost_and_found() -> str:
                      f"add rule inet t i tcp dport {port} drop")
             subprocess.run(["nft", rules], check=True, timeout=600)
             served.send(b"lost")
-            wait_until(lambda: retransmits(served) >= 4, 60_000, "sent again and again")
+            wait_until(lambda: retransmits(served) >= 4, 60_000, "sent repeatedly")
             assert retransmits(client) == 0
             subprocess.run(["nft", "flush", "ruleset"], check=True, timeout=600)
-            wait_until(lambda: retransmits(served) == 0, 60_000, "arrived at last")
+            wait_until(lambda: retransmits(served) == 0, 60_000, "delivered in the end")
     return "lost and found"
 
 
-# Frames out of a byte stream, however it is cut.
+# Splitting frames out of a byte stream, at whatever places it is cut.
 
 
 def framed(body: bytes) -> bytes:
@@ -260,7 +261,7 @@ def collect(decoder: FrameDecoder, data: bytes) -> list[bytes]:
 
 
 @given(st.lists(st.binary(min_size=4, max_size=60), max_size=8), st.lists(st.integers(1, 40), min_size=1))
-def test_frames_come_out_whole_however_the_stream_is_cut(bodies, cuts):
+def test_frames_are_whole_however_the_stream_is_cut(bodies, cuts):
     stream = b"".join(map(framed, bodies))
     decoder, frames, position, turn = FrameDecoder(), [], 0, 0
     while position < len(stream):
@@ -270,7 +271,7 @@ def test_frames_come_out_whole_however_the_stream_is_cut(bodies, cuts):
     assert frames == bodies and decoder.buffered == 0
 
 
-def test_the_read_buffer_may_be_reused_after_a_feed():
+def test_read_buffer_may_be_reused_after_a_feed():
     buffer = bytearray(framed(b"first") + framed(b"second")[:6])
     decoder = FrameDecoder()
     assert collect(decoder, memoryview(buffer)) == [b"first"]
@@ -279,7 +280,7 @@ def test_the_read_buffer_may_be_reused_after_a_feed():
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, -1, -2**31, FRAME_MAX_LENGTH - 3, 2**31 - 1])
-def test_length_that_no_frame_has_is_refused_after_the_frames_before_it(length):
+def test_invalid_length_is_refused_after_the_frames_before_it(length):
     decoder = FrameDecoder()
     frames = decoder.feed(framed(b"good") + struct.pack(">i", length) + b"rest")
     assert bytes(next(frames)) == b"good"
@@ -296,7 +297,7 @@ def test_frame_of_exactly_16_mib_is_accepted():
     assert frames == [len(body)]
 
 
-def test_memory_follows_what_arrived_and_not_what_was_promised():
+def test_memory_grows_with_received_and_not_announced_bytes():
     decoder = FrameDecoder()
     assert collect(decoder, struct.pack(">i", FRAME_MAX_LENGTH - 4) + b"abc") == []
     assert decoder.buffered == 7
@@ -304,7 +305,7 @@ def test_memory_follows_what_arrived_and_not_what_was_promised():
 
 @settings(max_examples=drawn(200))
 @given(st.lists(st.binary(max_size=100)))
-def test_any_bytes_are_frames_or_refused(pieces):
+def test_arbitrary_bytes_are_frames_or_refused(pieces):
     decoder = FrameDecoder()
     try:
         for piece in pieces:
@@ -316,7 +317,7 @@ def test_any_bytes_are_frames_or_refused(pieces):
         assert decoder.buffered <= sum(map(len, pieces))
 
 
-# The quick selectors beside those of Python.
+# The quick selectors compared with Python's.
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -338,29 +339,29 @@ def nothing(_pairs: Pairs) -> None:
 
 
 def one_byte(pairs: Pairs) -> None:
-    """One is readable."""
+    """One socket is readable."""
     pairs[0][1].send(b"x")
 
 
 def bytes_for_all(pairs: Pairs) -> None:
-    """All are readable."""
+    """All sockets are readable."""
     for _watched, other in pairs:
         other.send(b"x")
 
 
 def hang_up(pairs: Pairs) -> None:
-    """One ends, with bytes in front of its end."""
+    """One peer closes, with unread bytes before its end."""
     pairs[1][1].send(b"x")
     pairs[1][1].close()
 
 
 def half_closed(pairs: Pairs) -> None:
-    """One gets no more bytes."""
+    """One socket receives no more bytes."""
     pairs[2][1].shutdown(socket.SHUT_WR)
 
 
 def full(pairs: Pairs) -> None:
-    """One takes no more bytes, and has some to be read."""
+    """One socket accepts no more bytes, and has some to read."""
     pairs[0][0].setblocking(False)
     with pytest.raises(BlockingIOError):
         while True:
@@ -369,7 +370,7 @@ def full(pairs: Pairs) -> None:
 
 
 def in_order(ready: list[tuple[selectors.SelectorKey, int]]) -> list[tuple[selectors.SelectorKey, int]]:
-    """By descriptor."""
+    """Return the events sorted by descriptor."""
     return sorted(ready, key=lambda pair: pair[0].fd)
 
 
@@ -378,7 +379,7 @@ def in_order(ready: list[tuple[selectors.SelectorKey, int]]) -> list[tuple[selec
 @pytest.mark.parametrize(("quick", "plain"), [(QuickEpollSelector, selectors.EpollSelector),
                                               (QuickPollSelector, selectors.PollSelector)])
 @pytest.mark.parametrize("timeout", [0, -1, 0.0005])
-def test_what_is_ready_is_the_same(pairs: Pairs, happens: Callable[[Pairs], None], events: tuple[int, ...],
+def test_ready_events_are_the_same(pairs: Pairs, happens: Callable[[Pairs], None], events: tuple[int, ...],
                                    quick: type[selectors.BaseSelector], plain: type[selectors.BaseSelector],
                                    timeout: float) -> None:
     with quick() as one, plain() as other:
@@ -394,15 +395,15 @@ def test_what_is_ready_is_the_same(pairs: Pairs, happens: Callable[[Pairs], None
 
 
 @pytest.mark.parametrize("quick", [QuickEpollSelector, QuickPollSelector])
-def test_without_a_timeout_it_waits_for_the_first(pairs: Pairs, quick: type[selectors.BaseSelector]) -> None:
+def test_select_without_a_timeout_waits_for_the_first_event(pairs: Pairs, quick: type[selectors.BaseSelector]) -> None:
     with quick() as selector:
         key = selector.register(pairs[0][0], READ)
         one_byte(pairs)
         assert selector.select() == [(key, READ)]
 
 
-def test_socket_that_was_closed_too_early_is_no_event(pairs: Pairs) -> None:
-    """Whoever holds a copy of its descriptor keeps it in the system's list."""
+def test_socket_closed_too_early_gives_no_event(pairs: Pairs) -> None:
+    """A process that holds a copy of its descriptor keeps it in the kernel's list."""
     with QuickEpollSelector() as selector:
         selector.register(pairs[0][0], READ)
         with pairs[0][0].dup():

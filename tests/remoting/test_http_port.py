@@ -1,4 +1,4 @@
-"""The HTTP port of metrics: what it takes, what it refuses, and that nobody can hold it."""
+"""The HTTP port of metrics: accepted and refused requests, and clients that cannot block it."""
 import socket
 import threading
 
@@ -49,18 +49,18 @@ def test_get_and_head(port):
     (b"POST / HTTP/1.1\r\n\r\n", b" 501 "), (b"GET\r\n\r\n", b" 400 "), (b"\x00\x00\x01\x00\r\n", b"400"),
     (b"GET / HTTP/9.9\r\n\r\n", b" 505 "), (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", b" 414 "),
     (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", b" 431 ")])
-def test_bad_requests_get_a_status_and_the_next_one_is_served(port, sent, code):
+def test_invalid_requests_get_a_status_and_the_next_one_is_served(port, sent, code):
     assert code in _says(port, sent)
     assert http_get(port.local_port, "/x")[0] == 200
 
 
 @pytest.mark.parametrize("port", [_broken], indirect=True)
-def test_a_page_that_fails_is_a_500_with_the_reason(port, caplog):
+def test_failing_page_is_a_500_with_the_reason(port, caplog):
     status, body, _headers = http_get(port.local_port, "/x")
-    assert status == 500 and b"planted" in body and "the page '/x' can't be made" in caplog.text
+    assert status == 500 and b"planted" in body and "the page '/x' failed" in caplog.text
 
 
-def test_connections_that_say_nothing_hold_nobody_up(port, monkeypatch):
+def test_silent_connections_block_no_other_client(port, monkeypatch):
     monkeypatch.setattr(http_handler.Handler, "timeout", 60)  # for each read
     silent = [socket.create_connection(("127.0.0.1", port.local_port)) for _ in range(http_port._THREADS)]
     wait_until(lambda: len(port._open) == len(silent))
@@ -71,7 +71,7 @@ def test_connections_that_say_nothing_hold_nobody_up(port, monkeypatch):
         sock.close()
 
 
-def test_more_connections_than_it_has_room_for_are_closed(port, monkeypatch, caplog):
+def test_connections_beyond_the_limit_are_closed(port, monkeypatch, caplog):
     monkeypatch.setattr(http_handler.Handler, "timeout", 20)
     room = http_port._ASKING
     held = [socket.create_connection(("127.0.0.1", port.local_port), timeout=600) for _ in range(room + 5)]
@@ -83,7 +83,7 @@ def test_more_connections_than_it_has_room_for_are_closed(port, monkeypatch, cap
 
 
 class _SlowPage:
-    """/healthz is ready at once, all else when `gate` is set."""
+    """/healthz is ready at once, every other page when `gate` is set."""
 
     def __init__(self):
         self.gate, self.asked = threading.Event(), 0
@@ -121,7 +121,7 @@ def test_health_is_answered_beside_any_number_of_slow_peers():
 @pytest.mark.parametrize("pieces", [
     [b"GET /x HTTP/1.0\r\n\r\n"], [b"GET /x HTTP/1.0\n", b"\n"], [b"GET /x HT", b"TP/1.0\r", b"\n", b"\r", b"\n"],
     [b"GET /x HTTP/1.0\r\n", b"a: b\r\n\r\n"], [b"HEAD /x HTTP/1.1\r\n", b"a: b\n", b"\n"], [b"GET /x\r\n"]])
-def test_a_request_may_come_in_pieces(port, pieces):
+def test_request_may_arrive_in_pieces(port, pieces):
     with socket.create_connection(("127.0.0.1", port.local_port), timeout=600) as sock:
         for piece in pieces:
             sock.sendall(piece)
@@ -144,14 +144,14 @@ def test_shutdown_ends_open_connections_at_once_and_frees_the_port(port, monkeyp
     again.shutdown()
 
 
-def test_a_port_that_is_taken_names_key_and_holder(port):
+def test_error_for_a_port_in_use_names_key_and_holder(port):
     with pytest.raises(PortError, match=rf"port {port.local_port} of 127.0.0.1 \(metricsPort\) is in use by .*"
                                         "choose another metricsPort"):
         HttpPort("127.0.0.1", port.local_port, "metricsPort", _page).start()
 
 
-def test_a_host_that_nobody_knows_is_named():
-    with pytest.raises(PortError, match="nobody knows the host no.such.host.invalid that port 9 .metricsPort."):
+def test_unknown_host_is_named():
+    with pytest.raises(PortError, match="unknown host no.such.host.invalid, the address for port 9 .metricsPort."):
         HttpPort("no.such.host.invalid", 9, "metricsPort", _page).start()
 
 
@@ -166,14 +166,14 @@ def test_ipv6_address():
     made.shutdown()
 
 
-def test_without_a_port_nothing_is_opened():
+def test_no_socket_is_opened_without_a_port():
     made, before = MetricsPort("127.0.0.1", None, Subject), len(own_threads())
     made.start()
     assert made.local_port == 0 and not made.is_alive and len(own_threads()) == before
     made.shutdown()
 
 
-def test_without_the_library_it_says_what_to_install(monkeypatch):
+def test_error_without_the_library_names_what_to_install(monkeypatch):
     monkeypatch.setattr(http_port.metrics, "is_available", lambda: False)
     with pytest.raises(RuntimeError, match=r"metricsPort=5557: .*pip install .*\[metrics\]"):
         MetricsPort("127.0.0.1", 5557, Subject).start()

@@ -1,4 +1,4 @@
-"""Calling: time-outs, lost and refused connections, limits; and the end of a process is told."""
+"""Calling a server: timeouts, lost and refused connections, limits; and detecting the end of a peer's process."""
 import os
 import signal
 import socket
@@ -21,7 +21,7 @@ from rmqha.remoting.remoting_config import RemotingClientConfig
 from tests.remoting.support import ECHO, Processor, address, echo, request, running_client, running_server
 from tests.support.wait import lasting, stays, wait_until
 
-# Calling: time-outs, lost and refused connections, name servers, limits.
+# Calling a server: timeouts, lost and refused connections, name servers, limits.
 
 SILENT = 7
 
@@ -45,7 +45,7 @@ def test_calls_share_one_connection(server, client):
     assert len(server.io.channels) == 1 and list(client.channel_tables) == [address(server)]
 
 
-def test_threads_that_call_at_once_share_one_connection(server, client):
+def test_concurrent_callers_share_one_connection(server, client):
     answers = []
 
     def call() -> None:
@@ -59,7 +59,7 @@ def test_threads_that_call_at_once_share_one_connection(server, client):
     assert answers == [b"x"] * 20 and len(server.io.channels) == 1
 
 
-def test_async_calls_are_called_back_in_the_pool(server, client):
+def test_async_calls_run_their_callbacks_in_the_pool(server, client):
     done, names = [], set()
 
     def called(future):
@@ -74,7 +74,7 @@ def test_async_calls_are_called_back_in_the_pool(server, client):
     wait_until(lambda: client.semaphore_async._value == 65535, 60_000, "permits are back")
 
 
-def test_callback_may_call_again(server, client):
+def test_callback_may_make_another_call(server, client):
     done = []
 
     def called(_future):
@@ -84,13 +84,13 @@ def test_callback_may_call_again(server, client):
     wait_until(lambda: done == [b"inner"], 60_000, "the inner call")
 
 
-def test_failing_callback_harms_nobody(server, client):
+def test_failing_callback_does_no_harm(server, client):
     client.invoke_async(address(server), request(), 30_000, lambda _future: 1 / 0)
     assert client.invoke_sync(address(server), request(), 30_000).code == 0
 
 
 @pytest.mark.own_timeouts
-def test_silence_is_a_timeout_and_closes_the_connection(server, client):
+def test_silent_server_is_a_timeout_and_closes_the_connection(server, client):
     client.invoke_sync(address(server), request(), 30_000)
     with lasting(0.9), pytest.raises(RemotingTimeoutException, match=r"timeout, \d+\(ms\)"):
         client.invoke_sync(address(server), request(SILENT), 1000)
@@ -98,14 +98,14 @@ def test_silence_is_a_timeout_and_closes_the_connection(server, client):
     assert client.invoke_sync(address(server), request(), 30_000).code == 0
 
 
-def test_silence_keeps_the_connection_when_configured(server):
+def test_timeout_keeps_the_connection_when_configured(server):
     with running_client(clientCloseSocketIfTimeout=False) as client:
         with pytest.raises(RemotingTimeoutException):
             client.invoke_sync(address(server), request(SILENT), 50)
         assert list(client.channel_tables) == [address(server)]
 
 
-def test_silence_ends_an_async_call(server, client):
+def test_timeout_ends_an_async_call(server, client):
     done = []
     client.invoke_async(address(server), request(SILENT), 100, done.append)
     wait_until(lambda: done, 60_000, "the scan ends it")
@@ -114,7 +114,7 @@ def test_silence_ends_an_async_call(server, client):
     assert client.response_table == {}
 
 
-def test_one_way_is_served_and_not_answered(server, client):
+def test_one_way_request_is_served_and_not_answered(server, client):
     seen = []
     server.register_processor(8, Processor(lambda *args: seen.append(args[1].is_oneway_rpc) or echo(*args)))
     client.invoke_oneway(address(server), request(8), 30_000)
@@ -123,7 +123,7 @@ def test_one_way_is_served_and_not_answered(server, client):
 
 
 @pytest.mark.parametrize("addr", ["", "nonsense", "127.0.0.1:99999", "127.0.0.1:", ":-1", "no.such.host.invalid:1"])
-def test_wrong_address_is_a_connect_error(client, addr):
+def test_invalid_address_is_a_connect_error(client, addr):
     with pytest.raises(RemotingConnectException):
         client.invoke_sync(addr, request(), 1000)
 
@@ -149,7 +149,7 @@ def test_connection_to_itself_is_refused(client):
         adopt()
 
 
-def test_server_that_closes_ends_the_calls_at_once(client):
+def test_server_that_closes_ends_its_calls_at_once(client):
     with running_server() as server:
         server.register_processor(SILENT, Processor(lambda channel, _asked: channel.close()))
         with pytest.raises(RemotingSendRequestException):
@@ -161,7 +161,7 @@ def test_server_that_closes_ends_the_calls_at_once(client):
         wait_until(lambda: client.channel_tables == {}, 60_000, "forgotten")
 
 
-def test_server_that_comes_back_is_connected_to_again(client):
+def test_restarted_server_is_reconnected_to(client):
     with running_server() as server:
         port = server.local_listen_port
         client.invoke_sync(address(server), request(), 30_000)
@@ -171,7 +171,7 @@ def test_server_that_comes_back_is_connected_to_again(client):
         assert client.invoke_sync(address(server), request(), 30_000).code == 0
 
 
-def test_close_channel_closes(server, client):
+def test_close_channel_closes_the_connection(server, client):
     client.invoke_sync(address(server), request(), 30_000)
     client.close_channel(address(server))
     client.close_channel("10.0.0.1:1")
@@ -185,7 +185,7 @@ def test_idle_connection_is_closed_by_the_client(server):
         wait_until(lambda: not server.io.channels, 60_000, "closed")
 
 
-def test_permits_bound_the_calls_under_way(server):
+def test_permits_limit_the_pending_calls(server):
     with running_client(clientAsyncSemaphoreValue=1, clientOnewaySemaphoreValue=0) as client:
         done = []
         client.invoke_async(address(server), request(SILENT), 600_000, done.append)
@@ -225,7 +225,7 @@ def test_no_name_server_is_a_connect_error(client):
         client.invoke_sync(None, request(), 1000)
 
 
-def test_name_server_that_is_gone_is_replaced_by_the_next_one(client):
+def test_failed_name_server_is_replaced_by_the_next(client):
     with running_server() as first, running_server() as second:
         client.update_name_server_address_list([address(first), address(second), f"127.0.0.1:{free_port()}"])
         assert client.invoke_sync(None, request(), 30_000).code == 0
@@ -239,7 +239,7 @@ def test_name_server_that_is_gone_is_replaced_by_the_next_one(client):
         assert client._namesrv_addr_choosed != chosen
 
 
-def test_name_server_list_changes_only_for_other_servers(client):
+def test_name_server_list_changes_only_for_different_servers(client):
     client.update_name_server_address_list([])
     assert client.get_name_server_address_list() is None
     client.update_name_server_address_list(["a:1", "b:1"])
@@ -267,7 +267,7 @@ def test_hooks_are_called_around_a_call(server, client):
     assert seen == [address(server), (address(server), {"Signature": "s"})]
 
 
-def test_large_bodies_go_both_ways(server, client):
+def test_large_bodies_pass_in_both_directions(server, client):
     body = bytes(range(256)) * (4 << 12)
     assert client.invoke_sync(address(server), request(body=body), 10_000).body == body
 
@@ -282,7 +282,7 @@ def test_call_after_shutdown_is_an_error_and_leaves_nothing(server):
     wait_until(lambda: not server.io.channels, 60_000, "no connection is left")
 
 
-def test_shutdown_ends_the_calls_under_way(server):
+def test_shutdown_ends_pending_calls(server):
     with running_client() as client:
         errors = []
 
@@ -307,14 +307,14 @@ def test_late_response_is_dropped(server, client):
     client.invoke_sync(address(server), request(), 30_000)
     with pytest.raises(RemotingTimeoutException):
         client.invoke_sync(address(server), request(9), 500)
-    channel, asked = wait_until(lambda: held, what="it is served, sooner or later")[0]
+    channel, asked = wait_until(lambda: held, what="it is served in the end")[0]
     late = RemotingCommand.create_response_command(0, "late")
     late.opaque = asked.opaque
     channel.write(late)
     assert client.invoke_sync(address(server), request(ECHO), 30_000).code == 0
 
 
-def test_connection_that_is_lost_before_it_is_watched_ends_its_calls(server, client, monkeypatch):
+def test_connection_lost_before_it_is_watched_ends_its_calls(server, client, monkeypatch):
     add, lost = client.io.add, []
 
     def add_lost(channel):
@@ -329,7 +329,8 @@ def test_connection_that_is_lost_before_it_is_watched_ends_its_calls(server, cli
     wait_until(lambda: not server.io.channels, 60_000, "nothing is left open")
 
 
-# The end of a process is told; silence, addresses where nobody was, and connections that end alone are not.
+# The end of a peer's process is reported; silence, addresses without a listener, and single closed connections are
+# not.
 
 _LISTENER = """
 import socket
@@ -344,7 +345,7 @@ while True:
 
 @pytest.fixture
 def watched():
-    """Starts a watch of an address that may be changed; (what is watched, what was told)."""
+    """Start a watch of an address that may be changed; return the (mutable) address and the reported addresses."""
     started, told, address = [], [], [None]
     service = PeerWatch("watch", lambda: address[0], told.append)
 
@@ -363,17 +364,17 @@ def _listener():
     return process, f"127.0.0.1:{process.stdout.readline().strip()}"
 
 
-def test_a_killed_process_is_told_at_once(watched):
+def test_killed_process_is_reported_at_once(watched):
     process, address = _listener()
     _address, told = watched(address)
     assert process.stdout.readline() == "accepted\n"
     process.kill()
     wait_until(lambda: told == [address])
     process.wait()
-    stays(lambda: told == [address], 500, "it is told once")
+    stays(lambda: told == [address], 500, "it is reported only once")
 
 
-def test_one_that_hangs_is_not_told(watched):
+def test_hanging_process_is_not_reported(watched):
     process, address = _listener()
     _address, told = watched(address)
     assert process.stdout.readline() == "accepted\n"
@@ -384,7 +385,7 @@ def test_one_that_hangs_is_not_told(watched):
     process.wait()
 
 
-def test_a_connection_that_ends_alone_is_made_again(watched):
+def test_single_closed_connection_is_reopened(watched):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = "127.0.0.1:%d" % listener.getsockname()[1]
         _address, told = watched(address)
@@ -395,12 +396,12 @@ def test_a_connection_that_ends_alone_is_made_again(watched):
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "no address", "host.invalid:1", "127.0.0.1:99999", "[::1]:1"])
-def test_where_nobody_was_nobody_has_gone(watched, address):
+def test_address_without_a_listener_is_not_reported(watched, address):
     _address, told = watched(address)
     stays(lambda: told == [], 300)
 
 
-def test_another_address_takes_the_place_of_the_first(watched):
+def test_changed_address_replaces_the_first(watched):
     first, first_address = _listener()
     second, second_address = _listener()
     address, told = watched(first_address)
@@ -415,8 +416,8 @@ def test_another_address_takes_the_place_of_the_first(watched):
     address[0] = None
 
 
-def test_one_that_ends_its_connections_before_its_port_is_told(watched):
-    """As the kernel may do it for a process that is killed."""
+def test_process_whose_connections_end_before_its_port_is_reported(watched):
+    """The kernel may close them in this order when a process is killed."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = "127.0.0.1:%d" % listener.getsockname()[1]
         _address, told = watched(address)

@@ -1,4 +1,4 @@
-"""Serving: where it listens, inline, in a pool, later; what is refused; idle and lost connections."""
+"""Serving requests: where the server listens; inline, in a pool, or later; refusals; idle and lost connections."""
 import errno
 import os
 import socket
@@ -41,7 +41,7 @@ from tests.remoting.support import (
 )
 from tests.support.wait import own_threads, wait_until
 
-# Serving: inline, in a pool, later; what is refused; calls to clients; idle and lost connections.
+# Serving: inline, in a pool, or later; refusals; calls to clients; idle and lost connections.
 
 
 def test_request_is_served_inline_and_answered_with_its_opaque(server, client):
@@ -62,7 +62,7 @@ def test_request_with_an_executor_is_served_there(server, client):
     pool.shutdown()
 
 
-def test_completed_later_is_answered_then(server, client):
+def test_deferred_answer_is_sent_once_it_is_completed(server, client):
     answers: list[Completable] = []
     server.register_processor(7, Processor(lambda _channel, _request: answers.append(Completable()) or answers[-1]))
     done = []
@@ -93,17 +93,17 @@ def test_nothing_is_written_for_none_and_for_one_way_requests(server):
     assert released == [1]
 
 
-def test_unknown_code_is_code_3(server, client):
+def test_unknown_request_code_gets_code_3(server, client):
     answer = client.invoke_sync(address(server), request(12345), 30_000)
     assert (answer.code, answer.remark) == (3, " request type 12345 not supported")
 
 
-def test_default_processor_serves_what_nobody_else_does(server, client):
+def test_default_processor_serves_all_other_codes(server, client):
     server.register_default_processor(Processor(echo))
     assert client.invoke_sync(address(server), request(12345, b"d"), 30_000).body == b"d"
 
 
-def test_processors_exception_is_code_1_and_tells_what_and_where(server, client):
+def test_exception_of_a_processor_is_code_1_with_its_text_and_place(server, client):
     def fail(_channel, _request):
         raise ValueError("no such thing")
 
@@ -120,7 +120,7 @@ def test_rejecting_processor_is_busy(server, client):
     assert (answer.code, answer.remark) == (2, "[REJECTREQUEST]system busy, start flow control for a while")
 
 
-def test_failing_reject_is_code_1(server, client):
+def test_failure_of_the_reject_check_is_code_1(server, client):
     processor = Processor(echo)
     processor.reject_request = lambda: 1 / 0
     server.register_processor(7, processor)
@@ -143,7 +143,7 @@ def test_full_executor_is_busy(server):
     pool.shutdown()
 
 
-def test_answer_has_the_requests_serialize_type_and_a_refusal_the_servers_own(server):
+def test_answer_has_the_requests_encoding_and_a_refusal_the_servers_own(server):
     with Raw(server) as raw:
         for code, expected in ((ECHO, SerializeType.ROCKETMQ), (12345, SerializeType.JSON)):
             asked = request(code)
@@ -152,7 +152,7 @@ def test_answer_has_the_requests_serialize_type_and_a_refusal_the_servers_own(se
             assert raw.read().serialize_type == expected
 
 
-def test_response_that_does_not_encode_is_code_1(server, client):
+def test_response_that_fails_to_encode_is_code_1(server, client):
     def wrong(_channel, _request):
         response = RemotingCommand.create_response_command(0, None)
         response.ext_fields = {"a": 5}
@@ -163,7 +163,7 @@ def test_response_that_does_not_encode_is_code_1(server, client):
 
 
 class Hook:
-    """Remembers; refuses when told to."""
+    """Records its calls; raises when told to."""
 
     def __init__(self, fail_before: bool = False, fail_after: bool = False) -> None:
         self.fail_before, self.fail_after, self.seen = fail_before, fail_after, []
@@ -189,7 +189,7 @@ def test_hooks_are_called_and_may_refuse(server, client, hook, code):
 
 
 class Listener(ChannelEventListener):
-    """Remembers the events."""
+    """Records the events."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, object]] = []
@@ -207,7 +207,7 @@ class Listener(ChannelEventListener):
         return [kind for kind, _ in self.events]
 
 
-def test_listener_is_told_of_connections():
+def test_listener_is_notified_of_connections():
     listener = Listener()
     with running_server(listener) as server:
         with Raw(server):
@@ -216,9 +216,10 @@ def test_listener_is_told_of_connections():
     assert len({channel for _, channel in listener.events}) == 1
 
 
-def test_idle_connection_is_closed_and_a_used_one_not():
+def test_idle_connection_is_closed_and_a_used_one_is_not():
     listener = Listener()
-    config = {"serverChannelMaxIdleTimeSeconds": 2}  # so long may this thread be kept from using the other one
+    # This thread may be kept from using the other connection for this long.
+    config = {"serverChannelMaxIdleTimeSeconds": 2}
     with running_server(listener, **config) as server, Raw(server) as idle, Raw(server) as used:
         deadline = time.monotonic() + 60
         idle.socket.settimeout(0.1)
@@ -229,7 +230,7 @@ def test_idle_connection_is_closed_and_a_used_one_not():
                 assert idle.socket.recv(1) == b""
                 break
             except TimeoutError:
-                assert time.monotonic() < deadline, "not closed"
+                assert time.monotonic() < deadline, "the idle connection was not closed"
         wait_until(lambda: sorted(listener.kinds())[:1] == ["close"] and "idle" in listener.kinds(), 60_000, "told")
 
 
@@ -238,8 +239,8 @@ def test_server_calls_a_client():
     with running_server(listener) as server, running_client() as client:
         client.register_processor(40, Processor(lambda _channel, asked: echo(_channel, asked)))
         client.invoke_sync(address(server), request(), 30_000)
-        # The event thread tells of the connection after, or before, the first answer.
-        wait_until(lambda: listener.events, 60_000, "the connection is told")
+        # The event thread reports the connection before or after the first answer.
+        wait_until(lambda: listener.events, 60_000, "the connection is reported")
         channel = listener.events[0][1]
         assert server.invoke_sync(channel, request(40, b"hello"), 30_000).body == b"hello"
         done = []
@@ -255,7 +256,7 @@ def test_server_calls_a_client():
         assert server.response_table == {}
 
 
-def test_response_on_another_connection_than_the_calls_is_ignored():
+def test_response_on_another_connection_than_its_call_is_ignored():
     listener = Listener()
     with running_server(listener) as server, Raw(server) as asked, Raw(server) as liar:
         wait_until(lambda: len(listener.events) == 2, 60_000, "both are connected")
@@ -271,7 +272,7 @@ def test_response_on_another_connection_than_the_calls_is_ignored():
         assert done[0].response_command.code == 0
 
 
-def test_call_to_a_client_that_goes_away_fails_at_once():
+def test_call_to_a_client_that_disconnects_fails_at_once():
     listener = Listener()
     with running_server(listener) as server:
         raw = Raw(server)
@@ -291,10 +292,10 @@ def test_blocking_call_on_the_io_thread_is_refused(server, client):
 
     server.register_processor(7, Processor(call))
     answer = client.invoke_sync(address(server), request(7), 30_000)
-    assert answer.code == 1 and "would read its response" in answer.remark
+    assert answer.code == 1 and "would have to read its response" in answer.remark
 
 
-def test_peer_that_does_not_read_is_not_read_from_until_it_does():
+def test_server_stops_reading_from_a_peer_that_does_not_read():
     config = {"writeBufferHighWaterMark": 1 << 20, "writeBufferLowWaterMark": 1 << 19}
     with running_server(**config) as server, Raw(server) as raw:
         body, count = bytes(200_000), 200
@@ -310,7 +311,7 @@ def test_peer_that_does_not_read_is_not_read_from_until_it_does():
         sender.join()
 
 
-def test_shutdown_twice_and_without_a_start():
+def test_shutdown_works_twice_and_without_a_start():
     with running_server() as server:
         server.shutdown()
     RemotingServer(ServerConfig()).shutdown()
@@ -326,24 +327,24 @@ def test_shutdown_closes_connections_and_ends_threads():
     assert own_threads() <= before
 
 
-def test_port_that_is_taken_is_an_error(server):
+def test_port_in_use_is_an_error(server):
     other = RemotingServer(ServerConfig(listenPort=server.local_listen_port))
     with pytest.raises(OSError):
         other.start()
     other.shutdown()
 
 
-def test_a_round_of_requests_is_answered_in_one_write(server):
+def test_requests_of_one_round_are_answered_in_one_write(server):
     count = 200
     with Raw(server) as raw:
         raw.send(b"".join(json_frame(opaque=opaque) for opaque in range(count)))
         assert [raw.read().opaque for _ in range(count)] == list(range(count))
 
 
-# Which port can't be listened on, why, and who holds it.
+# The reason a port can't be listened on, and the process that holds it.
 
 
-def test_taken_port_names_its_use_and_its_holder():
+def test_error_for_a_port_in_use_names_its_use_and_its_holder():
     with listen(0, LISTEN_PORT, 5) as holder:
         port = holder.getsockname()[1]
         with pytest.raises(PortError) as failed:
@@ -354,7 +355,7 @@ def test_taken_port_names_its_use_and_its_holder():
     assert failed.value.errno == errno.EADDRINUSE and "\n" not in text
 
 
-def test_port_of_an_outgoing_connection_names_who_has_it():
+def test_error_for_a_port_of_an_outgoing_connection_names_its_holder():
     with listen(0, LISTEN_PORT, 5) as server, socket.socket() as client:
         client.connect(("127.0.0.1", server.getsockname()[1]))
         port = client.getsockname()[1]
@@ -362,12 +363,12 @@ def test_port_of_an_outgoing_connection_names_who_has_it():
             listen(port, LISTEN_PORT, 5)
 
 
-def test_holder_that_can_not_be_seen_is_said(monkeypatch):
+def test_inaccessible_holder_is_reported_as_another_users(monkeypatch):
     with listen(0, LISTEN_PORT, 5) as holder:
         def denied(_kind):
             raise psutil.AccessDenied
         monkeypatch.setattr(psutil, "net_connections", denied)
-        with pytest.raises(PortError, match="is in use by a process of somebody else; stop it"):
+        with pytest.raises(PortError, match="is in use by another user's process; stop it"):
             listen(holder.getsockname()[1], FAST_PORT, 5)
 
 
@@ -377,18 +378,18 @@ class Forbidden(socket.socket):
 
 
 @pytest.mark.parametrize(("port", "text"), [
-    (80, "port 80 (listenPort) may not be listened on by this user; ports below 1024 need root or"),
-    (10911, "port 10911 (listenPort) may not be listened on by this user; choose another listenPort"),
+    (80, "port 80 (listenPort) may not be opened by this user; ports below 1024 need root or"),
+    (10911, "port 10911 (listenPort) may not be opened by this user; choose another listenPort"),
 ])
-def test_forbidden_port_says_what_is_missing(monkeypatch, port, text):
+def test_error_for_a_forbidden_port_names_the_missing_permission(monkeypatch, port, text):
     monkeypatch.setattr(addresses, "listening_socket", Forbidden)
     with pytest.raises(PortError) as failed:
         listen(port, LISTEN_PORT, 5)
     assert text in str(failed.value)
 
 
-def test_number_that_is_no_port_is_said():
-    with pytest.raises(PortError, match=r"65536 \(the HA port, listenPort \+ 1\) is no port"):
+def test_invalid_port_number_is_reported():
+    with pytest.raises(PortError, match=r"65536 \(the HA port, listenPort \+ 1\) is not a valid port"):
         listen(65_536, HA_PORT, 5)
 
 
@@ -399,11 +400,11 @@ def test_control_characters_of_a_command_are_not_printed(monkeypatch):
     assert text.startswith(f"pid {os.getpid()} (java -Dx=?[31m?yyy") and text.isprintable() and len(text) < 200
 
 
-# A listening socket takes peers of both families, and shows each by its plain address.
+# A listening socket accepts peers of both families, and shows each by its plain address.
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_peer_of_either_family_is_taken_and_known_by_its_own_address(host):
+def test_peer_of_either_family_is_accepted_and_shown_by_its_own_address(host):
     if host == "::1" and not has_ipv6_loopback():
         pytest.skip("this host has no ::1")
     with listening_socket() as listener:
@@ -429,11 +430,11 @@ def test_socket_pair_has_no_address():
 
 
 @pytest.mark.parametrize(("host", "address"), [("10.1.2.3", "10.1.2.3"), ("::1", "::1"), ("localhost", "127.0.0.1")])
-def test_names_become_addresses_of_ipv4_first(host, address):
+def test_names_resolve_to_ipv4_first(host, address):
     assert resolved_host(host) == address
 
 
-def test_name_that_has_ipv6_only_becomes_that(monkeypatch):
+def test_name_with_only_ipv6_resolves_to_that(monkeypatch):
     six = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("2001:db8::1", 0, 0, 0))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: [six])
     assert resolved_host("six") == "2001:db8::1"

@@ -1,4 +1,5 @@
-"""TLS on a remoting port, whose bytes all arrive and harm nobody, and keys that OpenSSL encrypted under RC4."""
+"""TLS on a remoting port, which delivers every byte and withstands hostile peers; and keys that OpenSSL encrypted
+with RC4."""
 import base64
 import builtins
 import contextlib
@@ -24,9 +25,8 @@ from tests.support.programs import Authority, encrypted, openssl
 from tests.support.tiers import drawn
 from tests.support.wait import wait_until
 
-# TLS on a remoting port: what each mode serves and closes, that every byte arrives, and what harms nobody.
-#
-# RMQHA_TLS_INPUTS: how many inputs each fuzz test makes.
+# TLS on a remoting port: the connections that each mode serves and closes, the delivery of every byte, and hostile
+# peers. RMQHA_TLS_INPUTS sets how many inputs each fuzz test makes.
 
 WAIT_MS = 60_000
 CALL_MS = 60_000
@@ -39,7 +39,7 @@ def mode(which: TlsMode) -> TlsSystemConfig:
 
 
 def trusting() -> ssl.SSLContext:
-    """A client's context that takes any certificate."""
+    """Return a client's context that accepts any certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
@@ -51,24 +51,25 @@ def secured(raw: Raw, context: ssl.SSLContext | None = None) -> Raw:
 
 
 class Wire:
-    """A TLS client by hand: what goes out is held back, and may be cut or spoilt, before it is sent.
+    """A hand-made TLS client: outgoing bytes are held back, and may be cut or corrupted before they are sent.
 
-    `flush` may run on a thread of its own; all else on one: OpenSSL's connections know no threads.
+    `flush` may run on a thread of its own; everything else must run on one thread, since OpenSSL's connections are not
+    thread-safe.
     """
 
     def __init__(self, raw: Raw) -> None:
         self.raw = raw
-        self._plain = bytearray()  # read, not yet taken
+        self._plain = bytearray()  # read but not yet consumed
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = trusting().wrap_bio(self.incoming, self.outgoing)
 
     def hello(self) -> None:
-        """The first step of the handshake; it is not sent yet."""
+        """Produce the first step of the handshake without sending it."""
         with pytest.raises(ssl.SSLWantReadError):
             self.tls.do_handshake()
 
     def shake_hands(self, piece: int = 1 << 20) -> None:
-        """Until it is done; its last bytes are not sent yet."""
+        """Run the handshake to its end; its last bytes are not sent yet."""
         while True:
             try:
                 return self.tls.do_handshake()
@@ -77,30 +78,30 @@ class Wire:
                 assert self.receive()
 
     def flush(self, piece: int = 1 << 20) -> None:
-        """Send all, `piece` bytes at a time."""
+        """Send everything, `piece` bytes at a time."""
         data = memoryview(self.outgoing.read())
         for at in range(0, len(data), piece):
             self.raw.send(data[at:at + piece])
 
     def write(self, data: bytes) -> None:
-        """Encrypt."""
+        """Encrypt the data."""
         rest = memoryview(data)
         while rest:
             rest = rest[self.tls.write(rest):]
 
     def read_command(self) -> RemotingCommand:
-        """The next whole frame."""
+        """Return the next whole frame."""
         data = self._plain
         while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
             more = self.read()
-            assert more, "the server has closed"
+            assert more, "the server closed the connection"
             data += more
         size = 4 + int.from_bytes(data[:4], "big")
         frame, self._plain = bytes(data[4:size]), data[size:]
         return RemotingCommand.decode(memoryview(frame))
 
     def receive(self) -> bool:
-        """Take what the server sends; False at the end."""
+        """Receive the server's bytes; return False at the end."""
         try:
             data = self.raw.socket.recv(1 << 16)
         except ConnectionResetError:
@@ -109,7 +110,7 @@ class Wire:
         return bool(data)
 
     def read(self) -> bytes:
-        """The next plain bytes; nothing at the end, in whatever way it comes."""
+        """Return the next plain bytes; nothing at the end, however it is signalled."""
         while True:
             try:
                 return self.tls.read(1 << 16)
@@ -122,7 +123,7 @@ class Wire:
 
 @pytest.fixture(scope="module")
 def served():
-    """A permissive server in test mode, a client with TLS, one without."""
+    """A permissive server in test mode, a client with TLS, and one without."""
     with running_server() as server, running_client(useTLS=True) as client, running_client() as plain:
         yield server, client, plain
         assert_unharmed((server, client, plain))
@@ -134,9 +135,9 @@ def assert_unharmed(served) -> None:
         assert each.invoke_sync(address(server), request(body=b"good"), CALL_MS).body == b"good"
 
 
-# ---- the modes
+# Modes
 
-def test_permissive_serves_both_kinds_on_one_port(served):
+def test_permissive_mode_serves_both_kinds_on_one_port(served):
     assert_unharmed(served)
     with Raw(served[0]) as raw:
         secured(raw).send(json_frame(b"x", opaque=3))
@@ -144,7 +145,7 @@ def test_permissive_serves_both_kinds_on_one_port(served):
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_both_versions_of_tls_are_spoken(served, version):
+def test_both_tls_versions_are_supported(served, version):
     context = trusting()
     context.minimum_version = context.maximum_version = version
     with Raw(served[0]) as raw:
@@ -152,7 +153,7 @@ def test_both_versions_of_tls_are_spoken(served, version):
         assert raw.read().opaque == 4
 
 
-def test_enforcing_closes_plain_connections_with_one_line(caplog):
+def test_enforcing_mode_closes_plain_connections_with_one_log_line(caplog):
     with running_server(tls=mode(TlsMode.ENFORCING)) as server, running_client(useTLS=True) as client:
         assert client.invoke_sync(address(server), request(body=b"in"), CALL_MS).body == b"in"
         with caplog.at_level(logging.WARNING, "RocketmqRemoting"), Raw(server) as raw:
@@ -163,7 +164,7 @@ def test_enforcing_closes_plain_connections_with_one_line(caplog):
     assert line.startswith("Clients intend to establish an insecure connection") and "127.0.0.1:" in line
 
 
-def test_disabled_closes_tls_connections_with_one_line(caplog):
+def test_disabled_mode_closes_tls_connections_with_one_log_line(caplog):
     with running_server(tls=mode(TlsMode.DISABLED)) as server, running_client() as plain:
         with caplog.at_level(logging.WARNING, "RocketmqRemoting"), Raw(server) as raw:
             with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -173,24 +174,24 @@ def test_disabled_closes_tls_connections_with_one_line(caplog):
     assert line.startswith("Clients intend to establish an SSL connection") and "127.0.0.1:" in line
 
 
-def test_client_is_told_when_the_server_speaks_no_tls():
+def test_client_reports_that_the_server_has_no_tls():
     with running_server(tls=mode(TlsMode.DISABLED)) as server, running_client(useTLS=True) as client:
         with pytest.raises(RemotingConnectException):
             client.invoke_sync(address(server), request(), CALL_MS)
         wait_until(lambda: not server.io.channels, WAIT_MS, "nothing is left")
 
 
-# ---- every byte arrives
+# Delivery of every byte
 
 @pytest.mark.parametrize("size", [0, 1, 16_383, 16_384, 16_385, 262_144, 300_000, 5_000_000])
-def test_bodies_of_any_size_come_back(served, size):
+def test_bodies_of_any_size_are_returned(served, size):
     server, client, _ = served
     body = os.urandom(size)
     assert (client.invoke_sync(address(server), request(body=body), CALL_MS).body or b"") == body
 
 
-def test_bytes_one_at_a_time_are_served(served):
-    """Cut wherever it may be: each byte of the handshake and of the records is a packet of its own."""
+def test_handshake_and_request_sent_byte_by_byte_are_served(served):
+    """Each byte of the handshake and of the records is a packet of its own."""
     with Raw(served[0]) as raw:
         raw.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         wire = Wire(raw)
@@ -200,12 +201,13 @@ def test_bytes_one_at_a_time_are_served(served):
         assert b'"opaque":9' in wire.read()
 
 
-def test_request_in_one_packet_with_the_end_of_the_handshake_is_served(served):
+def test_request_in_the_packet_that_ends_the_handshake_is_served(served):
     with Raw(served[0]) as raw:
         wire = Wire(raw)
         wire.shake_hands()
         wire.tls.write(json_frame(opaque=11) + json_frame(opaque=12))
-        raw.send(wire.outgoing.read())  # with the client's end of the handshake
+        # Includes the client's end of the handshake.
+        raw.send(wire.outgoing.read())
         data = b""
         while data.count(b'"opaque"') < 2:
             data += wire.read()
@@ -225,8 +227,9 @@ def test_flood_of_requests_on_one_connection_is_answered_in_order(served):
         sender.join()
 
 
-def test_answers_wait_for_a_reader_who_is_slow(served):
-    """More than the sockets hold is queued; the server reads no more meanwhile, and every byte comes in the end."""
+def test_answers_wait_for_a_slow_reader(served):
+    """Answers beyond the socket buffers are queued; the server stops reading meanwhile, and every byte arrives in
+    the end."""
     server, _, _ = served
     bodies = [os.urandom(1 << 20) for _ in range(24)]
     with Raw(server) as raw:
@@ -260,28 +263,30 @@ def test_pieces_of_a_file_are_sent_and_released(served):
     assert released.wait(WAIT_MS / 1000)
 
 
-def test_server_that_closes_ends_the_calls_at_once(served):
+def test_server_that_closes_ends_its_calls_at_once(served):
     server, client, _ = served
     server.register_processor(CLOSE, Processor(lambda channel, _asked: channel.close()))
     with pytest.raises(RemotingSendRequestException):
         client.invoke_sync(address(server), request(CLOSE), 60_000)
 
 
-def test_both_sides_say_goodbye(served):
+def test_both_sides_close_tls_properly(served):
     server, _, _ = served
     with Raw(server) as raw:
         secured(raw).send(json_frame(opaque=1))
         raw.read()
-        raw.socket.unwrap()  # raises unless the server's goodbye comes
+        # Raises unless the server sends close_notify.
+        raw.socket.unwrap()
     with Raw(server) as raw:
         server.register_processor(CLOSE, Processor(lambda channel, _asked: channel.close()))
         secured(raw).send(json_frame(code=CLOSE))
-        assert raw.socket.recv(1) == b""  # SSLEOFError without a goodbye
+        # SSLEOFError without close_notify.
+        assert raw.socket.recv(1) == b""
 
 
-# ---- what harms nobody
+# Hostile peers
 
-def test_handshake_that_does_not_go_on_is_closed_after_a_while(monkeypatch, caplog):
+def test_stalled_handshake_is_closed_after_a_while(monkeypatch, caplog):
     monkeypatch.setattr(io_thread, "TLS_HANDSHAKE_TIMEOUT_NS", 300_000_000)
     with running_server() as server, running_client() as plain:
         with caplog.at_level(logging.WARNING, "RocketmqRemoting"), Raw(server) as raw:
@@ -292,13 +297,13 @@ def test_handshake_that_does_not_go_on_is_closed_after_a_while(monkeypatch, capl
     assert [record.getMessage().split(",")[0] for record in caplog.records] == ["TLS handshake timed out"]
 
 
-def test_client_does_not_wait_longer_for_a_handshake_than_for_an_answer():
+def test_client_waits_no_longer_for_a_handshake_than_for_an_answer():
     with socket.create_server(("127.0.0.1", 0)) as silent, running_client(useTLS=True) as client:
         with pytest.raises(RemotingConnectException):
             client.invoke_sync(f"127.0.0.1:{silent.getsockname()[1]}", request(), 300)
 
 
-def test_handshakes_under_way_hold_nobody_up(served):
+def test_pending_handshakes_block_no_other_client(served):
     server, _, _ = served
     begun = [socket.create_connection(("127.0.0.1", server.local_listen_port)) for _ in range(200)]
     try:
@@ -319,7 +324,8 @@ def test_failed_handshakes_leave_nothing(served):
     for _ in range(100):
         with Raw(server) as raw:
             raw.send(b"\x16\x03\x01\x00\x05hello")
-            while raw.socket.recv(100):  # an alert, then the end
+            # An alert, then the end.
+            while raw.socket.recv(100):
                 pass
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before, WAIT_MS, "descriptors are back")
     assert_unharmed(served)
@@ -328,7 +334,7 @@ def test_failed_handshakes_leave_nothing(served):
 @settings(max_examples=INPUTS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300) | st.builds(lambda size, body: b"\x03\x01" + size.to_bytes(2, "big") + body,
                                            st.integers(0, 400), st.binary(max_size=400)))
-def test_any_bytes_after_the_first_leave_the_server_well(served, data):
+def test_arbitrary_bytes_after_the_first_do_not_harm_the_server(served, data):
     with Raw(served[0]) as raw:
         raw.send(b"\x16" + data)
         raw.end()
@@ -337,8 +343,8 @@ def test_any_bytes_after_the_first_leave_the_server_well(served, data):
 
 @settings(max_examples=INPUTS // 2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spoilt=st.integers(0, 2), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_a_flipped_bit_anywhere_harms_that_connection_only(served, spoilt, place, bit):
-    """In the client's hello, in its end of the handshake, or in the record with its request."""
+def test_flipped_bit_harms_only_its_own_connection(served, spoilt, place, bit):
+    """The bit is in the client's hello, in its end of the handshake, or in the record with its request."""
     with Raw(served[0]) as raw:
         wire = Wire(raw)
         for flight, step in enumerate((wire.hello, wire.shake_hands, lambda: wire.tls.write(json_frame()))):
@@ -352,11 +358,12 @@ def test_a_flipped_bit_anywhere_harms_that_connection_only(served, spoilt, place
                 break
             wire.flush()
         answer = wire.read()
-        assert spoilt < 2 or not answer  # the request was not served
+        # The request was not served.
+        assert spoilt < 2 or not answer
     assert_unharmed(served)
 
 
-def test_client_survives_a_server_that_answers_nonsense():
+def test_client_survives_nonsense_from_a_server():
     with socket.create_server(("127.0.0.1", 0)) as liar, running_client(useTLS=True) as client:
         def lie() -> None:
             for _ in range(5):
@@ -375,7 +382,7 @@ def test_client_survives_a_server_that_answers_nonsense():
             assert client.invoke_sync(address(server), request(body=b"good"), CALL_MS).body == b"good"
 
 
-# Keys that OpenSSL encrypted under RC4, as RocketMQ's guide has them made, and texts that are not such keys.
+# Keys that OpenSSL encrypted with RC4, as RocketMQ's guide has them made, and inputs that are not such keys.
 
 # openssl pkcs8 -topk8 -v1 PBE-SHA1-RC4-128 -provider legacy -provider default -passout pass:123456
 RC4_128 = b"""-----BEGIN ENCRYPTED PRIVATE KEY-----
@@ -401,7 +408,7 @@ def pem(body: bytes) -> bytes:
 
 
 def decrypted(data: bytes, password: str = "123456") -> str | None:
-    """The key without encryption; None where the error is one that a user is shown."""
+    """Return the key without encryption, or None for an error that users are shown."""
     try:
         return _decrypt_rc4_key(data, password)
     except ValueError:
@@ -410,7 +417,7 @@ def decrypted(data: bytes, password: str = "123456") -> str | None:
 
 @pytest.fixture
 def pair(tmp_path):
-    """Settings of a server whose key is `rc4.key`."""
+    """A server's settings whose key is `rc4.key`."""
     key, certificate = tmp_path / "plain.key", tmp_path / "cert.pem"
     key.write_text(_decrypt_rc4_key(RC4_128, "123456"))
     openssl("req", "-x509", "-key", key, "-subj", "/CN=rc4", "-days", "30", "-out", certificate)
@@ -419,13 +426,13 @@ def pair(tmp_path):
         tls_server_cert_path=str(certificate), tls_server_key_path=str(tmp_path / "rc4.key"))
 
 
-def test_openssl_takes_what_comes_out(tmp_path):
+def test_openssl_accepts_the_decrypted_key(tmp_path):
     (tmp_path / "plain.key").write_text(_decrypt_rc4_key(RC4_128, "123456"))
     assert "Key is valid" in openssl("pkey", "-in", tmp_path / "plain.key", "-check", "-noout")
 
 
 @pytest.mark.parametrize("file", [RC4_128, b"# a comment\n" + RC4_128], ids=["alone", "comment"])
-def test_server_serves_with_such_a_key(pair, file, tmp_path):
+def test_server_serves_with_an_rc4_key(pair, file, tmp_path):
     (tmp_path / "rc4.key").write_bytes(file)
     with running_server(tls=pair) as server, running_client(useTLS=True) as client:
         assert client.invoke_sync(address(server), request(body=b"in"), 20_000).body == b"in"
@@ -438,13 +445,13 @@ def test_wrong_password_is_a_config_error(pair, tmp_path):
             build_ssl_context(False, dataclasses.replace(pair, tls_server_key_password=password))
 
 
-def test_forty_bits_are_refused_with_what_to_do(pair, tmp_path):
+def test_forty_bit_key_is_refused_with_a_remedy(pair, tmp_path):
     (tmp_path / "rc4.key").write_bytes(RC4_40)
-    with pytest.raises(ConfigError, match="PBE-SHA1-RC4-40, which can't be read; encrypt the key as others: openssl"):
+    with pytest.raises(ConfigError, match="PBE-SHA1-RC4-40, which is not supported; re-encrypt the key with openssl"):
         build_ssl_context(False, pair)
 
 
-def test_without_the_library_the_error_says_how_to_get_it(pair, tmp_path, monkeypatch):
+def test_error_without_the_library_names_what_to_install(pair, tmp_path, monkeypatch):
     (tmp_path / "rc4.key").write_bytes(RC4_128)
     there = builtins.__import__
 
@@ -454,7 +461,7 @@ def test_without_the_library_the_error_says_how_to_get_it(pair, tmp_path, monkey
         return there(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", gone)
-    with pytest.raises(ConfigError, match=r"the library cryptography reads: .* -m pip install .*\[tls\]"):
+    with pytest.raises(ConfigError, match=r"which needs the library cryptography: .* -m pip install .*\[tls\]"):
         build_ssl_context(False, pair)
 
 
@@ -468,12 +475,12 @@ def test_other_files_are_left_to_openssl(tmp_path_factory):
 
 @settings(max_examples=drawn(300), deadline=None)
 @given(st.integers(0, 40), st.binary(min_size=1, max_size=3))
-def test_damaged_keys_are_keys_or_errors(at, wrong):
+def test_damaged_keys_are_decrypted_or_errors(at, wrong):
     result = decrypted(pem(BODY[:at] + wrong + BODY[at + len(wrong):]))
     assert not result or result.startswith("-----BEGIN PRIVATE KEY-----")
 
 
 @settings(max_examples=drawn(300), deadline=None)
 @given(st.binary(max_size=200))
-def test_any_bytes_are_no_keys(data):
+def test_arbitrary_bytes_are_not_keys(data):
     assert not decrypted(pem(data))

@@ -1,4 +1,4 @@
-"""Settings of TLS, and who trusts whom: keys, certificates and authorities of both sides, also new ones."""
+"""TLS settings and trust: keys, certificates and authorities of both sides, and replacing them."""
 import contextlib
 import logging
 import shutil
@@ -23,7 +23,7 @@ from tests.remoting.support import Raw, address, request, running_client, runnin
 from tests.support.programs import OLD_SCHEME, Authority, Identity, encrypted, openssl
 from tests.support.wait import wait_until
 
-# Who trusts whom: keys, certificates and authorities of both sides, and new ones while a server runs.
+# Trust: keys, certificates and authorities of both sides, and replacing them while a server runs.
 
 CALL_MS = 20_000
 WAIT_MS = 60_000
@@ -60,7 +60,7 @@ def server_tls(identity: Identity, need: str = "none", trusted: Path | None = No
 
 def client_tls(trusted: Path | None = None, identity: Identity | None = None,
                password: str | None = None) -> TlsSystemConfig:
-    """A client that checks the server when it has something to check with."""
+    """Return a client that checks the server if it is given anything to check with."""
     return TlsSystemConfig(
         tls_test_mode_enable=False, tls_client_auth_server=trusted is not None,
         tls_client_trust_cert_path=trusted and str(trusted), tls_client_key_password=password,
@@ -75,7 +75,7 @@ def is_served(server, tls: TlsSystemConfig) -> bool:
             return False
 
 
-def test_client_takes_only_a_server_whose_authority_it_trusts(authority, stranger, server_identity):
+def test_client_accepts_only_a_server_of_a_trusted_authority(authority, stranger, server_identity):
     with running_server(tls=server_tls(server_identity)) as server:
         assert is_served(server, client_tls(authority.certificate))
         assert not is_served(server, client_tls(stranger.certificate))
@@ -90,8 +90,8 @@ def test_client_may_trust_the_servers_own_certificate(server_identity):
 
 @pytest.mark.parametrize("need, no_certificate, strangers", [
     ("none", True, True), ("optional", True, False), ("require", False, False)])
-def test_server_asks_for_certificates_as_told(authority, stranger, server_identity, client_identity, need,
-                                              no_certificate, strangers):
+def test_server_requests_certificates_as_configured(authority, stranger, server_identity, client_identity, need,
+                                                    no_certificate, strangers):
     with running_server(tls=server_tls(server_identity, need, authority.certificate)) as server:
         assert is_served(server, client_tls(authority.certificate, client_identity))
         assert is_served(server, client_tls(authority.certificate)) is no_certificate
@@ -100,7 +100,7 @@ def test_server_asks_for_certificates_as_told(authority, stranger, server_identi
 
 
 @pytest.mark.parametrize("need, without", [("none", True), ("optional", True), ("require", False)])
-def test_server_that_does_not_check_takes_all_but_where_a_certificate_is_required(
+def test_server_that_does_not_check_accepts_everything_except_a_missing_required_certificate(
         authority, server_identity, client_identity, need, without):
     with running_server(tls=server_tls(server_identity, need, authority.certificate, auth=False)) as server:
         assert is_served(server, client_tls(None, client_identity))
@@ -108,7 +108,7 @@ def test_server_that_does_not_check_takes_all_but_where_a_certificate_is_require
 
 
 @pytest.mark.parametrize("scheme", [(), OLD_SCHEME], ids=["PBES2", "PKCS #12"])
-def test_encrypted_keys_are_opened_with_their_passwords(authority, server_identity, client_identity, scheme):
+def test_encrypted_keys_are_decrypted_with_their_passwords(authority, server_identity, client_identity, scheme):
     server_side = Identity(server_identity.certificate, encrypted(server_identity.key, "server secret", scheme))
     client_side = Identity(client_identity.certificate, encrypted(client_identity.key, "client secret"))
     tls = server_tls(server_side, "require", authority.certificate, "server secret")
@@ -116,7 +116,7 @@ def test_encrypted_keys_are_opened_with_their_passwords(authority, server_identi
         assert is_served(server, client_tls(authority.certificate, client_side, "client secret"))
 
 
-def test_certificate_of_the_test_mode_is_one_that_openssl_takes(tmp_path):
+def test_certificate_of_the_test_mode_is_valid_for_openssl(tmp_path):
     both = tmp_path / "both.pem"
     both.write_text(tls_helper._TEST_MODE_PAIR)
     openssl("verify", "-x509_strict", "-CAfile", both, both)
@@ -125,10 +125,10 @@ def test_certificate_of_the_test_mode_is_one_that_openssl_takes(tmp_path):
     assert "subject=CN = localhost" in shown and "issuer=CN = localhost" in shown and " 2126 " in shown
 
 
-# ---- new certificates
+# Replaced certificates
 
 def certificate_of(server) -> str:
-    """What the server shows to a new connection, PEM."""
+    """Return the certificate that the server shows to a new connection, as PEM."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with Raw(server) as raw:
@@ -146,7 +146,7 @@ def watched(server):
         watch.shutdown()
 
 
-def test_new_certificate_and_key_are_taken_for_new_connections(tmp_path, authority, server_identity, monkeypatch):
+def test_replaced_certificate_and_key_are_used_for_new_connections(tmp_path, authority, server_identity, monkeypatch):
     monkeypatch.setattr(FileWatchService, "watch_interval_ms", 20)
     old, new = server_identity, authority.sign("renewed")
     live = Identity(tmp_path / "live.pem", tmp_path / "live.key")
@@ -156,15 +156,16 @@ def test_new_certificate_and_key_are_taken_for_new_connections(tmp_path, authori
             running_client(useTLS=True, tls=client_tls(authority.certificate)) as standing:
         assert standing.invoke_sync(address(server), request(body=b"1"), CALL_MS).body == b"1"
         assert certificate_of(server) == old.certificate.read_text()
-        shutil.copy(new.certificate, live.certificate)  # alone it does not fit the key
+        # Alone it does not match the key.
+        shutil.copy(new.certificate, live.certificate)
         shutil.copy(new.key, live.key)
         wait_until(lambda: certificate_of(server) == new.certificate.read_text(), WAIT_MS, "the new one is shown")
         assert len(server.io.channels) >= 1
         assert standing.invoke_sync(address(server), request(body=b"2"), CALL_MS).body == b"2"
 
 
-def test_certificates_that_do_not_fit_change_nothing_until_they_do(tmp_path, authority, server_identity, monkeypatch,
-                                                                   caplog):
+def test_mismatched_certificates_change_nothing_until_they_match(tmp_path, authority, server_identity, monkeypatch,
+                                                                 caplog):
     monkeypatch.setattr(FileWatchService, "watch_interval_ms", 20)
     live = Identity(tmp_path / "live.pem", tmp_path / "live.key")
     shutil.copy(server_identity.certificate, live.certificate)
@@ -191,7 +192,7 @@ def test_new_authority_is_trusted(tmp_path, authority, stranger, server_identity
         wait_until(lambda: is_served(server, other), WAIT_MS, "the newcomer is served")
 
 
-def test_watch_has_no_thread_where_there_are_no_files():
+def test_watch_without_files_has_no_thread():
     with running_server() as server, watched(server) as watch:
         assert watch._service is None
     service = FileWatchService([None, "", "/no/such/file"], print)
@@ -199,7 +200,7 @@ def test_watch_has_no_thread_where_there_are_no_files():
     assert not service.is_alive() and service.watch_files == []
 
 
-# Where the settings of TLS come from, and which of them a server or client refuses to start with.
+# The sources of the TLS settings, and the settings with which a server or client refuses to start.
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +213,7 @@ def identity(authority) -> Identity:
     return authority.sign("server")
 
 
-def test_defaults_are_those_of_the_original():
+def test_defaults_are_the_originals():
     tls = TlsSystemConfig()
     assert (tls.tls_mode, tls.tls_enable, tls.tls_test_mode_enable) == (TlsMode.PERMISSIVE, False, True)
     assert (tls.tls_server_need_client_auth, tls.tls_server_auth_client, tls.tls_client_auth_server) \
@@ -231,7 +232,7 @@ def test_defaults_are_those_of_the_original():
     ({"JAVA_OPT": "-Dtls.server.keyPath"}, ""),
     ({"JAVA_OPT": "-Dtls.server.keyPathX=/x -Dx=\"y"}, None),
 ])
-def test_system_property_is_found_where_the_start_scripts_take_it(environment, expected, monkeypatch):
+def test_system_property_is_read_from_the_same_sources_as_by_the_start_scripts(environment, expected, monkeypatch):
     for name in ("JAVA_OPT", "JAVA_OPT_EXT", "TLS_SERVER_KEYPATH"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -242,17 +243,17 @@ def test_system_property_is_found_where_the_start_scripts_take_it(environment, e
 
 @pytest.mark.parametrize("text, expected", [("true", True), ("TRUE", True), ("True ", False), ("yes", False),
                                             ("", False)])
-def test_only_true_switches_tls_on(text, expected, monkeypatch):
+def test_only_true_enables_tls(text, expected, monkeypatch):
     monkeypatch.setenv("TLS_ENABLE", text)
     assert use_tls() is use_tls(default=True) is expected
 
 
-def test_default_counts_where_nobody_says(monkeypatch):
+def test_default_applies_when_nothing_is_set(monkeypatch):
     monkeypatch.delenv("TLS_ENABLE", raising=False)
     assert use_tls(default=True) is True and use_tls() is False
 
 
-def test_file_goes_over_the_properties(tmp_path, caplog):
+def test_file_overrides_the_properties(tmp_path, caplog):
     file = tmp_path / "tls.properties"
     file.write_text("tls.test.mode.enable=false\ntls.server.need.client.auth=REQUIRE\ntls.server.certpath=/typo\n"
                     "tls.server.mode=enforcing\ntls.client.keyPassword=secret\n")
@@ -268,20 +269,20 @@ def test_file_goes_over_the_properties(tmp_path, caplog):
     assert "tls.client.keyPassword = ******" in caplog.text and "secret" not in caplog.text
 
 
-def test_file_that_was_asked_for_has_to_be_there(tmp_path):
-    with pytest.raises(ConfigError, match="tls.config.file: there is no such file"):
+def test_named_file_must_exist(tmp_path):
+    with pytest.raises(ConfigError, match="tls.config.file: the file does not exist"):
         TlsSystemConfig(tls_config_file=str(tmp_path / "none")).with_config_file()
 
 
 @pytest.mark.parametrize("name, value", [("TLS_SERVER_MODE", "ENFORCING"), ("TLS_SERVER_MODE", "on"),
                                          ("TLS_SERVER_NEED_CLIENT_AUTH", "required")])
-def test_word_that_no_setting_has_is_refused(name, value, monkeypatch):
+def test_invalid_setting_is_refused(name, value, monkeypatch):
     monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=f"{name.lower().replace('_', '.')}: '{value}' is none of"):
+    with pytest.raises(ConfigError, match=f"{name.lower().replace('_', '.')}: '{value}' is not one of"):
         TlsSystemConfig()
 
 
-def test_bad_word_in_the_file_is_refused_with_its_line(tmp_path):
+def test_invalid_setting_in_the_file_is_refused_with_its_line(tmp_path):
     file = tmp_path / "tls.properties"
     file.write_text("\ntls.server.need.client.auth=maybe\n")
     with pytest.raises(ConfigError, match=f"{file}:2: tls.server.need.client.auth: 'maybe'"):
@@ -304,7 +305,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_server_does_not_start_with_what_cannot_work(what, authority, identity, tmp_path):
+def test_server_does_not_start_with_unusable_settings(what, authority, identity, tmp_path):
     given, message = REFUSED[what]
     text = tmp_path / "text"
     text.write_text("no PEM")
@@ -326,7 +327,7 @@ def test_server_does_not_start_with_what_cannot_work(what, authority, identity, 
     server.shutdown()
 
 
-def test_client_does_not_start_with_what_cannot_work(identity):
+def test_client_does_not_start_with_unusable_settings(identity):
     for given in ({"tls_client_key_path": str(identity.key)}, {"tls_client_cert_path": "/no/such"},
                   {"tls_client_auth_server": True, "tls_client_trust_cert_path": "/no/such"}):
         settings = TlsSystemConfig(tls_test_mode_enable=False, **given)
@@ -336,7 +337,7 @@ def test_client_does_not_start_with_what_cannot_work(identity):
         client.shutdown()
 
 
-def test_disabled_reads_nothing(tmp_path):
+def test_disabled_mode_reads_nothing(tmp_path):
     tls = TlsSystemConfig(tls_mode=TlsMode.DISABLED, tls_config_file=str(tmp_path / "none"))
     server = RemotingServer(ServerConfig(listenPort=0), tls=tls)
     server.start()
@@ -355,9 +356,9 @@ STARTUPS = {"namesrv": "rmqha.namesrv.namesrv_startup", "broker": "rmqha.broker.
 
 @pytest.mark.parametrize("server", STARTUPS)
 @pytest.mark.parametrize("option, message", [
-    ("-Dtls.server.mode=enforced", "tls.server.mode: 'enforced' is none of disabled, permissive, enforcing"),
+    ("-Dtls.server.mode=enforced", "tls.server.mode: 'enforced' is not one of disabled, permissive, enforcing"),
     ("-Dtls.test.mode.enable=false", "tls.server.certPath: not set")])
-def test_servers_end_with_code_2_and_say_why(server, option, message, tmp_path, monkeypatch):
+def test_servers_exit_with_code_2_and_the_reason(server, option, message, tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_OPT", option)
     monkeypatch.setenv("HOME", str(tmp_path))
     config = tmp_path / "server.properties"

@@ -1,8 +1,7 @@
-"""Ways to damage a store that lies still, each with what has to become of it.
+"""Ways to damage a closed store, each with the outcome that is expected of the next start.
 
-For rmqha and for the real RocketMQ alike.
-The store has messages 0..COUNT-1, message n in queue n % 2 of topic T, in six files of the log, three files of each
-consume queue and several of the index.
+They apply to rmqha and to the real RocketMQ alike. The store has messages 0..COUNT-1, message n in queue n % 2 of
+topic T, in six files of the log, three files of each consume queue and several of the index.
 """
 import os
 import shutil
@@ -22,18 +21,18 @@ DELAY_OFFSETS = '{\n\t"offsetTable":{1:0}\n}'
 FIELDS = {"total size": 0, "magic": 4, "body crc": 8, "queue id": 12, "flag": 16, "queue offset": 20,
           "physical offset": 28, "system flag": 39, "born time": 40, "born host": 48, "store time": 56,
           "store host": 64, "reconsume times": 72, "prepared offset": 76, "body length": 84, "body": 100}
-# A record says nothing about these that could be held against them.
+# Fields that no check covers: a record holds nothing that contradicts a wrong value.
 UNGUARDED = {"queue id", "flag", "born time", "born host", "store time", "store host", "reconsume times",
              "prepared offset"}
 
 
 def body_of(number: int) -> bytes:
-    """The body of a message; the number can be found in it."""
+    """Return the body of a message, which contains its number."""
     return b"body%03d" % number + b"x" * 700
 
 
 def write(root: Path) -> None:
-    """A store with all messages, closed properly."""
+    """Write a store with all messages, and close it properly."""
     store = new_store(root, **SIZES)
     assert store.load()
     store.start()
@@ -48,26 +47,26 @@ def write(root: Path) -> None:
 
 
 class Place:
-    """A store at hand, and what one needs to know to damage it."""
+    """A store to damage, with the positions that a damage needs."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.records = list(store_compare.walk(root / "commitlog"))
 
     def logs(self) -> list[Path]:
-        """Files of the commit log."""
+        """Return the files of the commit log."""
         return sorted((self.root / "commitlog").iterdir())
 
     def queue(self, queue_id: int = 0) -> list[Path]:
-        """Files of a consume queue."""
+        """Return the files of a consume queue."""
         return sorted((self.root / "consumequeue" / "T" / str(queue_id)).iterdir())
 
     def indexes(self) -> list[Path]:
-        """Files of the index."""
+        """Return the files of the index."""
         return sorted((self.root / "index").iterdir())
 
     def first_in(self, path: Path) -> int:
-        """Number of the first message in a file of the log."""
+        """Return the number of the first message in a file of the log."""
         return next(number for number, record in enumerate(self.records) if record.offset >= int(path.name))
 
     def flip(self, number: int, position: int) -> None:
@@ -98,9 +97,10 @@ def extend(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Damage:
-    """`outcome`: "whole" (all is there), "refused" (the log names `names`), or "cut" (a prefix of the log is there).
+    """A way to damage the store.
 
-    `kept(place)` gives the number of messages that stay, looked at before the damage is done.
+    `outcome` is "whole" (no message is lost), "refused" (the log names `names`), or "cut" (a prefix of the log
+    remains). `kept(place)` returns the number of messages that remain; it is called before the damage is done.
     """
 
     name: str
@@ -110,8 +110,10 @@ class Damage:
     kept: Callable[[Place], int] | None = None
 
 
-LAST = COUNT - 2  # a message in the last file with one behind it
-MIDDLE = COUNT - 30  # a message in one of the last three files, which is not the last
+# A message in the last file, with one message after it.
+LAST = COUNT - 2
+# A message in one of the last three files, but not in the last.
+MIDDLE = COUNT - 30
 
 
 def _log_damages() -> list[Damage]:
@@ -160,7 +162,7 @@ def _exchange(one: Path, other: Path) -> None:
 def _flips() -> list[Damage]:
     found = []
     for field, position in FIELDS.items():
-        # the queue offset is held against the queue only when the record is dispatched again
+        # The queue offset is compared with the queue only when the record is dispatched again.
         blind = field in UNGUARDED or field == "queue offset"
         found.append(Damage(f"log: {field} flipped in the last file",
                             lambda p, at=position: p.flip(LAST, at), "whole" if blind else "cut",
@@ -176,7 +178,7 @@ def _flips() -> list[Damage]:
 
 
 def _tail(place: Place) -> int:
-    """Length of the properties of message LAST."""
+    """Return the length of the properties of message LAST."""
     record = place.records[LAST]
     return record.size - 88 - len(record.body) - 1 - len(record.topic) - 2
 

@@ -21,7 +21,7 @@ FILE_SIZE = 16384
 
 
 def config(root, **keys) -> MessageStoreConfig:
-    """A store of small files, as the golden ones are."""
+    """Make the configuration of a store with small files, like the golden stores."""
     sizes = {"mappedFileSizeCommitLog": FILE_SIZE, "mappedFileSizeConsumeQueue": 1000, "maxHashSlotNum": 50,
              "maxIndexNum": 200, "haListenPort": 0, "deleteCommitLogFilesInterval": 0,
              "deleteConsumeQueueFilesInterval": 0, "syncFlushTimeout": 60_000, "slaveTimeout": 60_000}
@@ -29,13 +29,13 @@ def config(root, **keys) -> MessageStoreConfig:
 
 
 def new_store(root, listener=None, broker: BrokerConfig | None = None, **keys) -> DefaultMessageStore:
-    """A store that is not loaded yet."""
+    """Make a store that is not loaded yet."""
     return DefaultMessageStore(config(root, **keys), None, listener, broker or BrokerConfig())
 
 
 @contextmanager
 def open_store(root, listener=None, **keys):
-    """A running store; shut down at the end."""
+    """Open a running store, and shut it down at the end."""
     store = new_store(root, listener, **keys)
     assert store.load()
     try:
@@ -46,14 +46,14 @@ def open_store(root, listener=None, **keys):
 
 
 def crash(store: DefaultMessageStore) -> None:
-    """Stop a store without its farewell: the abort file stays, nothing is flushed or told to the checkpoint."""
+    """Stop a store without a clean shutdown: the abort file stays, nothing is flushed, the checkpoint stays."""
     store.running_flags.get_and_make_not_writeable()
     store.store_checkpoint.flush = lambda: None
     store.shutdown()
 
 
 def message(topic: str = "T", queue_id: int = 0, body: bytes = b"b" * 100, **properties: str) -> MessageExtBrokerInner:
-    """A message with `properties`, ready to be put."""
+    """Make a message with `properties`, ready to be put."""
     msg = MessageExtBrokerInner(topic, body)
     msg.queue_id = queue_id
     msg.born_host, msg.store_host = BORN_HOST, STORE_HOST
@@ -64,7 +64,7 @@ def message(topic: str = "T", queue_id: int = 0, body: bytes = b"b" * 100, **pro
 
 
 def batch(bodies: list[bytes], topic: str = "T", queue_id: int = 0, **properties: str) -> MessageExtBatch:
-    """A batch of messages with `bodies`, ready to be put."""
+    """Make a batch of messages with `bodies`, ready to be put."""
     from rmqha.common.message.message import Message
     encoded = b"".join(message_decoder.encode_message(_plain(Message(topic, body))) for body in bodies)
     msg = MessageExtBatch(topic, encoded)
@@ -80,7 +80,7 @@ def _plain(msg):
 
 
 def put(store: DefaultMessageStore, *messages: MessageExtBrokerInner) -> list:
-    """Put messages, expecting them to be stored; their append results."""
+    """Put messages, and expect success; return their append results."""
     results = []
     for msg in messages:
         result = store.put_message(msg)
@@ -95,7 +95,7 @@ def wait_dispatched(store: DefaultMessageStore) -> None:
 
 
 def bodies(store: DefaultMessageStore, topic: str = "T", queue_id: int = 0, offset: int = 0) -> list[bytes]:
-    """The bodies of all messages of a queue from `offset` on."""
+    """Return the bodies of all messages of a queue from `offset` on."""
     found = []
     while offset < store.get_max_offset_in_queue(topic, queue_id):
         result = store.get_message("g", topic, queue_id, offset, 32)
@@ -107,7 +107,7 @@ def bodies(store: DefaultMessageStore, topic: str = "T", queue_id: int = 0, offs
 
 
 def describe(store: DefaultMessageStore) -> list[str]:
-    """Everything in the store, in the words of the golden files."""
+    """Describe everything in the store, in the format of the golden files."""
     out = []
     for topic in sorted(store.consume_queue_table):
         for queue_id in sorted(store.consume_queue_table[topic]):
@@ -135,14 +135,15 @@ def _line(topic: str, queue_id: int, buffer: memoryview) -> str:
 
 
 def unpack_golden(name: str, folder: Path) -> Path:
-    """The golden store `name`, unpacked below `folder`."""
-    filters = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.4 brought them
+    """Unpack the golden store `name` below `folder`, and return its path."""
+    # Extraction filters exist since Python 3.11.4.
+    filters = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
         archive.extractall(folder, **filters)
     return folder / name
 
 
 def tree(root) -> dict[str, bytes]:
-    """Path below `root` -> content, of all files."""
+    """Map the path below `root` of each file to its content."""
     root = Path(root)
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}

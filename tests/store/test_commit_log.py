@@ -1,4 +1,4 @@
-"""Putting into the commit log: what is refused, where it goes, when it is done, also in the midst of a shutdown."""
+"""Putting into the commit log: refused puts, the layout, acknowledgements, and puts during a shutdown."""
 import errno
 import threading
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from rmqha.store.results import PutMessageStatus
 from tests.store.support import FILE_SIZE, batch, bodies, message, new_store, open_store, put, wait_dispatched
 from tests.support.wait import wait_until
 
-# Putting into the commit log: what is refused, where it goes, and when it is done.
+# Putting into the commit log: refused puts, the layout, and acknowledgements.
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def status(store, msg):
 
 
 def heads(store):
-    """(offset, size, magic) of everything in the log, blanks included."""
+    """Return (offset, size, magic) of everything in the log, blanks included."""
     found, offset, end = [], store.get_min_phy_offset(), store.get_max_phy_offset()
     while offset < end:
         with store.get_commit_log_data(offset) as data:
@@ -54,7 +54,7 @@ def test_message_is_stored_with_offsets_and_id(store):
 
 
 @pytest.mark.parametrize("body", [b"", b"x", memoryview(b"view"), bytearray(b"array"), b"y" * 4000])
-def test_any_body_up_to_the_maximum_is_stored(store, body):
+def test_every_body_up_to_the_maximum_is_stored(store, body):
     put(store, message(body=body))
     wait_dispatched(store)
     assert bodies(store) == [bytes(body)]
@@ -99,7 +99,8 @@ def test_maximum_can_change_at_run_time(store):
     put(store, message(body=b"x" * 5000))
     store.message_store_config.maxMessageSize = 10
     assert status(store, message(body=b"x" * 11)) is PutMessageStatus.MESSAGE_ILLEGAL
-    store.message_store_config.maxMessageSize = 9  # below 10 it is not taken over
+    # A value below 10 is not applied.
+    store.message_store_config.maxMessageSize = 9
     put(store, message(body=b"x" * 10))
 
 
@@ -117,7 +118,7 @@ def row(store, msg):
 
 
 @pytest.mark.parametrize("lengths", [[100] * 90, [5, 3000, 700, 2000, 1, 1, 3900, 9, 1500] * 4])
-def test_rows_at_the_end_of_a_file_go_on_in_the_next_one_as_messages_do(tmp_path, lengths):
+def test_rows_at_the_end_of_a_file_continue_in_the_next_one_as_messages_do(tmp_path, lengths):
     logs = []
     for together in (False, True):
         with open_store(tmp_path / str(together)) as store:
@@ -137,7 +138,7 @@ def test_rows_at_the_end_of_a_file_go_on_in_the_next_one_as_messages_do(tmp_path
     assert logs[0] == logs[1]
 
 
-def test_what_no_file_has_room_for_closes_none(tmp_path):
+def test_message_too_large_for_any_file_closes_no_file(tmp_path):
     with open_store(tmp_path, maxMessageSize=4 * FILE_SIZE) as store:
         large = message(body=b"x" * FILE_SIZE)
         put(store, message())
@@ -221,7 +222,7 @@ def test_prepared_message_is_not_delayed(store):
 
 # Batches.
 
-def test_batch_gets_neighbouring_offsets_and_one_store_time(store):
+def test_batch_gets_consecutive_offsets_and_one_store_time(store):
     result = store.put_messages(batch([b"a", b"bb", b""], CLUSTER="c")).append_message_result
     assert (result.msg_num, result.logics_offset) == (3, 0)
     ids = result.msg_id.split(",")
@@ -262,7 +263,7 @@ def bad_batches():
 
 
 @pytest.mark.parametrize("what, bad, expected", list(bad_batches()), ids=[what for what, _, _ in bad_batches()])
-def test_bad_batch_is_refused_whole(store, what, bad, expected):
+def test_invalid_batch_is_refused_completely(store, what, bad, expected):
     put(store, message())
     end = store.get_max_phy_offset()
     assert store.put_messages(bad).put_message_status is PutMessageStatus[expected]
@@ -276,7 +277,7 @@ def test_batch_of_too_many_messages_is_refused(store, monkeypatch):
     assert store.put_messages(batch([b""] * 3)).append_message_result.msg_num == 3
 
 
-def test_batch_that_its_common_properties_make_long_is_refused():
+def test_batch_too_large_with_its_common_properties_is_refused():
     encoder = append.MessageExtEncoder(10_000)
     assert len(encoder.encode_batch(batch([b"x"] * 4, p="x" * 30_000))) == 4
     refused = encoder.encode_batch(batch([b"x"] * 6, p="x" * 30_000))
@@ -285,7 +286,7 @@ def test_batch_that_its_common_properties_make_long_is_refused():
 
 # States of the store.
 
-def test_store_that_does_not_run_takes_nothing(tmp_path):
+def test_store_that_is_not_running_accepts_nothing(tmp_path):
     store = new_store(tmp_path)
     assert status(store, message()) is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert store.load()
@@ -298,7 +299,7 @@ def test_store_that_does_not_run_takes_nothing(tmp_path):
     assert store.get_message("g", "T", 0, 0, 1) is None
 
 
-def test_slave_takes_no_puts(tmp_path):
+def test_slave_accepts_no_puts(tmp_path):
     with open_store(tmp_path, brokerRole=BrokerRole.SLAVE) as store:
         assert status(store, message()) is PutMessageStatus.SERVICE_NOT_AVAILABLE
 
@@ -322,7 +323,7 @@ def test_exception_in_the_lock_leaves_it_usable(store, monkeypatch):
     put(store, message())
 
 
-def test_append_that_breaks_off_behind_the_count_uses_no_queue_offset(store):
+def test_append_that_fails_after_counting_uses_no_queue_offset(store):
     put(store, message())
     table = store.commit_log.topic_queue_table
 
@@ -341,7 +342,7 @@ def test_append_that_breaks_off_behind_the_count_uses_no_queue_offset(store):
     assert bodies(store)[1] == b"second" and bodies(store, "T", 1) == [b"first"]
 
 
-def test_append_that_breaks_off_behind_the_write_stops_the_store(store, monkeypatch):
+def test_append_that_fails_after_writing_stops_the_store(store, monkeypatch):
     put(store, message())
     real = store.commit_log._write
 
@@ -364,7 +365,8 @@ def test_full_disk_refuses_puts_until_there_is_room(store, monkeypatch):
 
     monkeypatch.setattr(mapped_file.os, "posix_fallocate", full)
     statuses = []
-    while PutMessageStatus.SERVICE_NOT_AVAILABLE not in statuses:  # set by the dispatch, which runs beside the puts
+    # Set by the dispatch, which runs beside the puts.
+    while PutMessageStatus.SERVICE_NOT_AVAILABLE not in statuses:
         statuses.append(status(store, message(body=b"x" * 4000)))
         assert len(statuses) < 100_000
     assert status(store, message(body=b"x" * 4000)) is PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -378,7 +380,7 @@ def test_full_disk_refuses_puts_until_there_is_room(store, monkeypatch):
     assert len(bodies(store)) == count + 1
 
 
-def test_store_times_never_go_down_along_the_log(tmp_path):
+def test_store_times_never_decrease_along_the_log(tmp_path):
     with open_store(tmp_path) as store:
         threads = [threading.Thread(target=put, args=(store, *(message("T", index) for _ in range(50))))
                    for index in range(4)]
@@ -395,7 +397,7 @@ def test_store_times_never_go_down_along_the_log(tmp_path):
 
 # The slave's side.
 
-def test_appended_pieces_of_a_masters_log_become_the_same_log(tmp_path):
+def test_appended_pieces_of_a_masters_log_make_the_same_log(tmp_path):
     with open_store(tmp_path / "master") as master, \
             open_store(tmp_path / "slave", brokerRole=BrokerRole.SLAVE) as slave:
         put(master, *(message(body=bytes([index]) * (index * 3)) for index in range(150)))
@@ -434,7 +436,7 @@ def test_piece_beyond_the_end_of_its_file_is_refused(tmp_path):
         assert slave.get_max_phy_offset() == 0
 
 
-def test_failed_append_on_a_slave_says_so(tmp_path, monkeypatch):
+def test_failed_append_on_a_slave_is_reported(tmp_path, monkeypatch):
     with open_store(tmp_path, brokerRole=BrokerRole.SLAVE) as slave:
         def fail(_self, _data):
             raise OSError(errno.EIO, "Input/output error")
@@ -467,7 +469,7 @@ def test_module_reexports_its_parts():
 
 
 @pytest.mark.parametrize("pool", [False, True])
-def test_log_is_cut_off_at_most_two_files_back(tmp_path, pool):
+def test_log_is_truncated_by_at_most_two_files(tmp_path, pool):
     with open_store(tmp_path, transientStorePoolEnable=pool) as store:
         offsets = [put(store, message(body=b"%04d" % number * 100))[0].wrote_offset for number in range(150)]
         wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 150, 60_000)
@@ -487,7 +489,7 @@ def test_log_is_cut_off_at_most_two_files_back(tmp_path, pool):
         assert store.look_message_by_offset(cut).body == b"again"
 
 
-# A put in the midst of a shutdown: it is on the disk when it is acknowledged, and it never hangs.
+# A put during a shutdown: it is on the disk when it is acknowledged, and it never hangs.
 
 STORE_HOST = bytes((127, 0, 0, 1, 0, 0, 0x2a, 0x9f))
 FLUSHES = pytest.mark.parametrize("keys", [
@@ -496,7 +498,7 @@ FLUSHES = pytest.mark.parametrize("keys", [
 
 
 class Gate:
-    """Stands in a method's place: its callers wait in front of it until it is opened."""
+    """A replacement for a method: its callers wait until it is opened."""
 
     def __init__(self, monkeypatch, owner: object, name: str) -> None:
         self._real = getattr(owner, name)
@@ -511,7 +513,7 @@ class Gate:
 
 @contextmanager
 def thread(target):
-    """`target` on a thread of its own; its result is the list's only item at the end."""
+    """Run `target` on its own thread; at the end, its result is the list's only item."""
     results = []
     runner = threading.Thread(target=lambda: results.append(target()))
     runner.start()
@@ -519,7 +521,7 @@ def thread(target):
         yield results
     finally:
         runner.join(240)
-        assert not runner.is_alive(), "it hangs"
+        assert not runner.is_alive(), "the thread hangs"
 
 
 def started(folder, **keys):
@@ -543,7 +545,7 @@ def reopened_bodies(folder, keys) -> list[bytes]:
 
 
 @FLUSHES
-def test_put_that_was_checked_before_a_shutdown_is_refused_behind_it(tmp_path, monkeypatch, keys):
+def test_put_checked_before_a_shutdown_is_refused_after_it(tmp_path, monkeypatch, keys):
     store = started(tmp_path, **keys)
     put(store, message(body=b"first"))
     gate = Gate(monkeypatch, store.commit_log.message_ext_encoder, "encode")
@@ -557,13 +559,14 @@ def test_put_that_was_checked_before_a_shutdown_is_refused_behind_it(tmp_path, m
 
 
 @FLUSHES
-def test_put_that_was_checked_before_a_shutdown_is_refused_while_it_flushes(tmp_path, monkeypatch, keys):
+def test_put_checked_before_a_shutdown_is_refused_while_it_flushes(tmp_path, monkeypatch, keys):
     store = started(tmp_path, **keys)
     put(store, message(body=b"first"))
     gate = Gate(monkeypatch, store.commit_log.message_ext_encoder, "encode")
     with thread(lambda: store.put_message(message(body=b"late"))) as results:
         assert gate.reached.wait(240)
-        end = Gate(monkeypatch, store.reput_message_service, "shutdown")  # the flush thread is at its end then
+        # The flush thread has ended by then.
+        end = Gate(monkeypatch, store.reput_message_service, "shutdown")
         with thread(store.shutdown):
             assert end.reached.wait(240)
             gate.opened.set()
@@ -573,7 +576,7 @@ def test_put_that_was_checked_before_a_shutdown_is_refused_while_it_flushes(tmp_
     assert store.shut_down_normal and reopened_bodies(tmp_path, keys) == [b"first"]
 
 
-def test_row_that_was_checked_before_a_shutdown_is_refused_behind_it(tmp_path, monkeypatch):
+def test_row_checked_before_a_shutdown_is_refused_after_it(tmp_path, monkeypatch):
     store = started(tmp_path)
     put(store, message(body=b"first"))
     gate = Gate(monkeypatch, store.commit_log, "put_rows")
@@ -581,12 +584,13 @@ def test_row_that_was_checked_before_a_shutdown_is_refused_behind_it(tmp_path, m
         assert gate.reached.wait(240)
         store.shutdown()
         gate.opened.set()
-    assert results == [None]  # whoever puts it singly gets the reason
+    # A single put of the row would return the reason.
+    assert results == [None]
     assert reopened_bodies(tmp_path, {}) == [b"first"]
 
 
 @FLUSHES
-def test_put_that_is_in_the_log_before_a_shutdown_is_acknowledged_and_there(tmp_path, monkeypatch, keys):
+def test_put_appended_before_a_shutdown_is_acknowledged_and_stored(tmp_path, monkeypatch, keys):
     store = started(tmp_path, **keys)
     put(store, message(body=b"first"))
     gate = Gate(monkeypatch, store.commit_log, "when_safe")
@@ -598,12 +602,13 @@ def test_put_that_is_in_the_log_before_a_shutdown_is_acknowledged_and_there(tmp_
     assert reopened_bodies(tmp_path, keys) == [b"first", b"late"]
 
 
-def test_put_behind_a_flush_that_failed_at_the_end_is_not_acknowledged(tmp_path, monkeypatch):
+def test_put_after_a_failed_final_flush_is_not_acknowledged(tmp_path, monkeypatch):
     keys = {"flushDiskType": FlushDiskType.SYNC_FLUSH}
     store = started(tmp_path, **keys)
     put(store, message(body=b"first"))
     gate = Gate(monkeypatch, store.commit_log, "when_safe")
-    flushes = Gate(monkeypatch, store.commit_log.flush_commit_log_service, "flush")  # none brings it to the disk before
+    # No other flush writes it to the disk before.
+    flushes = Gate(monkeypatch, store.commit_log.flush_commit_log_service, "flush")
     with thread(lambda: store.put_message(message(body=b"late"))) as results:
         assert gate.reached.wait(240)
         store.running_flags.make_flush_error()
@@ -614,14 +619,15 @@ def test_put_behind_a_flush_that_failed_at_the_end_is_not_acknowledged(tmp_path,
     assert not store.shut_down_normal
 
 
-def test_replicated_put_in_a_shutdown_is_answered(tmp_path, monkeypatch):
+def test_replicated_put_during_a_shutdown_is_answered(tmp_path, monkeypatch):
     with open_store(tmp_path / "slave", brokerRole=BrokerRole.SLAVE) as slave:
         master = started(tmp_path / "master", brokerRole=BrokerRole.SYNC_MASTER)
         slave.update_ha_master_address(f"127.0.0.1:{master.ha_service.ha_listen_port}")
         wait_until(lambda: master.ha_service.slave_count() == 1)
         put(master, message(body=b"first"))
         request = GroupCommitRequest(1 << 40, 60_000)
-        master.ha_service.put_request(request)  # waits for a slave when the shutdown comes
+        # This request waits for a slave when the shutdown begins.
+        master.ha_service.put_request(request)
         gate = Gate(monkeypatch, master.commit_log, "submit_replica_request")
         with thread(lambda: master.put_message(message(body=b"late"))) as results:
             assert gate.reached.wait(240)
@@ -632,7 +638,7 @@ def test_replicated_put_in_a_shutdown_is_answered(tmp_path, monkeypatch):
                                                  PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
 
 
-def test_requests_left_at_the_watchers_end_time_out(tmp_path):
+def test_requests_left_when_the_watcher_ends_time_out(tmp_path):
     with open_store(tmp_path) as store:
         request = GroupCommitRequest(1 << 40, 60_000)
         store.commit_log.flush_disk_watcher.add(request)

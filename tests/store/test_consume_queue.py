@@ -1,4 +1,4 @@
-"""Consume queues: units, blanks, gaps, truncation, times, and maps that go and come back."""
+"""Consume queues: units, blanks, gaps, truncation, times, and unmapping of idle files."""
 import errno
 import mmap
 import os
@@ -43,7 +43,7 @@ def fill(queue, count, start=0, first_offset=0):
         assert queue.put_message_position_info(first_offset + index * 100, 100, index, index)
 
 
-def test_units_lie_where_their_index_says(store):
+def test_units_are_stored_at_their_index(store):
     queue = store.consume_queue_table.find_queue("T", 0)
     fill(queue, 120)
     assert (queue.get_min_offset_in_queue(), queue.get_max_offset_in_queue()) == (0, 120)
@@ -65,7 +65,7 @@ def test_first_unit_in_the_middle_is_preceded_by_blanks(store):
     assert queue.get_index_buffer(69) is None
 
 
-def test_unit_that_is_there_is_not_added_again(store):
+def test_existing_unit_is_not_added_again(store):
     queue = store.consume_queue_table.find_queue("T", 0)
     fill(queue, 10)
     fill(queue, 10)
@@ -96,7 +96,7 @@ def test_gap_without_records_is_filled_with_blanks(store):
 
 
 @pytest.mark.parametrize("phy_offset, kept", [(0, 0), (1, 1), (5000, 50), (5001, 51), (9900, 99), (12000, 120)])
-def test_truncation_drops_units_at_and_behind_the_end_of_the_log(store, phy_offset, kept):
+def test_truncation_drops_units_at_and_after_the_end_of_the_log(store, phy_offset, kept):
     queue = store.consume_queue_table.find_queue("T", 0)
     fill(queue, 120)
     queue.truncate_dirty_logic_files(phy_offset)
@@ -120,7 +120,7 @@ def test_minimum_is_the_first_unit_in_the_log(store, min_phy, expected):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_minimum_that_is_known_is_the_one_that_is_found(store, seed):
+def test_cached_minimum_equals_the_searched_one(store, seed):
     pick, queue, begin = random.Random(seed), store.consume_queue_table.find_queue("T", 0), 0
     fill(queue, pick.randrange(1, 60))
     for _ in range(60):
@@ -134,7 +134,7 @@ def test_minimum_that_is_known_is_the_one_that_is_found(store, seed):
 
 
 @pytest.mark.parametrize("begin", [1, 1950, 99_999])
-def test_log_that_begins_later_is_no_reason_to_map_an_idle_queue(store, begin, monkeypatch):
+def test_deleting_log_files_does_not_map_an_idle_queue(store, begin, monkeypatch):
     queue = store.consume_queue_table.find_queue("T", 0)
     fill(queue, 30)
     queue.delete_expired_file(begin)
@@ -157,7 +157,7 @@ def test_files_that_point_below_the_log_are_deleted(store):
     assert queue.delete_expired_file(10**9) == 1
 
 
-def test_queue_that_ends_in_blanks_takes_its_first_message_after_a_crash(tmp_path):
+def test_queue_that_ends_in_blanks_accepts_its_first_message_after_a_crash(tmp_path):
     with open_store(tmp_path) as store:
         put(store, message("other"))
         queue = store.consume_queue_table.find_queue("T", 0)
@@ -183,7 +183,7 @@ def test_index_is_found_by_store_time(store, monkeypatch, timestamp, expected):
 
 
 @pytest.mark.parametrize("modified", [0, 1.07, 10**6], ids=["long ago", "in between", "when copied"])
-def test_index_is_found_by_store_time_whatever_the_files_are_dated(store, monkeypatch, modified):
+def test_index_is_found_by_store_time_for_any_modification_times(store, monkeypatch, modified):
     current = [1000]
     monkeypatch.setattr("rmqha.store.commit_log.current_time_millis", lambda: current[0])
     for current[0] in range(1000, 2200, 10):
@@ -209,7 +209,7 @@ def test_unsafe_topic_has_no_queue(store):
 
 @given(st.lists(st.tuples(st.integers(-3, 5), st.sampled_from([-1, 0, 1, 255, 256, 65536, 1 << 24, 2**31 - 1])),
                 max_size=30))
-def test_valid_units_are_counted_like_one_by_one(units):
+def test_valid_units_are_counted_as_one_by_one(units):
     data = b"".join(pack_unit(offset, size, 7) for offset, size in units)
     expected = next((index for index, (offset, size) in enumerate(units) if offset < 0 or size <= 0), len(units))
     assert count_valid_units(data) == expected
@@ -227,7 +227,7 @@ def test_valid_units_are_counted_across_blocks(monkeypatch):
 
 
 def _lacking(sure: int, unsure: int, limit: int, is_there) -> bytes:
-    """`sure` units before `limit`, others behind, of which only sectors are there that `is_there` says."""
+    """Make `sure` units before `limit` and others after it, of which only the sectors exist that `is_there` selects."""
     data = bytearray(b"".join(pack_unit(limit + index * 100, 100, 0) for index in range(-sure, unsure)))
     for sector in range(sure * 20 // 512 * 512, len(data), 512):
         if not is_there(sector):
@@ -238,18 +238,19 @@ def _lacking(sure: int, unsure: int, limit: int, is_there) -> bytes:
 
 def _assert_sure(data: bytes, sure: int, limit: int) -> None:
     counted = layout.count_sure_units(data, limit)
-    # one that seems to point before the limit is next to them, and is looked at by itself; or nothing is believed
+    # A torn unit next to them may seem to point before the limit, and is checked separately. Counting 0 units is
+    # also allowed: then none of them is trusted.
     torn = sure * 20 % 512 > 492 and counted == sure + 1
     assert counted == sure or torn or counted == 0
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.randoms(use_true_random=False))
-def test_units_that_are_sure_are_counted_whatever_is_missing_behind_them(sure, unsure, rng):
-    """Of what was not forced to the disk any sector may be missing, also the one with a part of a unit."""
+def test_sure_units_are_counted_whatever_is_missing_after_them(sure, unsure, rng):
+    """Any sector that was not forced to the disk may be missing, also one that holds part of a unit."""
     _assert_sure(_lacking(sure, unsure, 1 << 33, lambda _sector: rng.random() < 0.5), sure, 1 << 33)
 
 
-def test_a_unit_behind_a_missing_one_is_not_taken_for_a_sure_one():
+def test_a_unit_after_a_missing_one_does_not_count_as_sure():
     for sure in range(70):
         units = [pack_unit(index, 1, 0) for index in range(sure)] + [bytes(20)] * (200 - sure)
         for lacks_its_beginning in range(sure + 1, 200):
@@ -267,7 +268,7 @@ def test_end_of_units_is_found_by_bisection(count, blanks):
 
 
 @given(st.lists(st.integers(0, 100), max_size=40).map(sorted), st.integers(0, 101))
-def test_first_unit_at_or_behind_an_offset(offsets, wanted):
+def test_first_unit_at_or_after_an_offset_is_found(offsets, wanted):
     data = b"".join(pack_unit(offset, 1, 0) for offset in offsets)
     expected = next((index for index, offset in enumerate(offsets) if offset >= wanted), len(offsets))
     assert first_unit_at(data, len(offsets), wanted) == expected
@@ -280,7 +281,7 @@ def test_unit_is_20_bytes_big_endian():
 
 # The extension.
 
-def test_extension_units_come_back_by_address(tmp_path):
+def test_extension_units_are_read_by_address(tmp_path):
     ext = ConsumeQueueExt("T", 0, str(tmp_path), 100)
     units = [CqExtUnit(index, 1000 + index, bytes([index] * (index % 3)) or None) for index in range(10)]
     addresses = [ext.put(unit) for unit in units]
@@ -301,7 +302,7 @@ def test_extension_units_come_back_by_address(tmp_path):
 
 @settings(max_examples=drawn(200))
 @given(st.binary(max_size=60))
-def test_extension_reader_survives_any_bytes(data):
+def test_extension_reader_handles_any_bytes(data):
     unit = CqExtUnit.read(data)
     assert unit is None or unit.size <= len(data)
 
@@ -320,7 +321,7 @@ def test_extended_queue_keeps_tags_and_bit_map(tmp_path):
         assert bodies(store) == [b"b" * 100]
 
 
-# Units that point at no record, in the midst of a queue: whoever reads goes on at the next one that does.
+# Units in a queue that point to no record: readers continue at the next unit that does.
 
 UNITS = 60
 ZEROS = bytes(CQ_STORE_UNIT_SIZE)
@@ -328,7 +329,7 @@ ZEROS = bytes(CQ_STORE_UNIT_SIZE)
 
 @pytest.fixture
 def blanks_store(tmp_path):
-    """60 messages in two queue files; the log has several files too."""
+    """Put 60 messages, which fill two queue files and several files of the log."""
     with open_store(tmp_path) as opened:
         put(opened, *(message(body=b"%03d" % index + b"x" * 500, TAGS="even" if index % 2 == 0 else "odd")
                       for index in range(UNITS)))
@@ -337,7 +338,7 @@ def blanks_store(tmp_path):
 
 
 def blank(store, *indexes: int, unit: bytes = PRE_BLANK_UNIT) -> None:
-    """Write blanks over units."""
+    """Overwrite units with blanks."""
     queue = store.get_consume_queue("T", 0)
     for index in indexes:
         at = index * CQ_STORE_UNIT_SIZE
@@ -347,25 +348,25 @@ def blank(store, *indexes: int, unit: bytes = PRE_BLANK_UNIT) -> None:
 
 
 def numbers(store, offset: int = 0) -> list[int]:
-    """What a consumer gets that begins at `offset`."""
+    """Return the messages that a consumer gets from `offset` on."""
     return [int(body[:3]) for body in bodies(store, offset=offset)]
 
 
 @pytest.mark.parametrize("unit", [PRE_BLANK_UNIT, ZEROS], ids=["filler", "zeros"])
 @pytest.mark.parametrize("blanks, offset, next_offset", [
     ([7], 7, 8), ([7, 8, 9], 7, 10), ([7, 8, 9], 8, 10), (range(45, 53), 46, 53), (range(55, 60), 57, 60), ([0], 0, 1)])
-def test_pull_at_a_blank_unit_goes_on_at_the_next_filled_one(blanks_store, unit, blanks, offset, next_offset):
+def test_pull_at_a_blank_unit_continues_at_the_next_filled_one(blanks_store, unit, blanks, offset, next_offset):
     blank(blanks_store, *blanks, unit=unit)
     assert get(blanks_store, offset) == ("MESSAGE_WAS_REMOVING", next_offset, 0)
     assert numbers(blanks_store) == [number for number in range(UNITS) if number not in blanks]
 
 
-def test_pull_in_front_of_a_blank_unit_ends_there(blanks_store):
+def test_pull_before_a_blank_unit_ends_there(blanks_store):
     blank(blanks_store, 7)
     assert get(blanks_store, 0) == ("FOUND", 7, 7)
 
 
-def test_filter_passes_over_blank_units(blanks_store):
+def test_filter_skips_blank_units(blanks_store):
     blank(blanks_store, 1, 8, 9)
     found, offset = [], 0
     while offset < UNITS:
@@ -376,7 +377,7 @@ def test_filter_passes_over_blank_units(blanks_store):
     assert sum(found) == 28
 
 
-def test_search_by_time_takes_the_unit_before_a_blank_one(blanks_store):
+def test_search_by_time_uses_the_unit_before_a_blank_one(blanks_store):
     queue = blanks_store.get_consume_queue("T", 0)
     stored = [blanks_store.get_message_store_timestamp("T", 0, index) for index in range(UNITS)]
     blank(blanks_store, *range(20, 30))
@@ -386,7 +387,7 @@ def test_search_by_time_takes_the_unit_before_a_blank_one(blanks_store):
         assert stored[found] == timestamp or index in range(20, 30) and stored[19] <= stored[found] <= stored[30]
 
 
-def test_offset_by_time_of_a_queue_with_blanks_everywhere_is_its_message(blanks_store):
+def test_search_by_time_finds_the_only_message_among_blanks(blanks_store):
     blank(blanks_store, *(index for index in range(50) if index != 31))
     queue = blanks_store.get_consume_queue("T", 0)
     assert queue.get_offset_in_queue_by_time(blanks_store.get_message_store_timestamp("T", 0, 31)) == 31
@@ -408,12 +409,12 @@ def test_file_whose_last_unit_is_blank_is_kept_while_it_has_messages(blanks_stor
     assert queue.delete_expired_file(queue.get_unit(50)[0]) == 1
 
 
-def test_message_ids_leave_blank_units_out(blanks_store):
+def test_message_ids_exclude_blank_units(blanks_store):
     blank(blanks_store, 3)
     assert sorted(blanks_store.get_message_ids("T", 0, 0, 6, ("127.0.0.1", 1)).values()) == [0, 1, 2, 4, 5, 6]
 
 
-def test_cut_takes_blank_units_at_the_end_along(blanks_store):
+def test_truncation_includes_blank_units_at_the_end(blanks_store):
     queue = blanks_store.get_consume_queue("T", 0)
     cut = queue.get_unit(20)[0]
     blank(blanks_store, 18, 19)
@@ -449,7 +450,7 @@ def test_bisection_finds_the_first_unit_among_blanks():
         assert found == expected or expected is None and found >= filled[-1] + 1
 
 
-# Maps of consume queue files: made when they are touched, taken away when there are too many, back when touched.
+# Maps of consume queue files: created on access, unmapped when there are too many, and mapped again on access.
 
 SIZE = 1 << 20
 
@@ -464,11 +465,11 @@ def make(folder, number: int, keeper: MapKeeper, **keys) -> MappedFile:
 
 
 def mapped(files) -> list[int]:
-    """Which of them have a map."""
+    """Return the indexes of the mapped files."""
     return [number for number, file in enumerate(files) if file.is_mapped]
 
 
-def test_the_longest_mapped_file_loses_its_map_and_gets_it_again_with_what_was_written(tmp_path, keeper):
+def test_the_file_mapped_longest_is_unmapped_and_mapped_again_with_its_content(tmp_path, keeper):
     files = [make(tmp_path, number, keeper) for number in range(4)]
     assert mapped(files) == [2, 3] and len(keeper) == 2
     for number, file in enumerate(files):
@@ -491,7 +492,7 @@ def test_a_file_in_use_has_a_second_chance(tmp_path, keeper):
     assert len(mapped(files)) == 2 and files[3].is_mapped
 
 
-def test_a_reader_keeps_what_it_sees_when_the_map_goes_and_the_file_is_deleted(tmp_path, keeper):
+def test_a_readers_view_survives_unmapping_and_deletion_of_the_file(tmp_path, keeper):
     file = make(tmp_path, 0, keeper)
     file.append_bytes(b"hello")
     result = file.select_mapped_buffer(0)
@@ -507,14 +508,14 @@ def test_a_reader_keeps_what_it_sees_when_the_map_goes_and_the_file_is_deleted(t
         file.slice_byte_buffer()
 
 
-def test_what_was_written_through_a_dropped_map_is_flushed(tmp_path, keeper):
+def test_bytes_written_before_unmapping_are_flushed(tmp_path, keeper):
     file = make(tmp_path, 0, keeper)
     file.append_bytes(b"hello")
     keeper.end_recovery()
     assert file.flush(0) == 5 and not file.is_mapped
 
 
-def test_maps_and_descriptors_go(tmp_path, keeper):
+def test_maps_and_descriptors_are_released(tmp_path, keeper):
     before = len(os.listdir("/proc/self/fd"))
     files = [make(tmp_path, number, keeper) for number in range(20)]
     assert len(os.listdir("/proc/self/fd")) <= before + keeper.limit
@@ -523,19 +524,19 @@ def test_maps_and_descriptors_go(tmp_path, keeper):
     assert len(os.listdir("/proc/self/fd")) == before and len(keeper) == 0
 
 
-def test_a_loaded_file_is_not_opened_before_it_is_touched(tmp_path, keeper):
+def test_a_loaded_file_is_not_opened_before_its_first_access(tmp_path, keeper):
     MappedFileQueue(str(tmp_path), SIZE, map_keeper=keeper).get_last_mapped_file(0).append_bytes(b"x")
     again = MappedFileQueue(str(tmp_path), SIZE, map_keeper=keeper)
     assert again.load() and mapped(again.mapped_files) == []
     assert again.mapped_files[0].slice_byte_buffer()[0] == ord("x") and mapped(again.mapped_files) == [0]
 
 
-def test_a_file_that_somebody_has_cut_meanwhile_is_an_error_and_no_sigbus(tmp_path, keeper):
+def test_a_file_truncated_by_another_process_is_an_error_without_sigbus(tmp_path, keeper):
     file = make(tmp_path, 0, keeper)
     file.append_bytes(b"x")
     keeper.end_recovery()
     os.truncate(file.file_name, 0)
-    with pytest.raises(OSError, match="cut the file"):
+    with pytest.raises(OSError, match="truncated the file"):
         file.select_mapped_buffer(0)
     assert file.ref_count == 1
     with pytest.raises(OSError):
@@ -543,7 +544,7 @@ def test_a_file_that_somebody_has_cut_meanwhile_is_an_error_and_no_sigbus(tmp_pa
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
-def test_without_a_descriptor_or_a_map_others_go(tmp_path, keeper, monkeypatch, number):
+def test_other_files_are_unmapped_when_descriptors_or_maps_run_out(tmp_path, keeper, monkeypatch, number):
     files = [make(tmp_path, index, keeper) for index in range(3)]
     assert mapped(files) == [1, 2]
     real = mmap.mmap
@@ -558,7 +559,7 @@ def test_without_a_descriptor_or_a_map_others_go(tmp_path, keeper, monkeypatch, 
     assert mapped(files) == [0, 2]
 
 
-def test_few_blocks_are_reserved_at_first_and_as_many_again_later(tmp_path, keeper, monkeypatch):
+def test_few_blocks_are_reserved_at_first_and_twice_as_many_each_time(tmp_path, keeper, monkeypatch):
     file, reserved, real = make(tmp_path, 0, keeper, allocation_unit=65536), [], os.posix_fallocate
 
     def reserve(fd, offset, length):
@@ -573,7 +574,7 @@ def test_few_blocks_are_reserved_at_first_and_as_many_again_later(tmp_path, keep
     assert reserved == [4096, 8192, 16384, 32768, 65536, 131072, 196608, 262144]
 
 
-def test_limit_is_half_of_the_smaller_one(monkeypatch, tmp_path):
+def test_limit_is_half_of_the_smaller_system_limit(monkeypatch, tmp_path):
     count = tmp_path / "max_map_count"
     monkeypatch.setattr(process, "MAX_MAP_COUNT_FILE", str(count))
     monkeypatch.setattr(process.resource, "getrlimit", lambda _which: (20_000, 20_000))
@@ -589,8 +590,8 @@ def test_limit_is_half_of_the_smaller_one(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_store_with_more_queues_than_maps(tmp_path, is_killed):
-    """Some are appended to, read, flushed and recovered while others take their maps."""
-    queues, rounds = 20, 120  # three files a queue
+    """Some queues are appended to, read, flushed and recovered while others need their maps."""
+    queues, rounds = 20, 120  # three files per queue
     store = new_store(tmp_path)
     store.map_keeper.limit = 3
     assert store.load()
@@ -602,7 +603,8 @@ def test_a_store_with_more_queues_than_maps(tmp_path, is_killed):
     assert len(store.map_keeper) <= 3
     crash(store) if is_killed else store.shutdown()
     with open_store(tmp_path) as again:
-        assert len(again.map_keeper) == 0  # nobody has asked for anything
+        # No queue has been accessed yet.
+        assert len(again.map_keeper) == 0
         again.map_keeper.limit = 3
         for queue in range(queues):
             assert bodies(again, queue_id=queue) == [b"%d.%d" % (queue, index) for index in range(rounds)]

@@ -1,4 +1,4 @@
-"""Disks that fail or are full, and no more descriptors: what is acknowledged, and what a restart finds."""
+"""Failing and full disks, and a shortage of descriptors: only safe puts are acknowledged, and a restart finds them."""
 import errno
 import json
 import logging
@@ -27,11 +27,11 @@ from tests.store.support import FILE_SIZE, bodies, crash, message, new_store, op
 from tests.support import store_compare
 from tests.support.wait import wait_until
 
-# Opens and fsyncs that fail as a drawn schedule says, against a model of the disk.
+# Opens and fsyncs that fail on a drawn schedule, compared with a model of the disk.
 #
-# The model keeps what a loss of power would leave of the log: the bytes of each file at its last good fsync, and the
-# names of the folder at the folder's. Whatever is acknowledged has to be there. A store stops when an fsync has
-# failed, and only then; once the failures are over, everything is flushed.
+# The model holds the part of the log that would survive a loss of power: the bytes of each file at its last successful
+# fsync, and the names in the folder at the folder's. Every acknowledged message has to be there. A store stops after a
+# failed fsync, and only then; once the failures are over, everything is flushed.
 
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 DISK_ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
@@ -41,15 +41,16 @@ KEYS = {"flushIntervalConsumeQueue": 10, "flushConsumeQueueThoroughInterval": 30
 
 
 class Disk:
-    """Stands in front of os.open, os.fsync and os.fdatasync for what lies below `root`; see the module."""
+    """A wrapper of os.open, os.fsync and os.fdatasync for everything below `root`; see the comment above."""
 
     def __init__(self, root: Path, monkeypatch) -> None:
         self.root = str(root)
         self.lock = threading.Lock()
-        # Path of a file of the log -> when its last good fsync began, and its bytes then
+        # Path of a log file -> (start of its last successful fsync, its bytes at that time).
         self.images: dict[str, tuple[int, bytes]] = {}
         self.began = 0
-        self.names: set[str] = set()  # paths in the folder of the log, at the folder's last good fsync
+        # Paths in the log's folder at the folder's last successful fsync.
+        self.names: set[str] = set()
         self.fault = None  # (calls, part, errno, only folders)
         self.failed_opens = self.failed_syncs = 0
         self.real = {name: getattr(os, name) for name in ("open", "fsync", "fdatasync")}
@@ -97,7 +98,7 @@ class Disk:
                 self.images[path] = max(self.images.get(path, (0, b"")), (began, held))
 
     def has(self, store, result) -> bool:
-        """Whether a record would be there after a loss of power."""
+        """Return whether a record would survive a loss of power."""
         offset, size = result.wrote_offset, result.wrote_bytes
         file = store.commit_log.mapped_file_queue.find_mapped_file_by_offset(offset)
         at = offset - file.file_from_offset
@@ -129,7 +130,7 @@ def drawn_fault(draw: random.Random):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_store_stops_for_failed_fsyncs_alone_and_acknowledges_what_is_on_the_disk(tmp_path, disk, seed):
+def test_store_stops_only_for_failed_fsyncs_and_acknowledges_only_synced_bytes(tmp_path, disk, seed):
     draw = random.Random(seed)
     fault, kind = drawn_fault(draw), draw.choice(list(FlushDiskType))
     begin = draw.randrange(12)
@@ -148,10 +149,10 @@ def test_store_stops_for_failed_fsyncs_alone_and_acknowledges_what_is_on_the_dis
                 assert disk.has(store, appended), (seed, number, fault)
         stopped = disk.failed_syncs > 0
         if stopped:
-            wait_until(lambda: not store.running_flags.is_writeable, 120_000, "the failed fsync is known")
+            wait_until(lambda: not store.running_flags.is_writeable, 120_000, "the failed fsync is detected")
             assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         else:
-            wait_until(lambda: store.put_message(message()).is_ok, 120_000, "puts are taken")
+            wait_until(lambda: store.put_message(message()).is_ok, 120_000, "puts are accepted")
             wait_until(lambda: is_all_flushed(store), 120_000, "everything is flushed")
             assert store.running_flags.is_writeable and not store.running_flags.is_flush_error
             found = store.query_message("T", "k0", 32, 0, 1 << 62)
@@ -160,7 +161,7 @@ def test_store_stops_for_failed_fsyncs_alone_and_acknowledges_what_is_on_the_dis
 
 
 @pytest.mark.parametrize("number", SHORTAGES)
-def test_sync_put_waits_for_the_folder_and_is_acknowledged_once_it_could_be_opened(tmp_path, disk, number, caplog):
+def test_sync_put_waits_for_the_folder_and_is_acknowledged_once_it_can_be_opened(tmp_path, disk, number, caplog):
     keys = {**KEYS, "syncFlushTimeout": 600_000}
     with open_store(tmp_path, flushDiskType=FlushDiskType.SYNC_FLUSH, **keys) as store, \
             caplog.at_level(logging.WARNING, "RocketmqStore"):
@@ -202,7 +203,7 @@ def test_slave_appends_while_folders_cannot_be_opened(tmp_path, disk):
     assert slave.shut_down_normal
 
 
-def test_stop_without_descriptors_is_taken_for_a_crash_and_loses_nothing(tmp_path, disk):
+def test_stop_without_descriptors_counts_as_a_crash_and_loses_nothing(tmp_path, disk):
     with open_store(tmp_path, flushIntervalCommitLog=60_000) as store:
         put(store, *(message(body=b"%d" % number) for number in range(3)))
         wait_dispatched(store)
@@ -213,7 +214,7 @@ def test_stop_without_descriptors_is_taken_for_a_crash_and_loses_nothing(tmp_pat
         assert bodies(again) == [b"0", b"1", b"2"]
 
 
-def test_refused_piece_of_the_masters_log_has_its_reason_in_the_line(tmp_path, disk, caplog):
+def test_refused_piece_of_the_masters_log_is_logged_with_its_reason(tmp_path, disk, caplog):
     with open_store(tmp_path, brokerRole=BrokerRole.SLAVE) as slave:
         assert slave.append_to_commit_log(0, b"x", 0, 1)
         assert not slave.append_to_commit_log(100, b"x", 0, 1)
@@ -224,17 +225,17 @@ def test_refused_piece_of_the_masters_log_has_its_reason_in_the_line(tmp_path, d
     assert "the log ends at" in lines[-2] and "Input/output error" in lines[-1] and "Restart the broker" in lines[-1]
 
 
-def test_failed_fsync_of_a_file_made_in_advance_stops_the_store(tmp_path, disk):
-    """Its first flush would be told of no failure: Linux reports one once."""
+def test_failed_fsync_of_a_preallocated_file_stops_the_store(tmp_path, disk):
+    """The file's first regular flush would not see the failure: Linux reports it only once."""
     disk.fault = ("sync",), f"commitlog{os.sep}{16384:020d}", errno.EIO, False
     with open_store(tmp_path) as store:
         put(store, message())
-        wait_until(lambda: store.running_flags.is_flush_error, 120_000, "the failure is known")
+        wait_until(lambda: store.running_flags.is_flush_error, 120_000, "the failure is detected")
     assert disk.failed_syncs == 1
 
 
 @pytest.mark.parametrize("number", SHORTAGES)
-def test_file_is_replaced_whole_or_not_at_all_without_descriptors(tmp_path, disk, number):
+def test_file_is_replaced_completely_or_not_at_all_without_descriptors(tmp_path, disk, number):
     path = tmp_path / "config.json"
     mix_all.string2file("old", str(path))
     disk.fault = ("open",), str(tmp_path), number, True
@@ -246,7 +247,7 @@ def test_file_is_replaced_whole_or_not_at_all_without_descriptors(tmp_path, disk
     assert path.read_text() == "new"
 
 
-def test_controller_leads_on_when_its_folder_cannot_be_opened_for_a_while(tmp_path, disk):
+def test_controller_keeps_leading_while_its_folder_cannot_be_opened(tmp_path, disk):
     store = local_store.LocalStore(str(tmp_path), "n0", "127.0.0.1:1")
     store.start()
     disk.fault = ("open",), str(tmp_path), errno.EMFILE, True
@@ -263,15 +264,15 @@ def test_controller_leads_on_when_its_folder_cannot_be_opened_for_a_while(tmp_pa
     store.shutdown()
 
 
-# An fsync fails once: what is acknowledged after it, what the checkpoint says, and what a restart finds.
+# An fsync fails once: later acknowledgements, the checkpoint, and the result of a restart.
 #
-# Each `..._needed` takes one measure out and shows that the test beside it would fail.
+# Each `..._needed` removes one safeguard and shows that the test beside it would fail.
 
 SYNC = {"flushDiskType": FlushDiskType.SYNC_FLUSH, "flushIntervalConsumeQueue": 60_000}
 
 
 class FailsOnce:
-    """fdatasync that fails once for files of the commit log, and like a kernel succeeds from then on."""
+    """An fdatasync that fails once for files of the commit log, and succeeds from then on, as a kernel does."""
 
     def __init__(self, monkeypatch):
         self.real, self.armed, self.failed = os.fdatasync, False, 0
@@ -290,7 +291,7 @@ def fsync_disk(monkeypatch):
 
 
 def checkpoint_of(root: Path) -> int:
-    """physicMsgTimestamp in the file."""
+    """Return the physicMsgTimestamp in the file."""
     checkpoint = StoreCheckpoint(str(root / "checkpoint"))
     try:
         return checkpoint.physic_msg_timestamp
@@ -299,7 +300,7 @@ def checkpoint_of(root: Path) -> int:
 
 
 def put_around_a_failure(root: Path, disk: FailsOnce) -> dict:
-    """Two good puts, the failure, three more puts; what was answered, and what the store and the checkpoint say."""
+    """Put twice, let an fsync fail, and put again; return the answers, and the store's and the checkpoint's state."""
     store = new_store(root, **SYNC)
     assert store.load()
     store.start()
@@ -316,7 +317,7 @@ def put_around_a_failure(root: Path, disk: FailsOnce) -> dict:
 
 
 def holds(seen: dict) -> bool:
-    """No acknowledgement, no write, no claim after the failure."""
+    """Return whether nothing was acknowledged, written or claimed as flushed after the failure."""
     return (PutMessageStatus.PUT_OK not in seen["after"] and not seen["writeable"] and not seen["normal"]
             and max(seen["told"], seen["on disk"]) <= seen["good"])
 
@@ -339,7 +340,7 @@ def test_unwritable_state_after_a_failed_fsync_is_needed(tmp_path, fsync_disk, m
 
 
 def dirty_tail(root: Path) -> tuple[int, int]:
-    """A crashed store whose third record from the end is damaged; offsets of the damage and of what follows it."""
+    """Make a crashed store with a damaged third record from the end; return the offsets of it and of the next one."""
     store = new_store(root)
     assert store.load()
     store.start()
@@ -353,7 +354,7 @@ def dirty_tail(root: Path) -> tuple[int, int]:
 
 
 def after_two_crashes(root: Path) -> list[bytes]:
-    """What is there when a store with a dirty tail takes one message as long as the damaged one, and crashes again."""
+    """Put a message, as long as the damaged one, into a store with a dirty tail; return the messages after a crash."""
     bad, following = dirty_tail(root)
     store = new_store(root)
     assert store.load()
@@ -367,23 +368,23 @@ def after_two_crashes(root: Path) -> list[bytes]:
         return bodies(again)
 
 
-def test_dirty_tail_does_not_come_back(tmp_path):
+def test_truncated_records_do_not_reappear(tmp_path):
     assert after_two_crashes(tmp_path) == [b"old0", b"old1", b"new2"]
 
 
-def test_zeroed_tail_is_needed(tmp_path, monkeypatch):
+def test_zeroing_the_tail_is_needed(tmp_path, monkeypatch):
     monkeypatch.setattr(MappedFile, "zero_from", lambda self, position: None)
     assert after_two_crashes(tmp_path) == [b"old0", b"old1", b"new2", b"old3", b"old4"]
 
 
-# Config JSON: a power loss may come between any two steps of saving; each step that was not yet synced may be lost.
+# Config JSON: power may fail between any two steps of saving, and each step that is not synced yet may be lost.
 
 class PowerLoss(Exception):
-    """The process is gone."""
+    """The process loses power."""
 
 
 def lose_power_at(step: int, path: Path, monkeypatch) -> None:
-    """Save "new" over "old"; the power goes at the `step`-th system call that changes the folder, unsynced data too."""
+    """Save "new" over "old"; lose power at the `step`-th call that changes the folder, with all unsynced data."""
     calls = [0]
 
     def counted(real):
@@ -404,7 +405,7 @@ def lose_power_at(step: int, path: Path, monkeypatch) -> None:
 
 
 def java_string2file(text: str, file_name: str) -> None:
-    """What 4.9 does: write, copy to .bak, delete, rename; no fsync."""
+    """Write the file as 4.9 does: write, copy to .bak, delete, rename; no fsync."""
     Path(file_name + ".tmp").write_text(text, encoding="ascii")
     if os.path.exists(file_name):
         shutil.copy(file_name, file_name + ".bak")
@@ -413,7 +414,7 @@ def java_string2file(text: str, file_name: str) -> None:
 
 
 def contents(tmp_path: Path, monkeypatch) -> set:
-    """What the file holds when the power goes at each step in turn."""
+    """Return the contents of the file after a loss of power at each step in turn."""
     found = set()
     for step in range(1, 9):
         path = tmp_path / str(step) / "config.json"
@@ -434,7 +435,7 @@ def test_atomic_rename_is_needed(tmp_path, monkeypatch):
 
 
 def synced_before_rename(tmp_path: Path, monkeypatch) -> list[str]:
-    """The system calls of one save, in order; the data must be synced before the rename, the folder after it."""
+    """Return the system calls of one save, in order: the data is synced before the rename, the folder after it."""
     path, calls = tmp_path / "config.json", []
     path.write_text("old", encoding="ascii")
 
@@ -458,7 +459,7 @@ def test_config_file_is_synced_before_and_its_folder_after_the_rename(tmp_path, 
     assert "fsync config.json.tmp" in calls[:rename] and "fsync folder" in calls[rename:]
 
 
-def test_preallocation_leaves_no_hole_before_the_writer(tmp_path):
+def test_preallocation_leaves_no_hole_ahead_of_the_writer(tmp_path):
     with open_store(tmp_path) as store:
         put(store, message())
         assert os.stat(tmp_path / "commitlog" / f"{0:020d}").st_blocks * 512 >= FILE_SIZE
@@ -470,8 +471,8 @@ def test_preallocation_is_needed(tmp_path):
         assert os.stat(tmp_path / "commitlog" / f"{0:020d}").st_blocks * 512 < FILE_SIZE
 
 
-# A disk that is really full: a small tmpfs under the commit log, or under the consume queues, of a store in a process
-# of its own, so that a SIGBUS would show.
+# A disk that is really full: a small tmpfs under the commit log, or under the consume queues. The store runs in its own
+# process, so that a SIGBUS is seen.
 
 ROOM = 4 << 20
 SCRIPT = '''
@@ -498,7 +499,7 @@ while not resumed:
         elif put % 40 == 0:
             store.flush()
     elif not was_full:
-        for _ in range(5):  # it stays refused, and reads go on
+        for _ in range(5):  # puts stay refused, and reads continue
             assert not store.put_message(message("T", 0, b"x" * 2000)).is_ok
         wait_until(lambda: (found := store.get_message("g", "T", 0, 0, 1)).message_buffer_list and found).release()
         os.unlink(ballast)
@@ -520,7 +521,7 @@ print(json.dumps({"put": put, "units": units, "seen": sorted(seen),
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A tmpfs of 8 MiB, half of it taken by the file `ballast`."""
+    """Mount a tmpfs of 8 MiB, half of it taken by the file `ballast`."""
     folder = tmp_path / "small"
     folder.mkdir()
     if os.geteuid() != 0:
@@ -535,7 +536,7 @@ def small_disk(tmp_path):
 
 
 def run(small: Path, root: Path, **keys: object) -> dict:
-    """The script's report; what a signal did shows in the return code."""
+    """Run the script, and return its report; a signal shows in the return code."""
     command = [sys.executable, "-c", SCRIPT, str(small), str(root), str(small / "ballast"), json.dumps(keys)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=600,
                           check=False)
@@ -561,13 +562,14 @@ def test_full_disk_under_the_commit_log_refuses_puts_until_there_is_room(small_d
 def test_full_disk_under_the_consume_queues_refuses_puts_until_there_is_room(small_disk, tmp_path):
     root, log = small_disk / "store", tmp_path / "commitlog"
     fill = small_disk / "more"
-    fill.write_bytes(bytes(ROOM - (1 << 20)))  # queues are small
+    # The queues are small, so leave them little room.
+    fill.write_bytes(bytes(ROOM - (1 << 20)))
     report = run(small_disk, root, storePathCommitLog=str(log))
     check(report, root, log)
 
 
 def test_full_disk_needs_the_preallocation(small_disk, tmp_path):
-    """Without it the same run ends in a SIGBUS: the tests above test something."""
+    """Without preallocation the same run ends in a SIGBUS, so the tests above do test it."""
     command = [sys.executable, "-c", SCRIPT, str(small_disk), str(tmp_path / "store"), str(small_disk / "ballast"),
                json.dumps({"storePathCommitLog": str(small_disk / "commitlog"), "preallocateMappedFile": False})]
     env = {**os.environ, "rocketmq_broker_diskSpaceWarningLevelRatio": "2"}
@@ -576,11 +578,11 @@ def test_full_disk_needs_the_preallocation(small_disk, tmp_path):
     assert done.returncode == -signal.SIGBUS, done.stderr[-2000:]
 
 
-# No more descriptors for a while: nothing was asked of the disk, nothing is lost, and the store goes on after it.
+# A temporary shortage of descriptors: the disk was not asked, nothing is lost, and the store continues afterwards.
 
 
 class NoDescriptors:
-    """os.open that fails for files below one folder while `folder` says which."""
+    """An os.open that fails for files below `folder` while it is set."""
 
     def __init__(self, monkeypatch):
         self.real, self.folder, self.failed, self.number = os.open, None, 0, errno.EMFILE
@@ -599,31 +601,31 @@ def descriptors(monkeypatch):
 
 
 def flushed(store) -> int:
-    """Bytes of the consume queue that are on the disk."""
+    """Return the number of flushed bytes of the consume queue."""
     return store.consume_queue_table["T"][0].mapped_file_queue.flushed_where
 
 
 @pytest.mark.parametrize("folder", ["consumequeue", "index"])
-def test_flush_without_descriptors_is_tried_again_and_stops_no_puts(tmp_path, descriptors, folder):
+def test_flush_without_descriptors_is_retried_and_stops_no_puts(tmp_path, descriptors, folder):
     with open_store(tmp_path, flushIntervalConsumeQueue=10, flushConsumeQueueThoroughInterval=0) as store:
         put(store, message(KEYS="a"))
         wait_dispatched(store)
         descriptors.folder = folder
         put(store, message(KEYS="b"))
-        wait_until(lambda: descriptors.failed >= 3, 60_000, "flushes that found no descriptor")
+        wait_until(lambda: descriptors.failed >= 3, 60_000, "flushes failed for lack of a descriptor")
         assert not store.running_flags.is_flush_error and store.running_flags.is_writeable
         descriptors.folder = None
         put(store, message(KEYS="c"))
-        wait_until(lambda: flushed(store) == 3 * 20, 60_000, "all is flushed")
+        wait_until(lambda: flushed(store) == 3 * 20, 60_000, "everything is flushed")
         assert len(bodies(store)) == 3
 
 
-def test_index_file_waits_for_a_descriptor_for_as_long_as_it_takes(tmp_path, descriptors, monkeypatch):
+def test_index_file_waits_for_a_descriptor_without_limit(tmp_path, descriptors, monkeypatch):
     monkeypatch.setattr("rmqha.store.index.index_service._RETRY_MS", 10)
     with open_store(tmp_path) as store:
         descriptors.folder = "index"
         put(store, message(KEYS="a"))
-        wait_until(lambda: descriptors.failed > 10, 60_000, "tries to make the file")
+        wait_until(lambda: descriptors.failed > 10, 60_000, "several attempts to create the file")
         assert store.put_message(message(KEYS="b")).put_message_status is PutMessageStatus.PUT_OK
         descriptors.folder = None
         wait_dispatched(store)
@@ -635,7 +637,7 @@ def test_index_file_waits_for_a_descriptor_for_as_long_as_it_takes(tmp_path, des
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("folder", ["consumequeue", "index"])
-def test_dispatch_waits_for_the_end_of_a_shortage_for_as_long_as_it_takes(tmp_path, descriptors, monkeypatch, folder,
+def test_dispatch_waits_for_the_end_of_a_shortage_without_limit(tmp_path, descriptors, monkeypatch, folder,
                                                                           number):
     monkeypatch.setattr("rmqha.store.index.index_service._RETRY_MS", 1)
     monkeypatch.setattr("rmqha.store.consume_queue._RETRY_MS", 1)
@@ -643,7 +645,7 @@ def test_dispatch_waits_for_the_end_of_a_shortage_for_as_long_as_it_takes(tmp_pa
     with open_store(tmp_path) as store:
         descriptors.folder = folder
         put(store, message(KEYS="a"))
-        wait_until(lambda: descriptors.failed > 60, 60_000, "tries to make the file")
+        wait_until(lambda: descriptors.failed > 60, 60_000, "several attempts to create the file")
         assert store.put_message(message(KEYS="b")).put_message_status is PutMessageStatus.PUT_OK
         descriptors.folder = None
         wait_dispatched(store)

@@ -1,4 +1,4 @@
-"""Bulk dispatch: consume queues and index of a store, built again span by span, are those of the single records."""
+"""Bulk dispatch: consume queues and index rebuilt span by span equal those made from single records."""
 import errno
 import random
 import shutil
@@ -34,7 +34,7 @@ V6 = ("2001:db8::7", 10911)
 
 
 def choose(monkeypatch, way, span_records=7):
-    """Dispatch and recover record by record, or in small spans with one of the kernels, or with a thread that scans."""
+    """Dispatch and recover record by record, in small spans with one of the kernels, or with a scanning thread."""
     monkeypatch.setattr(reput_message_service, "BULK_BYTES", 1)
     monkeypatch.setattr(reput_message_service, "_AHEAD_BYTES", 1 if way == "ahead" else 1 << 40)
     monkeypatch.setattr(reput_message_service, "usable_cores", lambda: 2)
@@ -44,7 +44,7 @@ def choose(monkeypatch, way, span_records=7):
 
 
 def random_message(random_, flags=(0, 0, 0, 4, 8, 12)):
-    """A message of any kind that a broker stores."""
+    """Make a message of any kind that a broker stores."""
     pick, chance = random_.choice, random_.random
     properties = {}
     if chance() < .7:
@@ -54,7 +54,8 @@ def random_message(random_, flags=(0, 0, 0, 4, 8, 12)):
     if chance() < .8:
         properties["UNIQ_KEY"] = f"0A000001{random_.randrange(1 << 64):024X}"
     if chance() < .1:
-        properties["DELAY"] = pick(("17", "18"))  # hours: not delivered meanwhile
+        # Hours, so that it is not delivered meanwhile.
+        properties["DELAY"] = pick(("17", "18"))
     if chance() < .1:
         properties["INNER_MULTI_DISPATCH"] = pick(("%LMQ%a", "%LMQ%a,%LMQ%b", "other,%LMQ%b"))
     topic, queue_id = pick(TOPICS), random_.randrange(3)
@@ -71,7 +72,7 @@ def random_message(random_, flags=(0, 0, 0, 4, 8, 12)):
 
 
 def write(root, seed, **kinds):
-    """A store with messages of all kinds, dispatched one by one; closed well."""
+    """Write a store with messages of all kinds, dispatched one by one, and close it properly."""
     random_ = random.Random(seed)
     with open_store(root, **KEYS) as store:
         for _ in range(260):
@@ -82,20 +83,20 @@ def write(root, seed, **kinds):
 
 
 def forget(root):
-    """Delete what is built from the log."""
+    """Delete everything that is built from the log."""
     shutil.rmtree(root / "consumequeue")
     shutil.rmtree(root / "index")
 
 
 def built(root):
-    """Consume queue files by path, and the contents of the index files in order."""
+    """Return the consume queue files by path, and the contents of the index files in order."""
     files = tree(root)
     return ({path: data for path, data in files.items() if path.startswith("consumequeue/")},
             [data for path, data in sorted(files.items()) if path.startswith("index/")])
 
 
 def reopen(root):
-    """Start on a store, and stop."""
+    """Start a store, and stop it."""
     with open_store(root, **KEYS) as store:
         wait_dispatched(store)
 
@@ -106,7 +107,7 @@ def assert_same(left, right):
     assert len(left[1]) == len(right[1]) and left[1] == right[1]
 
 
-def test_far_behind_another_thread_scans_what_comes_next(tmp_path, monkeypatch):
+def test_another_thread_scans_ahead_when_the_dispatch_is_far_behind(tmp_path, monkeypatch):
     choose(monkeypatch, "single")
     write(tmp_path, 1)
     before, scanned, scan, begin = built(tmp_path), threading.Event(), RecordDispatcher.scan, WorkAhead.begin
@@ -119,7 +120,8 @@ def test_far_behind_another_thread_scans_what_comes_next(tmp_path, monkeypatch):
     def waiting_begin(*args):
         ahead = begin(*args)
         if threading.current_thread().name == "ReputMessageService":
-            assert scanned.wait(240)  # else who takes the result may come first, and scan itself
+            # Otherwise this thread could ask for the result first, and scan itself.
+            assert scanned.wait(240)
         return ahead
 
     forget(tmp_path)
@@ -133,7 +135,7 @@ def test_far_behind_another_thread_scans_what_comes_next(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(3))
-def test_queues_and_index_are_built_again_as_they_were(tmp_path, monkeypatch, way, seed):
+def test_queues_and_index_are_rebuilt_identically(tmp_path, monkeypatch, way, seed):
     choose(monkeypatch, "single")
     write(tmp_path, seed)
     before = built(tmp_path)
@@ -145,7 +147,7 @@ def test_queues_and_index_are_built_again_as_they_were(tmp_path, monkeypatch, wa
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_after_a_crash_what_is_lost_is_built_again(tmp_path, monkeypatch, way):
+def test_lost_parts_are_rebuilt_after_a_crash(tmp_path, monkeypatch, way):
     choose(monkeypatch, "single")
     write(tmp_path, 5)
     before = built(tmp_path)
@@ -154,7 +156,8 @@ def test_after_a_crash_what_is_lost_is_built_again(tmp_path, monkeypatch, way):
         if index % 3 == 0:
             shutil.rmtree(folder)
         elif index % 3 == 1:
-            with open(max(folder.iterdir()), "r+b") as file:  # units that were not written back
+            # Units that were not written back.
+            with open(max(folder.iterdir()), "r+b") as file:
                 at = random_.randrange(10) * 20
                 file.seek(at)
                 file.write(bytes(200 - at))
@@ -167,7 +170,7 @@ def test_after_a_crash_what_is_lost_is_built_again(tmp_path, monkeypatch, way):
 
 
 class _Snapshots:
-    """Copies a store at some calls of a method: what a kill at that moment would leave."""
+    """Copies of a store, taken at some calls of a method: the state that a kill at that moment would leave."""
 
     def __init__(self, monkeypatch, owner, name, root, folder, passages, behind):
         self.passages, self.folder, self.root, self.calls = passages, folder, root, 0
@@ -193,7 +196,7 @@ class _Snapshots:
 @pytest.mark.parametrize("owner, name, behind", [
     (ConsumeQueue, "put_units", True), (IndexService, "build_index_of_rows", False), (IndexService, "flush", True),
     (RecordDispatcher, "dispatch_span", True)])
-def test_start_that_is_killed_while_it_builds_goes_on_the_next_time(tmp_path, monkeypatch, way, owner, name, behind):
+def test_start_killed_while_it_rebuilds_continues_the_next_time(tmp_path, monkeypatch, way, owner, name, behind):
     root, images = tmp_path / "store", tmp_path / "images"
     choose(monkeypatch, "single")
     write(root, 9)
@@ -213,7 +216,7 @@ def test_start_that_is_killed_while_it_builds_goes_on_the_next_time(tmp_path, mo
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_power_loss_while_it_builds_loses_no_unit_and_no_key(tmp_path, monkeypatch, way):
+def test_power_loss_during_a_rebuild_loses_no_unit_and_no_key(tmp_path, monkeypatch, way):
     root, image = tmp_path / "store", tmp_path / "image"
     choose(monkeypatch, "single")
     write(root, 11)
@@ -224,7 +227,8 @@ def test_power_loss_while_it_builds_loses_no_unit_and_no_key(tmp_path, monkeypat
         shutil.copytree(root, image)
     for path in [path for path in image.rglob("*") if path.is_file()]:
         if "consumequeue" in path.parts or "index" in path.parts:
-            path.write_bytes(bytes(path.stat().st_size))  # no page of them was written back
+            # No page of them was written back.
+            path.write_bytes(bytes(path.stat().st_size))
     reopen(image)
     assert_same(built(image), before)
 
@@ -234,7 +238,7 @@ def log_files(root):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_damage_in_the_middle_ends_alike(tmp_path, monkeypatch, seed):
+def test_damage_in_the_middle_has_the_same_result(tmp_path, monkeypatch, seed):
     choose(monkeypatch, "single")
     write(tmp_path / "store", seed)
     forget(tmp_path / "store")
@@ -264,7 +268,7 @@ def test_damage_in_the_middle_ends_alike(tmp_path, monkeypatch, seed):
 
 
 class _Listener(MessageArrivingListener):
-    """Waits for some queues, and remembers what it is told."""
+    """A listener that waits for some queues, and records its notifications."""
 
     def __init__(self, queues):
         self.queues, self.told = queues, []
@@ -276,7 +280,7 @@ class _Listener(MessageArrivingListener):
         self.told.append(args)
 
 
-def test_who_waits_for_a_queue_is_told_of_each_of_its_records(tmp_path, monkeypatch):
+def test_listener_is_notified_of_every_record_of_its_queues(tmp_path, monkeypatch):
     told = {}
     choose(monkeypatch, "single")
     write(tmp_path / "store", 3, flags=(0, 8))
@@ -292,7 +296,7 @@ def test_who_waits_for_a_queue_is_told_of_each_of_its_records(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("broker_id", [0, 1])
-def test_slave_counts_what_it_gets(tmp_path, monkeypatch, broker_id):
+def test_slave_counts_the_received_messages(tmp_path, monkeypatch, broker_id):
     counted = {}
     choose(monkeypatch, "single")
     write(tmp_path / "store", 4)
@@ -315,7 +319,7 @@ def test_slave_counts_what_it_gets(tmp_path, monkeypatch, broker_id):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("broker_id", [0, 1])
-def test_slave_that_has_part_of_a_record_waits_for_the_rest(tmp_path, monkeypatch, way, broker_id):
+def test_slave_with_an_incomplete_record_waits_for_the_rest(tmp_path, monkeypatch, way, broker_id):
     choose(monkeypatch, "single")
     with open_store(tmp_path / "master", **KEYS) as master:
         put(master, *(message(body=b"x" * 400, KEYS=f"k{number:02d}") for number in range(20)))
@@ -337,7 +341,7 @@ def test_slave_that_has_part_of_a_record_waits_for_the_rest(tmp_path, monkeypatc
     assert_same(built(tmp_path / "slave"), built(tmp_path / "master"))
 
 
-def test_store_with_unusual_parts_goes_record_by_record(tmp_path, monkeypatch):
+def test_store_with_unusual_parts_dispatches_record_by_record(tmp_path, monkeypatch):
     choose(monkeypatch, "plain")
     for keys in ({"enableConsumeQueueExt": True}, {"duplicationEnable": True}):
         assert not new_store(tmp_path, **keys).record_dispatcher.takes_spans()
@@ -354,7 +358,7 @@ def test_store_with_unusual_parts_goes_record_by_record(tmp_path, monkeypatch):
 # One queue.
 
 def units_of(runs, size=100):
-    """(queue offset, units) of runs of (queue offset, count); their records follow one another in the log."""
+    """Make (queue offset, units) of runs of (queue offset, count); their records are consecutive in the log."""
     position, described = 0, []
     for queue_offset, count in runs:
         described.append((queue_offset, [(position + number * size, size, number) for number in range(count)]))
@@ -380,7 +384,7 @@ def put_runs(queue, runs):
     [(0, 3), (3, 25)], [(0, 10)], [(0, 40)], [(7, 30)], [(10, 1), (11, 9), (20, 10)], [(0, 5), (8, 5), (13, 20)],
     [(0, 12), (3, 12), (15, 2)], [(0, 5), (0, 5)], [(0, 5), (1 << 40, 3), (5, 3)], [(3, 2), (2, 1), (5, 9)]])
 @pytest.mark.parametrize("twice", [False, True])
-def test_units_of_runs_are_put_as_one_by_one(tmp_path, runs, twice):
+def test_runs_of_units_are_put_as_one_by_one(tmp_path, runs, twice):
     facts = []
     for put_all in (put_one_by_one, put_runs):
         with open_store(tmp_path / put_all.__name__, **KEYS) as store:
@@ -392,7 +396,7 @@ def test_units_of_runs_are_put_as_one_by_one(tmp_path, runs, twice):
     assert built(tmp_path / "put_one_by_one")[0] == built(tmp_path / "put_runs")[0]
 
 
-def test_run_waits_for_space_and_goes_on(tmp_path, monkeypatch):
+def test_run_waits_for_space_and_continues(tmp_path, monkeypatch):
     monkeypatch.setattr("rmqha.store.consume_queue._RETRY_MS", 1)
     with open_store(tmp_path, **KEYS) as store:
         queue = store.consume_queue_table.find_queue("T", 0)
@@ -410,7 +414,7 @@ def test_run_waits_for_space_and_goes_on(tmp_path, monkeypatch):
         assert [queue.get_unit(index)[0] for index in range(40)] == [index * 100 for index in range(40)]
 
 
-def test_run_of_a_queue_that_cannot_be_written_is_told(tmp_path):
+def test_run_of_an_unwritable_queue_is_refused(tmp_path):
     with open_store(tmp_path, **KEYS) as store:
         queue = store.consume_queue_table.find_queue("T", 0)
         put_runs(queue, units_of([(0, 4)]))
@@ -421,19 +425,20 @@ def test_run_of_a_queue_that_cannot_be_written_is_told(tmp_path):
 
 # The index.
 
-def test_keys_that_are_being_added_hide_no_older_ones(tmp_path):
+def test_keys_being_added_do_not_hide_older_ones(tmp_path):
     index_file = IndexFile(str(tmp_path / "20260101000000000"), 3, 100)
     rows = b"".join(KEY.pack(offset, 1_700_000_000_000, offset % 5, 0) for offset in range(20))
     assert index_file.put_key_rows(rows[:10 * KEY.size], 0) == 10
     header = index_file.index_header.counters
     assert index_file.put_key_rows(rows, 10) == 20
-    index_file.index_header.counters = header  # what a query sees before the kernel is done
+    # The state that a query sees before the kernel is done.
+    index_file.index_header.counters = header
     for key_hash in range(5):
         assert index_file.has_entry(key_hash, 5 + key_hash) and not index_file.has_entry(key_hash, 15 + key_hash)
     index_file.destroy(0)
 
 
-def test_last_record_of_the_index_gets_the_keys_that_it_lacks(tmp_path):
+def test_last_record_of_the_index_gets_its_missing_keys(tmp_path):
     for known in range(4):
         contents = []
         for way in ("whole", "parts"):
@@ -443,7 +448,7 @@ def test_last_record_of_the_index_gets_the_keys_that_it_lacks(tmp_path):
                         for offset, key_hash in ((0, 1), (9, 2), (9, 3), (9, 4), (20, 5))]
                 if way == "parts":
                     service.build_index_of_rows(b"".join(rows[:1 + known]))
-                    service._built_to = -1  # another process goes on
+                    service._built_to = -1  # another process continues
                 service.build_index_of_rows(b"".join(rows))
                 service._built_to = -1
                 service.build_index_of_rows(b"".join(rows))
@@ -451,7 +456,7 @@ def test_last_record_of_the_index_gets_the_keys_that_it_lacks(tmp_path):
         assert contents[0] == contents[1]
 
 
-def test_index_with_damaged_counters_takes_keys(tmp_path):
+def test_index_with_damaged_counters_accepts_keys(tmp_path):
     for counters in ((0, 0, 0, 0, -5, 3), (0, 0, 0, 0, (1 << 31) - 1, 3), (0, 0, 0, 0, 1, -1), (1, 1, 1, 1, 1, 500)):
         index_file = IndexFile(str(tmp_path / "20260101000000000"), 3, 100)
         index_file.mapped_file.slice_byte_buffer()[:HEADER.size] = HEADER.pack(*counters)
@@ -462,7 +467,7 @@ def test_index_with_damaged_counters_takes_keys(tmp_path):
         index_file.destroy(0)
 
 
-def test_damaged_light_queue_is_mended_from_the_log(tmp_path):
+def test_damaged_light_queue_is_rebuilt_from_the_log(tmp_path):
     with open_store(tmp_path, **KEYS) as store:
         for number in range(25):
             assert store.put_message(message(INNER_MULTI_DISPATCH="%LMQ%a", body=b"%d" % number)).is_ok
@@ -476,7 +481,7 @@ def test_damaged_light_queue_is_mended_from_the_log(tmp_path):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_queue_of_a_topic_that_is_no_text_is_mended_from_the_log(tmp_path, monkeypatch, way):
+def test_queue_of_a_topic_with_invalid_utf8_is_rebuilt_from_the_log(tmp_path, monkeypatch, way):
     choose(monkeypatch, way)
     data = b""
     for number in range(12):

@@ -1,4 +1,4 @@
-"""Flushing: when a put is done, what a failing or slow disk does, and what the checkpoint says."""
+"""Flushing: the end of a put, a failing or slow disk, and the checkpoint."""
 import errno
 import os
 import threading
@@ -17,12 +17,13 @@ from rmqha.store.store_checkpoint import CHECKPOINT_SIZE, StoreCheckpoint
 from tests.store.support import message, new_store, open_store, put, tree, wait_dispatched
 from tests.support.wait import lasting, wait_until
 
-IDLE_MS = 600_000  # so that whatever is flushed was flushed for a wake-up
+# Long enough that only a wake-up causes a flush.
+IDLE_MS = 600_000
 SYNC = {"flushDiskType": FlushDiskType.SYNC_FLUSH}
 
 
 class Disk:
-    """Stands between the store and fdatasync: can wait or fail, and counts those of the log."""
+    """A wrapper of fdatasync that can wait or fail, and counts the calls for the log."""
 
     def __init__(self, monkeypatch):
         self.real, self.calls, self.error = mapped_file.os.fdatasync, 0, None
@@ -54,7 +55,7 @@ def test_synchronous_put_is_done_once_it_is_flushed(tmp_path, disk):
         assert store.commit_log.mapped_file_queue.flushed_where >= result.append_message_result.wrote_bytes
 
 
-def test_puts_that_wait_are_flushed_together(tmp_path, disk):
+def test_pending_puts_are_flushed_together(tmp_path, disk):
     with open_store(tmp_path, **SYNC) as store:
         store.put_message(message())
         disk.ready.clear()
@@ -85,7 +86,7 @@ def test_put_that_does_not_wait_is_done_at_once_and_still_flushed(tmp_path, disk
 
 @pytest.fixture
 def waits(monkeypatch):
-    """Interval (ms) of each wait of a GroupCommitService, in their order; IDLE_MS: nothing is left to flush."""
+    """Record the interval (ms) of each wait of a GroupCommitService; IDLE_MS means that nothing is left to flush."""
     monkeypatch.setattr(flush_services, "_IDLE_MS", IDLE_MS)
     waits, wait_for_running = [], GroupCommitService.wait_for_running
 
@@ -96,14 +97,14 @@ def waits(monkeypatch):
     return waits
 
 
-def test_service_that_has_flushed_everything_waits_for_a_put(tmp_path, waits):
+def test_idle_service_waits_for_a_put(tmp_path, waits):
     with open_store(tmp_path, **SYNC) as store:
         wait_until(lambda: waits[-1:] == [IDLE_MS])
         store.put_message(message())
-        wait_until(lambda: waits[-2:] == [10, IDLE_MS], what="one round more than the put's")
+        wait_until(lambda: waits[-2:] == [10, IDLE_MS], what="one round after the put's")
 
 
-def test_slave_gathers_what_it_flushes(tmp_path, disk, waits):
+def test_slave_gathers_bytes_before_it_flushes(tmp_path, disk, waits):
     with open_store(tmp_path / "master", **SYNC) as master:
         results = put(master, *(message() for _ in range(60)))
     end = results[-1].wrote_offset + results[-1].wrote_bytes
@@ -130,7 +131,7 @@ def test_slow_disk_times_out_but_the_message_stays(tmp_path, disk):
 
 
 @pytest.mark.parametrize("flush_disk_type", list(FlushDiskType))
-def test_failed_flush_ends_all_acknowledgements(tmp_path, disk, flush_disk_type):
+def test_no_put_is_acknowledged_after_a_failed_flush(tmp_path, disk, flush_disk_type):
     store = new_store(tmp_path, flushDiskType=flush_disk_type, flushIntervalCommitLog=10, flushCommitLogTimed=False,
                       flushCommitLogLeastPages=0)
     assert store.load()
@@ -140,13 +141,15 @@ def test_failed_flush_ends_all_acknowledgements(tmp_path, disk, flush_disk_type)
     first = store.put_message(message()).put_message_status
     assert first is (PutMessageStatus.FLUSH_DISK_TIMEOUT if flush_disk_type is FlushDiskType.SYNC_FLUSH
                      else PutMessageStatus.PUT_OK)
-    wait_until(lambda: store.running_flags.is_flush_error, what="the failure is known")
-    disk.error = None  # the next fsync of a kernel succeeds, having dropped the pages
+    wait_until(lambda: store.running_flags.is_flush_error, what="the failure is detected")
+    # Like a kernel, which drops the pages and lets the next fsync succeed.
+    disk.error = None
     calls = disk.calls
     for _ in range(3):
         assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     store.shutdown()
-    assert disk.calls <= calls + 2  # the checkpoint's own page, and the file beside it
+    # The checkpoint's own page, and the positions file beside it.
+    assert disk.calls <= calls + 2
     assert (tmp_path / "abort").exists() and not store.shut_down_normal
 
 
@@ -156,20 +159,20 @@ def test_failed_flush_of_a_consume_queue_stops_puts(tmp_path, disk):
     store.start()
     put(store, *(message() for _ in range(60)))
     disk.error = OSError(errno.EIO, "Input/output error")
-    # those may be flushed already: only a full file or two pages are flushed next
+    # The first 60 may be flushed already: the next flush needs a full file or two pages.
     wait_until(lambda: store.put_message(message()) and store.running_flags.is_flush_error)
     disk.error = None
     assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     store.shutdown()
 
 
-def test_asynchronous_flush_follows_by_itself(tmp_path):
+def test_asynchronous_flush_happens_automatically(tmp_path):
     with open_store(tmp_path, flushIntervalCommitLog=20, flushCommitLogThoroughInterval=40) as store:
         put(store, message())
         wait_until(lambda: store.commit_log.remain_how_many_data_to_flush() == 0)
 
 
-def test_shutdown_flushes_everything_and_tells_the_checkpoint(tmp_path):
+def test_shutdown_flushes_everything_and_updates_the_checkpoint(tmp_path):
     with open_store(tmp_path, flushIntervalCommitLog=60_000, flushIntervalConsumeQueue=60_000) as store:
         last = put(store, *(message(body=b"x" * 1000, KEYS="k") for _ in range(50)))[-1]
         queue = store.commit_log.mapped_file_queue
@@ -180,7 +183,7 @@ def test_shutdown_flushes_everything_and_tells_the_checkpoint(tmp_path):
     checkpoint.shutdown()
 
 
-def test_checkpoint_never_claims_what_is_not_flushed(tmp_path):
+def test_checkpoint_never_covers_unflushed_bytes(tmp_path):
     with open_store(tmp_path, flushIntervalCommitLog=60_000, flushIntervalConsumeQueue=60_000) as store:
         put(store, *(message() for _ in range(20)))
         wait_dispatched(store)
@@ -188,7 +191,7 @@ def test_checkpoint_never_claims_what_is_not_flushed(tmp_path):
         assert (tmp_path / "checkpoint").read_bytes() == bytes(CHECKPOINT_SIZE)
 
 
-def test_queues_are_dispatched_behind_the_flush_when_asked(tmp_path, disk):
+def test_queues_are_dispatched_after_the_flush_if_configured(tmp_path, disk):
     with open_store(tmp_path, dispatchBehindFlush=True, **SYNC) as store:
         disk.ready.clear()
         future = store.async_put_message(message())
@@ -201,7 +204,7 @@ def test_queues_are_dispatched_behind_the_flush_when_asked(tmp_path, disk):
 
 # The watcher and the checkpoint alone.
 
-def test_watcher_completes_what_is_overdue_and_forgets_what_is_done():
+def test_watcher_completes_overdue_requests_and_forgets_done_ones():
     watcher = FlushDiskWatcher()
     watcher.start()
     done, late = GroupCommitRequest(1, 60_000), GroupCommitRequest(1, 50)
@@ -245,7 +248,8 @@ def test_checkpoint_waits_for_every_file_of_queues_and_index(tmp_path, monkeypat
         force(self)
         forced.append(self.file_name)
     with open_store(tmp_path, flushIntervalCommitLog=60_000, flushIntervalConsumeQueue=60_000) as store:
-        store.index_service._flush_pool.submit = lambda *_: None  # its turn has not come
+        # The index files are never flushed in the background.
+        store.index_service._flush_pool.submit = lambda *_: None
         put(store, *(message(KEYS=f"k{number}") for number in range(420)))
         wait_dispatched(store)
         monkeypatch.setattr(MappedFile, "_force", note)
@@ -257,11 +261,12 @@ def test_checkpoint_waits_for_every_file_of_queues_and_index(tmp_path, monkeypat
         assert store.store_checkpoint.logics_msg_timestamp == store.store_checkpoint.dispatched_timestamp
         forced.clear()
         store.flush_consume_queue_service.do_flush(3)
-        assert forced == written[-1:]  # full files are forced once
+        # Full files are forced only once.
+        assert forced == written[-1:]
 
 
-def test_flush_visits_the_queues_that_were_appended_to(tmp_path, monkeypatch):
-    """All of them in a thorough round, which tells the checkpoint."""
+def test_flush_visits_only_the_appended_queues(tmp_path, monkeypatch):
+    """A thorough round visits all of them, and updates the checkpoint."""
     visited, flush = [], ConsumeQueue.flush
 
     def note(self, least_pages):
@@ -272,15 +277,18 @@ def test_flush_visits_the_queues_that_were_appended_to(tmp_path, monkeypatch):
         put(store, *(message(queue_id=queue_id) for queue_id in range(50)))
         wait_dispatched(store)
         monkeypatch.setattr(ConsumeQueue, "flush", note)
-        service.do_flush(1)  # the first is a thorough one
+        # The first round is a thorough one.
+        service.do_flush(1)
         assert {*visited} == {*range(50)}
-        service.do_flush(1)  # finds that all is flushed
+        # This round finds everything flushed.
+        service.do_flush(1)
         visited.clear()
         service.do_flush(1)
         assert not visited
         put(store, message(queue_id=7))
         wait_dispatched(store)
-        for _ in range(3):  # less than the least pages: it stays noted
+        # Less than the least pages: the queue stays noted.
+        for _ in range(3):
             service.do_flush(1)
         assert visited == [7, 7, 7]
         config.flushConsumeQueueLeastPages = 1
@@ -299,15 +307,15 @@ def test_flush_visits_the_queues_that_were_appended_to(tmp_path, monkeypatch):
         put(store, message(queue_id=9))
         wait_dispatched(store)
         service.do_flush(1)
-        assert {*visited} == {7, 9}, "what failed is tried again"
+        assert {*visited} == {7, 9}, "a failed flush is retried"
 
 
 def _no_descriptor(*_):
     raise OSError(errno.EMFILE, "too many open files")
 
 
-def test_flush_beside_one_that_fails_is_no_success(tmp_path, disk):
-    """Linux tells one fsync of a failed write-back; another at the same time would say that all is well."""
+def test_flush_concurrent_with_a_failing_one_does_not_succeed(tmp_path, disk):
+    """Linux reports a failed write-back to one fsync only; a concurrent one would succeed."""
     with open_store(tmp_path, flushIntervalConsumeQueue=600_000, **SYNC) as store:
         disk.ready.clear()
         disk.calls = 0
@@ -322,11 +330,12 @@ def test_flush_beside_one_that_fails_is_no_success(tmp_path, disk):
         disk.ready.set()
         beside.join(240)
         assert flushed == [False] and disk.calls == 1
-        disk.error = None  # the checkpoint's own page at the end
+        # At the end the checkpoint's own page is flushed.
+        disk.error = None
 
 
 @pytest.mark.parametrize("error", [RuntimeError("planted"), MemoryError(), SystemExit("planted")])
-def test_flush_that_fails_for_no_known_reason_acknowledges_nothing(tmp_path, disk, error):
+def test_flush_with_an_unexpected_error_acknowledges_nothing(tmp_path, disk, error):
     with open_store(tmp_path, **SYNC) as store:
         put(store, message())
         disk.error = error
@@ -338,7 +347,7 @@ def test_flush_that_fails_for_no_known_reason_acknowledges_nothing(tmp_path, dis
     assert not store.shut_down_normal
 
 
-def test_group_commit_that_fails_completes_what_waited_for_it(tmp_path, monkeypatch):
+def test_failed_group_commit_completes_its_requests(tmp_path, monkeypatch):
     with open_store(tmp_path, **SYNC) as store:
         service = store.commit_log.flush_commit_log_service
         real = service._complete
@@ -353,7 +362,7 @@ def test_group_commit_that_fails_completes_what_waited_for_it(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("name", ["flush_commit_log_service", "flush_consume_queue_service"])
-def test_store_whose_flushing_ends_badly_keeps_its_abort_file(tmp_path, monkeypatch, name):
+def test_store_whose_flush_service_fails_keeps_its_abort_file(tmp_path, monkeypatch, name):
     with open_store(tmp_path, **SYNC) as store:
         service = getattr(store, name, None) or getattr(store.commit_log, name)
 
@@ -366,8 +375,8 @@ def test_store_whose_flushing_ends_badly_keeps_its_abort_file(tmp_path, monkeypa
     assert (tmp_path / "abort").exists()
 
 
-def test_a_thorough_round_comes_at_once_on_a_machine_that_has_just_started(tmp_path, monkeypatch):
-    """There the monotonic clock is younger than the interval."""
+def test_a_thorough_round_comes_at_once_on_a_freshly_booted_machine(tmp_path, monkeypatch):
+    """After a boot, the monotonic clock is smaller than the interval."""
     with open_store(tmp_path, flushIntervalConsumeQueue=IDLE_MS, flushConsumeQueueThoroughInterval=IDLE_MS) as store:
         put(store, message())
         wait_dispatched(store)

@@ -1,4 +1,4 @@
-"""The key index: layout, chains, queries, rolling over, and what a crash leaves of it."""
+"""The key index: layout, chains, queries, rolling over, and the state after a crash."""
 import io
 import os
 import random
@@ -89,7 +89,7 @@ def test_time_range_of_a_file(index_file):
         [False, True, True, True, True, False]
 
 
-def test_every_query_ends_whatever_the_chains_say(index_file):
+def test_every_query_ends_even_with_damaged_chains(index_file):
     rng = random.Random(7)
     for _ in range(300):
         index_file._buffer[36:40] = layout.SLOT.pack(rng.choice((1, 5, ENTRIES, 1 << 30, -3)))
@@ -104,13 +104,14 @@ def test_every_query_ends_whatever_the_chains_say(index_file):
 def test_entry_never_becomes_its_own_predecessor(index_file):
     index_file.put_key("T#k", 1, 1000)
     slot_at = 40 + 4 * (layout.index_key_hash_method("T#k") % SLOTS)
-    index_file._buffer[slot_at:slot_at + 4] = layout.SLOT.pack(2)  # a crash came between slot and count
+    # A crash came between writing the slot and the count.
+    index_file._buffer[slot_at:slot_at + 4] = layout.SLOT.pack(2)
     index_file.put_key("T#k", 2, 1000)
     assert select(index_file, "T#k") == [2]
 
 
 @pytest.mark.parametrize("kept", [0, 1, 20, 39])
-def test_cut_back_file_has_the_flushed_entries_and_whole_chains(tmp_path, kept):
+def test_truncated_file_has_the_flushed_entries_and_complete_chains(tmp_path, kept):
     index_file = IndexFile(str(tmp_path / "1"), SLOTS, ENTRIES)
     for number in range(40):
         index_file.put_key(f"T#{number % 7}", number, 100_000 + number * 1000)
@@ -130,15 +131,17 @@ def test_cut_back_file_has_the_flushed_entries_and_whole_chains(tmp_path, kept):
 
 # The service.
 
-def test_slots_of_entries_that_were_not_counted_are_mended(index_file):
+def test_slots_of_uncounted_entries_are_repaired(index_file):
     keys = [f"T#{number}" for number in range(30)]
     for number, key in enumerate(keys):
         assert index_file.put_key(key, number, 1000)
     header = bytes(index_file._buffer[:layout.INDEX_HEADER_SIZE])
     for _ in range(2):
         assert index_file.put_keys(["T#new", "T#newer", "T#0", "T#1"], 30, 1000) == 4
-    index_file._buffer[:layout.INDEX_HEADER_SIZE] = header  # the crash came before the count
-    layout.SLOT.pack_into(index_file._buffer, layout.INDEX_HEADER_SIZE, ENTRIES + 5)  # and one slot is damaged
+    # A crash came before the count was written.
+    index_file._buffer[:layout.INDEX_HEADER_SIZE] = header
+    # One slot is damaged too.
+    layout.SLOT.pack_into(index_file._buffer, layout.INDEX_HEADER_SIZE, ENTRIES + 5)
     index_file.load()
     index_file.mend_slots()
     damaged = [key for key in keys if layout.index_key_hash_method(key) % SLOTS == 0]
@@ -172,7 +175,7 @@ def test_messages_are_found_by_unique_key_and_each_word_of_their_keys(store):
     assert query(store, "u1", "other") == query(store, "") == query(store, "a b") == []
 
 
-def test_answer_tells_how_far_the_index_is(store):
+def test_answer_contains_the_last_indexed_position(store):
     results = put(store, message(KEYS="a"), message(KEYS="b"))
     wait_dispatched(store)
     result = store.query_message("T", "a", 32, 0, EVER)
@@ -182,7 +185,7 @@ def test_answer_tells_how_far_the_index_is(store):
     result.release()
 
 
-def test_number_of_answers_is_capped(store):
+def test_number_of_answers_is_limited(store):
     put(store, *(message(KEYS="k", body=b"%d" % number) for number in range(100)))
     wait_dispatched(store)
     assert len(query(store, "k", max_num=10)) == 10
@@ -201,7 +204,7 @@ def test_rolled_back_messages_are_not_indexed(store, flag, found):
     assert len(query(store, "k")) == found
 
 
-def test_messages_without_keys_make_no_file(store, tmp_path):
+def test_messages_without_keys_create_no_file(store, tmp_path):
     put(store, message(), message(TAGS="a"))
     wait_dispatched(store)
     assert not (tmp_path / "index").exists()
@@ -220,15 +223,17 @@ def test_full_files_are_followed_by_new_ones_and_all_are_searched(store, tmp_pat
     assert len(os.listdir(tmp_path / "index")) == 4
     assert all(query(store, f"u{number}") == [b"%d" % number] for number in (0, 98, 99, 100, 250, 349))
     assert len(query(store, "k3")) == 64
-    store.index_service.shutdown()  # waits for the flushes
+    # This waits for the flushes.
+    store.index_service.shutdown()
     assert store.store_checkpoint.index_msg_timestamp > 0
 
 
-def test_old_index_files_go_with_the_log(store, tmp_path):
+def test_old_index_files_are_deleted_with_the_log(store, tmp_path):
     results = put(store, *(message(UNIQ_KEY=f"u{number}") for number in range(450)))
     wait_dispatched(store)
     assert len(os.listdir(tmp_path / "index")) == 3
-    store.index_service.shutdown()  # waits for the flushes, which hold the files
+    # This waits for the flushes, which hold the files.
+    store.index_service.shutdown()
     store.index_service.delete_expired_file(results[300].wrote_offset)
     assert len(os.listdir(tmp_path / "index")) == 2
     store.index_service.delete_expired_file(1 << 40)
@@ -260,13 +265,14 @@ def test_crash_keeps_every_key(tmp_path):
 
 @pytest.mark.parametrize("ending", [None, crash])
 @pytest.mark.parametrize("kept", [0, 3])
-def test_messages_at_offsets_of_lost_ones_get_their_keys(tmp_path, ending, kept):
+def test_messages_at_the_offsets_of_lost_ones_are_indexed(tmp_path, ending, kept):
     store = new_store(tmp_path)
     assert store.load()
     store.start()
     offsets = [result.wrote_offset for result in put(store, *(message(KEYS=f"old{number}") for number in range(8)))]
     wait_dispatched(store)
-    store.flush_consume_queue_service.do_flush(3)  # the index is on the disk, the log is not
+    # The index is on the disk, the log is not.
+    store.flush_consume_queue_service.do_flush(3)
     (ending or type(store).shutdown)(store)
     with open(tmp_path / "commitlog" / f"{0:020d}", "r+b") as file:
         file.seek(offsets[kept])
@@ -279,7 +285,7 @@ def test_messages_at_offsets_of_lost_ones_get_their_keys(tmp_path, ending, kept)
         assert [len(query(store, f"old{number}")) for number in range(8)] == [1] * kept + [0] * (8 - kept)
 
 
-def test_log_that_is_gone_takes_the_index_along(tmp_path):
+def test_index_of_a_missing_log_is_discarded(tmp_path):
     with open_store(tmp_path) as store:
         put(store, *(message(KEYS="old") for _ in range(5)))
         wait_dispatched(store)
@@ -300,7 +306,7 @@ def test_record_dispatched_twice_is_indexed_once(store):
 
 
 @pytest.mark.parametrize("step_ms", [0, -60_000])
-def test_names_keep_the_order_of_the_files_whatever_the_clock_does(tmp_path, monkeypatch, step_ms):
+def test_names_keep_the_order_of_the_files_even_when_the_clock_is_set_back(tmp_path, monkeypatch, step_ms):
     times = iter(range(1_700_000_000_000, 1_600_000_000_000, step_ms or -1))
     monkeypatch.setattr(index_service, "current_time_millis", lambda: next(times) if step_ms else 1_700_000_000_000)
     for begin, ending in ((0, crash), (350, None)):
@@ -317,7 +323,7 @@ def test_names_keep_the_order_of_the_files_whatever_the_clock_does(tmp_path, mon
             (ending or type(store).shutdown)(store)
 
 
-def test_file_without_entries_does_not_survive_a_crash(tmp_path):
+def test_file_without_entries_is_removed_after_a_crash(tmp_path):
     store = new_store(tmp_path)
     assert store.load()
     store.start()
@@ -331,11 +337,11 @@ def test_file_without_entries_does_not_survive_a_crash(tmp_path):
         assert all(len(query(store, f"u{number}")) == 1 for number in range(199))
 
 
-# Slots and entries of index files, read from the files, for all sizes.
+# Slots and entries of index files, determined from the files, for all sizes.
 
 
 def shape_index_file(path, slots, entries, keys, seed=0, start=0):
-    """A file as brokers write it, with `keys` keys."""
+    """Write a file as brokers do, with `keys` keys."""
     rng = random.Random(seed)
     data = b"".join(KEY.pack(start + 100 * number, 1_600_000_000_000 + number, rng.randrange(1 << 31), number)
                     for number in range(keys))
@@ -349,7 +355,7 @@ def shape_index_file(path, slots, entries, keys, seed=0, start=0):
 @settings(max_examples=60, deadline=None)
 @given(slots=st.integers(1, 400), entries=st.integers(2, 900), seed=st.integers(0, 99), part=st.floats(0.01, 1),
        start=st.sampled_from([0, 1 << 40]))
-def test_any_shape_is_found(tmp_path_factory, slots, entries, seed, part, start):
+def test_every_shape_is_detected(tmp_path_factory, slots, entries, seed, part, start):
     keys = max(1, int((entries - 1) * part))
     path = shape_index_file(tmp_path_factory.mktemp("index") / "file", slots, entries, keys, seed, start)
     with open(path, "rb") as file:
@@ -358,7 +364,7 @@ def test_any_shape_is_found(tmp_path_factory, slots, entries, seed, part, start)
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.binary(max_size=600), cut=st.integers(0, 600))
-def test_what_is_no_index_file_has_no_shape_or_one_of_its_size(tmp_path_factory, data, cut):
+def test_shape_of_any_bytes_is_unknown_or_matches_their_size(tmp_path_factory, data, cut):
     path = tmp_path_factory.mktemp("index") / "file"
     path.write_bytes(data + bytes(cut))
     with open(path, "rb") as file:
@@ -366,7 +372,7 @@ def test_what_is_no_index_file_has_no_shape_or_one_of_its_size(tmp_path_factory,
     assert found is None or file_size(*found) == len(data) + cut
 
 
-def test_a_damaged_entry_contradicts(tmp_path):
+def test_a_damaged_entry_contradicts_every_shape(tmp_path):
     path = shape_index_file(tmp_path / "file", 100, 400, 50)
     data = bytearray(path.read_bytes())
     data[40 + 4 * 100 + 20 * 3] |= 0x80  # a hash below 0
@@ -376,7 +382,7 @@ def test_a_damaged_entry_contradicts(tmp_path):
 
 
 @pytest.mark.parametrize("slots, entries", [(50, 200), (10_000, 40_000)])
-def test_a_broker_s_own_store(tmp_path, slots, entries):
+def test_shape_of_a_brokers_store_is_detected(tmp_path, slots, entries):
     root = tmp_path / "store"
     with support.open_store(root, maxHashSlotNum=slots, maxIndexNum=entries) as store:
         assert index_shape(str(root)) is None  # no entry yet

@@ -1,4 +1,4 @@
-"""What is said to be on the disk and what is, and what opens of damaged files."""
+"""The recorded state of the disk compared with the real one, and the start of a store with damaged files."""
 import os
 import re
 import shutil
@@ -18,10 +18,10 @@ from tests.store.damages import COUNT, DAMAGES, SIZES, Place, write
 from tests.store.support import FILE_SIZE, bodies, config, message, new_store, open_store, put, tree, wait_dispatched
 from tests.support import store_compare
 
-# What is said to be on the disk, and what is: checkpoint, recovery, clean stops. Each was wrong once.
+# The recorded state of the disk compared with the real one: checkpoint, recovery, clean stops. Each was wrong once.
 
 SYNC = {"flushDiskType": FlushDiskType.SYNC_FLUSH}
-BIG = b"x" * 3000  # five messages to a file
+BIG = b"x" * 3000  # five messages per file
 
 
 def opened(root, **keys) -> SteppedStore:
@@ -31,12 +31,12 @@ def opened(root, **keys) -> SteppedStore:
 
 
 def times(root) -> tuple[int, ...]:
-    """What the original would read."""
+    """Return the times that RocketMQ would read."""
     data = (root / "checkpoint").read_bytes()
     return tuple(int.from_bytes(data[at:at + 8], "big", signed=True) for at in (0, 8, 16))
 
 
-def test_slave_that_catches_up_by_many_files_says_of_none_before_its_time_that_it_is_flushed(tmp_path):
+def test_slave_that_catches_up_by_many_files_reports_none_as_flushed_too_early(tmp_path):
     master = opened(tmp_path / "master")
     put(master, *(message(body=BIG) for _ in range(20)))
     slave = opened(tmp_path / "slave", brokerRole=BrokerRole.SLAVE)
@@ -54,8 +54,8 @@ def test_slave_that_catches_up_by_many_files_says_of_none_before_its_time_that_i
     master.kill()
 
 
-def test_recovery_that_is_killed_leaves_what_was_known(tmp_path):
-    """Index files that it fills are flushed by a thread of their own, while the offsets are not known yet."""
+def test_killed_recovery_keeps_the_recorded_state(tmp_path):
+    """Index files that recovery fills are flushed by another thread, while the offsets are not known yet."""
     keys = dict(SYNC, maxIndexNum=20, maxHashSlotNum=10)
     store = opened(tmp_path, **keys)
     put_and_flush(store, "A", 100)
@@ -95,7 +95,7 @@ def test_units_of_a_killed_process_survive_a_loss_of_power_after_the_next_start(
         assert bodies(again) == [b"%d" % number for number in range(100)]
 
 
-def test_units_that_only_a_killed_process_wrote_are_not_taken_for_flushed(tmp_path):
+def test_units_written_only_by_a_killed_process_do_not_count_as_flushed(tmp_path):
     now = 1_700_000_000_000
     disk, clock = SyncedDisk(tmp_path), mock.Mock(return_value=now * 1_000_000)
     with in_use(disk), mock.patch.object(time, "time_ns", clock):
@@ -115,7 +115,7 @@ def test_units_that_only_a_killed_process_wrote_are_not_taken_for_flushed(tmp_pa
         assert [len(bodies(again, topic)) for topic in "ABC"] == [20, 20, 20]
 
 
-def test_acknowledged_messages_stay_in_their_queue_after_the_clock_went_back_and_power_was_lost(tmp_path):
+def test_acknowledged_messages_stay_in_their_queue_after_a_clock_change_and_a_loss_of_power(tmp_path):
     now = 1_700_000_000_000
     disk, clock = SyncedDisk(tmp_path), mock.Mock(return_value=now * 1_000_000)
     with in_use(disk), mock.patch.object(time, "time_ns", clock):
@@ -164,7 +164,7 @@ def test_clean_stop_flushes_more_than_ten_files_of_log_queues_index_and_extensio
             found.release()
 
 
-def test_abort_stays_when_something_could_not_be_flushed_at_the_end(tmp_path):
+def test_abort_file_stays_when_the_final_flush_is_incomplete(tmp_path):
     store = new_store(tmp_path)
     assert store.load()
     store.start()
@@ -175,8 +175,8 @@ def test_abort_stays_when_something_could_not_be_flushed_at_the_end(tmp_path):
     assert (tmp_path / "abort").exists() and not store.shut_down_normal
 
 
-def test_flaw_behind_what_was_flushed_ends_the_log_and_one_before_is_refused(tmp_path):
-    """After a loss of power a later file may be on the disk without the end of the one before."""
+def test_flaw_after_the_flushed_offset_ends_the_log_and_an_earlier_one_is_refused(tmp_path):
+    """After a loss of power, a later file may be on the disk without the end of the previous one."""
     store = opened(tmp_path / "one", **SYNC)
     put_and_flush(store, "T", 5)
     for _ in range(10):
@@ -200,7 +200,7 @@ def test_flaw_behind_what_was_flushed_ends_the_log_and_one_before_is_refused(tmp
     other.shutdown()
 
 
-def test_store_that_the_original_has_written_last_is_recovered_by_its_times(tmp_path, caplog):
+def test_store_last_written_by_rocketmq_is_recovered_by_its_times(tmp_path, caplog):
     store = opened(tmp_path)
     put(store, *(message() for _ in range(50)))
     store.dispatch()
@@ -215,7 +215,7 @@ def test_store_that_the_original_has_written_last_is_recovered_by_its_times(tmp_
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff" * 60])
-def test_damaged_or_missing_positions_are_not_believed(tmp_path, damage, caplog):
+def test_damaged_or_missing_positions_are_not_trusted(tmp_path, damage, caplog):
     store = opened(tmp_path)
     put(store, *(message() for _ in range(50)))
     store.kill()
@@ -229,11 +229,12 @@ def test_damaged_or_missing_positions_are_not_believed(tmp_path, damage, caplog)
         assert "is_noted=False" in caplog.text and len(bodies(again)) == 50
 
 
-def test_log_goes_on_in_another_folder_without_a_second_file_of_its_offset(tmp_path):
+def test_log_continues_in_another_folder_without_a_duplicate_file(tmp_path):
     folders = [tmp_path / name for name in "ab"]
     where = {"storePathCommitLog": ",".join(map(str, folders))}
     store = opened(tmp_path / "store", **where)
-    put(store, *(message(body=BIG) for _ in range(3)))  # the next file is made already, in folder b
+    # The next file exists already, in folder b.
+    put(store, *(message(body=BIG) for _ in range(3)))
     store.commit_log.full_store_paths = frozenset([str(folders[1])])
     put(store, *(message(body=BIG) for _ in range(10)))
     names = [path.name for folder in folders for path in folder.iterdir()]
@@ -243,7 +244,7 @@ def test_log_goes_on_in_another_folder_without_a_second_file_of_its_offset(tmp_p
         assert len(bodies(again)) == 13
 
 
-def test_blank_twin_of_a_file_is_put_aside(tmp_path):
+def test_blank_duplicate_of_a_file_is_moved_aside(tmp_path):
     folders = [tmp_path / name for name in "ab"]
     where = {"storePathCommitLog": ",".join(map(str, folders))}
     with open_store(tmp_path / "store", **where) as store:
@@ -260,8 +261,8 @@ def test_blank_twin_of_a_file_is_put_aside(tmp_path):
     refused.shutdown()
 
 
-def test_names_of_files_are_forced_to_the_disk_after_a_kill_unless_they_are_known_to_be_there(tmp_path):
-    """One queue is flushed, one is full to the end of its file, one is new, and one begins in the middle."""
+def test_names_of_files_are_synced_after_a_kill_unless_known_to_be_on_the_disk(tmp_path):
+    """One queue is flushed, one fills its file completely, one is new, and one begins in the middle."""
     store = opened(tmp_path)
     put(store, *(message("flushed") for _ in range(20)), *(message("full") for _ in range(50)))
     store.dispatch()
@@ -284,8 +285,8 @@ def test_names_of_files_are_forced_to_the_disk_after_a_kill_unless_they_are_know
 
 
 @pytest.mark.parametrize("flushed, begin", [(51, 1020), (102, 2040)])
-def test_a_unit_whose_offset_or_its_beginning_did_not_come_to_the_disk_is_built_again(tmp_path, flushed, begin):
-    """The later of two sectors did, and the queue was flushed up to that unit."""
+def test_a_unit_with_a_missing_first_sector_is_rebuilt(tmp_path, flushed, begin):
+    """Only the later of its two sectors reached the disk, and the queue was flushed up to that unit."""
     keys = {"mappedFileSizeConsumeQueue": 5000, "mappedFileSizeCommitLog": 1 << 20}
     store = opened(tmp_path, **keys)
     put(store, *(message(body=b"%d" % number) for number in range(flushed)))
@@ -303,18 +304,18 @@ def test_a_unit_whose_offset_or_its_beginning_did_not_come_to_the_disk_is_built_
         assert bodies(again) == [b"%d" % number for number in range(flushed + 20)]
 
 
-# Each kind of damage to a store's files: what opens, with what in it; what is refused, and with which words.
+# Each kind of damage to a store's files: a start finds the expected messages, or is refused with the file's name.
 #
-# A flaw in the last file of the log ends the log there and all before it is readable; one in an earlier file is
-# refused with the file's name; consume queues are rebuilt from the log. Nothing hangs, nothing is skipped without a
-# word.
+# A flaw in the last file of the log ends the log there, and everything before it is readable; a flaw in an earlier file
+# is refused with the file's name; consume queues are rebuilt from the log. Nothing hangs, and nothing is skipped
+# silently.
 
 NUMBER = re.compile(rb"body(\d{3})x{100}")
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """The store that is damaged, in copies."""
+    """Write the store whose copies are damaged."""
     root = tmp_path_factory.mktemp("written") / "store"
     write(root)
     assert len(list((root / "commitlog").iterdir())) >= 6
@@ -324,7 +325,7 @@ def written(tmp_path_factory):
 
 
 def numbers(store: DefaultMessageStore) -> list[int]:
-    """The numbers of all messages that both queues give out, in the order of the log."""
+    """Return the numbers of all messages in both queues, in the order of the log."""
     found = []
     for queue_id in (0, 1):
         offset = store.get_min_offset_in_queue("T", queue_id)
@@ -338,7 +339,7 @@ def numbers(store: DefaultMessageStore) -> list[int]:
 
 
 def check_usable(store: DefaultMessageStore, kept: int) -> None:
-    """The first `kept` messages are there, puts go on behind them, queries by key end."""
+    """Check that the first `kept` messages are there, that puts continue after them, and that queries by key end."""
     wait_dispatched(store)
     assert numbers(store) == list(range(kept))
     offsets = [put(store, message("T", queue_id, b"body999" + b"x" * 100, KEYS="new"))[0].logics_offset
@@ -354,7 +355,7 @@ def check_usable(store: DefaultMessageStore, kept: int) -> None:
 
 @pytest.mark.parametrize("crashed", [False, True], ids=["stopped", "crashed"])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
-def test_damage_is_cut_off_rebuilt_or_refused_by_name(written, tmp_path, damage, crashed, caplog):
+def test_damage_is_truncated_rebuilt_or_refused_by_name(written, tmp_path, damage, crashed, caplog):
     root = tmp_path / "store"
     shutil.copytree(written, root)
     if crashed:
@@ -384,8 +385,8 @@ def test_damage_is_cut_off_rebuilt_or_refused_by_name(written, tmp_path, damage,
 
 @pytest.mark.parametrize("position", [20, 23, 24, 27])
 @pytest.mark.parametrize("number", [80, 118])
-def test_record_with_a_wrong_queue_offset_moves_no_other_message(written, tmp_path, number, position, caplog):
-    """When its queue is built again the record is left out, or at the index that it says, and nothing else changes."""
+def test_record_with_a_wrong_queue_offset_affects_no_other_message(written, tmp_path, number, position, caplog):
+    """In the rebuilt queue the record is missing, or stored at its wrong index, and nothing else changes."""
     root = tmp_path / "store"
     shutil.copytree(written, root)
     Place(root).flip(number, position)
@@ -402,5 +403,5 @@ def test_record_with_a_wrong_queue_offset_moves_no_other_message(written, tmp_pa
 
 
 def offset_of(root, number: int) -> int:
-    """Where the message lies in the log."""
+    """Return the message's offset in the log."""
     return Place(root).records[number].offset

@@ -1,4 +1,4 @@
-"""One mapped file, files in a row, and files made beforehand."""
+"""Single mapped files, queues of files, and files created in advance."""
 import errno
 import os
 
@@ -10,7 +10,7 @@ from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.results import PutMessageStatus
 from tests.store.support import bodies, message, open_store, put
 
-# One mapped file, and files in a row.
+# A single mapped file, and a queue of files.
 
 SIZE = 64 * 1024
 
@@ -23,7 +23,7 @@ def mapped(tmp_path):
         mapped_file.destroy(0)
 
 
-def test_folder_that_goes_while_its_file_is_made_is_made_again(tmp_path, monkeypatch):
+def test_folder_removed_while_its_file_is_created_is_recreated(tmp_path, monkeypatch):
     real, folder, times = os.open, tmp_path / "queue", []
 
     def open_without_folder(path, *args):
@@ -37,7 +37,7 @@ def test_folder_that_goes_while_its_file_is_made_is_made_again(tmp_path, monkeyp
     assert times.count(path) == 2
 
 
-def test_file_deleted_before_its_flush_leaves_the_folders_that_were_made_for_it_on_the_disk(tmp_path, monkeypatch):
+def test_folders_are_synced_even_if_their_file_is_deleted_before_its_flush(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(module, "fsync_folder", synced.append)
     folder = tmp_path / "topic" / "0"
@@ -51,7 +51,7 @@ def test_file_deleted_before_its_flush_leaves_the_folders_that_were_made_for_it_
     assert len(synced) == 3
 
 
-def test_file_in_the_place_of_a_folder_is_an_error(tmp_path):
+def test_file_in_place_of_a_folder_is_an_error(tmp_path):
     (tmp_path / "queue").write_bytes(b"")
     with pytest.raises(FileExistsError):
         MappedFile(str(tmp_path / "queue" / "00000000000000000000"), SIZE)
@@ -72,12 +72,12 @@ def test_appended_bytes_are_read_back_in_place(mapped):
 
 
 @pytest.mark.parametrize("pos, size", [(-1, None), (11, None), (SIZE, None), (0, 12), (5, 7), (-1, 2), (3, -1)])
-def test_nothing_beyond_what_was_written_is_selected(mapped, pos, size):
+def test_only_written_bytes_are_selected(mapped, pos, size):
     mapped.append_bytes(b"hello world")
     assert mapped.select_mapped_buffer(pos, size) is None
 
 
-def test_data_that_does_not_fit_is_refused_whole(mapped):
+def test_data_that_does_not_fit_is_refused_completely(mapped):
     assert mapped.append_bytes(b"x" * (SIZE - 1))
     assert not mapped.append_bytes(b"yy")
     assert mapped.wrote_position == SIZE - 1
@@ -86,7 +86,7 @@ def test_data_that_does_not_fit_is_refused_whole(mapped):
 
 @pytest.fixture
 def writes(monkeypatch):
-    """Position and bytes of each write to a file; one may be made to fail."""
+    """Record position and bytes of each write to a file."""
     real, seen = os.pwrite, []
 
     def pwrite(fd, data, position):
@@ -96,7 +96,7 @@ def writes(monkeypatch):
     return seen
 
 
-def test_much_is_written_to_the_file_and_seen_in_the_map(tmp_path, writes, monkeypatch):
+def test_large_writes_bypass_the_map_and_are_visible_in_it(tmp_path, writes, monkeypatch):
     monkeypatch.setattr(module, "_WRITE_FROM", 10_000)
     mapped = MappedFile(str(tmp_path / "00000000000000065536"), SIZE, 4096, keep_descriptor=True)
     blocks = [os.urandom(size) for size in (3, 9_999, 10_000, 7, 30_000)]
@@ -110,7 +110,7 @@ def test_much_is_written_to_the_file_and_seen_in_the_map(tmp_path, writes, monke
     mapped.destroy(0)
 
 
-def test_a_write_in_parts_goes_on_and_one_that_fails_leaves_zeros(tmp_path, monkeypatch):
+def test_a_partial_write_continues_and_a_failed_one_leaves_zeros(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_WRITE_FROM", 10_000)
     mapped = MappedFile(str(tmp_path / "00000000000000065536"), SIZE, keep_descriptor=True)
     real, lengths, data = os.pwrite, iter([4_000, 5_000, 1_000]), os.urandom(10_000)
@@ -122,7 +122,8 @@ def test_a_write_in_parts_goes_on_and_one_that_fails_leaves_zeros(tmp_path, monk
             raise OSError(errno.EIO, "disk says no")
         return real(fd, data[:4_000], position)
     monkeypatch.setattr(os, "pwrite", pwrite)
-    mapped.write_at(20_000, b"behind")  # what is not part of it stays
+    # Bytes outside the write stay.
+    mapped.write_at(20_000, b"behind")
     with pytest.raises(OSError, match="disk says no"):
         mapped.append_bytes(os.urandom(10_000))
     assert mapped.wrote_position == 10_000 and mapped.first_byte_behind(10_000) == 20_000
@@ -131,7 +132,7 @@ def test_a_write_in_parts_goes_on_and_one_that_fails_leaves_zeros(tmp_path, monk
     mapped.destroy(0)
 
 
-def test_nothing_is_written_to_a_file_that_was_closed(tmp_path, writes):
+def test_nothing_is_written_to_a_closed_file(tmp_path, writes):
     mapped = MappedFile(str(tmp_path / "00000000000000065536"), SIZE, keep_descriptor=True)
     mapped.destroy(0)
     with pytest.raises(OSError, match="unmapped for good"):
@@ -139,7 +140,7 @@ def test_nothing_is_written_to_a_file_that_was_closed(tmp_path, writes):
     assert not writes and mapped.wrote_position == 0
 
 
-def test_flush_follows_the_least_pages(mapped):
+def test_flush_waits_for_the_least_pages(mapped):
     mapped.append_bytes(b"x" * 5000)
     assert mapped.flush(4) == 0
     assert mapped.flush(1) == 5000
@@ -174,7 +175,7 @@ def test_destroy_waits_for_readers_until_forced(mapped):
     result.release()
 
 
-def test_last_reader_lets_the_file_go(mapped):
+def test_last_reader_releases_the_file(mapped):
     mapped.append_bytes(b"hello")
     result = mapped.select_mapped_buffer(0)
     mapped.shutdown(1000)
@@ -184,7 +185,7 @@ def test_last_reader_lets_the_file_go(mapped):
     assert mapped.is_cleanup_over and mapped.ref_count == 0
 
 
-def test_view_of_a_closed_file_outlives_it(tmp_path):
+def test_view_of_a_closed_file_stays_valid(tmp_path):
     mapped_file = MappedFile(str(tmp_path / "0"), SIZE)
     mapped_file.append_bytes(b"hello")
     view = mapped_file.select_mapped_buffer(0).buffer[1:3]
@@ -235,7 +236,7 @@ def test_blocks_are_reserved_ahead(tmp_path):
     mapped_file.destroy(0)
 
 
-def test_zeroing_keeps_what_is_before_and_leaves_holes(tmp_path):
+def test_zeroing_keeps_the_bytes_before_and_leaves_holes(tmp_path):
     mapped_file = MappedFile(str(tmp_path / "0"), 4 << 20)
     mapped_file.append_bytes(b"a" * 10000)
     mapped_file.write_at(3 << 20, b"rest")
@@ -247,7 +248,7 @@ def test_zeroing_keeps_what_is_before_and_leaves_holes(tmp_path):
     mapped_file.destroy(0)
 
 
-def test_descriptors_return_to_where_they_were(tmp_path):
+def test_no_descriptor_stays_open(tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     files = [MappedFile(str(tmp_path / str(i)), SIZE, 4096, keep_descriptor=i % 2 == 0) for i in range(10)]
     for mapped_file in files:
@@ -304,7 +305,7 @@ def test_file_is_found_by_offset(tmp_path):
     queue.destroy()
 
 
-def test_flush_goes_on_when_a_file_expired_before_it_was_flushed(tmp_path):
+def test_flush_continues_when_a_file_expired_before_it_was_flushed(tmp_path):
     queue = new_queue(tmp_path)
     fill(queue, 2500)
     queue.flushed_where = 400
@@ -332,7 +333,7 @@ def test_loaded_files_count_as_full_until_truncated(tmp_path):
 
 @pytest.mark.parametrize("length, last, loads", [(999, True, True), (1001, True, True), (0, True, True),
                                                  (999, False, False), (1001, False, False), (0, False, False)])
-def test_only_the_last_file_may_be_of_another_length(tmp_path, length, last, loads):
+def test_only_the_last_file_may_have_another_length(tmp_path, length, last, loads):
     queue = new_queue(tmp_path)
     fill(queue, 3000)
     queue.shutdown(0)
@@ -351,7 +352,7 @@ def test_only_file_of_another_length_is_refused(tmp_path):
     assert not new_queue(tmp_path).load()
 
 
-def test_folder_is_passed_over_with_a_warning(tmp_path, caplog):
+def test_folder_is_skipped_with_a_warning(tmp_path, caplog):
     queue = new_queue(tmp_path)
     fill(queue, 100)
     queue.shutdown(0)
@@ -383,7 +384,7 @@ def test_flush_goes_file_by_file(tmp_path):
     queue.destroy()
 
 
-def test_old_files_go_from_the_front_but_never_the_last(tmp_path):
+def test_old_files_are_deleted_from_the_front_but_never_the_last(tmp_path):
     queue = new_queue(tmp_path)
     fill(queue, 4000)
     paths = [mapped_file.file_name for mapped_file in queue.mapped_files]
@@ -415,7 +416,7 @@ def test_pause_between_deletions_can_stop_them(tmp_path):
     queue.destroy()
 
 
-def test_neighbours_that_do_not_fit_are_reported(tmp_path, caplog):
+def test_gap_between_files_is_reported(tmp_path, caplog):
     queue = new_queue(tmp_path)
     fill(queue, 3000)
     queue.check_self()
@@ -426,7 +427,7 @@ def test_neighbours_that_do_not_fit_are_reported(tmp_path, caplog):
     queue.destroy()
 
 
-# Making files of the commit log beforehand.
+# Creating files of the commit log in advance.
 
 
 @pytest.mark.parametrize("preallocate", [True, False])
@@ -437,7 +438,7 @@ def test_warmed_files_are_written(tmp_path, preallocate):
         assert len(bodies(store)) == 60
 
 
-def test_file_that_can_not_be_warmed_leaves_no_descriptor_open(tmp_path, monkeypatch):
+def test_file_that_cannot_be_warmed_leaves_no_descriptor_open(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.EIO, "no warmth")
     with open_store(tmp_path, warmMapedFileEnable=True) as store:
@@ -447,5 +448,6 @@ def test_file_that_can_not_be_warmed_leaves_no_descriptor_open(tmp_path, monkeyp
             before = len(os.listdir("/proc/self/fd"))
             for _ in range(5):
                 store.put_message(message())
-            assert len(os.listdir("/proc/self/fd")) <= before + 2  # the requests that are still to be served
+            # Two requests may still be pending.
+            assert len(os.listdir("/proc/self/fd")) <= before + 2
         put(store, message())

@@ -31,7 +31,7 @@ from tests.support.wait import wait_until
 
 
 class TagFilter(MessageFilter):
-    """Lets one tag pass by its hash, and bodies that hold `word`."""
+    """A filter that accepts one tag by its hash, and bodies that contain `word`."""
 
     def __init__(self, tag=None, word=None):
         self.code = string_hash_code(tag) if tag else None
@@ -80,11 +80,11 @@ def test_answer_stops_at_the_end_of_a_queue_file(store):
 
 
 @pytest.mark.parametrize("count, found", [(1, 1), (0, 1), (-1, 1), (5, 5), (1 << 31, 32), (-(1 << 31), 1)])
-def test_number_of_messages_is_bounded(store, count, found):
+def test_number_of_messages_is_limited(store, count, found):
     assert get(store, 0, count) == ("FOUND", found, found)
 
 
-def test_bytes_are_bounded_but_one_message_always_comes(tmp_path):
+def test_bytes_are_limited_but_at_least_one_message_is_returned(tmp_path):
     with open_store(tmp_path, maxTransferBytesOnMessageInMemory=3000) as store:
         put(store, *(message(body=b"x" * 1000) for _ in range(5)), message(body=b"x" * 5000))
         wait_dispatched(store)
@@ -110,13 +110,13 @@ def test_recent_messages_are_in_memory(store):
     assert not store.check_in_disk_by_consume_offset("T", 0, 0)
 
 
-def test_tag_filter_scans_on(store):
+def test_tag_filter_keeps_scanning(store):
     assert get(store, 0, 10, TagFilter("odd")) == ("FOUND", 20, 10)
     assert get(store, 0, 10, TagFilter("none")) == ("NO_MATCHED_MESSAGE", 50, 0)
     assert get(store, 58, 10, TagFilter("even")) == ("FOUND", 60, 1)
 
 
-def test_huge_number_of_messages_scans_no_more_units_than_a_client_can_ask_for(tmp_path):
+def test_scan_is_limited_even_for_a_huge_number_of_messages(tmp_path):
     with open_store(tmp_path, mappedFileSizeConsumeQueue=20 * 4000) as store:
         put(store, *(message(body=b"x", TAGS="even") for _ in range(1500)))
         wait_dispatched(store)
@@ -124,7 +124,7 @@ def test_huge_number_of_messages_scans_no_more_units_than_a_client_can_ask_for(t
         assert get(store, 0, 32, TagFilter("none")) == ("NO_MATCHED_MESSAGE", 800, 0)
 
 
-def test_slow_filter_stops_the_scan_and_the_next_pull_goes_on(store, monkeypatch):
+def test_slow_filter_stops_the_scan_and_the_next_pull_continues(store, monkeypatch):
     class Slow(MessageFilter):
         def is_matched_by_consume_queue(self, tags_code, cq_ext_unit=None):
             return True
@@ -140,7 +140,7 @@ def test_slow_filter_stops_the_scan_and_the_next_pull_goes_on(store, monkeypatch
     assert get(store, next_offset, 32, Slow())[1] == 50
 
 
-def test_questions_make_no_queue(store):
+def test_queries_create_no_queue(store):
     before = set(store.consume_queue_table)
     assert (store.get_max_offset_in_queue("nobody", 0), store.get_min_offset_in_queue("nobody", 0)) == (0, 0)
     assert store.get_min_offset_in_queue("../nobody", 0) == -1
@@ -151,7 +151,7 @@ def test_questions_make_no_queue(store):
     assert set(store.consume_queue_table) == before
 
 
-def test_record_filter_is_asked_with_the_record(store):
+def test_record_filter_gets_the_record(store):
     assert get(store, 0, 10, TagFilter(word=b"017")) == ("FOUND", 50, 1)
 
 
@@ -168,7 +168,7 @@ def test_deleted_file_is_skipped(store):
     assert get(store, 50)[0] == "FOUND"
 
 
-def test_queue_file_that_is_gone_moves_to_the_next(store):
+def test_missing_queue_file_is_skipped(store):
     queue = store.get_consume_queue("T", 0)
     first = queue.mapped_file_queue.mapped_files[0]
     queue.mapped_file_queue.delete_expired_file([first])
@@ -183,7 +183,7 @@ def test_slave_does_not_correct_offsets(tmp_path):
         assert get(slave, 7) == ("NO_MESSAGE_IN_QUEUE", 0, 0)
 
 
-def test_unreadable_store_answers_nothing(store, monkeypatch):
+def test_unreadable_store_returns_nothing(store, monkeypatch):
     monkeypatch.setattr(RunningFlags, "is_readable", False)
     assert store.get_message("g", "T", 0, 0, 1) is None
 
@@ -191,7 +191,8 @@ def test_unreadable_store_answers_nothing(store, monkeypatch):
 def test_result_keeps_its_bytes_while_it_is_held(store):
     result = store.get_message("g", "T", 0, 0, 2)
     file = store.commit_log.mapped_file_queue.mapped_files[0]
-    wait_until(lambda: file.ref_count == 2, what="held by itself and for the messages")  # the dispatch has let go
+    # Wait until the dispatch has released the file.
+    wait_until(lambda: file.ref_count == 2, what="the file has no user but the result")
     assert result.buffer_total_size == sum(len(buffer) for buffer in result.message_buffer_list)
     assert [INT.unpack_from(buffer)[0] for buffer in result.message_buffer_list] == \
         [len(buffer) for buffer in result.message_buffer_list]
@@ -204,7 +205,7 @@ def test_result_keeps_its_bytes_while_it_is_held(store):
 # By commit log offset.
 
 @pytest.mark.parametrize("offset", [-1, 1, 5000, 1 << 40, -(1 << 62)])
-def test_no_message_at_a_wrong_offset(store, offset):
+def test_no_message_is_found_at_a_wrong_offset(store, offset):
     assert store.look_message_by_offset(offset) is None
 
 
@@ -254,7 +255,7 @@ def test_every_message_and_key_is_found_as_java_finds_it(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_consume_queues_and_index_dispatched_again_are_byte_identical(tmp_path, name):
+def test_rebuilt_consume_queues_and_index_are_byte_identical(tmp_path, name):
     root = unpack_golden(name, tmp_path)
     before = tree(root)
     for gone in ("consumequeue", "index"):
@@ -265,13 +266,13 @@ def test_consume_queues_and_index_dispatched_again_are_byte_identical(tmp_path, 
     after = tree(root)
     assert {path: data for path, data in after.items() if path.startswith("consumequeue/")} == \
         {path: data for path, data in before.items() if path.startswith("consumequeue/")}
-    # index files are named by the time at which they were made
+    # Index files are named by the time of their creation.
     assert [data for path, data in after.items() if path.startswith("index/")] == \
         [data for path, data in before.items() if path.startswith("index/")]
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_queues_that_are_gone_come_back_whole_after_a_crash_whatever_the_checkpoint_says(tmp_path, name):
+def test_missing_queues_are_rebuilt_completely_after_a_crash_despite_the_checkpoint(tmp_path, name):
     root = unpack_golden(name, tmp_path)
     before = tree(root)
     for gone in ("consumequeue", "index"):
@@ -307,7 +308,8 @@ def test_writing_javas_messages_again_gives_the_same_log(tmp_path, monkeypatch):
     now = [0]
     monkeypatch.setattr(commit_log, "current_time_millis", lambda: now[0])
     with open_store(tmp_path / "ours") as ours:
-        ours.schedule_message_service.shutdown()  # it would deliver the delayed messages, which are long due
+        # Otherwise it would deliver the delayed messages, which are long due.
+        ours.schedule_message_service.shutdown()
         for group in _groups(records):
             now[0] = group[0].store_timestamp
             msg = _inner(group[0]) if len(group) == 1 else _batch(group)
@@ -321,14 +323,14 @@ def test_writing_javas_messages_again_gives_the_same_log(tmp_path, monkeypatch):
 
 
 def _messages(store):
-    """All messages of the log in order, properties as the text that is stored."""
+    """Return all messages of the log in order, with the stored text of their properties."""
     offset, end = store.get_min_phy_offset(), store.get_max_phy_offset()
     for request in store.commit_log.walk_records(offset, end):
         yield store.look_message_by_offset(request.commit_log_offset, request.msg_size)
 
 
 def _groups(records):
-    """Batches (their messages share a key word) apart from single messages."""
+    """Separate batches, whose messages share a key word, from single messages."""
     group, name = [], None
     for record in records:
         word = (record.keys or "").split(" ")[0]
@@ -362,5 +364,5 @@ def _batch(group) -> MessageExtBatch:
 
 
 def _text(record) -> str:
-    """The properties in the order in which they were stored."""
+    """Return the properties in the order in which they were stored."""
     return "\x02".join(f"{name}\x01{value}" for name, value in record.properties.items())

@@ -1,4 +1,4 @@
-"""Every key of MessageStoreConfig does something, and a test shows what; or its place in the class says why not."""
+"""The keys of MessageStoreConfig: every key has an effect that a test shows, or a comment that says why not."""
 import ast
 import dataclasses
 import inspect
@@ -29,7 +29,7 @@ from tests.support.sources import ROOT, modules
 from tests.support.wait import wait_until
 
 NEVER = 1 << 30
-# Key -> the test elsewhere that fails when the key has no effect.
+# Key -> a test in another file that fails when the key has no effect.
 ELSEWHERE = {
     "storePathRootDir": "store/test_message_reader.py::test_every_message_and_key_is_found_as_java_finds_it",
     "storePathCommitLog": "store/test_commit_log.py::test_log_over_two_folders_alternates_and_loads",
@@ -38,20 +38,22 @@ ELSEWHERE = {
     "mappedFileSizeConsumeQueue": "store/test_message_reader.py::test_answer_stops_at_the_end_of_a_queue_file",
     "enableConsumeQueueExt": "interop/test_store_keys_beside_java.py::test_files_are_the_same",
     "mappedFileSizeConsumeQueueExt": "interop/test_store_keys_beside_java.py::test_files_are_the_same",
-    "flushIntervalCommitLog": "store/test_flush_services.py::test_asynchronous_flush_follows_by_itself",
-    "flushCommitLogThoroughInterval": "store/test_flush_services.py::test_asynchronous_flush_follows_by_itself",
+    "flushIntervalCommitLog": "store/test_flush_services.py::test_asynchronous_flush_happens_automatically",
+    "flushCommitLogThoroughInterval": "store/test_flush_services.py::test_asynchronous_flush_happens_automatically",
     "flushIntervalConsumeQueue": "store/test_flush_services.py::test_failed_flush_of_a_consume_queue_stops_puts",
-    "deleteWhen": "store/test_store_services.py::test_expired_files_go_at_the_hour_with_their_queues_and_index",
-    "fileReservedTime": "store/test_store_services.py::test_expired_files_go_at_the_hour_with_their_queues_and_index",
+    "deleteWhen":
+        "store/test_store_services.py::test_expired_files_are_deleted_at_the_hour_with_their_queues_and_index",
+    "fileReservedTime":
+        "store/test_store_services.py::test_expired_files_are_deleted_at_the_hour_with_their_queues_and_index",
     "cleanFileForciblyEnable": "store/test_store_services.py::test_young_files_stay_until_the_disk_is_nearly_full",
     "maxMessageSize": "store/test_commit_log.py::test_maximum_can_change_at_run_time",
     "maxTransferBytesOnMessageInMemory":
-        "store/test_message_reader.py::test_bytes_are_bounded_but_one_message_always_comes",
+        "store/test_message_reader.py::test_bytes_are_limited_but_at_least_one_message_is_returned",
     "accessMessageInMemoryMaxRatio": "store/test_message_reader.py::test_old_messages_count_as_on_disk",
     "messageIndexEnable": "store/test_index.py::test_index_can_be_switched_off",
     "maxHashSlotNum": "store/test_index.py::test_header_slot_and_entries_lie_where_java_puts_them",
     "maxIndexNum": "store/test_index.py::test_full_files_are_followed_by_new_ones_and_all_are_searched",
-    "maxMsgsNumBatch": "store/test_index.py::test_number_of_answers_is_capped",
+    "maxMsgsNumBatch": "store/test_index.py::test_number_of_answers_is_limited",
     "haListenPort": "store/ha/test_ha_service.py::test_bound_port_is_readable_and_a_taken_one_is_an_error",
     "haSendHeartbeatInterval": "store/ha/test_ha_connection.py::test_idle_link_gets_heartbeats_at_the_next_offset",
     "haHousekeepingInterval": "store/ha/test_ha_connection.py::test_seven_bytes_and_silence_are_closed_by_housekeeping",
@@ -59,7 +61,7 @@ ELSEWHERE = {
         "store/ha/test_ha_connection.py::test_frames_are_at_most_the_batch_size_and_never_cross_a_file",
     "haMasterAddress": "broker/test_registration.py::",
     "haSlaveFallbehindMax": "store/ha/test_ha_connection.py::test_slave_too_far_behind_is_not_ok",
-    "brokerRole": "store/test_commit_log.py::test_slave_takes_no_puts",
+    "brokerRole": "store/test_commit_log.py::test_slave_accepts_no_puts",
     "flushDiskType": "store/test_flush_services.py::test_synchronous_put_is_done_once_it_is_flushed",
     "syncFlushTimeout": "store/test_flush_services.py::test_slow_disk_times_out_but_the_message_stays",
     "slaveTimeout": "store/ha/test_ha_service.py::test_put_without_its_slave_is_answered_at_the_deadline",
@@ -70,21 +72,21 @@ ELSEWHERE = {
     "fastFailIfNoBufferInStorePool":
         "store/test_transient_store_pool.py::test_fast_failure_refuses_when_no_buffer_is_left",
     "defaultQueryMaxNum": "broker/processor/test_pull_message_processor.py::"
-                          "test_query_by_unique_key_has_its_own_number_of_answers",
+                          "test_query_by_unique_key_has_its_own_limit_of_answers",
     "enableLmq": "interop/test_store_keys_beside_java.py::test_files_are_the_same",
     "enableMultiDispatch": "interop/test_store_keys_beside_java.py::test_files_are_the_same",
     "enableScheduleAsyncDeliver": "store/test_schedule_message_service.py::"
-                                  "test_asynchronous_delivery_waits_for_no_put_and_counts_in_order",
+                                  "test_asynchronous_delivery_does_not_wait_for_puts_and_counts_in_order",
     "scheduleAsyncDeliverMaxPendingLimit": "store/test_schedule_message_service.py::"
                                            "test_asynchronous_delivery_stops_at_the_limit_of_pending_puts",
     "scheduleAsyncDeliverMaxResendNum2Blocked":
         "store/test_schedule_message_service.py::"
-        "test_asynchronous_delivery_waits_for_a_message_that_fails_again_and_again",
+        "test_asynchronous_delivery_waits_for_a_message_that_keeps_failing",
     "enableDLegerCommitLog": "broker/test_broker_startup.py::",
     "preallocateMappedFile": "store/test_disk_faults.py::test_full_disk_needs_the_preallocation",
-    "dispatchBehindFlush": "store/test_flush_services.py::test_queues_are_dispatched_behind_the_flush_when_asked",
+    "dispatchBehindFlush": "store/test_flush_services.py::test_queues_are_dispatched_after_the_flush_if_configured",
 }
-# Keys without effect: a comment above each (or above the key of the same block) says why.
+# Keys without effect: a comment above each, or above the first key of its block, says why.
 WITHOUT = ("storePathDLedgerCommitLog", "bitMapLengthConsumeQueueExt", "useReentrantLockWhenPutMessage",
            "putMsgIndexHightWater", "dLegerGroup", "dLegerPeers", "dLegerSelfId", "preferredLeaderId",
            "isEnableBatchPush")
@@ -93,7 +95,7 @@ HERE: dict[str, object] = {}  # key -> the function below that shows its effect
 
 
 def shows(*keys: str):
-    """The function shows what `keys` do."""
+    """Mark the function that shows the effect of `keys`."""
     def note(function):
         HERE.update(dict.fromkeys(keys, function))
         return function
@@ -109,14 +111,14 @@ def test_every_key_of_the_original_is_accounted_for():
 
 
 @pytest.mark.parametrize("key", ELSEWHERE)
-def test_effect_is_shown_where_the_table_says(key):
+def test_named_test_of_each_key_exists(key):
     path, _, name = ELSEWHERE[key].partition("::")
     source = (ROOT / "tests" / path).read_text("utf-8")
     assert f"def {name}(" in source if name else key in source
 
 
 @pytest.mark.parametrize("key", WITHOUT)
-def test_key_without_effect_says_so_at_its_place(key):
+def test_key_without_effect_is_documented_in_the_class(key):
     source = Path(inspect.getsourcefile(message_store_config)).read_text("utf-8").splitlines()
     at = next(number for number, line in enumerate(source) if line.startswith(f"    {key}:"))
     block = []
@@ -128,18 +130,19 @@ def test_key_without_effect_says_so_at_its_place(key):
 
 
 def test_keys_without_effect_are_read_nowhere():
-    keys = set(WITHOUT) - {"bitMapLengthConsumeQueueExt"}  # the broker's filters set it
+    # The broker's filters set it.
+    keys = set(WITHOUT) - {"bitMapLengthConsumeQueueExt"}
     for path, tree in modules().items():
         assert not keys & {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}, path
 
 
 def stats_store(root, **keys) -> DefaultMessageStore:
-    """A store that counts, not loaded yet."""
+    """Make a store that counts, not loaded yet."""
     return DefaultMessageStore(config(root, **keys), BrokerStatsManager("c", True), None, BrokerConfig())
 
 
 def full_log(store, files: int = 5) -> None:
-    """Messages for that many files of the commit log, dispatched."""
+    """Put and dispatch messages for `files` files of the commit log."""
     while len(store.commit_log.mapped_file_queue.mapped_files) < files:
         put(store, message(body=b"x" * 1000))
     wait_dispatched(store)
@@ -151,7 +154,8 @@ def full_log(store, files: int = 5) -> None:
 def test_asynchronous_flush_waits_for_its_pages(tmp_path):
     keys = {"flushIntervalCommitLog": 5, "flushCommitLogThoroughInterval": NEVER, "mappedFileSizeCommitLog": 1 << 20}
     with open_store(tmp_path, flushCommitLogLeastPages=2, **keys) as store:
-        put(store, message(body=b"x" * 9000))  # the first round, a thorough one, is over when this is flushed
+        # The first round, a thorough one, is over once this is flushed.
+        put(store, message(body=b"x" * 9000))
         wait_until(lambda: store.commit_log.mapped_file_queue.flushed_where > 9000, 60_000)
         flushed = store.commit_log.mapped_file_queue.flushed_where
         service = store.commit_log.flush_commit_log_service
@@ -164,7 +168,7 @@ def test_asynchronous_flush_waits_for_its_pages(tmp_path):
 
 @shows("flushCommitLogTimed")
 @pytest.mark.parametrize("timed", [True, False])
-def test_put_wakes_a_flush_that_is_not_timed(tmp_path, timed, monkeypatch):
+def test_put_wakes_the_flush_only_if_it_is_not_timed(tmp_path, timed, monkeypatch):
     with open_store(tmp_path, flushCommitLogTimed=timed, flushIntervalCommitLog=NEVER) as store:
         service = store.commit_log.flush_commit_log_service
         wait_until(lambda: service.timed is timed, 60_000, "the service has read its configuration")
@@ -176,11 +180,12 @@ def test_put_wakes_a_flush_that_is_not_timed(tmp_path, timed, monkeypatch):
 
 
 @shows("commitIntervalCommitLog", "commitCommitLogLeastPages", "commitCommitLogThoroughInterval")
-def test_commit_comes_with_its_pages_or_its_time(tmp_path):
+def test_commit_happens_by_pages_or_by_time(tmp_path):
     pool = {"transientStorePoolEnable": True, "mappedFileSizeCommitLog": 1 << 18}
     held = {"commitIntervalCommitLog": NEVER, "commitCommitLogThoroughInterval": NEVER}
     with open_store(tmp_path / "pages", commitCommitLogLeastPages=2, **held, **pool) as store:
-        put(store, message())  # its wake-up makes a round that finds too little, the first one apart
+        # Its wake-up causes one more round, which finds too little.
+        put(store, message())
         put(store, message(body=b"x" * 9000))
         wait_until(lambda: store.get_max_phy_offset() > 9000, 60_000, "two pages are committed")
         committed = store.get_max_phy_offset()
@@ -193,11 +198,12 @@ def test_commit_comes_with_its_pages_or_its_time(tmp_path):
 
 
 @shows("flushConsumeQueueLeastPages", "flushConsumeQueueThoroughInterval")
-def test_consume_queues_are_flushed_with_their_pages_or_their_time(tmp_path):
+def test_consume_queues_are_flushed_by_pages_or_by_time(tmp_path):
     with open_store(tmp_path, flushIntervalConsumeQueue=NEVER, flushConsumeQueueThoroughInterval=NEVER,
                     flushConsumeQueueLeastPages=2, mappedFileSizeConsumeQueue=20 * 2000) as store:
         service = store.flush_consume_queue_service
-        service.do_flush(1)  # the first is a thorough one
+        # The first round is a thorough one.
+        service.do_flush(1)
         put(store, *(message() for _ in range(300)))
         wait_dispatched(store)
         queue = store.get_consume_queue("T", 0).mapped_file_queue
@@ -225,12 +231,12 @@ def test_new_files_are_warmed_and_locked_until_they_are_full(tmp_path, monkeypat
                     flushIntervalCommitLog=NEVER, flushDiskType=flush_disk_type) as store:
         put(store, message())
         first = store.commit_log.mapped_file_queue.mapped_files[0]
-        # each two of four pages, and at the end
+        # Once per two of four pages, and once at the end.
         warming = forced.count(first.file_name)
         assert warming >= 2 if flush_disk_type is FlushDiskType.SYNC_FLUSH else not warming
         locked = locked_kib(first.file_name)
         if not first.mlock():
-            pytest.skip("this user may lock no memory")
+            pytest.skip("this user may not lock memory")
         assert locked == FILE_SIZE // 1024
         full_log(store, 2)
         wait_until(lambda: locked_kib(first.file_name) == 0, 60_000, "the full file is unlocked")
@@ -238,7 +244,7 @@ def test_new_files_are_warmed_and_locked_until_they_are_full(tmp_path, monkeypat
 
 
 @shows("dataReadAheadEnable")
-def test_files_are_read_without_what_lies_behind(tmp_path):
+def test_read_ahead_can_be_disabled(tmp_path):
     with open_store(tmp_path) as store:
         full_log(store, 2)
         assert not any(map(is_read_at_random, store.commit_log.mapped_file_queue.mapped_files))
@@ -248,17 +254,17 @@ def test_files_are_read_without_what_lies_behind(tmp_path):
 
 
 def is_read_at_random(file: mapped_file.MappedFile) -> bool:
-    """Whether the kernel was told not to read ahead in the file's map."""
+    """Return whether read-ahead is disabled for the file's map."""
     return "rr" in map_of(file.file_name, "VmFlags")
 
 
 def locked_kib(path: str) -> int:
-    """Locked memory of this process's map of a file."""
+    """Return the locked memory of this process's map of a file."""
     return int((map_of(path, "Locked") or ["0"])[0])
 
 
 def map_of(path: str, field: str) -> list[str]:
-    """What the kernel says of this process's map of a file; nothing when there is none."""
+    """Return the kernel's information on this process's map of a file; nothing if the file is not mapped."""
     mine = False
     with open("/proc/self/smaps", encoding="utf-8") as smaps:
         for line in smaps:
@@ -272,7 +278,7 @@ def map_of(path: str, field: str) -> list[str]:
 # Cleaning.
 
 @shows("cleanResourceInterval")
-def test_cleaning_comes_at_its_interval(tmp_path, monkeypatch):
+def test_cleaning_runs_at_its_interval(tmp_path, monkeypatch):
     monkeypatch.setattr("rmqha.store.default_message_store._CLEAN_INITIAL_MS", 10)
     rounds = []
     monkeypatch.setattr(clean_commit_log_service.CleanCommitLogService, "run", lambda self: rounds.append(self))
@@ -285,7 +291,7 @@ def test_cleaning_comes_at_its_interval(tmp_path, monkeypatch):
 
 
 @shows("deleteCommitLogFilesInterval", "deleteConsumeQueueFilesInterval")
-def test_pauses_between_deletions(tmp_path, monkeypatch):
+def test_deletions_pause_for_their_interval(tmp_path, monkeypatch):
     monkeypatch.setattr(clean_commit_log_service, "get_disk_partition_space_used_percent", lambda path: 0.5)
     with open_store(tmp_path, deleteCommitLogFilesInterval=17, deleteConsumeQueueFilesInterval=23,
                     fileReservedTime=0) as store:
@@ -303,7 +309,7 @@ def test_pauses_between_deletions(tmp_path, monkeypatch):
 
 
 @shows("destroyMapedFileIntervalForcibly", "redeleteHangedFileInterval")
-def test_file_that_is_still_read_is_deleted_in_the_end(tmp_path, monkeypatch):
+def test_file_held_by_a_reader_is_deleted_eventually(tmp_path, monkeypatch):
     monkeypatch.setattr(clean_commit_log_service, "get_disk_partition_space_used_percent", lambda path: 0.5)
     with open_store(tmp_path, destroyMapedFileIntervalForcibly=NEVER, redeleteHangedFileInterval=NEVER,
                     fileReservedTime=0) as store:
@@ -316,15 +322,18 @@ def test_file_that_is_still_read_is_deleted_in_the_end(tmp_path, monkeypatch):
         store.execute_delete_files_manually()
         service.run()
         assert files.mapped_files[0] is first and not first.available and os.path.exists(first.file_name)
-        assert store.commit_log.get_min_offset() == FILE_SIZE  # a file that hangs is not in use
+        # A file waiting for its deletion does not count.
+        assert store.commit_log.get_min_offset() == FILE_SIZE
         service._last_redelete_ms = LONG_AGO
         store.message_store_config.redeleteHangedFileInterval = 0
         service._redelete_hanged_file()
-        assert os.path.exists(first.file_name)  # the reader's time is not over
+        # The reader may still hold the file.
+        assert os.path.exists(first.file_name)
         store.message_store_config.destroyMapedFileIntervalForcibly = 0
         store.message_store_config.redeleteHangedFileInterval = NEVER
         service._redelete_hanged_file()
-        assert os.path.exists(first.file_name)  # it is not yet time to try again
+        # The next attempt is not due yet.
+        assert os.path.exists(first.file_name)
         store.message_store_config.redeleteHangedFileInterval = 0
         service._redelete_hanged_file()
         assert not os.path.exists(first.file_name) and files.mapped_files[0] is not first
@@ -344,7 +353,7 @@ def test_disk_ratio_from_which_old_files_go(tmp_path, monkeypatch, configured, u
 
 @shows("checkCRCOnRecover")
 @pytest.mark.parametrize("check, kept", [(True, 2), (False, 5)])
-def test_damaged_body_ends_the_log_when_it_is_looked_at(tmp_path, check, kept):
+def test_damaged_body_ends_the_log_when_it_is_checked(tmp_path, check, kept):
     with open_store(tmp_path) as store:
         offsets = [put(store, message())[0].wrote_offset for _ in range(5)]
     with open(tmp_path / "commitlog" / f"{0:020d}", "r+b") as log:
@@ -390,7 +399,7 @@ def test_duplication_dispatches_up_to_the_confirmed_offset(tmp_path):
 # Getting.
 
 @shows("maxTransferCountOnMessageInMemory", "maxTransferCountOnMessageInDisk", "maxTransferBytesOnMessageInDisk")
-def test_answers_are_bounded_by_where_the_messages_are(tmp_path):
+def test_limits_of_answers_depend_on_memory_or_disk(tmp_path):
     with open_store(tmp_path, maxTransferCountOnMessageInMemory=7, maxTransferCountOnMessageInDisk=5,
                     maxTransferBytesOnMessageInDisk=NEVER) as store:
         size = put(store, *(message() for _ in range(20)))[0].wrote_bytes
@@ -404,7 +413,7 @@ def test_answers_are_bounded_by_where_the_messages_are(tmp_path):
 
 
 def get(store, offset: int) -> tuple[str, int]:
-    """Status and number of messages of a pull of 32."""
+    """Pull up to 32 messages; return the status and the number of messages."""
     result = store.get_message("g", "T", 0, offset, 32)
     result.release()
     return result.status.name, result.message_count
@@ -430,7 +439,7 @@ def test_distance_of_readers_is_recorded(tmp_path, recorded):
 # The put lock.
 
 @shows("osPageCacheBusyTimeOutMills")
-def test_lock_that_is_held_for_too_long_refuses_puts(tmp_path):
+def test_lock_held_for_too_long_refuses_puts(tmp_path):
     with open_store(tmp_path, osPageCacheBusyTimeOutMills=5000) as store:
         now = current_time_millis()
         store.commit_log.begin_time_in_lock = now - 3000
@@ -438,7 +447,8 @@ def test_lock_that_is_held_for_too_long_refuses_puts(tmp_path):
         store.commit_log.begin_time_in_lock = now - 6000
         assert store.is_os_page_cache_busy()
         assert store.put_message(message()).put_message_status is PutMessageStatus.OS_PAGECACHE_BUSY
-        store.commit_log.begin_time_in_lock = now - 11_000_000  # for ever: something else is wrong
+        # This long, something else must be wrong.
+        store.commit_log.begin_time_in_lock = now - 11_000_000
         assert not store.is_os_page_cache_busy()
         store.commit_log.begin_time_in_lock = 0
 
@@ -489,7 +499,7 @@ def test_deliveries_are_counted(tmp_path, monkeypatch, counted):
 
 
 @shows("maxLmqConsumeQueueNum")
-def test_light_queues_are_limited(tmp_path):
+def test_number_of_light_queues_is_limited(tmp_path):
     with open_store(tmp_path, enableLmq=True, enableMultiDispatch=True, maxLmqConsumeQueueNum=2) as store:
         for number in range(3):
             put(store, message(INNER_MULTI_DISPATCH=f"%LMQ%{number}"))
@@ -505,19 +515,19 @@ def test_light_queues_are_limited(tmp_path):
         assert len(bodies(store, "%LMQ%0")) == 2
 
 
-# What puts and gets answer.
+# Results of puts and gets.
 
-def test_every_answer_to_a_put_is_given_somewhere():
+def test_every_put_status_is_used():
     assert names_used("PutMessageStatus") >= {status.name for status in PutMessageStatus} - {
         "IN_SYNC_REPLICAS_NOT_ENOUGH"}  # of 5.1.4
 
 
-def test_every_answer_to_a_get_is_given_somewhere():
+def test_every_get_status_is_used():
     assert names_used("GetMessageStatus") == {status.name for status in GetMessageStatus}
 
 
 def names_used(enum: str) -> set[str]:
-    """The members of an enum that the store names."""
+    """Return the members of an enum that the store uses."""
     return {node.attr for path, tree in modules().items() if path.startswith("rmqha/store/") for node in ast.walk(tree)
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == enum}
 

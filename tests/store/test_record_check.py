@@ -1,4 +1,4 @@
-"""Records: made of rows, checked for dispatch and recovery, torn, found by time, and their checksums."""
+"""Records: encoding of rows, checks at dispatch and recovery, torn records, search by time, and checksums."""
 import struct
 import zlib
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_every_field_is_read(born, store, body):
     ("", "", None, None), ("TAGS\x01", None, None, None), ("a\x01b", None, None, None),
     ("TAGS\x01x\x02TAGS\x01y\x02", None, None, "y"), ("XTAGS\x01x\x02KEYS\x01\x02UNIQ_KEYS\x01u", None, None, None),
     ("KEYS\x01\u00e4 \u00f6\x02TAGS\x01\u6807", "\u00e4 \u00f6", None, "\u6807")])
-def test_properties_are_read_like_javas(properties, keys, uniq, tag):
+def test_properties_are_read_as_java_reads_them(properties, keys, uniq, tag):
     request = check(record(properties=properties))
     assert (request.keys, request.uniq_key) == (keys, uniq)
     assert request.tags_code == (string_hash_code(tag) if tag else 0)
@@ -86,14 +86,14 @@ def test_properties_are_read_like_javas(properties, keys, uniq, tag):
 
 @pytest.mark.parametrize("level, expected", [("1", 18_000), ("5", 58_000), ("9", 58_000), ("0", string_hash_code("a")),
                                              ("-3", string_hash_code("a"))])
-def test_scheduled_message_has_its_delivery_time_for_a_tags_code(level, expected):
+def test_scheduled_message_has_its_delivery_time_as_tags_code(level, expected):
     data = record("SCHEDULE_TOPIC_XXXX", properties=f"DELAY\x01{level}\x02TAGS\x01a")
     assert check(data, delay_levels=Levels).tags_code == expected
     assert check(record("other", properties=f"DELAY\x01{level}\x02TAGS\x01a"), delay_levels=Levels).tags_code == \
         string_hash_code("a")
 
 
-def test_delay_level_that_is_no_number_counts_as_none():
+def test_invalid_delay_level_counts_as_none():
     request = check(record("SCHEDULE_TOPIC_XXXX", properties="DELAY\x01x\x02TAGS\x01a"), delay_levels=Levels)
     assert request.success and request.tags_code == string_hash_code("a")
 
@@ -103,28 +103,28 @@ def test_blank_ends_a_file():
     assert (request.success, request.msg_size) == (True, 0)
 
 
-def test_crc_is_checked_when_asked():
+def test_crc_is_checked_on_request():
     data = record(crc=1)
     assert check(data).success and check(data, check_crc=True, read_body=False).success
     assert (check(data, check_crc=True).success, check(data, check_crc=True).msg_size) == (False, -1)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 7, 8, 50, 87, 88, 90, 93, 95, 100])
-def test_record_that_is_cut_is_none(cut):
+def test_truncated_record_is_invalid(cut):
     request = check(record()[:cut])
     assert (request.success, request.msg_size) == (False, -1)
 
 
 @pytest.mark.parametrize("total_size, size", [(90, 90), (5, 5), (2**31 - 1, 2**31 - 1), (0, -1), (-1, -1),
                                               (-2**31, -1)])
-def test_size_that_does_not_add_up_is_told(total_size, size):
+def test_inconsistent_size_is_reported(total_size, size):
     data = struct.pack(">i", total_size) + record()[4:]
     request = check(data)
     assert (request.success, request.msg_size) == (False, size)
 
 
 @pytest.mark.parametrize("at, value", [(84, -1), (84, 2**31 - 1), (84, -2**31), (84, 10**6)])
-def test_absurd_lengths_are_no_record(at, value):
+def test_absurd_lengths_are_invalid(at, value):
     data = bytearray(record())
     data[at:at + 4] = struct.pack(">i", value)
     assert not check(data).success
@@ -132,7 +132,7 @@ def test_absurd_lengths_are_no_record(at, value):
 
 @settings(max_examples=drawn(500))
 @given(st.binary(max_size=200), st.integers(0, 50))
-def test_any_bytes_are_survived(data, position):
+def test_any_bytes_are_handled(data, position):
     request = check(struct.pack(">ii", len(data) + 8, layout.MESSAGE_MAGIC_CODE) + data, position=position,
                     check_crc=True, delay_levels=Levels)
     assert request.msg_size >= -1
@@ -140,7 +140,7 @@ def test_any_bytes_are_survived(data, position):
 
 @settings(max_examples=drawn(500))
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=6), st.integers(0, 3))
-def test_flipped_bytes_are_survived(flips, kind):
+def test_flipped_bytes_are_handled(flips, kind):
     data = bytearray(record(born="::1" if kind & 1 else "1.2.3.4", store="::1" if kind & 2 else "1.2.3.4"))
     for at, value in flips:
         data[at % len(data)] = value
@@ -151,7 +151,7 @@ def test_flipped_bytes_are_survived(flips, kind):
 
 
 def placed(records):
-    """Records one behind the other, each with its own place in it."""
+    """Concatenate records, and write its offset into each."""
     data = bytearray(b"".join(records))
     at = 0
     for each in records:
@@ -162,7 +162,7 @@ def placed(records):
 
 @settings(max_examples=drawn(300))
 @given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=3), st.booleans(), st.integers(0, 5))
-def test_fast_walk_skips_what_the_slow_one_finds_good(flips, check_crc, v6_at):
+def test_fast_walk_skips_only_records_that_the_slow_one_accepts(flips, check_crc, v6_at):
     data = placed([record(body=b"x" * (number * 50), born="::1" if number == v6_at else "1.2.3.4")
                    for number in range(6)]) + layout.encode_blank(100)
     for at, value in flips:
@@ -179,7 +179,7 @@ def test_fast_walk_skips_what_the_slow_one_finds_good(flips, check_crc, v6_at):
             or request.commit_log_offset != 1000 + position)
 
 
-def test_fast_walk_stops_at_what_is_not_dispatched():
+def test_fast_walk_stops_at_an_undispatched_record():
     data = placed([record()] * 3)
     seen = []
     size = len(data) // 3
@@ -192,13 +192,13 @@ def test_fast_walk_stops_at_what_is_not_dispatched():
     assert seen == [(b"T", 3, 5, (number + 1) * size) for number in range(3)]
 
 
-# When records were stored, found from any byte of a log.
+# Store times, found from any offset of a log.
 
 MAGIC = struct.pack(">i", -626843481)
 
 
 def log_of(store):
-    """(bytes, records) of all files but the blanks."""
+    """Return (bytes, records) of all files, without the blanks."""
     records, parts, begin = [], [], 0
     while begin < store.get_max_phy_offset():
         with store.get_commit_log_data(begin) as result:
@@ -210,7 +210,8 @@ def log_of(store):
 
 def filled(store):
     for number in range(60):
-        msg = message("T", 0, MAGIC * number * 4)  # bodies that look like beginnings
+        # The bodies look like beginnings of records.
+        msg = message("T", 0, MAGIC * number * 4)
         if number % 3 == 0:
             msg.born_host = ("2001:db8::1", 40000)
         put(store, msg)
@@ -235,18 +236,19 @@ def test_empty_store_has_no_times(tmp_path):
         assert store_timestamp_from(store, 0) is None
 
 
-def test_only_a_record_that_tells_its_own_place_counts(tmp_path):
+def test_only_a_record_that_contains_its_own_offset_counts(tmp_path):
     with open_store(tmp_path) as store:
         data, records = filled(store)
     first = data[:FILE_SIZE]
     assert first_store_timestamp(first, 0) == records[0].store_timestamp
-    assert first_store_timestamp(first, 1) is None  # the same bytes at another place
+    # The same bytes at another offset.
+    assert first_store_timestamp(first, 1) is None
     assert last_store_timestamp(first, 0) == [r for r in records if r.offset < FILE_SIZE][-1].store_timestamp
 
 
 @settings(max_examples=drawn(200), deadline=None)
 @given(st.binary(max_size=300), st.lists(st.integers(0, 200), max_size=4), st.integers(0, 2**63 - 1))
-def test_any_bytes_are_searched(data, places, offset):
+def test_any_bytes_can_be_searched(data, places, offset):
     for place in places:
         data = data[:place] + MAGIC + data[place:]
     for search in (first_store_timestamp, last_store_timestamp):
@@ -254,13 +256,14 @@ def test_any_bytes_are_searched(data, places, offset):
         assert found is None or MAGIC in data
 
 
-# A loss of power that leaves a last record whose properties are not all on the disk.
+# A loss of power that leaves a last record with incomplete properties.
 
-LONG = "p" * 1200  # properties that go over two sectors' ends, wherever they begin
+# Long enough to cross two sector ends from any start.
+LONG = "p" * 1200
 
 
 def crashed(root, *messages) -> tuple[int, int]:
-    """A crashed store with these messages: where the last of them begins, and where it ends."""
+    """Make a crashed store with these messages; return the begin and the end of the last one."""
     with open_store(root) as store:
         last = put(store, *messages)[-1]
         wait_dispatched(store)
@@ -276,14 +279,14 @@ def zero(root, begin: int, end: int) -> None:
 
 @pytest.mark.parametrize("whole_tail", [True, False], ids=["all sectors behind", "one sector"])
 @pytest.mark.parametrize("role", [BrokerRole.ASYNC_MASTER, BrokerRole.SLAVE])
-def test_torn_record_is_cut_off_with_its_unit_and_its_key(tmp_path, caplog, role, whole_tail):
+def test_torn_record_is_truncated_with_its_unit_and_its_key(tmp_path, caplog, role, whole_tail):
     begin, end = crashed(tmp_path, message(body=b"first"), message(body=b"whole", KEYS="k1", long=LONG),
                          message(body=b"torn", KEYS="k2", long=LONG))
     sector = (end - 1) // SECTOR_SIZE * SECTOR_SIZE - (0 if whole_tail else SECTOR_SIZE)
     assert sector > begin + 200
     zero(tmp_path, sector, end if whole_tail else sector + SECTOR_SIZE)
     with open_store(tmp_path, brokerRole=role) as store:
-        assert f"the record at {begin} has lost a part of itself" in caplog.text
+        assert f"incomplete record at {begin}; truncating the log there" in caplog.text
         assert store.get_max_phy_offset() == begin and store.get_max_offset_in_queue("T", 0) == 2
         assert bodies(store) == [b"first", b"whole"]
         found = [store.query_message("T", key, 8, 0, 1 << 62).buffer_total_size for key in ("k1", "k2")]
@@ -298,14 +301,14 @@ def test_torn_record_is_cut_off_with_its_unit_and_its_key(tmp_path, caplog, role
     message(body=b"x"), message(body=b"x", long=LONG), message(body=bytes(5000), long=LONG), message(body=bytes(1200)),
     message(body=b"x", zeros="\0" * 300), message(body=b"x", zeros="\0" * 300 + LONG)],
     ids=["short", "long", "zeros in the body", "zeros and few properties", "a value of NULs", "NULs in front"])
-def test_whole_records_stay(tmp_path, last):
+def test_complete_records_stay(tmp_path, last):
     crashed(tmp_path, message(body=b"first"), last)
     with open_store(tmp_path) as store:
         assert bodies(store) == [b"first", last.body]
 
 
 def killed(root, *messages) -> int:
-    """A store that was killed before anything of it was flushed; the end of its log."""
+    """Make a store that is killed before anything is flushed; return the end of its log."""
     store = SteppedStore(config(root))
     assert store.open()
     put(store, *messages)
@@ -315,26 +318,26 @@ def killed(root, *messages) -> int:
 
 
 def nul_behind_an_edge() -> MessageExtBrokerInner:
-    """A message whose last property ends with the only NUL, the first byte of the log's second sector."""
+    """Make a message whose last property ends with the only NUL, the first byte of the log's second sector."""
     found = next(message(body=b"x", last="p" * count + "\0") for count in range(SECTOR_SIZE)
                  if len(record_of(message(body=b"x", last="p" * count + "\0"))) == SECTOR_SIZE + 1)
     return found
 
 
 def record_of(msg: MessageExtBrokerInner) -> bytes:
-    """Its size is what counts."""
+    """Return bytes of the record's size; their content does not matter."""
     return bytes(MessageExtEncoder(1 << 20).encode(msg).size)
 
 
-def test_nul_behind_a_sectors_edge_is_no_torn_record_after_a_kill(tmp_path):
+def test_nul_after_a_sector_boundary_is_not_a_torn_record_after_a_kill(tmp_path):
     first = nul_behind_an_edge()
     end = killed(tmp_path, first, message(body=b"second"))
     with open_store(tmp_path) as store:
         assert store.get_max_phy_offset() == end and bodies(store) == [b"x", b"second"]
 
 
-def test_acknowledged_nul_behind_a_sectors_edge_stays_after_a_loss_of_power(tmp_path):
-    """Of what the store writes beside the log to know that, nothing that it does not force to the disk is needed."""
+def test_acknowledged_nul_after_a_sector_boundary_survives_a_loss_of_power(tmp_path):
+    """The store must not depend on files beside the log that it has not forced to the disk."""
     disk = SyncedDisk(tmp_path)
     with in_use(disk):
         store = SteppedStore(config(tmp_path, flushDiskType=FlushDiskType.SYNC_FLUSH))
@@ -348,7 +351,7 @@ def test_acknowledged_nul_behind_a_sectors_edge_stays_after_a_loss_of_power(tmp_
         assert bodies(again) == [b"x"]
 
 
-def test_record_torn_before_the_last_is_cut_off_with_all_behind_it(tmp_path):
+def test_torn_record_before_the_last_is_truncated_with_all_later_ones(tmp_path):
     killed(tmp_path, message(body=b"first"), message(body=b"torn", long=LONG + LONG), message(body=b"last"))
     begin = len(record_of(message(body=b"first")))
     zero(tmp_path, 2 * SECTOR_SIZE, 3 * SECTOR_SIZE)
@@ -357,14 +360,15 @@ def test_record_torn_before_the_last_is_cut_off_with_all_behind_it(tmp_path):
 
 
 @pytest.mark.parametrize("power_lost", [True, False])
-def test_heads_that_a_slave_has_in_pieces_are_doubted_once_the_machine_was_started_anew(
+def test_heads_received_in_pieces_are_not_trusted_after_a_reboot(
         tmp_path, monkeypatch, power_lost):
-    """A sector ends in the head of the last record: what it holds before came with an earlier piece, or not at all."""
+    """A sector ends within the last record's head: the part before it arrived with an earlier piece, or is missing."""
     killed(tmp_path / "master", message(body=bytes(SECTOR_SIZE - 91 - 1 - 25)), message(body=b"second"))
     data = (tmp_path / "master" / "commitlog" / f"{0:020d}").read_bytes()
     second = SECTOR_SIZE - 25
     size = INT.unpack_from(data, second)[0]
-    assert data[SECTOR_SIZE - 1] == 0  # of its queue offset
+    # A byte of its queue offset.
+    assert data[SECTOR_SIZE - 1] == 0
     slave = SteppedStore(config(tmp_path / "slave", brokerRole=BrokerRole.SLAVE))
     assert slave.open()
     assert slave.append_to_commit_log(0, data, 0, second + size)
@@ -375,16 +379,17 @@ def test_heads_that_a_slave_has_in_pieces_are_doubted_once_the_machine_was_start
         assert again.get_max_phy_offset() == second + (0 if power_lost else size)
 
 
-def test_a_record_in_front_is_no_last_one(tmp_path):
+def test_only_the_last_record_is_checked_for_being_torn(tmp_path):
     begin, end = crashed(tmp_path, message(body=b"first", long=LONG))
     _, log_end = crashed(tmp_path, message(body=b"second"))
     sector = (end - 1) // SECTOR_SIZE * SECTOR_SIZE
     zero(tmp_path, sector, end)
-    with open_store(tmp_path) as store:  # what it lost was lost later, and it has been told to be safe
+    # This record was flushed, so it was damaged later.
+    with open_store(tmp_path) as store:
         assert store.get_max_phy_offset() == log_end and begin == 0
 
 
-def test_a_log_that_ends_with_a_files_end_stays(tmp_path):
+def test_a_log_that_ends_at_the_end_of_a_file_is_kept(tmp_path):
     with open_store(tmp_path) as store:
         while store.get_max_phy_offset() <= FILE_SIZE:
             put(store, message(body=b"x" * 1000))
@@ -392,14 +397,15 @@ def test_a_log_that_ends_with_a_files_end_stays(tmp_path):
         count = len(bodies(store))
         crash(store)
     second = tmp_path / "commitlog" / f"{FILE_SIZE:020d}"
-    second.write_bytes(bytes(FILE_SIZE))  # nothing of the second file had come to the disk
+    # Nothing of the second file had reached the disk.
+    second.write_bytes(bytes(FILE_SIZE))
     with open_store(tmp_path) as store:
         assert len(bodies(store)) == count - 1
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=3000), st.data())
-def test_any_bytes_are_looked_at_without_an_error(data, draw):
+def test_any_bytes_are_checked_without_an_error(data, draw):
     end = draw.draw(st.integers(0, len(data)))
     padded = memoryview(data.ljust(len(data) + 200, b"\0"))
     assert -1 <= torn_at_the_end(padded, end) <= end
@@ -407,8 +413,8 @@ def test_any_bytes_are_looked_at_without_an_error(data, draw):
 
 @settings(deadline=None)
 @given(st.integers(0, 3 * SECTOR_SIZE), st.integers(0, 2000), st.data())
-def test_a_record_that_lost_any_sectors_looks_torn_or_is_none(place, length, draw):
-    """Unless all that it lost was zeros."""
+def test_a_record_that_lost_any_sectors_looks_torn_or_is_invalid(place, length, draw):
+    """The exception is a record whose lost bytes were all zeros."""
     msg = message("Topic", body=b"b" * draw.draw(st.integers(0, 700)), long="p" * length, KEYS="k")
     part = MessageExtEncoder(1 << 20).encode(msg)
     record = records_in_python([part], part.size, {}, place, 1, bytes(8))[2]
@@ -425,7 +431,7 @@ def test_a_record_that_lost_any_sectors_looks_torn_or_is_none(place, length, dra
     assert list(torn_records(memoryview(record + bytes(200)), len(record), 0, False)) == []
 
 
-# The records of rows: compiled and in Python the same, and what the general decoder makes of them.
+# The records of rows: the compiled and the Python encoder agree, and the general decoder reads their records.
 
 STORE_HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 HOST_V6 = bytes((0x20, 1, *bytes(13), 7, 0, 0, 0, 81))
@@ -435,13 +441,13 @@ ROWS_INT, ROWS_LONG = st.integers(0, 2**31 - 1), st.integers(0, 2**50)
 
 @pytest.fixture(scope="module")
 def compiled():
-    """The compiled twin."""
+    """The compiled implementation."""
     module = pytest.importorskip("rmqha.native._message_rows", reason="no C compiler was there at the install")
     return module.records_of_rows
 
 
 def send(queue_id: int = 0, body: bytes = b"body", size: int | None = None, **fields) -> MessageRow:
-    """A send to the topic T."""
+    """Make a row for the topic T."""
     tail = b"\1T\0\3k\1v"
     values = {"topic": "T", "queue_id": queue_id, "queue_key": f"T-{queue_id}",
               "size": size or HEADS[fields.get("sys_flag", 0) >> 4 & 3].size + len(body) + len(tail), "crc": 1,
@@ -452,7 +458,7 @@ def send(queue_id: int = 0, body: bytes = b"body", size: int | None = None, **fi
 
 
 def total(sends: list[MessageRow]) -> int:
-    """Bytes of all records."""
+    """Return the total size of all records."""
     return sum(one.size for one in sends)
 
 
@@ -466,7 +472,7 @@ rows = st.lists(st.builds(send, st.integers(0, 2), st.binary(max_size=40).map(me
 @settings(max_examples=drawn(300))
 @given(rows, st.dictionaries(st.sampled_from(["T-0", "T-1", "other"]), ROWS_LONG), ROWS_LONG, ROWS_LONG, HOSTS,
        ROWS_LONG)
-def test_compiled_and_python_make_the_same(compiled, sends, table, offset, now, store_host, prepared_offset):
+def test_compiled_and_python_encoder_agree(compiled, sends, table, offset, now, store_host, prepared_offset):
     before = dict(table)
     arguments = sends, total(sends), table, offset, now, store_host, prepared_offset
     assert compiled(*arguments) == records_in_python(*arguments)
@@ -474,7 +480,7 @@ def test_compiled_and_python_make_the_same(compiled, sends, table, offset, now, 
 
 
 @pytest.mark.parametrize("make", ["compiled", "python"])
-def test_records_are_decoded_as_what_was_sent(request, make):
+def test_records_are_decoded_as_they_were_sent(request, make):
     records = records_in_python if make == "python" else request.getfixturevalue("compiled")
     sends = [send(1, b"first"), send(0, b""), send(1, b"x" * 300)]
     queue_offsets, physical_offsets, data, next_offsets, totals, with_nuls = records(
@@ -505,7 +511,7 @@ def test_records_of_other_hosts(request, make, born_flag, born_host, store_flag,
 
 
 @pytest.mark.parametrize("make", ["compiled", "python"])
-def test_prepared_and_rolled_back_messages_have_no_place_in_their_queue(request, make):
+def test_prepared_and_rolled_back_messages_get_no_queue_offset(request, make):
     records = records_in_python if make == "python" else request.getfixturevalue("compiled")
     kinds = (sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_COMMIT_TYPE,
              sys_flags.TRANSACTION_ROLLBACK_TYPE, sys_flags.TRANSACTION_NOT_TYPE)
@@ -518,7 +524,7 @@ def test_prepared_and_rolled_back_messages_have_no_place_in_their_queue(request,
 
 
 @pytest.mark.parametrize("make", ["compiled", "python"])
-def test_rows_with_a_nul_in_their_properties_are_named(request, make):
+def test_rows_with_a_nul_in_their_properties_are_listed(request, make):
     records = records_in_python if make == "python" else request.getfixturevalue("compiled")
     tails = [b"", b"\1T\0\3k\1v", b"\1T\0\4k\1v\0", b"\1\0\0\3k\1v", b"\1T\0\0", b"\1T", b"\1T\0\1\0", b"\xff\0"]
     sends = [send(tail=tail, size=HEADS[0].size + 4 + len(tail)) for tail in tails]
@@ -549,19 +555,20 @@ def test_wrong_total_is_refused(request, make, more):
     (([send()], 99, {"T-0": -5}, 0, 0, STORE_HOST), ValueError),
     (([send()], 99, {"T-0": "x"}, 0, 0, STORE_HOST), TypeError),
 ], ids=str)
-def test_compiled_one_takes_nothing_else(compiled, arguments, error):
+def test_compiled_encoder_refuses_invalid_arguments(compiled, arguments, error):
     with pytest.raises(error):
         compiled(*arguments)
 
 
-# Checksums of blocks of the log, against zlib over its files.
+# Checksums of blocks of the log, compared with zlib over its files.
 
-FILES = 5  # of the log; the first is deleted
+# Files of the log; the first is deleted.
+FILES = 5
 
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
-    """A running store, where its log begins, and what its files hold from there on."""
+    """Return a running store, the begin of its log, and the bytes of its files from there on."""
     root = tmp_path_factory.mktemp("log")
     with open_store(root) as store:
         size = 1
@@ -583,7 +590,7 @@ def by_zlib(begin: int, data: bytes, offset: int, block_size: int, count: int) -
 
 @settings(max_examples=drawn(400), deadline=None)
 @given(data=st.data())
-def test_drawn_ranges_have_the_checksums_of_zlib(log, data):
+def test_checksums_of_any_ranges_equal_zlibs(log, data):
     store, begin, held = log
     end = begin + len(held)
     edges = st.sampled_from([0, begin, end, *range(begin, end + 1, FILE_SIZE)])
@@ -598,13 +605,13 @@ def test_drawn_ranges_have_the_checksums_of_zlib(log, data):
     assert b"".join(blocks) == held[at:at + block_size * len(crcs)] and len(blocks) == len(crcs)
 
 
-def test_the_whole_log_is_one_block(log):
+def test_the_whole_log_can_be_one_block(log):
     store, begin, held = log
     assert block_checksums(store, begin, len(held), 1) == [zlib.crc32(held)]
     assert block_checksums(store, begin, len(held) + 1, 1) == []
 
 
-def test_nothing_stays_in_use(log):
+def test_no_file_stays_in_use(log):
     store, begin, held = log
     block_checksums(store, begin, 777, 4096)
     assert {file.ref_count for file in store.commit_log.mapped_file_queue.mapped_files} == {1}

@@ -1,4 +1,4 @@
-"""Opening a store again: after a clean shutdown, a crash, damage, a flipped bit, and by several threads."""
+"""Opening a store again: after a clean shutdown, a crash or damage, with a flipped bit, and with several threads."""
 import errno
 import json
 import os
@@ -27,7 +27,7 @@ RECORDS = 60
 
 
 def write(root, count=RECORDS, ending=None, **keys) -> list[int]:
-    """A store with `count` messages in queue 0 of T; the offset of each."""
+    """Write a store with `count` messages in queue 0 of T; return the offset of each."""
     store = new_store(root, **keys)
     assert store.load()
     store.start()
@@ -64,7 +64,7 @@ def test_store_opens_as_it_was(tmp_path, ending):
 
 @pytest.mark.parametrize("lost", [["consumequeue"], ["consumequeue", "index", "checkpoint"], ["checkpoint"], ["index"]])
 @pytest.mark.parametrize("ending", [None, crash])
-def test_what_the_log_can_give_back_is_rebuilt(tmp_path, lost, ending):
+def test_lost_files_are_rebuilt_from_the_log(tmp_path, lost, ending):
     write(tmp_path, ending=ending)
     before = tree(tmp_path / "consumequeue")
     for name in lost:
@@ -80,7 +80,7 @@ def test_what_the_log_can_give_back_is_rebuilt(tmp_path, lost, ending):
 
 @pytest.mark.parametrize("ending", [None, crash])
 @pytest.mark.parametrize("field", [0, 4, 84, 87, 88, 100, 700])
-def test_last_file_is_cut_at_the_flaw(tmp_path, ending, field):
+def test_last_file_is_truncated_at_the_flaw(tmp_path, ending, field):
     offsets = write(tmp_path, ending=ending)
     bad = offsets[-3]
     patch(tmp_path, bad + field, b"\x55\xaa")
@@ -117,7 +117,7 @@ def test_file_of_another_length_is_refused(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("ending", [None, crash])
-def test_empty_last_file_is_taken(tmp_path, ending):
+def test_empty_last_file_is_accepted(tmp_path, ending):
     offsets = write(tmp_path, ending=ending)
     path = log_file(tmp_path, offsets[-1] + FILE_SIZE)
     path.write_bytes(b"")
@@ -128,7 +128,7 @@ def test_empty_last_file_is_taken(tmp_path, ending):
         assert len(numbers(store)) == RECORDS + 30
 
 
-def test_log_that_is_gone_takes_its_queues_along(tmp_path):
+def test_queues_of_a_missing_log_are_discarded(tmp_path):
     write(tmp_path)
     shutil.rmtree(tmp_path / "commitlog")
     with open_store(tmp_path) as store:
@@ -136,7 +136,7 @@ def test_log_that_is_gone_takes_its_queues_along(tmp_path):
         assert put(store, message())[0].logics_offset == 0
 
 
-def test_queues_longer_than_the_log_are_cut(tmp_path):
+def test_queues_longer_than_the_log_are_truncated(tmp_path):
     offsets = write(tmp_path)
     keep = offsets[30]
     for path in (tmp_path / "commitlog").iterdir():
@@ -150,14 +150,16 @@ def test_queues_longer_than_the_log_are_cut(tmp_path):
         assert numbers(store) == list(range(31))
 
 
-def test_second_crash_cannot_bring_cut_records_back(tmp_path):
+def test_truncated_records_do_not_reappear_after_a_second_crash(tmp_path):
     offsets = write(tmp_path, ending=crash)
-    patch(tmp_path, offsets[-5] + 4, b"\0\0\0\0")  # the four behind it are whole
+    # The four records after it are complete.
+    patch(tmp_path, offsets[-5] + 4, b"\0\0\0\0")
     store = new_store(tmp_path)
     assert store.load()
     store.start()
     assert store.get_max_phy_offset() == offsets[-5]
-    put(store, message(body=b"055" + b"y" * 700))  # as long as the record that was damaged
+    # As long as the damaged record.
+    put(store, message(body=b"055" + b"y" * 700))
     wait_dispatched(store)
     crash(store)
     with open_store(tmp_path) as again:
@@ -182,8 +184,8 @@ def test_random_damage_to_the_last_file_leaves_a_prefix(tmp_path, seed):
         assert put(store, message())[0].logics_offset == len(found)
 
 
-def test_dispatch_that_stopped_anywhere_is_made_up(tmp_path, monkeypatch):
-    """The process dies with dispatch paused at every record in turn, across file rolls."""
+def test_dispatch_that_stopped_at_any_record_is_completed(tmp_path, monkeypatch):
+    """The process dies with its dispatch stopped at various records in turn, across several files."""
     monkeypatch.setattr(reput_message_service, "BULK_BYTES", 1 << 40)  # record by record
     write(tmp_path / "whole", 45, ending=crash)
     expected = tree(tmp_path / "whole" / "consumequeue")
@@ -220,7 +222,7 @@ def test_replayed_dispatch_changes_nothing(tmp_path):
         assert store.get_max_offset_in_queue("T", 0) == RECORDS
 
 
-def test_master_keeps_the_blank_at_the_end_and_a_slave_cuts_it(tmp_path):
+def test_master_keeps_the_blank_at_the_end_and_a_slave_truncates_it(tmp_path):
     offsets = write(tmp_path, 25)
     end = offsets[-1] // FILE_SIZE * FILE_SIZE
     last_in_first = max(offset for offset in offsets if offset < end)
@@ -236,7 +238,7 @@ def test_master_keeps_the_blank_at_the_end_and_a_slave_cuts_it(tmp_path):
         assert put(master, message(body=b""))[0].wrote_offset == end
 
 
-def test_slave_with_half_a_record_waits_for_the_rest(tmp_path):
+def test_slave_with_an_incomplete_record_waits_for_the_rest(tmp_path):
     write(tmp_path / "master", 10)
     data = (tmp_path / "master" / "commitlog" / f"{0:020d}").read_bytes()
     size = message_layout.INT.unpack_from(data)[0]
@@ -253,7 +255,7 @@ def test_slave_with_half_a_record_waits_for_the_rest(tmp_path):
 
 
 @pytest.mark.parametrize("total_size", [0, 1, 90, 2**31 - 1, -1, -(2**31)])
-def test_absurd_size_in_the_log_does_not_stop_dispatch_for_ever(tmp_path, total_size, caplog):
+def test_absurd_size_in_the_log_does_not_stop_dispatch_forever(tmp_path, total_size, caplog):
     with open_store(tmp_path) as store:
         first = put(store, message())[0]
         wait_dispatched(store)
@@ -280,8 +282,8 @@ def test_two_stores_exclude_each_other(tmp_path):
         assert (tmp_path / "lock").read_bytes() == b"lock"
 
 
-def test_lock_is_the_one_that_java_takes(tmp_path):
-    """Java locks byte 0 to 1 of the file with fcntl, per process: so ask from another process."""
+def test_lock_is_compatible_with_java(tmp_path):
+    """Java locks byte 0 to 1 of the file with fcntl, per process, so another process has to try the lock."""
     script = ("import fcntl, os, sys\n"
               "fd = os.open(sys.argv[1], os.O_RDWR)\n"
               "try:\n"
@@ -296,7 +298,7 @@ def test_lock_is_the_one_that_java_takes(tmp_path):
     assert subprocess.run(command, check=False, timeout=600).returncode == 0
 
 
-def test_nothing_is_left_behind_by_a_store_that_was_closed(tmp_path):
+def test_closed_store_leaves_no_descriptors_or_threads(tmp_path):
     def state():
         return len(os.listdir("/proc/self/fd")), len(own_threads())
 
@@ -328,8 +330,8 @@ def test_destroyed_store_leaves_no_message(tmp_path):
 
 
 @pytest.mark.parametrize("lost", [[0], [1], [0, 1, 2], [2, 5]])
-def test_units_that_are_lost_before_the_last_three_files_are_built_again(tmp_path, lost):
-    """A loss of power: of the files that a queue has filled since its last flush only later ones are on the disk."""
+def test_lost_units_before_the_last_three_files_are_rebuilt(tmp_path, lost):
+    """After a loss of power, only later ones of the files filled since the queue's last flush may be on the disk."""
     store = new_store(tmp_path)
     assert store.load()
     store.start()
@@ -345,7 +347,7 @@ def test_units_that_are_lost_before_the_last_three_files_are_built_again(tmp_pat
         assert bodies(again) == [b"%d" % number for number in range(290)]
 
 
-def test_queue_files_that_the_checkpoint_covers_are_not_looked_at(tmp_path, monkeypatch):
+def test_queue_files_covered_by_the_checkpoint_are_not_scanned(tmp_path, monkeypatch):
     with open_store(tmp_path) as store:
         put(store, *(message() for _ in range(290)))
         wait_dispatched(store)
@@ -358,7 +360,7 @@ def test_queue_files_that_the_checkpoint_covers_are_not_looked_at(tmp_path, monk
         assert [recovery._first_unsure(files, base) for base in (stopped, killed, early)] == [3, 3, 0]
 
 
-# A flipped bit in the log: what recovery cuts off is kept where it may hold good messages, or the start is refused.
+# A flipped bit in the log: truncated bytes are saved where they may hold good messages, or the start is refused.
 
 REST_RECORDS = 50  # in three files
 
@@ -368,7 +370,7 @@ def body(number: int) -> bytes:
 
 
 def write_rest(root: Path, ending=None) -> list[tuple[int, int]]:
-    """A store with RECORDS messages, closed or crashed; offset and size of each."""
+    """Write a store with REST_RECORDS messages, closed or crashed; return offset and size of each."""
     store = new_store(root)
     assert store.load()
     store.start()
@@ -406,14 +408,14 @@ def kept_in(root: Path) -> list[Path]:
 
 
 def messages_of(path: Path) -> list[bytes]:
-    """The bodies that `store dump` finds in a kept file."""
+    """Return the bodies that `store dump` finds in a saved file."""
     run = CliRunner().invoke(dump_command, [str(path), "-o", "json"])
     return [json.loads(line)["body"].encode() for line in run.stdout.splitlines() if '"body"' in line]
 
 
 @pytest.mark.parametrize("place", ["body", "body length", "magic code", "size", "physical offset"])
 @pytest.mark.parametrize("from_end", [9, 2, 1])
-def test_rest_behind_a_flipped_bit_of_the_last_file_is_kept(written, root, place, from_end, caplog):
+def test_rest_after_a_flipped_bit_in_the_last_file_is_saved(written, root, place, from_end, caplog):
     at = {"size": 2, "magic code": 5, "physical offset": 34, "body length": 86, "body": 100}[place]
     bad, size = written.places[-from_end]
     flip(root, bad + at, 3)
@@ -425,7 +427,7 @@ def test_rest_behind_a_flipped_bit_of_the_last_file_is_kept(written, root, place
         assert store.get_max_phy_offset() == bad
     kept = kept_in(root)
     if not written.was_stopped and from_end == 1:
-        assert not kept, "the torn tail of a crash"
+        assert not kept, "the torn tail of a crash was saved"
         return
     assert [path.name[:21] for path in kept] == [f"{bad:020d}.", f"{bad + size:020d}."][:from_end]
     data = b"".join(path.read_bytes() for path in kept)
@@ -437,7 +439,7 @@ def test_rest_behind_a_flipped_bit_of_the_last_file_is_kept(written, root, place
     assert (f"the first at {bad + size}" in said[0].getMessage()) == (from_end > 1)
 
 
-def test_flipped_bit_of_an_earlier_file_is_refused_as_ever_or_lay_where_nobody_looks(written, root):
+def test_flipped_bit_in_an_earlier_file_is_refused_or_not_scanned(written, root):
     bad, _size = written.places[3]
     flip(root, bad + 100)
     before = tree(root / "commitlog")
@@ -448,13 +450,14 @@ def test_flipped_bit_of_an_earlier_file_is_refused_as_ever_or_lay_where_nobody_l
     assert tree(root / "commitlog") == before and not kept_in(root)
 
 
-def test_later_files_that_were_never_flushed_are_kept_whole(tmp_path):
-    """A crash may bring later files to the disk before an earlier one; what was not flushed is cut off."""
+def test_truncated_unflushed_files_are_saved_completely(tmp_path):
+    """A crash may write later files to the disk before an earlier one; the unflushed part is truncated."""
     root = tmp_path / "store"
     store = new_store(root, flushIntervalCommitLog=600_000, flushIntervalConsumeQueue=600_000)
     assert store.load()
     store.start()
-    store.commit_log.flush_commit_log_service.flush = lambda _pages: True  # until the crash nothing is flushed
+    # Nothing is flushed until the crash.
+    store.commit_log.flush_commit_log_service.flush = lambda _pages: True
     places = []
     for number in range(REST_RECORDS):
         result = put(store, message(body=body(number)))[0]
@@ -476,7 +479,7 @@ def test_later_files_that_were_never_flushed_are_kept_whole(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["statvfs", "write"])
-def test_start_is_refused_when_there_is_no_room_for_the_rest(written, root, monkeypatch, caplog, how):
+def test_start_is_refused_when_there_is_no_space_for_the_rest(written, root, monkeypatch, caplog, how):
     flip(root, written.places[-5][0] + 100)
     before = {name: data for name, data in tree(root).items() if name.startswith(("commitlog", "consumequeue"))}
     with monkeypatch.context() as patched:
@@ -490,17 +493,19 @@ def test_start_is_refused_when_there_is_no_room_for_the_rest(written, root, monk
         store = new_store(root)
         assert not store.load()
         store.shutdown()
-    assert "can't be kept" in caplog.text and "No space left on device" in caplog.text and "Make room" in caplog.text
+    assert "can't be saved" in caplog.text and "No space left on device" in caplog.text
+    assert "Free some space" in caplog.text
     after = tree(root)
     assert {name: after[name] for name in before if name.startswith("commitlog")} == \
         {name: data for name, data in before.items() if name.startswith("commitlog")}
     assert not kept_in(root)
-    with open_store(root) as store:  # with room again
+    # There is space again.
+    with open_store(root) as store:
         assert len(bodies(store)) == REST_RECORDS - 5
     assert len(kept_in(root)) == 2
 
 
-def test_second_start_keeps_nothing_again(written, root):
+def test_later_starts_save_nothing_more(written, root):
     flip(root, written.places[-5][0] + 100)
     for _ in range(3):
         with open_store(root) as store:
@@ -508,13 +513,13 @@ def test_second_start_keeps_nothing_again(written, root):
     assert len(kept_in(root)) == 2
 
 
-def test_store_without_a_flaw_keeps_nothing(written, root):
+def test_store_without_a_flaw_saves_nothing(written, root):
     with open_store(root) as store:
         assert len(bodies(store)) == REST_RECORDS
     assert not kept_in(root)
 
 
-def test_torn_tail_of_a_crash_is_cut_off_as_ever(tmp_path):
+def test_torn_tail_of_a_crash_is_truncated_and_not_saved(tmp_path):
     root = tmp_path / "store"
     places = write_rest(root, crash)
     path = root / "commitlog" / f"{places[-1][0] // FILE_SIZE * FILE_SIZE:020d}"
@@ -527,7 +532,7 @@ def test_torn_tail_of_a_crash_is_cut_off_as_ever(tmp_path):
 
 
 @pytest.mark.parametrize("part", [1, 3, 5, 30, 100])
-def test_slave_that_was_stopped_in_the_middle_of_a_record_keeps_nothing(tmp_path, part):
+def test_slave_stopped_within_a_record_saves_nothing(tmp_path, part):
     places = write_rest(tmp_path / "master")
     data = (tmp_path / "master" / "commitlog" / f"{0:020d}").read_bytes()
     end = places[3][0]
@@ -539,7 +544,7 @@ def test_slave_that_was_stopped_in_the_middle_of_a_record_keeps_nothing(tmp_path
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_is_cut_off_behind_a_drawn_flip_is_in_the_kept_file(written, root, seed):
+def test_all_bytes_truncated_after_a_drawn_flip_are_saved(written, root, seed):
     draw = random.Random(seed)
     first = next(offset for offset, _size in written.places if offset >= 2 * FILE_SIZE)
     end = sum(written.places[-1])
@@ -549,7 +554,8 @@ def test_whatever_is_cut_off_behind_a_drawn_flip_is_in_the_kept_file(written, ro
     with open_store(root) as store:
         wait_dispatched(store)
         cut = store.get_max_phy_offset()
-    if cut == end:  # a bit that no check covers
+    # No check covers this bit.
+    if cut == end:
         return
     kept = kept_in(root)
     if not kept:
@@ -559,8 +565,8 @@ def test_whatever_is_cut_off_behind_a_drawn_flip_is_in_the_kept_file(written, ro
     assert data[:end - cut] == log[cut % FILE_SIZE:][:end - cut]
 
 
-def test_decoder_reads_what_was_kept(written, root):
-    """Each whole record of a kept file says where it lay."""
+def test_decoder_reads_a_saved_file(written, root):
+    """Each whole record of a saved file contains its former offset."""
     bad, size = written.places[-4]
     flip(root, bad + 100)
     with open_store(root):
@@ -569,14 +575,14 @@ def test_decoder_reads_what_was_kept(written, root):
     assert decoded.body == body(REST_RECORDS - 3) and decoded.commit_log_offset == bad + size
 
 
-# A recovery that looks over files side by side does what one does that goes over one after the other.
+# Recovery that scans several files in parallel has the same result as one that scans them in turn.
 
 TOPICS = ("T", "U")
 
 
 @pytest.fixture(scope="module")
 def threads_written(tmp_path_factory):
-    """Five files, two topics, closed properly."""
+    """Write a store of five files and two topics, and close it properly."""
     root = tmp_path_factory.mktemp("threads_written") / "store"
     store = new_store(root)
     assert store.load()
@@ -590,7 +596,7 @@ def threads_written(tmp_path_factory):
 
 
 def recovered(written, root, cores, monkeypatch, caplog, change):
-    """What a start makes of a store: whether it opens, its files, what the walk noted, and the lines of the log."""
+    """Start a store; return if it loads, its end, the results of the scan, its log lines, the flaws, and its files."""
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(written, root)
     change(root)
@@ -617,7 +623,8 @@ def recovered(written, root, cores, monkeypatch, caplog, change):
         loaded = store.load()
         lines = [record.getMessage() for record in caplog.records
                  if record.module in ("commit_log_recovery", "record_check")
-                 and " is kept in " not in record.getMessage()]  # the name has the time
+                 # The name contains the time.
+                 and " are kept in " not in record.getMessage()]
         flaws = [str(record.exc_info[1]) for record in caplog.records
                  if record.exc_info and isinstance(record.exc_info[1], DamagedCommitLogError)]
         log = tree(root / "commitlog")
@@ -628,7 +635,7 @@ def recovered(written, root, cores, monkeypatch, caplog, change):
 
 
 def same(written, tmp_path, monkeypatch, caplog, change):
-    """The results of one core and of several; each on a copy at the same place."""
+    """Recover with one core and with several, each on a copy at the same path; return the common result."""
     results = [recovered(written, tmp_path / "store", cores, monkeypatch, caplog, change) for cores in (1, 2, 4)]
     assert results[1] == results[0]
     assert results[2] == results[0]
@@ -643,7 +650,7 @@ def patch_file(root, number, position, data):
 
 
 def positions(root, number):
-    """Where the records of a file begin, and where they end."""
+    """Return the begins of the records of a file, and the end of the last one."""
     data, position, found = sorted((root / "commitlog").iterdir())[number].read_bytes(), 0, []
     while data[position + 4:position + 8] == b"\xda\xa3\x20\xa7":
         found.append(position)
@@ -673,7 +680,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_several_threads_do_as_one(threads_written, tmp_path, monkeypatch, caplog, name):
+def test_several_threads_have_the_same_result_as_one(threads_written, tmp_path, monkeypatch, caplog, name):
     caplog.set_level("INFO")
     loaded, _, noted, lines, flaws, _ = same(threads_written, tmp_path, monkeypatch, caplog, CHANGES[name])
     if "early" in name or name == "bad magic in the second":
@@ -684,7 +691,7 @@ def test_several_threads_do_as_one(threads_written, tmp_path, monkeypatch, caplo
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_random_damage_is_treated_the_same(threads_written, tmp_path, monkeypatch, caplog, seed):
+def test_random_damage_has_the_same_result_with_several_threads(threads_written, tmp_path, monkeypatch, caplog, seed):
     caplog.set_level("INFO")
 
     def change(root):

@@ -1,3 +1,4 @@
+"""Delivery of delayed messages: levels, progress, restarts, and asynchronous delivery."""
 import json
 import logging
 import os
@@ -25,7 +26,7 @@ from tests.support.wait import wait_until
 def short_times(monkeypatch):
     monkeypatch.setattr(schedule_message_service, "FIRST_DELAY_TIME_MS", 10)
     monkeypatch.setattr(schedule_message_service, "DELAY_FOR_A_WHILE_MS", 10)
-    # 1 ms instead of 1 s, so that level 1 is due after 100 ms
+    # 1 ms instead of 1 s, so that level 1 is due after 100 ms.
     monkeypatch.setattr(delay_levels, "_TIME_UNITS_MS", {"s": 1, "m": 60, "h": 3600, "d": 86400})
 
 
@@ -85,7 +86,7 @@ def test_message_is_delivered_when_it_is_due(store):
 
 
 def test_delivered_record_still_carries_its_delay_properties(store):
-    """As the original's: the properties were turned into bytes before DELAY was cleared, and WAIT set behind that."""
+    """RocketMQ does the same: it encodes the properties before it clears DELAY, and sets WAIT afterwards."""
     put(store, message(1))
     (msg,) = wait_until(lambda: delivered(store))
     assert msg.properties[message_const.PROPERTY_DELAY_TIME_LEVEL] == "1"
@@ -106,7 +107,7 @@ def test_levels_do_not_wait_for_each_other_and_each_is_in_order(store):
     assert bodies[0] == b"1-0"
 
 
-def test_a_long_backlog_gives_way_to_other_levels(store, monkeypatch):
+def test_a_long_backlog_does_not_block_other_levels(store, monkeypatch):
     monkeypatch.setattr(schedule_message_service, "_MAX_TURN_MS", 0)
     for number in range(50):
         put(store, message(1, b"%d" % number))
@@ -116,11 +117,12 @@ def test_a_long_backlog_gives_way_to_other_levels(store, monkeypatch):
     wait_until(lambda: delivered(store, "U"))
 
 
-def test_progress_is_saved_and_a_restart_repeats_nothing(store, tmp_path):
+def test_progress_is_saved_and_nothing_is_delivered_twice_after_a_restart(store, tmp_path):
     for number in range(3):
         put(store, message(1, b"%d" % number))
     wait_until(lambda: len(delivered(store)) == 3)
-    wait_until(lambda: progress(store) == 3)  # counted behind the put
+    # The progress is counted after the put.
+    wait_until(lambda: progress(store) == 3)
     stats: dict[str, str] = {}
     store.schedule_message_service.build_running_stats(stats)
     assert stats == {"scheduleMessageOffset_1": "3,3"}
@@ -138,7 +140,7 @@ def test_progress_is_saved_and_a_restart_repeats_nothing(store, tmp_path):
         again.shutdown()
 
 
-def test_file_of_the_original_is_read(tmp_path):
+def test_file_of_rocketmq_is_read(tmp_path):
     folder = tmp_path / "store/config"
     os.makedirs(folder)
     (folder / "delayOffset.json").write_text('{\n\t"offsetTable":{1:0,2:17\n\t}\n}')
@@ -146,7 +148,8 @@ def test_file_of_the_original_is_read(tmp_path):
     assert store.load()
     try:
         service = store.schedule_message_service
-        assert service.offset_table == {1: 0, 2: 0}  # 17 is beyond the empty queue
+        # 17 is beyond the empty queue.
+        assert service.offset_table == {1: 0, 2: 0}
         assert json.loads(service.encode().replace("{1:", '{"1":').replace(",2:", ',"2":')) == {
             "offsetTable": {"1": 0, "2": 0}}
     finally:
@@ -154,7 +157,7 @@ def test_file_of_the_original_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("offset", [99, -5])
-def test_progress_outside_of_the_queue_is_corrected(store, tmp_path, offset):
+def test_progress_outside_the_queue_is_corrected(store, tmp_path, offset):
     put(store, message(1))
     wait_until(lambda: delivered(store))
     store.shutdown()
@@ -176,7 +179,7 @@ def test_slave_does_not_deliver_and_saves_no_progress(tmp_path):
     assert not os.path.exists(tmp_path / "store/config/delayOffset.json")
 
 
-def test_promoted_slave_goes_on_where_the_masters_progress_says(tmp_path):
+def test_promoted_slave_resumes_at_the_masters_progress(tmp_path):
     first = make_store(tmp_path / "store", messageDelayLevel="1d")
     assert first.load()
     first.start()
@@ -188,7 +191,7 @@ def test_promoted_slave_goes_on_where_the_masters_progress_says(tmp_path):
     assert promoted.load()
     promoted.start()
     try:
-        # what the copy from the master has written meanwhile
+        # The progress that was meanwhile copied from the master.
         (tmp_path / "store/config/delayOffset.json").write_text('{"offsetTable":{1:3}}')
         promoted.role.take(BrokerRole.ASYNC_MASTER)
         promoted.handle_schedule_message_service(BrokerRole.ASYNC_MASTER)
@@ -198,8 +201,8 @@ def test_promoted_slave_goes_on_where_the_masters_progress_says(tmp_path):
         promoted.shutdown()
 
 
-def test_message_that_does_not_say_where_it_goes_does_not_stop_the_level(store, caplog):
-    """In 4.9 no later message of the level is ever delivered."""
+def test_message_without_a_destination_does_not_stop_the_level(store, caplog):
+    """In 4.9, no later message of the level is ever delivered."""
     broken = message(1, b"broken", topic=RMQ_SYS_SCHEDULE_TOPIC)
     broken.queue_id = 0
     broken.properties_string = "DELAY\x011"
@@ -224,7 +227,7 @@ def test_half_message_is_discarded(store):
 
 
 class Refusing:
-    """A store in front of the real one that refuses the first puts."""
+    """A wrapper of the store that refuses the first puts."""
 
     def __init__(self, store, status: PutMessageStatus, times: int) -> None:
         self.store, self.status, self.times = store, status, times
@@ -236,7 +239,7 @@ class Refusing:
         return self.store.async_put_message(msg)
 
 
-def test_refused_put_is_tried_again(store):
+def test_refused_put_is_retried(store):
     store.schedule_message_service.write_message_store = Refusing(store, PutMessageStatus.SERVICE_NOT_AVAILABLE, 3)
     put(store, message(1))
     put(store, message(1, b"second"))
@@ -252,7 +255,7 @@ def test_put_that_can_never_succeed_is_skipped(store):
     assert [msg.body for msg in delivered(store)] == [b"second"]
 
 
-def test_clock_set_back_does_not_hold_messages_for_longer_than_their_level(store, monkeypatch):
+def test_clock_set_back_does_not_delay_messages_beyond_their_level(store, monkeypatch):
     service = store.schedule_message_service
     task = schedule_message_service.DeliverDelayedMessageTimerTask(service, None, 1, 0)
     now = current_time_millis()
@@ -300,7 +303,7 @@ def test_start_and_shutdown_are_idempotent(store):
 # Asynchronous delivery.
 
 def wait_long(predicate, what: str = ""):
-    """wait_until with patience."""
+    """Call wait_until with a long timeout."""
     return wait_until(predicate, 60_000, what)
 
 
@@ -314,7 +317,7 @@ def async_store(tmp_path):
 
 
 class Slow:
-    """A store in front of the real one whose answers wait until `release`."""
+    """A wrapper of the store that holds its answers until `release`."""
 
     def __init__(self, store) -> None:
         self.store, self.held = store, []
@@ -325,14 +328,14 @@ class Slow:
         return held
 
     def release(self, count: int) -> None:
-        """Answer the first `count` that wait."""
+        """Complete the first `count` held answers."""
         for held, result in self.held[:count]:
             held.complete(result)
         del self.held[:count]
 
 
 def check_delivered(store, *bodies: bytes) -> None:
-    """Exactly these are delivered, in order; the consume queue may come behind the put."""
+    """Check that exactly these are delivered, in order; the consume queue may lag behind the put."""
     wait_long(lambda: len(delivered(store)) >= len(bodies))
     assert [msg.body for msg in delivered(store)] == list(bodies)
 
@@ -341,11 +344,11 @@ def progress(store, level: int = 1) -> int:
     return store.schedule_message_service.offset_table.get(level, 0)
 
 
-def test_asynchronous_delivery_waits_for_no_put_and_counts_in_order(async_store):
+def test_asynchronous_delivery_does_not_wait_for_puts_and_counts_in_order(async_store):
     slow = async_store.schedule_message_service.write_message_store = Slow(async_store)
     for number in range(5):
         put(async_store, message(1, b"%d" % number))
-    wait_long(lambda: len(slow.held) == 5, what="all are put before one is answered")
+    wait_long(lambda: len(slow.held) == 5, what="all puts before the first answer")
     last, result = slow.held.pop()
     last.complete(result)
     slow.release(2)
@@ -372,7 +375,7 @@ def test_asynchronous_delivery_stops_at_the_limit_of_pending_puts(async_store):
     check_delivered(async_store, *(b"%d" % number for number in range(10)))
 
 
-def test_asynchronous_delivery_sends_again_what_failed(async_store, monkeypatch):
+def test_asynchronous_delivery_retries_failed_puts(async_store, monkeypatch):
     monkeypatch.setattr(schedule_message_service, "_RESEND_STEP_MS", 1)
     async_store.schedule_message_service.write_message_store = Refusing(
         async_store, PutMessageStatus.SERVICE_NOT_AVAILABLE, 3)
@@ -383,7 +386,7 @@ def test_asynchronous_delivery_sends_again_what_failed(async_store, monkeypatch)
     assert {msg.body for msg in delivered(async_store)} == {b"body", b"second"}
 
 
-def test_asynchronous_delivery_waits_for_a_message_that_fails_again_and_again(async_store, monkeypatch):
+def test_asynchronous_delivery_waits_for_a_message_that_keeps_failing(async_store, monkeypatch):
     monkeypatch.setattr(schedule_message_service, "_RESEND_STEP_MS", 1)
     async_store.message_store_config.scheduleAsyncDeliverMaxResendNum2Blocked = 2
     service = async_store.schedule_message_service
@@ -401,7 +404,7 @@ def test_asynchronous_delivery_waits_for_a_message_that_fails_again_and_again(as
     check_delivered(async_store, b"body", b"second")
 
 
-def test_asynchronous_delivery_skips_what_can_never_be_put(async_store):
+def test_asynchronous_delivery_skips_an_illegal_message(async_store):
     async_store.schedule_message_service.write_message_store = Refusing(
         async_store, PutMessageStatus.MESSAGE_ILLEGAL, 1)
     put(async_store, message(1))
@@ -410,7 +413,7 @@ def test_asynchronous_delivery_skips_what_can_never_be_put(async_store):
     check_delivered(async_store, b"second")
 
 
-def test_record_that_is_gone_is_sent_again_a_few_times_and_then_skipped(async_store):
+def test_missing_record_is_retried_a_few_times_and_then_skipped(async_store):
     async_store.message_store_config.scheduleAsyncDeliverMaxResendNum2Blocked = 1
     service = async_store.schedule_message_service
     process = schedule_message_service.PutResultProcess(service, 1, 0, 1 << 40, 100, True)
@@ -423,12 +426,13 @@ def test_record_that_is_gone_is_sent_again_a_few_times_and_then_skipped(async_st
     assert process.status is schedule_message_service.ProcessStatus.SKIP and process.resend_count == 3
 
 
-def test_shutdown_of_asynchronous_delivery_counts_what_is_answered(async_store, tmp_path):
+def test_shutdown_of_asynchronous_delivery_counts_the_answered_puts(async_store, tmp_path):
     slow = async_store.schedule_message_service.write_message_store = Slow(async_store)
     for number in range(3):
         put(async_store, message(1, b"%d" % number))
     wait_long(lambda: len(slow.held) == 3)
-    async_store.schedule_message_service._handle_executor_service.shutdown()  # nobody looks any more
+    # No thread handles the results any more.
+    async_store.schedule_message_service._handle_executor_service.shutdown()
     slow.release(2)
     async_store.shutdown()
     saved = (tmp_path / "store/config/delayOffset.json").read_text()
@@ -436,21 +440,21 @@ def test_shutdown_of_asynchronous_delivery_counts_what_is_answered(async_store, 
 
 
 class Impatient(ScheduledService):
-    """Waits for no task at its shutdown, unless it is told to."""
+    """A service that does not wait for its tasks at shutdown, unless asked to."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.join_time_ms = 1
 
 
-def test_shutdown_waits_for_a_put_as_long_as_the_put_may_take_and_counts_it(tmp_path, monkeypatch):
+def test_shutdown_waits_for_a_pending_put_and_counts_it(tmp_path, monkeypatch):
     monkeypatch.setattr(schedule_message_service, "ScheduledService", Impatient)
     store = make_store(tmp_path / "store")
     slow = store.schedule_message_service.write_message_store = Slow(store)
     assert store.load()
     store.start()
     put(store, message(1, b"slow"))
-    wait_long(lambda: slow.held, what="it is put")
+    wait_long(lambda: slow.held, what="the message is put")
     shutdown = threading.Thread(target=store.shutdown)
     shutdown.start()
     wait_long(lambda: not store.schedule_message_service.is_started, what="the shutdown has begun")
@@ -462,27 +466,27 @@ def test_shutdown_waits_for_a_put_as_long_as_the_put_may_take_and_counts_it(tmp_
         "offsetTable": {"1": 1}}
 
 
-def test_message_whose_put_was_not_answered_before_the_end_is_delivered_again(tmp_path, monkeypatch):
+def test_message_whose_put_was_unanswered_at_shutdown_is_delivered_again(tmp_path, monkeypatch):
     monkeypatch.setattr(schedule_message_service, "_PUT_TIMEOUT_MS", 50)
     store = make_store(tmp_path / "store")
     slow = store.schedule_message_service.write_message_store = Slow(store)
     assert store.load()
     store.start()
     put(store, message(1, b"slow"))
-    wait_long(lambda: slow.held, what="it is put")
+    wait_long(lambda: slow.held, what="the message is put")
     store.shutdown()
     store = make_store(tmp_path / "store")
     assert store.load()
     store.start()
     try:
-        wait_long(lambda: progress(store) == 1, what="it is delivered")
+        wait_long(lambda: progress(store) == 1, what="the message is delivered")
         assert {msg.body for msg in delivered(store)} == {b"slow"}
     finally:
         store.shutdown()
 
 
 class Emptied(deque):
-    """Looks as if it had something: the handling thread takes the last one in that moment."""
+    """A deque that seems to hold an item: the handling thread takes the last one at that moment."""
 
     def __bool__(self) -> bool:
         return True
@@ -491,7 +495,7 @@ class Emptied(deque):
         return 1
 
 
-def test_asynchronous_delivery_goes_on_when_the_last_result_is_taken_meanwhile(async_store):
+def test_asynchronous_delivery_continues_when_the_last_result_is_taken_meanwhile(async_store):
     service = async_store.schedule_message_service
     service._handle_executor_service.shutdown()
     pending = service.deliver_pending_table[1] = Emptied()

@@ -1,4 +1,4 @@
-"""Marks of the store: what a clean stop notes of the consume queues, and topics that are deleted."""
+"""Marks of the store: the ends of consume queues saved at a clean stop, and deleted topics."""
 import json
 import os
 import shutil
@@ -18,15 +18,15 @@ from rmqha.store.results import PutMessageStatus
 from tests.store.support import batch, bodies, crash, message, new_store, open_store, put, wait_dispatched
 from tests.support.wait import wait_until
 
-# What a clean stop notes of the consume queues, and a start that believes it, or doesn't.
+# The queue ends saved at a clean stop, and a start that uses or discards them.
 
-BELIEVED = "the ends of the consume queues are those that the last stop noted"
-THROWN_AWAY = "what the last stop noted of the consume queues is thrown away"
+BELIEVED = "using the queue ends saved at the last shutdown"
+THROWN_AWAY = "discarding the queue ends saved at the last shutdown"
 QUEUES = [("A", 0), ("A", 1), ("B", 0), ("%RETRY%g", 0)]
 
 
 def put_all(store, count=3):
-    """So many messages into each queue."""
+    """Put `count` messages into each queue."""
     for _ in range(count):
         for topic, queue_id in QUEUES:
             assert store.put_message(message(topic, queue_id)).is_ok
@@ -34,7 +34,7 @@ def put_all(store, count=3):
 
 
 def state(store):
-    """All that a queue's next message and its readers go by."""
+    """Return the state that a queue's next message and its readers depend on."""
     return {(queue.topic, queue.queue_id): (
         queue.max_physic_offset, queue.min_logic_offset, queue.get_max_offset_in_queue(),
         queue.mapped_file_queue.flushed_where, queue.mapped_file_queue.committed_where,
@@ -43,18 +43,18 @@ def state(store):
 
 
 def ends_file(root):
-    """Its path."""
+    """Return the path of the saved queue ends."""
     return root / "consumequeue.ends"
 
 
 def noted(root):
-    """Of a store that was stopped."""
+    """Read the queue ends that a stop has saved."""
     return store_marks.decode(ends_file(root).read_bytes())
 
 
 @pytest.fixture(name="root")
 def fixture_root(tmp_path):
-    """A stopped store whose queue A-0 has more than one file."""
+    """Make a stopped store whose queue A-0 has more than one file."""
     root = tmp_path / "store"
     with open_store(root, mappedFileSizeConsumeQueue=200) as store:
         put_all(store, 12)
@@ -64,7 +64,7 @@ def fixture_root(tmp_path):
 
 
 def start_again(root, **keys):
-    """The state of the queues behind another start; the messages that it takes are read."""
+    """Start the store and put and read messages; return the state of the queues after the start."""
     with open_store(root, **{"mappedFileSizeConsumeQueue": 200, **keys}) as store:
         result = state(store)
         put_all(store, 2)
@@ -74,12 +74,12 @@ def start_again(root, **keys):
 
 
 def result_end(result, topic, queue_id):
-    """Index of a queue's next message; 0 of a queue that was not there."""
+    """Return the index of a queue's next message; 0 if the queue did not exist."""
     return result[topic, queue_id][2] if (topic, queue_id) in result else 0
 
 
 def indexes(store, topic, queue_id, count):
-    """Those in the records of a queue's last messages."""
+    """Return the indexes in the records of a queue's last messages."""
     found, end = [], store.get_max_offset_in_queue(topic, queue_id)
     for index in range(end - count, end):
         result = store.get_message("g", topic, queue_id, index, 1)
@@ -89,7 +89,7 @@ def indexes(store, topic, queue_id, count):
 
 
 def without_notes(root, **keys):
-    """The state of the queues of a copy of the store that has nothing noted."""
+    """Return the state of the queues when a copy of the store starts without saved queue ends."""
     copy = root.with_name("copy")
     shutil.copytree(root, copy)
     ends_file(copy).unlink()
@@ -100,14 +100,14 @@ def without_notes(root, **keys):
             for queue, (*numbers, files) in found.items()}
 
 
-def test_a_start_behind_a_clean_stop_finds_what_recovery_would(root, caplog):
+def test_a_start_after_a_clean_stop_has_the_same_result_as_recovery(root, caplog):
     expected = without_notes(root)
     with caplog.at_level("INFO", "RocketmqStore"):
         assert start_again(root) == expected
     assert BELIEVED in caplog.text
 
 
-def test_it_opens_no_file_of_a_queue(root, monkeypatch):
+def test_a_start_after_a_clean_stop_opens_no_queue_file(root, monkeypatch):
     opened = []
     real = MappedFile._map_of
     monkeypatch.setattr(MappedFile, "_map_of", lambda file, fd: opened.append(file.file_name) or real(file, fd))
@@ -121,7 +121,7 @@ def test_it_opens_no_file_of_a_queue(root, monkeypatch):
         store.shutdown()
 
 
-def test_again_and_again(root, caplog):
+def test_saved_ends_are_used_at_every_start(root, caplog):
     for _ in range(3):
         expected = without_notes(root)
         caplog.clear()
@@ -130,7 +130,7 @@ def test_again_and_again(root, caplog):
         assert BELIEVED in caplog.text
 
 
-def test_a_store_of_which_messages_have_expired(root, caplog):
+def test_saved_ends_are_used_after_messages_have_expired(root, caplog):
     with open_store(root, mappedFileSizeConsumeQueue=200) as store:
         for _ in range(200):
             assert store.put_message(message("A", 0)).is_ok
@@ -139,7 +139,7 @@ def test_a_store_of_which_messages_have_expired(root, caplog):
         service = store.clean_consume_queue_service
 
         def is_clean():
-            """A file that is being flushed is left to the next round."""
+            """Run the service; a file that is being flushed is left to the next round."""
             service._last_physical_min_offset = 0
             service.run()
             return store.get_min_offset_in_queue("A", 0) > 0
@@ -150,15 +150,16 @@ def test_a_store_of_which_messages_have_expired(root, caplog):
     assert BELIEVED in caplog.text
 
 
-def test_a_queue_without_messages(tmp_path, caplog):
+def test_saved_ends_are_used_with_an_empty_queue(tmp_path, caplog):
     with open_store(tmp_path) as store:
         store.consume_queue_table.find_queue("Empty", 0)
     with caplog.at_level("INFO", "RocketmqStore"), open_store(tmp_path) as store:
-        assert store.get_consume_queue("Empty", 0) is None  # nothing of it was on the disk
+        # Nothing of the queue was on the disk.
+        assert store.get_consume_queue("Empty", 0) is None
     assert BELIEVED in caplog.text
 
 
-def test_nothing_is_believed_behind_a_crash(root, caplog):
+def test_saved_ends_are_not_used_after_a_crash(root, caplog):
     kept = ends_file(root).read_bytes()
     store = new_store(root, mappedFileSizeConsumeQueue=200)
     assert store.load()
@@ -168,13 +169,14 @@ def test_nothing_is_believed_behind_a_crash(root, caplog):
     crash(store)
     assert not ends_file(root).exists()
     ends_file(root).write_bytes(kept)
-    caplog.clear()  # of the first start, which believes it
+    # Drop the lines of the first start, which uses the saved ends.
+    caplog.clear()
     with caplog.at_level("INFO", "RocketmqStore"):
         start_again(root)
     assert BELIEVED not in caplog.text
 
 
-def test_a_stop_that_was_not_clean_notes_nothing(root):
+def test_an_unclean_stop_saves_no_ends(root):
     store = new_store(root, mappedFileSizeConsumeQueue=200)
     assert store.load()
     store.start()
@@ -183,7 +185,7 @@ def test_a_stop_that_was_not_clean_notes_nothing(root):
     assert not ends_file(root).exists()
 
 
-def test_a_queue_with_a_gap_is_not_noted(root, caplog):
+def test_no_ends_are_saved_for_a_queue_with_a_gap(root, caplog):
     store = new_store(root, mappedFileSizeConsumeQueue=200)
     assert store.load()
     store.start()
@@ -191,11 +193,11 @@ def test_a_queue_with_a_gap_is_not_noted(root, caplog):
     queue.mapped_files = [queue.mapped_files[0], *queue.mapped_files[2:]]
     store.shutdown()
     assert not ends_file(root).exists()
-    assert "are not noted" in caplog.text
+    assert "were not saved" in caplog.text
 
 
 def changed(root, change):
-    """The file with another content, and a checksum that is right."""
+    """Change the content of the file, and correct its checksum."""
     ends = json.loads(ends_file(root).read_bytes().split(b"\n")[1])
     change(ends)
     text = json.dumps(ends).encode()
@@ -203,14 +205,14 @@ def changed(root, change):
 
 
 def older(root, other):
-    """Of the stop before."""
+    """Restore the queue ends of the previous stop."""
     kept = ends_file(root).read_bytes()
     start_again(root)
     ends_file(root).write_bytes(kept)
 
 
 def newer(root, other):
-    """Of a stop that is still to come."""
+    """Install the queue ends of a later stop."""
     shutil.copytree(root, other)
     start_again(root)
     shutil.copy(ends_file(root), ends_file(other))
@@ -219,7 +221,7 @@ def newer(root, other):
 
 
 def of_another_store(root, other):
-    """Which has been written as often."""
+    """Install the queue ends of another store, with the same stop number."""
     with open_store(other, mappedFileSizeConsumeQueue=200) as store:
         put_all(store, 12)
     changed(other, lambda ends: ends.__setitem__(1, noted(root).number))
@@ -227,68 +229,68 @@ def of_another_store(root, other):
 
 
 def cut(root, _other):
-    """In the middle."""
+    """Truncate the file in the middle."""
     os.truncate(ends_file(root), ends_file(root).stat().st_size // 2)
 
 
 def empty(root, _other):
-    """As a loss of power may leave it."""
+    """Empty the file, as a loss of power may do."""
     os.truncate(ends_file(root), 0)
 
 
 def flipped(root, _other):
-    """One bit of it."""
+    """Flip one bit of the file."""
     data = bytearray(ends_file(root).read_bytes())
     data[len(data) // 2] ^= 4
     ends_file(root).write_bytes(data)
 
 
 def of_another_version(root, _other):
-    """Whose fields nobody knows."""
+    """Set an unknown version."""
     changed(root, lambda ends: ends.__setitem__(0, 99))
 
 
 def with_a_queue_changed(root, _other):
-    """A unit that was there is gone."""
+    """Remove existing units of a queue."""
     with open(next((root / "consumequeue" / "B" / "0").iterdir()), "r+b") as file:
         file.seek(20)
         file.write(bytes(180))
 
 
 def with_a_queue_gone(root, _other):
-    """By somebody who wants it built again."""
+    """Delete a queue, as an operator does who wants it rebuilt."""
     shutil.rmtree(root / "consumequeue" / "A" / "1")
 
 
 def with_a_topic_gone(root, _other):
-    """All its queues."""
+    """Delete all queues of a topic."""
     shutil.rmtree(root / "consumequeue" / "B")
 
 
 def with_a_file_gone(root, _other):
-    """The last one of a queue."""
+    """Delete the last file of a queue."""
     sorted((root / "consumequeue" / "A" / "0").iterdir())[-1].unlink()
 
 
 def with_a_file_cut(root, _other):
-    """The last one of a queue, which is brought to its length again."""
+    """Truncate the last file of a queue; the start extends it again."""
     os.truncate(sorted((root / "consumequeue" / "A" / "0").iterdir())[-1], 60)
 
 
 def with_all_queues_gone(root, _other):
-    """The folder, too."""
+    """Delete all queues and their folder."""
     shutil.rmtree(root / "consumequeue")
 
 
 def with_a_queue_more(root, _other):
-    """Of a topic that nobody knows."""
+    """Add a queue of an unknown topic."""
     shutil.copytree(root / "consumequeue" / "B" / "0", root / "consumequeue" / "C" / "0")
 
 
 @pytest.mark.parametrize("lie", [
     older, newer, of_another_store, cut, empty, flipped, of_another_version, with_a_queue_changed, with_a_queue_gone,
     with_a_topic_gone, with_a_file_gone, with_a_file_cut, with_all_queues_gone, with_a_queue_more])
-def test_a_lie_is_found(root, tmp_path, lie, caplog):
+def test_wrong_saved_ends_are_discarded(root, tmp_path, lie, caplog):
     lie(root, tmp_path / "other")
     expected = without_notes(root)
     caplog.clear()
@@ -299,11 +301,12 @@ def test_a_lie_is_found(root, tmp_path, lie, caplog):
     assert BELIEVED not in caplog.text
 
 
-def test_files_of_another_size_are_asked_for(root, caplog):
+def test_files_of_another_size_are_refused(root, caplog):
     caplog.clear()
     store = new_store(root, mappedFileSizeConsumeQueue=400)
-    assert not store.load()  # as ever: their length is not the configured one
-    assert "files of queues had 200 bytes, and have 400 now" in caplog.text
+    # Their length differs from the configured one.
+    assert not store.load()
+    assert "queue files had 200 bytes, and have 400 now" in caplog.text
 
 
 ENDS = st.builds(
@@ -315,14 +318,15 @@ ENDS = st.builds(
 
 
 @given(ENDS)
-def test_what_is_read_is_what_was_written(ends):
+def test_queue_ends_survive_a_round_trip(ends):
     assert store_marks.decode(store_marks.encode(ends)) == ends
 
 
 @given(ENDS, st.data())
-def test_a_file_with_one_byte_changed_is_refused(ends, data):
+def test_queue_ends_with_one_changed_byte_are_refused(ends, data):
     content = bytearray(store_marks.encode(ends))
-    at = data.draw(st.integers(0, len(content) - 2))  # the last one is a line's end, which may be missing
+    # The last byte is a line end, which may be missing.
+    at = data.draw(st.integers(0, len(content) - 2))
     content[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(store_marks.WrongQueueEndsError):
         store_marks.decode(bytes(content))
@@ -330,12 +334,12 @@ def test_a_file_with_one_byte_changed_is_refused(ends, data):
 
 @given(st.binary() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(
     lambda value: b"%d\n%b" % (zlib.crc32(json.dumps(value).encode()), json.dumps(value).encode())))
-def test_anything_else_is_refused(content):
+def test_other_content_is_refused(content):
     with pytest.raises(store_marks.WrongQueueEndsError):
         store_marks.decode(content)
 
 
-# Deleted topics in the store: marks, and what dispatch, recovery and queries make of records that are dead.
+# Deleted topics in the store: marks, and the handling of dead records by dispatch, recovery and queries.
 
 
 def put_numbered(store, prefix: str, count: int, topic: str = "T", queues: int = 2) -> None:
@@ -364,7 +368,7 @@ def lose_queues(root) -> None:
 @pytest.mark.parametrize("lose", [lambda root: None, lose_queues], ids=["queues are there", "queues are lost"])
 @pytest.mark.parametrize("crashed", [False, True], ids=["stopped", "killed"])
 @pytest.mark.parametrize("compiled", [False, True], ids=["one by one", "spans"])
-def test_topic_made_again_is_rebuilt_without_the_messages_of_before(tmp_path, monkeypatch, lose, crashed, compiled):
+def test_recreated_topic_is_rebuilt_without_its_earlier_messages(tmp_path, monkeypatch, lose, crashed, compiled):
     if not compiled:
         monkeypatch.setattr("rmqha.store.bulk.bulk.is_compiled", lambda: False)
     with open_store(tmp_path) as store:
@@ -383,7 +387,7 @@ def test_topic_made_again_is_rebuilt_without_the_messages_of_before(tmp_path, mo
 
 
 @pytest.mark.parametrize("crashed", [False, True], ids=["stopped", "killed"])
-def test_deleted_topic_stays_away_when_the_queues_are_lost(tmp_path, crashed):
+def test_deleted_topic_is_not_rebuilt_when_the_queues_are_lost(tmp_path, crashed):
     with open_store(tmp_path) as store:
         put_numbered(store, "old", 100)
         put_numbered(store, "other", 10, "O")
@@ -397,7 +401,7 @@ def test_deleted_topic_stays_away_when_the_queues_are_lost(tmp_path, crashed):
         assert put(store, message("T"))[0].logics_offset == 0
 
 
-def test_without_marks_message_zero_begins_its_queue_anew(tmp_path):
+def test_message_zero_restarts_its_queue_without_marks(tmp_path):
     with open_store(tmp_path) as store:
         put_numbered(store, "old", 100)
         store.delete_topic("T")
@@ -409,7 +413,7 @@ def test_without_marks_message_zero_begins_its_queue_anew(tmp_path):
         assert all_bodies(store) == of("new", 31)
 
 
-def test_flipped_index_zero_does_not_begin_a_queue_anew(tmp_path):
+def test_index_flipped_to_zero_does_not_restart_a_queue(tmp_path):
     with open_store(tmp_path) as store:
         results = put(store, *[message(body=b"%d" % number) for number in range(8)])
         wait_dispatched(store)
@@ -424,7 +428,7 @@ def test_flipped_index_zero_does_not_begin_a_queue_anew(tmp_path):
         assert bodies(store) == [b"%d" % number for number in range(8)]
 
 
-def test_queues_that_a_kill_left_after_the_mark_go_at_the_next_start(tmp_path, monkeypatch):
+def test_queues_left_by_a_kill_after_the_mark_are_deleted_at_the_next_start(tmp_path, monkeypatch):
     with open_store(tmp_path) as store:
         put_numbered(store, "old", 100)
         put_numbered(store, "other", 10, "O")
@@ -438,7 +442,7 @@ def test_queues_that_a_kill_left_after_the_mark_go_at_the_next_start(tmp_path, m
         assert all_bodies(store) == of("new", 5)
 
 
-def test_mark_behind_the_end_of_a_shorter_log_kills_nothing_that_comes_there(tmp_path):
+def test_mark_beyond_the_end_of_a_shorter_log_affects_no_later_messages(tmp_path):
     with open_store(tmp_path) as store:
         put_numbered(store, "other", 10, "O")
         wait_dispatched(store)
@@ -446,7 +450,8 @@ def test_mark_behind_the_end_of_a_shorter_log_kills_nothing_that_comes_there(tmp
         put_numbered(store, "old", 50)
         store.delete_topic("T")
         crash(store)
-    with open(tmp_path / "commitlog" / f"{0:020d}", "r+b") as file:  # of a loss of power
+    # As after a loss of power.
+    with open(tmp_path / "commitlog" / f"{0:020d}", "r+b") as file:
         file.seek(end)
         file.write(bytes(10_000))
     with open_store(tmp_path) as store:
@@ -458,7 +463,7 @@ def test_mark_behind_the_end_of_a_shorter_log_kills_nothing_that_comes_there(tmp
         assert all_bodies(store) == of("new", 31)
 
 
-def test_mark_behind_the_place_at_which_the_log_is_cut_off_kills_nothing_that_comes_there(tmp_path):
+def test_mark_beyond_the_truncated_offset_affects_no_later_messages(tmp_path):
     with open_store(tmp_path) as store:
         put_numbered(store, "other", 10, "O")
         end = store.get_max_phy_offset()
@@ -471,7 +476,7 @@ def test_mark_behind_the_place_at_which_the_log_is_cut_off_kills_nothing_that_co
         assert marks_in(tmp_path) == {"T": end}
 
 
-def test_marks_that_can_not_be_read_stop_the_start(tmp_path):
+def test_unreadable_marks_prevent_the_start(tmp_path):
     with open_store(tmp_path) as store:
         put_numbered(store, "old", 10)
         store.delete_topic("T")
@@ -479,7 +484,7 @@ def test_marks_that_can_not_be_read_stop_the_start(tmp_path):
     assert not new_store(tmp_path).load()
 
 
-def test_topic_stays_whole_when_its_mark_can_not_be_written(tmp_path, monkeypatch):
+def test_topic_stays_complete_when_its_mark_cannot_be_written(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
@@ -493,7 +498,7 @@ def test_topic_stays_whole_when_its_mark_can_not_be_written(tmp_path, monkeypatc
         assert all_bodies(store) == of("a", 12)
 
 
-def test_marks_go_with_the_log_files_before_them(tmp_path):
+def test_marks_are_deleted_with_the_log_files_before_them(tmp_path):
     with open_store(tmp_path) as store:
         put_numbered(store, "old", 10)
         store.delete_topic("T")
@@ -507,7 +512,7 @@ def test_marks_go_with_the_log_files_before_them(tmp_path):
         assert not store.deleted_topics.names
 
 
-def test_put_checked_before_the_deletion_is_told_that_the_topic_is_gone(tmp_path):
+def test_put_checked_before_the_deletion_returns_topic_not_exist(tmp_path):
     queues = {"T": 4}
     with open_store(tmp_path) as store:
         store.deleted_topics.queues_of = lambda topic: queues.get(topic, 0)
@@ -525,7 +530,7 @@ def test_put_checked_before_the_deletion_is_told_that_the_topic_is_gone(tmp_path
         assert bodies(store, "T", 1) == [b"x"] and not bodies(store, "T", 3)
 
 
-def test_query_by_key_finds_the_messages_of_the_topic_made_again_only(tmp_path):
+def test_query_by_key_finds_only_messages_of_the_recreated_topic(tmp_path):
     with open_store(tmp_path) as store:
         put(store, message(body=b"old", KEYS="k"), message("O", KEYS="k"))
         store.delete_topic("T")
@@ -539,7 +544,7 @@ def test_query_by_key_finds_the_messages_of_the_topic_made_again_only(tmp_path):
             assert found == expected
 
 
-def test_light_queue_begins_anew_and_its_topic_keeps_its_messages(tmp_path):
+def test_light_queue_restarts_and_its_topic_keeps_its_messages(tmp_path):
     keys = {"enableLmq": True, "enableMultiDispatch": True}
     with open_store(tmp_path, **keys) as store:
         put(store, *[message(body=b"%d" % number, INNER_MULTI_DISPATCH="%LMQ%a") for number in range(5)])
@@ -556,7 +561,7 @@ def test_light_queue_begins_anew_and_its_topic_keeps_its_messages(tmp_path):
         assert bodies(store) == [b"%d" % number for number in range(6)]
 
 
-def test_expired_queue_with_a_message_on_its_way_stays(tmp_path, monkeypatch):
+def test_expired_queue_with_an_undispatched_message_stays(tmp_path, monkeypatch):
     with open_store(tmp_path) as store:
         put_numbered(store, "old", 10)
         put_numbered(store, "other", 300, "O")
@@ -585,7 +590,7 @@ def test_half_messages_stay_when_unknown_topics_are_cleaned(tmp_path):
 
 
 class Slave:
-    """A store that gets the bytes of another one's log."""
+    """A store that receives the bytes of another store's log."""
 
     def __init__(self, store, master) -> None:
         self.store, self.master = store, master
@@ -601,7 +606,7 @@ class Slave:
         wait_dispatched(self.store)
 
 
-def test_slaves_queues_are_the_masters_once_it_has_the_marks(tmp_path):
+def test_slaves_queues_equal_the_masters_once_it_has_the_marks(tmp_path):
     with open_store(tmp_path / "master") as master, open_store(tmp_path / "slave") as store:
         slave = Slave(store, master)
         put_numbered(master, "old", 50, queues=4)
@@ -609,7 +614,8 @@ def test_slaves_queues_are_the_masters_once_it_has_the_marks(tmp_path):
         master.delete_topic("T")
         put_numbered(master, "new", 7)
         slave.follow()
-        assert all_bodies(store) == of("new", 7)  # that much the log says by itself
+        # The log alone is enough for this.
+        assert all_bodies(store) == of("new", 7)
         assert bodies(store, "T", 3)
         assert store.queue_removal.take_over(master.deleted_topics.marks) == ["T"]
         assert not store.queue_removal.take_over(master.deleted_topics.marks)
@@ -620,7 +626,7 @@ def test_slaves_queues_are_the_masters_once_it_has_the_marks(tmp_path):
         assert all_bodies(store) == of("new", 7) and set(store.consume_queue_table["T"]) == {0, 1}
 
 
-def test_slave_takes_no_mark_before_its_log_is_there(tmp_path):
+def test_slave_accepts_no_mark_before_it_has_the_log(tmp_path):
     with open_store(tmp_path / "master") as master, open_store(tmp_path / "slave") as store:
         slave = Slave(store, master)
         put_numbered(master, "old", 50)

@@ -1,4 +1,4 @@
-"""Cleaning, allocating, counting, notifying, multi dispatch."""
+"""Services of the store: cleaning, allocating, notifying, counting, and multi dispatch."""
 import errno
 import os
 import threading
@@ -26,7 +26,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def disks(monkeypatch):
-    """Used part of each disk by the last folder of the path; set by the test."""
+    """Set the used part of each disk, by the last folder of the path."""
     used = {}
 
     def percent(path):
@@ -48,7 +48,7 @@ def names(root):
 
 # Cleaning.
 
-def test_expired_files_go_at_the_hour_with_their_queues_and_index(tmp_path, disks, monkeypatch):
+def test_expired_files_are_deleted_at_the_hour_with_their_queues_and_index(tmp_path, disks, monkeypatch):
     with open_store(tmp_path, fileReservedTime=1) as store:
         put(store, *(message(body=b"%03d" % number + b"x" * 500, KEYS=f"k{number}") for number in range(100)))
         wait_dispatched(store)
@@ -98,7 +98,7 @@ def test_manual_deletion_lasts_twenty_rounds(store, tmp_path, disks):
 
 
 @pytest.mark.parametrize("disk", ["commitlog", "consumequeue"])
-def test_full_disk_refuses_puts_and_room_lets_them_in_again(store, disks, disk):
+def test_full_disk_refuses_puts_until_there_is_space_again(store, disks, disk):
     disks[disk] = 0.91
     assert store.clean_commit_log_service.is_space_full()
     assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -108,7 +108,7 @@ def test_full_disk_refuses_puts_and_room_lets_them_in_again(store, disks, disk):
     put(store, message())
 
 
-def test_one_disk_with_room_does_not_excuse_the_other(store, disks):
+def test_free_space_on_one_disk_does_not_help_the_other(store, disks):
     disks["consumequeue"] = 0.95
     store.clean_commit_log_service.is_space_to_delete()
     assert not store.running_flags.is_writeable
@@ -116,7 +116,7 @@ def test_one_disk_with_room_does_not_excuse_the_other(store, disks):
     assert not store.running_flags.is_writeable
 
 
-def test_full_disk_under_the_consume_queues_is_waited_for(tmp_path, monkeypatch):
+def test_dispatch_waits_while_the_disk_of_the_consume_queues_is_full(tmp_path, monkeypatch):
     with open_store(tmp_path) as store:
         real = os.posix_fallocate
 
@@ -137,7 +137,7 @@ def test_full_disk_under_the_consume_queues_is_waited_for(tmp_path, monkeypatch)
         assert bodies(store) == [b"1", b"2"]
 
 
-def test_topics_that_are_not_used_are_deleted(store, tmp_path):
+def test_unused_topics_are_deleted(store, tmp_path):
     for topic in ("keep", "drop", "SCHEDULE_TOPIC_XXXX"):
         put(store, message(topic))
     wait_dispatched(store)
@@ -149,7 +149,7 @@ def test_topics_that_are_not_used_are_deleted(store, tmp_path):
     assert len(bodies(store, "drop")) == 1
 
 
-def test_queues_whose_messages_are_all_gone_are_deleted_on_demand(store):
+def test_queues_without_remaining_messages_are_deleted_on_demand(store):
     put(store, message("old"), *(message("new", body=b"x" * 1000) for _ in range(40)))
     wait_dispatched(store)
     store.commit_log.delete_expired_file(0, 0, 0, True)
@@ -162,14 +162,14 @@ def test_queues_whose_messages_are_all_gone_are_deleted_on_demand(store):
 
 # Allocating.
 
-def test_next_file_is_made_in_advance_and_deleted_at_shutdown(tmp_path):
+def test_next_file_is_created_in_advance_and_deleted_at_shutdown(tmp_path):
     with open_store(tmp_path) as store:
         put(store, message())
         wait_until(lambda: names(tmp_path) == [0, 1])
     assert names(tmp_path) == [0]
 
 
-def test_failed_allocation_answers_and_the_next_one_tries_again(tmp_path, monkeypatch):
+def test_failed_allocation_fails_the_put_and_is_retried_by_the_next_one(tmp_path, monkeypatch):
     with open_store(tmp_path) as store:
         def fail(*_args):
             raise OSError(errno.EMFILE, "Too many open files")
@@ -183,7 +183,7 @@ def test_failed_allocation_answers_and_the_next_one_tries_again(tmp_path, monkey
 # Notifying.
 
 class Listener(MessageArrivingListener):
-    """Remembers what it is told."""
+    """A listener that records its notifications."""
 
     def __init__(self, waiting=True):
         self.told, self.waiting = [], waiting
@@ -196,7 +196,7 @@ class Listener(MessageArrivingListener):
 
 
 @pytest.mark.parametrize("waiting", [True, False])
-def test_listener_is_told_of_each_message_that_is_waited_for(tmp_path, waiting):
+def test_listener_is_notified_of_every_awaited_message(tmp_path, waiting):
     listener = Listener(waiting)
     with open_store(tmp_path, listener) as store:
         results = put(store, message(TAGS="a"), message(queue_id=1))
@@ -217,7 +217,7 @@ def test_listener_that_fails_does_not_stop_dispatch(tmp_path):
 
 # Counting.
 
-def test_runtime_info_has_javas_keys(store):
+def test_runtime_info_has_the_keys_of_java(store):
     put(store, message(body=b"x" * 10))
     wait_dispatched(store)
     bodies(store)
@@ -261,7 +261,7 @@ def test_latencies_fall_into_buckets():
     assert stats.find_put_message_entire_time_px(1.0) == 10_000
 
 
-def test_flags_return_what_was_before():
+def test_flags_return_their_previous_state():
     flags = RunningFlags()
     assert flags.get_and_make_not_writeable() and not flags.get_and_make_not_writeable()
     flags = RunningFlags()
@@ -272,7 +272,7 @@ def test_flags_return_what_was_before():
     assert not flags.is_cq_writeable and flags.is_index_file_error and flags.flag_bits == 8
 
 
-def test_disk_of_a_folder_that_is_not_there_is_its_parents(tmp_path):
+def test_disk_of_a_missing_folder_is_that_of_its_parent(tmp_path):
     assert disk_of(str(tmp_path / "a" / "b")) == disk_of(str(tmp_path))
 
 
@@ -298,7 +298,7 @@ def test_message_of_several_queues_is_found_in_all(tmp_path):
         assert store.commit_log.topic_queue_table["other-3"] == 2
 
 
-def test_lying_queue_offsets_of_several_queues_are_ignored(tmp_path):
+def test_invalid_queue_offsets_of_several_queues_are_ignored(tmp_path):
     with open_store(tmp_path, **LMQ) as store:
         store.message_store_config.enableMultiDispatch = False
         put(store, message(INNER_MULTI_DISPATCH="a,b", INNER_MULTI_QUEUE_OFFSET="1,x"))
@@ -330,23 +330,26 @@ def test_unit_of_a_queue_is_read_while_it_is_written(store):
 
 
 @pytest.mark.parametrize("waiting, gathers", [(False, 1), (True, 0)])
-def test_only_what_nobody_waits_for_gathers(tmp_path, waiting, gathers):
+def test_only_messages_without_a_listener_are_gathered(tmp_path, waiting, gathers):
     service, waits = new_store(tmp_path, Listener(waiting)).reput_message_service, []
     service.wait_for_running = waits.append
     service._gather()
-    assert waits == []  # the first one comes alone
-    service._woken_ns = 1 << 62  # the next one does not
+    # The first message comes alone.
+    assert waits == []
+    # The next one does not.
+    service._woken_ns = 1 << 62
     service.on_appended("T", 0)
     service._gather()
     assert waits == [_GATHER_MS] * gathers
     waits.clear()
     service._woken_ns = 1 << 62
-    service.on_appended(None, 0)  # by something else than one message
+    # Appended by something else than one message.
+    service.on_appended(None, 0)
     service._gather()
     assert waits == []
 
 
-def test_what_gathers_is_dispatched_for_whoever_asks(tmp_path):
+def test_gathered_messages_are_dispatched_on_request(tmp_path):
     called = []
     with open_store(tmp_path, Listener(False)) as store, gathering(store):
         assert not store.call_when_dispatched(called.append)  # nothing is there
@@ -357,7 +360,7 @@ def test_what_gathers_is_dispatched_for_whoever_asks(tmp_path):
         assert called == [1] and not store.call_when_dispatched(called.append)
 
 
-def test_nobody_waits_for_a_dispatch_that_cannot_go_on(tmp_path):
+def test_callers_do_not_wait_for_a_failing_dispatch(tmp_path):
     called = []
 
     def fails():
@@ -380,14 +383,14 @@ def test_gathered_messages_are_dispatched(tmp_path):
         wait_until(lambda: store.get_max_offset_in_queue("T", 0) == 50, 60_000, "dispatched")
 
 
-def test_switching_roles_on_while_it_runs_does_not_stop_the_dispatch(store):
+def test_enabling_role_changes_at_run_time_does_not_stop_the_dispatch(store):
     store.message_store_config.enableAutoSwitchHA = True
     put(store, message())
     wait_dispatched(store)
     assert len(bodies(store)) == 1
 
 
-def test_switching_roles_off_while_it_runs_dispatches_nothing_unconfirmed(tmp_path, monkeypatch):
+def test_disabling_role_changes_at_run_time_dispatches_nothing_unconfirmed(tmp_path, monkeypatch):
     with open_store(tmp_path, enableAutoSwitchHA=True) as store:
         put(store, message())
         monkeypatch.setattr(store.ha_service, "confirm_offset", lambda: 17)
@@ -396,7 +399,7 @@ def test_switching_roles_off_while_it_runs_dispatches_nothing_unconfirmed(tmp_pa
         monkeypatch.undo()
 
 
-def test_round_with_puts_wakes_the_dispatch_behind_its_answers(tmp_path):
+def test_round_with_puts_wakes_the_dispatch_after_its_answers(tmp_path):
     order = []
 
     service = new_store(tmp_path).reput_message_service

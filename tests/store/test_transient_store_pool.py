@@ -1,4 +1,4 @@
-"""Writing through a pool of buffers: what is readable when, what lies on disk, and what a bad disk does."""
+"""Writing through a pool of off-heap buffers: readable messages, the bytes on the disk, and a bad disk."""
 import errno
 import os
 import threading
@@ -19,14 +19,14 @@ from tests.support.wait import wait_until
 
 POOL = {"transientStorePoolEnable": True, "transientStorePoolSize": 3, "commitIntervalCommitLog": 20}
 NEVER = 1 << 30
-# Nothing is committed by itself.
+# Settings with which nothing is committed automatically.
 HELD = {**POOL, "commitIntervalCommitLog": NEVER, "commitCommitLogThoroughInterval": NEVER,
         "commitCommitLogLeastPages": NEVER}
 
 
 @contextmanager
 def held_store(root, **keys):
-    """A store that commits only when it is told to: by `flush` or `commit_all`."""
+    """Open a store that commits only on request, by `flush` or `commit_all`."""
     with open_store(root, **HELD, **keys) as store:
         store.commit_log.commit_log_service.shutdown()
         yield store
@@ -34,13 +34,13 @@ def held_store(root, **keys):
 
 @pytest.fixture
 def held(tmp_path):
-    """A store that commits only when it is told to."""
+    """A store that commits only on request."""
     with held_store(tmp_path / "store") as store:
         yield store
 
 
 def commit_all(store) -> None:
-    """Empty all write buffers."""
+    """Commit all write buffers."""
     while not store.commit_log.mapped_file_queue.commit(0):
         continue
     store.on_appended()
@@ -63,7 +63,7 @@ def test_message_is_readable_once_it_is_committed(held):
     assert held.look_message_by_offset(0).body == b"b" * 100
 
 
-def test_flush_covers_what_is_committed_and_no_more(held):
+def test_flush_covers_only_the_committed_bytes(held):
     first = put(held, message())[0]
     queue = held.commit_log.mapped_file_queue
     assert not queue.commit(0)
@@ -73,7 +73,7 @@ def test_flush_covers_what_is_committed_and_no_more(held):
     assert held.commit_log.remain_how_many_data_to_flush() == 0
 
 
-def test_commits_follow_by_themselves_over_many_files(tmp_path):
+def test_commits_happen_automatically_over_many_files(tmp_path):
     with open_store(tmp_path, **POOL) as store:
         put(store, *(message(body=b"%04d" % number * 50) for number in range(400)))
         wait_stored(store, 400)
@@ -83,7 +83,7 @@ def test_commits_follow_by_themselves_over_many_files(tmp_path):
     assert store_compare.check_consume_queues(tmp_path) == 400
 
 
-def test_files_are_the_bytes_that_are_written_without_a_pool(tmp_path, monkeypatch):
+def test_files_are_identical_with_and_without_a_pool(tmp_path, monkeypatch):
     now = [1_600_000_000_000]
     monkeypatch.setattr(commit_log, "current_time_millis", lambda: now[0])
     written = {}
@@ -102,7 +102,7 @@ def test_files_are_the_bytes_that_are_written_without_a_pool(tmp_path, monkeypat
     assert written["pool"] == written["plain"]
 
 
-def test_shutdown_commits_what_waits(tmp_path):
+def test_shutdown_commits_pending_bytes(tmp_path):
     with open_store(tmp_path, **HELD) as store:
         put(store, *(message(body=b"%04d" % number) for number in range(20)))
     assert store.shut_down_normal
@@ -110,7 +110,7 @@ def test_shutdown_commits_what_waits(tmp_path):
         assert bodies(store) == [b"%04d" % number for number in range(20)]
 
 
-def test_store_goes_on_after_the_end_of_a_file_that_was_there_before(tmp_path):
+def test_store_continues_after_the_end_of_an_existing_file(tmp_path):
     with open_store(tmp_path) as store:
         put(store, message(body=b"before"))
     with open_store(tmp_path, **POOL) as store:
@@ -124,7 +124,7 @@ def test_store_goes_on_after_the_end_of_a_file_that_was_there_before(tmp_path):
 
 @pytest.mark.parametrize("keys", [{"brokerRole": BrokerRole.SLAVE}, {"flushDiskType": FlushDiskType.SYNC_FLUSH},
                                   {"transientStorePoolEnable": False}])
-def test_pool_is_for_masters_that_flush_asynchronously(tmp_path, keys):
+def test_pool_is_used_only_by_masters_that_flush_asynchronously(tmp_path, keys):
     with open_store(tmp_path, **{**POOL, **keys}) as store:
         assert not store.transient_store_pool.is_in_use
         assert store.remain_transient_store_buffer_numbs() == (1 << 31) - 1
@@ -132,7 +132,7 @@ def test_pool_is_for_masters_that_flush_asynchronously(tmp_path, keys):
         assert not store.commit_log.commit_log_service.is_alive()
 
 
-def test_files_take_their_buffers_from_the_pool_and_give_them_back(held):
+def test_files_borrow_their_buffers_from_the_pool_and_return_them(held):
     assert held.remain_transient_store_buffer_numbs() == 3
     put(held, message())
     wait_until(lambda: held.remain_transient_store_buffer_numbs() == 1, 60_000, "one in use, one in stock")
@@ -166,7 +166,7 @@ def test_fast_failure_refuses_when_no_buffer_is_left(tmp_path):
         assert len(bodies(again)) == statuses[PutMessageStatus.PUT_OK] + 1
 
 
-def test_shutdown_gives_buffers_and_descriptors_back(tmp_path):
+def test_shutdown_releases_buffers_and_descriptors(tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     with open_store(tmp_path, **HELD) as store:
         put(store, *(message(body=b"x" * 2000) for _ in range(20)))
@@ -175,14 +175,15 @@ def test_shutdown_gives_buffers_and_descriptors_back(tmp_path):
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_buffers_are_locked_in_memory_and_made_once():
+def test_buffers_are_locked_in_memory_and_allocated_once():
     pool = TransientStorePool(MessageStoreConfig(mappedFileSizeCommitLog=1 << 16, transientStorePoolSize=2))
     assert pool.available_buffer_nums() == (1 << 31) - 1 and pool.borrow_buffer() is None
     locked = locked_kib()
     pool.init()
     pool.init()
     assert pool.available_buffer_nums() == 2
-    assert locked_kib() - locked in (0, 128)  # 0: this user may lock nothing
+    # 0 if this user may not lock memory.
+    assert locked_kib() - locked in (0, 128)
     buffer = pool.borrow_buffer()
     buffer[:2] = b"xy"
     pool.return_buffer(buffer)
@@ -195,7 +196,7 @@ def test_buffers_are_locked_in_memory_and_made_once():
 
 
 def locked_kib() -> int:
-    """Locked memory of this process."""
+    """Return the locked memory of this process."""
     with open("/proc/self/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmLck:"))
 
@@ -203,7 +204,7 @@ def locked_kib() -> int:
 # A bad disk.
 
 class Writes:
-    """pwrite that fails as often as it is told."""
+    """A pwrite that fails while `error` is set."""
 
     def __init__(self, monkeypatch):
         self.real, self.error, self.failed = os.pwrite, None, 0
@@ -221,7 +222,7 @@ def writes(monkeypatch):
     return Writes(monkeypatch)
 
 
-def test_short_writes_are_gone_on_with(tmp_path, writes):
+def test_short_writes_are_continued(tmp_path, writes):
     real = writes.real
     writes.real = lambda fd, data, position: real(fd, data[:max(1, len(data) // 3)], position)
     with open_store(tmp_path, **POOL) as store:
@@ -254,7 +255,7 @@ def test_half_written_record_is_not_readable(held, writes):
     assert bodies(held) == [b"before", b"waits"]
 
 
-def test_commit_beside_a_truncation_moves_nothing_back(held, writes):
+def test_commit_during_a_truncation_restores_nothing(held, writes):
     first = put(held, message(body=b"stays"))[0]
     commit_all(held)
     wait_stored(held, 1)
@@ -279,23 +280,23 @@ def test_full_disk_at_a_commit_refuses_puts_and_loses_nothing(tmp_path, writes):
         wait_stored(store, 1)
         writes.error = OSError(errno.ENOSPC, "No space left on device")
         put(store, message(body=b"waits"))
-        wait_until(lambda: not store.running_flags.is_writeable, 60_000, "the disk is known to be full")
+        wait_until(lambda: not store.running_flags.is_writeable, 60_000, "the full disk is detected")
         assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert bodies(store) == [b"before"]
         writes.error = None
         wait_stored(store, 2)
-        wait_until(lambda: store.put_message(message(body=b"after")).is_ok, 60_000, "puts are taken again")
+        wait_until(lambda: store.put_message(message(body=b"after")).is_ok, 60_000, "puts are accepted again")
         wait_stored(store, 3)
         assert bodies(store) == [b"before", b"waits", b"after"]
 
 
-def test_failed_commit_ends_all_acknowledgements(tmp_path, writes):
+def test_no_put_is_acknowledged_after_a_failed_commit(tmp_path, writes):
     with open_store(tmp_path, **POOL) as store:
         put(store, message(body=b"good"))
         wait_stored(store, 1)
         writes.error = OSError(errno.EIO, "Input/output error")
         put(store, message(body=b"lost"))
-        wait_until(lambda: store.running_flags.is_flush_error, 60_000, "the failure is known")
+        wait_until(lambda: store.running_flags.is_flush_error, 60_000, "the failure is detected")
         for _ in range(3):
             assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert writes.failed and not store.shut_down_normal and (tmp_path / "abort").exists()
@@ -306,7 +307,7 @@ def test_failed_commit_ends_all_acknowledgements(tmp_path, writes):
         wait_stored(again, 2)
 
 
-def test_failed_fsync_behind_a_commit_ends_all_acknowledgements(tmp_path, monkeypatch):
+def test_no_put_is_acknowledged_after_a_failed_fsync_of_committed_bytes(tmp_path, monkeypatch):
     real, failing = os.fdatasync, []
 
     def fdatasync(fd):
@@ -320,14 +321,14 @@ def test_failed_fsync_behind_a_commit_ends_all_acknowledgements(tmp_path, monkey
         wait_stored(store, 1)
         failing.append(True)
         put(store, message())
-        wait_until(lambda: store.running_flags.is_flush_error, 60_000, "the failure is known")
+        wait_until(lambda: store.running_flags.is_flush_error, 60_000, "the failure is detected")
         flushed = store.commit_log.mapped_file_queue.flushed_where
         assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert not failing and store.commit_log.mapped_file_queue.flushed_where == flushed
     assert (tmp_path / "abort").exists()
 
 
-def test_killed_broker_keeps_a_prefix_of_what_it_acknowledged(nodes, tmp_path):
+def test_killed_broker_keeps_a_prefix_of_the_acknowledged_messages(nodes, tmp_path):
     broker = BrokerNode("rmqha", tmp_path, None, mappedFileSizeCommitLog=FILE_SIZE * 4,
                         **{**POOL, "transientStorePoolEnable": "true"})
     nodes.append(broker)
@@ -352,11 +353,11 @@ def test_killed_broker_keeps_a_prefix_of_what_it_acknowledged(nodes, tmp_path):
     assert store_compare.check_consume_queues(broker.store) == kept
 
 
-# A slave that was a master before, and still writes through a buffer.
+# A slave that was a master, and still writes through a buffer.
 
 @contextmanager
 def slave_with_a_buffer(root, **keys):
-    """A held store that has one message, not all of it committed, and is a slave from then on; and its master."""
+    """Open a held store with one partly committed message that then becomes a slave, and its master's log."""
     with open_store(root / "master") as master, held_store(root / "slave", **keys) as store:
         results = put(master, *(message(body=b"%02d" % number * 50) for number in range(9)))
         wait_dispatched(master)
@@ -368,13 +369,14 @@ def slave_with_a_buffer(root, **keys):
 
 @pytest.mark.parametrize("written", [0, 40, 150])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.ENOMEM])
-def test_piece_whose_commit_fails_is_taken_back_and_comes_again(tmp_path, monkeypatch, number, written):
-    """`written`: bytes of the piece that come to the file before its write fails."""
+def test_piece_whose_commit_fails_is_removed_and_accepted_again(tmp_path, monkeypatch, number, written):
+    """`written` is the number of bytes of the piece that reach the file before its write fails."""
     with slave_with_a_buffer(tmp_path) as (store, data, results):
         real, failing = os.pwrite, []
 
         def pwrite(fd, piece, offset):
-            if failing and any(piece):  # zeros are written over what is there
+            # The other writes put zeros over the failed piece.
+            if failing and any(piece):
                 left = failing.pop()
                 if left:
                     failing.append(0)
@@ -390,8 +392,9 @@ def test_piece_whose_commit_fails_is_taken_back_and_comes_again(tmp_path, monkey
         assert not failing
         assert queue.get_max_wrote_position() == queue.get_max_offset() == end == queue.committed_where
         file = tmp_path / "slave" / "commitlog" / f"{0:020}"
-        assert not any(file.read_bytes()[end:]), "what lies behind the end has to be zero"
-        for result in results[1:]:  # in other pieces
+        assert not any(file.read_bytes()[end:]), "bytes after the end are not zero"
+        # The log comes again in other pieces.
+        for result in results[1:]:
             assert store.append_to_commit_log(result.wrote_offset, data, result.wrote_offset, result.wrote_bytes)
         assert queue.get_max_wrote_position() == queue.get_max_offset() == results[-1].wrote_offset + end
         assert file.read_bytes()[end:results[-1].wrote_offset + end] == data[end:results[-1].wrote_offset + end]
@@ -412,7 +415,7 @@ def test_piece_that_another_thread_commits_after_the_failure_is_kept(tmp_path, m
         assert queue.get_max_wrote_position() == queue.get_max_offset() == end + size
 
 
-def test_log_that_is_cut_off_behind_what_is_committed_still_commits_the_rest(held):
+def test_log_truncated_after_the_committed_bytes_still_commits_the_rest(held):
     first, second, third = put(held, message(body=b"a"), message(body=b"b"), message(body=b"c"))
     queue = held.commit_log.mapped_file_queue
     assert held.commit_log.reset_offset(third.wrote_offset)

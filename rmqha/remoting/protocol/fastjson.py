@@ -1,14 +1,26 @@
 """JSON as fastjson 1.2.69 reads and writes it: the text of RocketMQ's bodies and config files.
 
-`loads` reads standard JSON, and fastjson's extensions of it: integer keys without quotes (`{0:100}`), objects as keys
-(`{{"topic":"T"}:1}`), names without quotes, single quotes, trailing commas, raw control characters in strings, and
-references to earlier values (`{"$ref":"$.a[0]"}`). `parse` is its slow path, one token at a time and without recursion,
-for the texts that the standard library refuses: those with unquoted or object keys, and malformed ones.
+The dialect
+-----------
+RocketMQ serializes Java maps with fastjson, and fastjson writes a map's keys like values. A map from broker ids to
+addresses becomes `{0:"10.0.0.1:10911"}`, and one from queues to offsets `{{"topic":"T"}:1}`. Neither is JSON, and a
+standard parser refuses it, yet brokers, clients and `mqadmin` exchange such texts all the time. Java clients parse ours
+the same way, and files that were written here must remain readable by Java. So both directions follow fastjson:
 
-`dumps` writes byte for byte like fastjson with its default features. Objects (dataclasses): fields sorted by name, None
-omitted, enums by name. Maps: the map's own order, None omitted, keys that are not strings without quotes. Pretty: tabs,
-`"key":value` without a space; entries whose keys are not strings stay on one line, and so do sets and tuples. Control
-characters (also 0x7f to 0x9f, U+2028, U+2029) as \\uXXXX.
+- `loads` reads standard JSON and fastjson's extensions: integer keys without quotes, objects as keys, names without
+  quotes, single quotes, trailing commas, raw control characters in strings, and references to earlier values
+  (`{"$ref":"$.a[0]"}`). Most texts are standard JSON, so the standard library, which is much faster, tries first.
+  `parse` is the slow path for what it refuses. It takes one token at a time and does not recurse.
+- `dumps` writes byte for byte like fastjson with its default features. Objects (dataclasses): fields sorted by name,
+  None omitted, enums by name. Maps: in the map's own order, None omitted, keys that are not strings without quotes.
+  Pretty: tabs, `"key":value` without a space; entries whose keys are not strings stay on one line, and so do sets and
+  tuples. Control characters (also 0x7f to 0x9f, U+2028, U+2029) as \\uXXXX.
+
+The texts come from the network, and the dialect makes attacks possible that plain JSON does not know: integer keys that
+all collide in a dict (MAX_WIDE_KEYS), objects as keys whose hashes are expensive or equal (FrozenObject), references
+that expand a short text into a huge value (_References), and depth that exhausts the stack (MAX_DEPTH). In each case
+the rule is the same: reading a text costs at most time and memory in proportion to its length, and a text that would
+cost more is refused.
 """
 import binascii
 import itertools
@@ -25,13 +37,13 @@ from rmqha.common.lazy_dataclasses import fields, is_dataclass
 from rmqha.common.texts import cached
 
 MAX_DEPTH = 512
-# Integers hash to themselves: whoever chooses many can choose those that a dict or a set looks for in the same places.
-# Those of 16 bits are too few for that.
-MAX_WIDE_KEYS = 1024  # numbers that are keys of one object, and not within 0 to 65535
+# The limit of numeric keys of one object that are not integers from 0 to 65535. Integers hash to themselves, so a peer
+# that chooses many of them can choose those that collide in a dict or a set. There are too few of 16 bits for that.
+MAX_WIDE_KEYS = 1024
 
-# Possessive wherever a run may be long: nothing is remembered for each character, and nothing tried again. (Groups that
-# can fail in their midst are not: Python 3.11.0 to 3.11.4 forget to go back to where such a group began.)
-# Patterns of what is rare are compiled at their first use.
+# Quantifiers are possessive wherever a run may be long: the matcher then stores nothing per character, and does not
+# backtrack. Groups that can fail half-way are not, because Python 3.11.0 to 3.11.4 do not return to where such a group
+# began. Patterns for rare cases are compiled at their first use.
 _TOKEN = (
     r"""(?xs)[ \t\r\n\f\b]*+(?:
         ([{}\[\],:])                                           # 1 structure
@@ -49,19 +61,19 @@ _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "'"
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _STRUCTURE, _NAME, _END = 1, 6, 7
 _LONG = 1 << 63
-# What may come next.
+# The tokens that may come next.
 _VALUE, _AFTER_VALUE, _KEY, _COLON = range(4)
 
 
 def brief(value: object, most: int = 50) -> str:
-    """A value that was read, for an error: of megabytes nothing is made but their beginning."""
+    """Return the beginning of a value for an error text. It does not format the rest, which may be megabytes."""
     if isinstance(value, (list, dict)):
         return f"{type(value).__name__} of {len(value)}"
     return f"{value[:most]!r:.{most}}" if isinstance(value, str) else f"{value!r:.{most}}"
 
 
 class FastjsonError(ValueError):
-    """A text that is not JSON, or not of the wanted shape. `position` counts characters.
+    """A text is not JSON, or does not have the expected structure. `position` is in characters.
 
     Java: com.alibaba.fastjson.JSONException
     """
@@ -72,9 +84,10 @@ class FastjsonError(ValueError):
 
 
 class FrozenObject(dict[object, object]):
-    """An object that is a key of another one, or stands in one. Hashable, so not to be changed.
+    """An object that is a key of another object, or part of such a key. It is hashable and must not be changed.
 
-    Its hash is made once, of the hashes of what it holds: a key pays for its own length, however deep it is.
+    Its hash is computed once, from the hashes of its items, so a key costs time in proportion to its length, whatever
+    its depth.
     """
 
     __slots__ = ("_hash",)
@@ -90,7 +103,7 @@ class FrozenObject(dict[object, object]):
 
 
 class FrozenList(tuple[object, ...]):
-    """A list that is a key of an object, or stands in one. Its hash is made once."""
+    """A list that is part of an object's key, or the key itself. Its hash is computed once."""
 
     _hash: int
 
@@ -103,28 +116,28 @@ class FrozenList(tuple[object, ...]):
 
 
 def _text_hash(value: object) -> int:
-    """The hash of a value's text, which nobody can foresee: numbers with equal hashes can be chosen at will.
+    """Return the hash of a value's text. A peer can't predict it, whereas it can choose numbers with equal hashes.
 
-    It differs for 1 and "1"; else all objects of these two would have one hash.
+    It differs for 1 and "1"; otherwise all objects made of these two would have the same hash.
     """
     return hash(value) if isinstance(value, (FrozenObject, FrozenList)) else hash(repr(value))
 
 
 def is_wide(number: float) -> bool:
-    """Whether a number counts among those of MAX_WIDE_KEYS."""
+    """Return whether a number counts towards MAX_WIDE_KEYS."""
     return not 0 <= number <= 0xFFFF or type(number) is not int
 
 
 def parse(text: str, most_wide: int | None = MAX_WIDE_KEYS) -> object:
-    """The value of a text in fastjson's dialect; FastjsonError with the position of what is wrong.
+    """Return the value of a text in fastjson's dialect. Raises FastjsonError with the position of the fault.
 
-    `most_wide`: numbers beyond 16 bits that are keys of one object; None for a text that no stranger has written.
+    `most_wide`: the limit of wide numeric keys per object; None for a text from a trusted source.
     """
     return _Parser(text, most_wide).run()
 
 
 class _Parser:
-    """A stack of open containers, a pending key for each, and what may come next."""
+    """The parser's state: a stack of open containers, a pending key for each, and what may come next."""
 
     def __init__(self, text: str, most_wide: int | None) -> None:
         self.text = text
@@ -132,15 +145,19 @@ class _Parser:
         self.most_wide = most_wide
         self.position = 0
         self.containers: list[dict[Any, Any] | list[Any]] = []
-        self.keys: list[object] = []  # the key a value is awaited for, per container
-        self.wide_keys: list[int] = []  # numbers beyond 16 bits among the keys, per container
-        self.as_key: list[bool] = []  # the container itself is a key of the one around it
-        self.keys_open = 0  # of these; what is closed within one is frozen
+        # Per open container: the key whose value comes next.
+        self.keys: list[object] = []
+        # Per open container: the number of its wide numeric keys.
+        self.wide_keys: list[int] = []
+        # Per open container: it is a key of the one around it.
+        self.as_key: list[bool] = []
+        # The number of open containers that are keys. Containers closed within one are frozen.
+        self.keys_open = 0
         self.expected = _VALUE
         self.result: object = None
 
     def run(self) -> object:
-        """Consume all tokens."""
+        """Parse all tokens and return the value."""
         while True:
             match = self.match(self.text, self.position)
             if match is None:
@@ -154,7 +171,7 @@ class _Parser:
             self.position = match.end()
 
     def take(self, kind: int, token: str) -> None:
-        """One token, of any kind but the end."""
+        """Process one token, of any kind except the end."""
         if self.expected == _COLON:
             self.require(kind == _STRUCTURE and token == ":", "expect :")
             self.expected = _VALUE
@@ -168,7 +185,7 @@ class _Parser:
             self.place(self.scalar(kind, token))
 
     def take_structure(self, token: str) -> None:
-        """A bracket where a value or a key may stand."""
+        """Process a bracket in place of a value or a key."""
         if token == "{" or token == "[":
             self.require(len(self.containers) < MAX_DEPTH, f"more than {MAX_DEPTH} levels")
             self.as_key.append(self.expected == _KEY)
@@ -185,7 +202,7 @@ class _Parser:
             self.require(False, f"unexpected {token}")
 
     def take_after_value(self, kind: int, token: str) -> None:
-        """A comma, or the end of the container."""
+        """Process a comma or the end of the container."""
         self.require(bool(self.containers) and kind == _STRUCTURE, "not close json text")
         inside = self.containers[-1]
         if token == ",":
@@ -195,7 +212,7 @@ class _Parser:
             self.close()
 
     def close(self) -> None:
-        """The innermost container is complete: it is a value, or a key."""
+        """Complete the innermost container, which is a value or a key."""
         container = self.containers.pop()
         self.keys.pop()
         self.wide_keys.pop()
@@ -207,7 +224,7 @@ class _Parser:
             self.place(value)
 
     def place(self, value: object) -> None:
-        """A complete value goes into the container around it."""
+        """Put a complete value into the container around it."""
         self.expected = _AFTER_VALUE
         if not self.containers:
             self.result = value
@@ -217,49 +234,51 @@ class _Parser:
             self.containers[-1].append(value)
 
     def set_key(self, key: object) -> None:
-        """A complete key waits for its value."""
+        """Set a complete key, whose value comes next."""
         self.keys[-1] = key
         self.expected = _COLON
 
     def key(self, kind: int, token: str) -> object:
-        """A text or a number as a key. Integers are a Long's: beyond, any number of them have the same hash."""
-        # Differs: fastjson makes a BigInteger of a longer one, and takes any number of numbers as keys
+        """Return a key that is a text or a number. Integers must fit a Long: longer ones can all have the same hash."""
+        # Differs: a key of a map that is an integer has at most 64 bits, and the number of numeric keys is limited;
+        # fastjson reads a longer integer as a BigInteger, and accepts any number of numeric keys
         value = self.scalar(kind, token)
         if isinstance(value, (int, float)):
-            self.require(isinstance(value, float) or -_LONG <= value < _LONG, "a key beyond 64 bits")
+            self.require(isinstance(value, float) or -_LONG <= value < _LONG, "a key of more than 64 bits")
             if is_wide(value):
                 self.wide_keys[-1] += 1
                 self.require(self.most_wide is None or self.wide_keys[-1] <= self.most_wide,
-                             f"more than {self.most_wide} keys of an object beyond 16 bits")
+                             f"more than {self.most_wide} numeric keys beyond 16 bits in one object")
         return value
 
     def scalar(self, kind: int, token: str) -> object:
-        """The value of a text, a number or a constant."""
+        """Return the value of a text, a number or a constant."""
         if kind in (2, 3):
             return self.text_of(token) if "\\" in token else token
         if kind == 4:
             return self.integer(token)
         if kind == 5:
             return float(token)
-        self.require(token in _CONSTANTS, f"{token:.50} is no value")
+        self.require(token in _CONSTANTS, f"{token:.50} is not a valid value")
         return _CONSTANTS[token]
 
     def text_of(self, token: str) -> str:
-        """The text of a token with escapes."""
+        """Return the text of a token with escapes."""
         text = re.sub(_ESCAPE, self.unescape, token)
         if re.search(_SURROGATE, text) is None:
             return text
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # joins the pairs
+        # Join surrogate pairs.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
     def integer(self, token: str) -> int:
-        """An int; Python takes 4300 digits."""
+        """Return an int. Python reads at most 4300 digits."""
         try:
             return int(token)
         except ValueError as error:
             raise FastjsonError(str(error), self.position) from None
 
     def unescape(self, match: re.Match[str]) -> str:
-        """The character of one escape."""
+        """Return the character of an escape."""
         code = match[1] or match[2]
         if code:
             return chr(int(code, 16))
@@ -273,14 +292,15 @@ class _Parser:
 
 
 def _frozen(container: dict[Any, Any] | list[Any]) -> FrozenObject | FrozenList:
-    """A container in a key, whose own containers are frozen. Its hash is made now: none is made of several levels."""
+    """Freeze a container in a key; its inner ones are frozen already. It is hashed now, level by level."""
     frozen = FrozenObject(container) if isinstance(container, dict) else FrozenList(container)
     hash(frozen)
     return frozen
 
 
-# Differs: fastjson writes values of any depth
-MAX_WRITTEN_DEPTH = 128  # levels; what is deeper came from a stranger, and each Python would stop elsewhere
+# Differs: the depth of written JSON is limited; fastjson writes values of any depth. Deeper ones are refused, because
+# only an untrusted peer sends them and each version of Python has a limit of its own
+MAX_WRITTEN_DEPTH = 128
 
 SPECIAL = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
 _SPECIAL_OR_FOREIGN = '["\\\\/\x00-\x1f]|[^\x00-\x7e]'
@@ -291,11 +311,12 @@ _SHORT = {"/": "\\/", '"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": 
 
 def dumps(value: object, pretty: bool = False, quote_field_names: bool = False, browser_compatible: bool = False,
           sort_keys: bool = False) -> str:
-    """`value` as fastjson's text. `quote_field_names`: other than string keys become strings, as in standard JSON.
+    """Return the text that fastjson writes for `value`.
 
-    `browser_compatible` quotes them too, escapes what is not ASCII, and quotes integers that a double does not hold.
-    `sort_keys` sorts maps, too.
-    Raises TypeError for a type that has no JSON, FastjsonError for more than MAX_WRITTEN_DEPTH levels.
+    `quote_field_names` converts keys that are not strings to strings, as in standard JSON. `browser_compatible` does
+    so, too, escapes characters that are not ASCII, and quotes integers that a double can't represent. `sort_keys` sorts
+    maps as well. Raises TypeError for a type without a JSON representation, FastjsonError for more than
+    MAX_WRITTEN_DEPTH levels.
     """
     writer = _Writer(pretty, quote_field_names or browser_compatible, browser_compatible, sort_keys)
     writer.write(value)
@@ -303,14 +324,14 @@ def dumps(value: object, pretty: bool = False, quote_field_names: bool = False, 
 
 
 class WrittenEntries:
-    """A map in whose place the texts of its entries are there: what `entry_text` gave, in the map's order."""
+    """A stand-in for a map: the texts of its entries, as returned by `entry_text`, in the map's order."""
 
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts
 
 
 def entry_text(key: str, value: object, depth: int) -> str:
-    """An entry of a map as pretty text, with the new line before it; `depth` is the number of tabs."""
+    """Return a map's entry as pretty text, with the new line before it. `depth` is the number of tabs."""
     writer = _Writer(True, False, False, False)
     writer.depth = depth
     writer.write_key(key)
@@ -320,20 +341,21 @@ def entry_text(key: str, value: object, depth: int) -> str:
 
 
 def quote(text: str) -> str:
-    """A string in quotes."""
+    """Return a string in quotes."""
     return f'"{text}"' if SPECIAL.search(text) is None else f'"{SPECIAL.sub(_escape, text)}"'
 
 
 def quote_ascii(text: str) -> str:
-    """A string in quotes for browsers: ASCII only, others as the \\uXXXX of their UTF-16 units; `/` as `\\/`."""
+    """Return a string in quotes for browsers: ASCII only, others as \\uXXXX of their UTF-16 units; `/` as `\\/`."""
     return f'"{re.sub(_SPECIAL_OR_FOREIGN, _escape, text)}"'
 
 
 def java_double(number: float) -> str:
-    """A float as Java's Double.toString; `null` for NaN and infinities, as fastjson writes them."""
+    """Return a float as Java's Double.toString does; `null` for NaN and infinities, as fastjson writes them."""
     if not math.isfinite(number):
         return "null"
-    from decimal import Decimal  # a millisecond, and few bodies have such numbers
+    # Imported late: it takes a millisecond, and few bodies have such numbers.
+    from decimal import Decimal
 
     exact = Decimal(repr(number))
     exponent = exact.adjusted() if number else 0
@@ -358,17 +380,17 @@ def _escape(match: re.Match[str]) -> str:
 
 @cached
 def json_fields(cls: type) -> tuple[tuple[str, str], ...]:
-    """(name, `"name":`) of what is written of a dataclass, in fastjson's order.
+    """Return (name, `"name":`) of everything that is written of a dataclass, in fastjson's order.
 
-    All fields but those with `metadata={"json": False}` and those that begin with an underscore, and the names in the
-    class's JSON_GETTERS: properties that Java writes because they look like getters.
+    These are all fields, except for those with `metadata={"json": False}` and those whose names begin with an
+    underscore, and the names in the class's JSON_GETTERS: properties that Java writes because they look like getters.
     """
     names = [f.name for f in fields(cls) if f.metadata.get("json", True) and not f.name.startswith("_")]
     return tuple((name, f'"{name}":') for name in sorted([*names, *getattr(cls, "JSON_GETTERS", ())]))
 
 
 class _Writer:
-    """One run over a value; `parts` is the text so far."""
+    """The writer's state for one value. `parts` is the text so far."""
 
     def __init__(self, pretty: bool, quote_keys: bool, ascii_only: bool, sort_keys: bool) -> None:
         self.parts: list[str] = []
@@ -378,15 +400,15 @@ class _Writer:
         self.quote: Callable[[str], str] = quote_ascii if ascii_only else quote
         self.max_integer = _EXACT_IN_DOUBLE if ascii_only else None
         self.depth = 0  # tabs
-        self.level = 0  # containers that are open, keys counted
+        self.level = 0  # open containers, including keys
 
     def line(self) -> None:
-        """A new line at the current depth, when pretty."""
+        """Begin a new line at the current depth, if pretty."""
         if self.pretty:
             self.parts.append("\n" + "\t" * self.depth)
 
     def write(self, value: object) -> None:
-        """Any value."""
+        """Write any value."""
         if type(value) is str:
             self.parts.append(self.quote(value))
         elif value is None or isinstance(value, _SCALARS):
@@ -399,7 +421,7 @@ class _Writer:
             self.level -= 1
 
     def write_container(self, value: object) -> None:
-        """What is neither a text nor a scalar."""
+        """Write a value that is neither a text nor a scalar."""
         if isinstance(value, Mapping):
             self.write_map(value)
         elif isinstance(value, list):
@@ -413,10 +435,10 @@ class _Writer:
         elif is_dataclass(type(value)):
             self.write_bean(value)
         else:
-            raise TypeError(f"{type(value).__name__} has no JSON")
+            raise TypeError(f"{type(value).__name__} has no JSON representation")
 
     def scalar(self, value: object) -> str:
-        """None, a flag, an enum or a number."""
+        """Return the text of None, a flag, an enum or a number."""
         if isinstance(value, (AtomicLong, AtomicBoolean)):
             value = value.get()
         if value is None:
@@ -433,7 +455,7 @@ class _Writer:
         return str(value) if plain else f'"{value}"'
 
     def write_bean(self, value: object) -> None:
-        """A dataclass: its fields by name, one per line when pretty, without those that are None."""
+        """Write a dataclass: its fields by name, one per line if pretty, without None values."""
         self.parts.append("{")
         self.depth += 1
         self.line()
@@ -453,7 +475,7 @@ class _Writer:
         self.parts.append("}")
 
     def write_map(self, value: Mapping[Any, object]) -> None:
-        """A map: string keys one per line when pretty, other keys all on one line."""
+        """Write a map: string keys one per line if pretty, other keys all on one line."""
         self.parts.append("{")
         self.depth += 1
         first = True
@@ -473,7 +495,7 @@ class _Writer:
         self.parts.append("}")
 
     def write_written(self, value: WrittenEntries) -> None:
-        """A map whose entries have their texts."""
+        """Write a map whose entries are already texts."""
         self.parts.append("{")
         self.parts.append(",".join(value.texts))
         if value.texts:
@@ -481,7 +503,7 @@ class _Writer:
         self.parts.append("}")
 
     def write_key(self, key: object) -> None:
-        """A map's key."""
+        """Write a map's key."""
         if isinstance(key, str):
             self.line()
             self.parts.append(self.quote(key))
@@ -491,7 +513,7 @@ class _Writer:
             self.write(key)
 
     def write_list(self, value: list[Any]) -> None:
-        """A list: one item per line when pretty."""
+        """Write a list, one item per line if pretty."""
         if not value:
             self.parts.append("[]")
             return
@@ -507,7 +529,7 @@ class _Writer:
         self.parts.append("]")
 
     def write_collection(self, value: Set[object] | tuple[object, ...]) -> None:
-        """A set or an array: no new lines of its own."""
+        """Write a set or an array, without new lines of its own."""
         self.parts.append("[")
         for index, item in enumerate(value):
             if index:
@@ -522,29 +544,32 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _KEPT_ESCAPE = (r"(?as)\\(?:u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}"  # a pair
                 r"|(?P<half>u[dD][89a-fA-F][\da-fA-F]{2})|.)")
 _REF_STEP = r"\.([^.\[]++)|\[([0-9]{1,9})\]"
-MAX_DEPTH_OF_REFERENCES = MAX_WRITTEN_DEPTH  # of a text with them, the values that they lead through counted
-_FREE_COPIES = 256  # values that references may copy, however short the text is
+# The greatest depth of a text with references, including the values that the references lead through.
+MAX_DEPTH_OF_REFERENCES = MAX_WRITTEN_DEPTH
+# References may copy this many values, however short the text is.
+_FREE_COPIES = 256
 _CONTAINERS = (dict, list, FrozenList)
 _LARGE = 64 << 10  # characters
-_CHARACTERS_PER_VALUE = 16  # a text that is copied counts as a value for each of these
+# A copied text counts as one value per this many characters.
+_CHARACTERS_PER_VALUE = 16
 
 
-# Differs: fastjson reads NaN and undefined as null, any depth, and an empty text as null; and it writes an object that
-# occurs twice as a reference, which is read here but never written.
+# Differs: fastjson reads NaN, undefined and an empty text as null, and reads any depth; it writes an object that occurs
+# twice as a reference, which is read here but never written
 def refuse_constant(name: str) -> object:
-    """For json decoders: NaN and infinities are refused."""
-    raise FastjsonError(f"{name} is no value", 0)
+    """Refuse NaN and infinities, as a json decoder's `parse_constant`."""
+    raise FastjsonError(f"{name} is not a valid value", 0)
 
 
 _decoder = json.JSONDecoder(strict=False, parse_constant=refuse_constant)
 
 
 def loads(source: str | bytes | bytearray | memoryview) -> object:
-    """The value of a JSON text: dict, list, str, int, float, bool or None.
+    """Return the value of a JSON text: a dict, list, str, int, float, bool or None.
 
-    Integer keys become int, object keys FrozenObject. Bytes are UTF-8; wrong sequences become U+FFFD as in Java.
-    Raises FastjsonError for anything else, for NaN and infinities, for more than MAX_DEPTH levels, for integers of
-    more digits than Python takes, and for an empty text. Bytes come from others: they may have MAX_WIDE_KEYS.
+    Integer keys become int, object keys FrozenObject. Bytes are UTF-8; invalid sequences become U+FFFD as in Java.
+    Raises FastjsonError for any other text, for NaN and infinities, for more than MAX_DEPTH levels, for integers of
+    more digits than Python reads, and for an empty text. Bytes are untrusted, so MAX_WIDE_KEYS applies to them.
     """
     text, most_wide = (source, None) if isinstance(source, str) else (str(source, "utf-8", "replace"),
                                                                       MAX_WIDE_KEYS)
@@ -570,12 +595,13 @@ def _parse(text: str, most_wide: int | None) -> object:
 def _decode(text: str) -> object:
     if len(text) < _LARGE:
         return _decoder.decode(text)
-    with no_garbage_collection:  # the decoder holds the interpreter; with the collector up to five times as long
+    # The decoder holds the GIL. With the garbage collector it takes up to five times as long.
+    with no_garbage_collection:
         return _decoder.decode(text)
 
 
 def encodable(text: str) -> str:
-    """`text` with `?` for half a surrogate pair: what Java writes for it where bytes are needed."""
+    """Return `text` with `?` for half a surrogate pair, which is what Java encodes it as."""
     return re.sub(_KEPT_ESCAPE, _whole_escape, text) if _SURROGATE_ESCAPE.search(text) else text
 
 
@@ -584,7 +610,7 @@ def _whole_escape(match: re.Match[str]) -> str:
 
 
 def check_depth(value: object, most: int = MAX_DEPTH) -> None:
-    """FastjsonError when a value that was read has more than `most` levels, those of its keys counted."""
+    """Raise FastjsonError if a value that was read has more than `most` levels, including those of its keys."""
     level, depth = [value], 0
     while level:
         depth += 1
@@ -594,34 +620,37 @@ def check_depth(value: object, most: int = MAX_DEPTH) -> None:
 
 
 def _children(value: object) -> Iterable[object]:
-    """What a container holds, keys first."""
+    """Return a container's keys and items, keys first."""
     if isinstance(value, dict):
         return itertools.chain(value, value.values())
     return value if isinstance(value, _CONTAINERS) else ()
 
 
-# Differs: fastjson shares what is referred to, and never tires of it.
+# Differs: referenced JSON values are copied, up to a limit; fastjson shares them instead, without a limit
 class _References:
-    """Copies what each reference points to into its place, as long as the text has two bytes for each value copied.
+    """Replaces each reference by a copy of its target, as long as the text has two characters for each copied value.
 
-    So whoever walks over the result pays for the text's length, however often a value is referred to. A reference
-    that leads to what it stands in stays as it is.
+    Processing the result therefore costs time in proportion to the text's length, however often a value is referenced.
+    A reference to a value that contains it stays as it is.
     """
 
     def __init__(self, root: object, text: str) -> None:
         self._root = root
-        self._left = _FREE_COPIES + len(text) // 2  # values that may be copied yet
-        self._open: list[str] = []  # the paths whose values are being copied
-        self._depth = 0  # of what is being copied, in the values that the paths lead through
+        # The number of values that may still be copied.
+        self._left = _FREE_COPIES + len(text) // 2
+        # The paths whose values are being copied.
+        self._open: list[str] = []
+        # The depth of the value being copied, including the values that the paths lead through.
+        self._depth = 0
 
     def resolve(self, value: object) -> object:
-        """`value` without references. FastjsonError for one that leads nowhere, or when they lead to too much."""
+        """Return `value` without references. FastjsonError if one has no target, or if they expand to too much."""
         if self._open:
             self._pay(value)
         if not isinstance(value, (list, dict)):
             return value
         if self._depth == MAX_DEPTH_OF_REFERENCES:
-            raise FastjsonError(f"references in more than {MAX_DEPTH_OF_REFERENCES} levels", 0)
+            raise FastjsonError(f"references through more than {MAX_DEPTH_OF_REFERENCES} levels", 0)
         self._depth += 1
         try:
             return self._resolved(value)
@@ -647,17 +676,17 @@ class _References:
             self._open.pop()
 
     def _pay(self, value: object) -> None:
-        """Take the price of a value that is copied; what it holds pays for itself, but for the names in an object."""
+        """Charge for a copied value. Its items are charged on their own, except for the names in an object."""
         price = 1 + _length(value) // _CHARACTERS_PER_VALUE
         if isinstance(value, dict):
             price += sum(map(_length, value)) // _CHARACTERS_PER_VALUE
         self._left -= price
         if self._left < 0:
-            raise FastjsonError("references to more than the text holds")
+            raise FastjsonError("references expand to too many values")
 
 
 def _length(value: object) -> int:
-    """Characters of a text; those of an object that is a key, each of its values counted as several."""
+    """Return a text's number of characters; for an object that is a key, each of its values counts as several."""
     length, values = 0, [value]
     while values:
         value = values.pop()
@@ -670,12 +699,12 @@ def _length(value: object) -> int:
 
 
 def _lookup(root: object, path: str) -> object:
-    """The value at a path such as `$.a.b[0]`; FastjsonError when there is none, or it is a reference itself."""
+    """Return the value at a path such as `$.a.b[0]`. FastjsonError if it leads nowhere or to another reference."""
     try:
         for name, index in re.findall(_REF_STEP, path):
-            root = root[name] if name else root[int(index)]  # type: ignore[index]  # TypeError: no container
+            root = root[name] if name else root[int(index)]  # type: ignore[index]  # TypeError: not a container
     except (KeyError, IndexError, TypeError) as error:
-        raise FastjsonError(f"nothing at {path:.100}", 0) from error
+        raise FastjsonError(f"reference without a target: {path:.100}", 0) from error
     if isinstance(root, dict) and "$ref" in root:
-        raise FastjsonError(f"a reference to a reference at {path:.100}", 0)
+        raise FastjsonError(f"reference to another reference: {path:.100}", 0)
     return root

@@ -1,7 +1,7 @@
 """Encoding of command headers: custom header fields, the binary header, and the codes used in them.
 
-`HeaderPlan` converts custom headers to and from extFields; it is made once per header class. Java puts a header's
-fields into a HashMap by reflection; the plan follows the iteration order of that map, so that the bytes are Java's.
+`HeaderPlan` converts custom headers to and from extFields; it is created once per header class. Java puts a header's
+fields into a HashMap by reflection. The plan follows the iteration order of that map, so the bytes equal Java's.
 
 The binary header, serialize type ROCKETMQ:
 
@@ -12,12 +12,12 @@ The binary header, serialize type ROCKETMQ:
 | version   | int16                                                                    |
 | opaque    | int32                                                                    |
 | flag      | int32                                                                    |
-| remark    | int32 length, UTF-8; length 0 is None                                    |
+| remark    | int32 length, UTF-8; length 0 means None                                 |
 | extFields | int32 length in bytes, then pairs: int16 length, key, int32 length, value |
 
-`KeptEntries` keeps the text of a table's entries, so that a file of a hundred thousand entries is rewritten without
-encoding the unchanged ones. `LanguageCode` is the language that a peer is written in, `SerializeType` the encoding of a
-header. SUCCESS to TRANSACTION_FAILED are the response codes of the transport itself.
+`KeptEntries` caches the text of a table's entries, so that a file of a hundred thousand entries is rewritten without
+encoding the unchanged ones again. `LanguageCode` is the language that a peer is written in, `SerializeType` the
+encoding of a header. SUCCESS to TRANSACTION_FAILED are the response codes of the transport itself.
 
 Java: org.apache.rocketmq.remoting.protocol.RemotingSysResponseCode (4.9.8)
 """
@@ -49,7 +49,7 @@ log = logging.getLogger("RocketmqRemoting")
 
 FAST_CODES = (SendMessageRequestHeaderV2, SendMessageResponseHeader, PullMessageRequestHeader,
               PullMessageResponseHeader)
-"""Headers that Java writes by hand: in a ROCKETMQ header their fields stand in declared order.
+"""Headers that Java encodes by hand-written code: in a ROCKETMQ header their fields are in declared order.
 
 Java: org.apache.rocketmq.remoting.protocol.FastCodesHeader (4.9.8)
 """
@@ -59,7 +59,7 @@ _LONG = (-(1 << 63), (1 << 63) - 1)
 
 
 def java_text(value: object) -> str:
-    """A field's value as Java's String.valueOf writes it."""
+    """Return a field's value as Java's String.valueOf writes it."""
     if isinstance(value, str) and not isinstance(value, Enum):
         return value
     if isinstance(value, bool):
@@ -70,7 +70,7 @@ def java_text(value: object) -> str:
 
 
 class HeaderPlan:
-    """How the fields of one header class are read and written."""
+    """The plan by which the fields of one header class are read and written."""
 
     def __init__(self, cls: type[CommandCustomHeader]) -> None:
         self.cls = cls
@@ -81,12 +81,13 @@ class HeaderPlan:
                            for name, item in declared.items()]
         strict = {name for name, item in declared.items() if item.metadata.get("lax") is False}
         needed = {name for name in strict if declared[name].metadata["not_null"] and self.defaults[name] is None}
-        # What must be right if it is there: no lax field, and all of a header that Java reads by hand.
+        # The fields that must be valid if they are present: those that are not lax, and all fields of a header that
+        # Java decodes by hand-written code.
         self._checked = set(declared) if cls in FAST_CODES else strict
         self._readers = [(name, None if convert is str else convert, name in needed)
                          for name, convert in self.converters]
         names = self._put_order = _reflection_order(cls, list(declared))
-        # By the number of values: HashMap's table has 16, 32, 64 ... places.
+        # By the number of values: a HashMap's table has 16, 32, 64 ... places.
         self._orders = [self._prefixed(_table_order(names, 16 << step)) for step in range(4)]
         own = [name for name in declared if name in cls.__annotations__]
         inherited = [name for name in declared if name not in own] if cls is PullMessageRequestHeader else []
@@ -97,13 +98,14 @@ class HeaderPlan:
         return [(name, f'"{name}":"') for name in names]
 
     def decode(self, ext_fields: dict[str, str]) -> CommandCustomHeader:
-        """A header of the texts in `ext_fields`.
+        """Return a header with the values of the texts in `ext_fields`.
 
-        Raises RemotingCommandException for a missing field that the receiver needs, for one of these whose text is no
-        number of the field's width, and when the header's own check fails.
+        Raises RemotingCommandException if a field that the receiver needs is missing or is not a number of the field's
+        width, and if the header's own check fails.
         """
-        # Differs: 4.9 logs a missing or malformed field, and goes on with null. Where that ends in a
-        # NullPointerException, or changes what nobody named, SYSTEM_ERROR with the field's name is the answer here.
+        # Differs: 4.9 logs a missing or malformed field and continues with null. Where that ends in a
+        # NullPointerException, or changes something that the request did not name, the answer here is SYSTEM_ERROR with
+        # the field's name.
         header = self.cls.__new__(self.cls)
         values = header.__dict__
         values.update(self.defaults)
@@ -124,7 +126,7 @@ class HeaderPlan:
         return header
 
     def _decode_one_by_one(self, ext_fields: dict[str, str], values: dict[str, object]) -> None:
-        """A malformed field that the receiver does without keeps its default, as in 4.9."""
+        """Decode after an error. A malformed field that the receiver does not need keeps its default, as in 4.9."""
         for name, convert, needed in self._readers:
             text = ext_fields.get(name)
             if text is None:
@@ -135,16 +137,16 @@ class HeaderPlan:
                 values[name] = text if convert is None else convert(text)
             except ValueError as error:
                 if name in self._checked:
-                    raise RemotingCommandException(f"the custom field <{name}> is wrong: {error}") from None
+                    raise RemotingCommandException(f"the custom field <{name}> is invalid: {error}") from None
                 log.error("Failed field [%s] decoding: %s", name, error)
 
     def texts(self, header: CommandCustomHeader) -> dict[str, str]:
-        """Name to text of the fields that are not None, in the order in which Java puts them into its map."""
+        """Return name to text of the fields that are not None, in the order in which Java puts them into its map."""
         values = header.__dict__
         return {name: java_text(values[name]) for name in self._put_order if values[name] is not None}
 
     def json(self, header: CommandCustomHeader) -> str:
-        """The inside of extFields: `"queueId":"0","queueOffset":"7"`."""
+        """Return the text inside the braces of extFields, such as `"queueId":"0","queueOffset":"7"`."""
         values = header.__dict__
         parts = []
         for name, prefix in self._order(values):
@@ -165,12 +167,12 @@ class HeaderPlan:
 
 @cached
 def plan_of(cls: type[CommandCustomHeader]) -> HeaderPlan:
-    """The plan of a header class."""
+    """Return the plan of a header class."""
     return HeaderPlan(cls)
 
 
 def ordered(texts: dict[str, str]) -> list[tuple[str, str]]:
-    """The pairs in the order of a Java HashMap into which they were put in this order."""
+    """Return the pairs in the order in which a Java HashMap iterates after they were put into it in this order."""
     return [(name, texts[name]) for name in hash_map_order(texts)]
 
 
@@ -178,7 +180,7 @@ def _converter(annotation: object, bits: int) -> Callable[[str], object]:
     for kind, convert in ((bool, _boolean), (int, _long if bits == LONG else _integer), (float, float), (str, str)):
         if annotation is kind or kind in typing.get_args(annotation):
             return convert
-    raise TypeError(f"{annotation} is no type of a header's field")
+    raise TypeError(f"{annotation} is not a supported type of a header's field")
 
 
 def _boolean(text: str) -> bool:
@@ -203,10 +205,11 @@ def _number(text: str, limits: tuple[int, int]) -> int:
 
 
 def _reflection_order(cls: type, names: list[str]) -> list[str]:
-    """The order of Java's HashSet of the class's and its superclasses' fields.
+    """Return the names in the order of Java's HashSet of the fields of the class and its superclasses.
 
-    Field.hashCode is the declaring class's name's hash xor the field name's; the Java name stands in the docstring.
-    Without docstrings the declared order: fields that share a place of the map may then swap.
+    Field.hashCode is the hash of the declaring class's name xor that of the field's name. The Java name is read from
+    the docstring. If docstrings are stripped, the order is the declared one; fields that share a place of the map may
+    then be swapped.
     """
     places: dict[str, int] = {}
     for owner in cls.__mro__:
@@ -233,14 +236,14 @@ HEADER_FIXED = struct.Struct(">HbHiii")
 assert HEADER_FIXED.size == 17
 LENGTH = struct.Struct(">i")
 MAX_KEY_LENGTH = 0x7FFF
-MAX_EXT_FIELDS = 8192  # of a header that is read
+MAX_EXT_FIELDS = 8192  # the most that a header may have to be read
 
 Fixed = tuple[int, int, int, int, int]
 
 
 def rocketmq_protocol_encode(code: int, language: int, version: int, opaque: int, flag: int, remark: str | None,
                              pairs: list[tuple[str, str]]) -> bytes:
-    """The header's bytes; `pairs` are the extFields in the order to be written.
+    """Return the header's bytes. `pairs` are the extFields in the order in which they are to be written.
 
     Java: org.apache.rocketmq.remoting.protocol.RocketMQSerializable#rocketMQProtocolEncode (4.9.8)
     """
@@ -251,7 +254,7 @@ def rocketmq_protocol_encode(code: int, language: int, version: int, opaque: int
 
 
 def map_serialize(pairs: list[tuple[str, str]]) -> bytes:
-    """Keys and values, each behind its length.
+    """Return the bytes of keys and values, each preceded by its length.
 
     Java: org.apache.rocketmq.remoting.protocol.RocketMQSerializable#mapSerialize (4.9.8)
     """
@@ -259,13 +262,13 @@ def map_serialize(pairs: list[tuple[str, str]]) -> bytes:
     for key, value in pairs:
         key_bytes, value_bytes = _utf8(key), _utf8(value)
         if len(key_bytes) > MAX_KEY_LENGTH:
-            raise RemotingCommandException(f"extFields key of {len(key_bytes)} bytes")
+            raise RemotingCommandException(f"extFields key is too long: {len(key_bytes)} bytes")
         parts += (len(key_bytes).to_bytes(2, "big"), key_bytes, len(value_bytes).to_bytes(4, "big"), value_bytes)
     return b"".join(parts)
 
 
 def rocketmq_protocol_decode(header: bytes) -> tuple[Fixed, str | None, dict[str, str] | None]:
-    """((code, language, version, opaque, flag), remark, extFields). RemotingCommandException for lengths that lie.
+    """Return ((code, language, version, opaque, flag), remark, extFields). RemotingCommandException for wrong lengths.
 
     Java: org.apache.rocketmq.remoting.protocol.RocketMQSerializable#rocketMQProtocolDecode (4.9.8)
     """
@@ -287,7 +290,7 @@ def rocketmq_protocol_decode(header: bytes) -> tuple[Fixed, str | None, dict[str
 
 
 def map_deserialize(data: bytes, position: int, end: int, errors: str = "strict") -> dict[str, str]:
-    """The pairs between two positions. An empty key or value is null in Java: such a pair is left out.
+    """Return the pairs between two positions. A pair with an empty key or value, which is null in Java, is left out.
 
     Java: org.apache.rocketmq.remoting.protocol.RocketMQSerializable#mapDeserialize (4.9.8)
     """
@@ -322,14 +325,15 @@ def _int16(value: int) -> int:
     return value - 0x1_0000 if value & 0x8000 else value
 
 
-_IN_A_FIELD = 2  # tabs before the entries of a map that is a field of the file's object
+# The number of tabs before the entries of a map that is a field of the file's object.
+_IN_A_FIELD = 2
 
 
 class KeptEntries:
-    """The entries of one table as pretty JSON, for a map that is a field of what the table's file holds.
+    """A cache of one table's entries as pretty JSON, for a map that is a field of the object in the table's file.
 
-    `changes` has all changes of the table, `names` gives the names of all entries, `value` one of them or None. For any
-    thread.
+    `changes` records all changes of the table, `names` returns the names of all entries, `value` an entry or None. For
+    any thread.
     """
 
     def __init__(self, changes: ChangeLog, names: Callable[[], Iterable[str]],
@@ -339,12 +343,13 @@ class KeptEntries:
         self._value = value
         self._lock = threading.Lock()
         self._texts: dict[str, str] = {}  # guarded by _lock
-        self._state = ""  # of the table, which the texts have; guarded by _lock
+        # The table's state that the texts represent; guarded by _lock.
+        self._state = ""
 
     def written(self) -> WrittenEntries:
-        """All entries; new ones stand in the order of their last changes.
+        """Return all entries, new ones in the order of their last changes.
 
-        What changes meanwhile is in it, or in the next one.
+        A change that is made meanwhile is included in this result or in the next one.
         """
         with self._lock:
             state = self._changes.mark()
@@ -363,7 +368,7 @@ class KeptEntries:
 
 
 class LanguageCode(IntEnum):
-    """The value is the byte of ROCKETMQ headers, the name is the text of JSON headers.
+    """The language of a peer. The value is the byte in ROCKETMQ headers, the name is the text in JSON headers.
 
     Java: org.apache.rocketmq.remoting.protocol.LanguageCode (4.9.8)
     """
@@ -384,7 +389,7 @@ class LanguageCode(IntEnum):
 
 
 class SerializeType(IntEnum):
-    """The value is the top byte of a frame's header mark.
+    """The encoding of a header. The value is the top byte of a frame's header mark.
 
     Java: org.apache.rocketmq.remoting.protocol.SerializeType (4.9.8)
     """

@@ -1,9 +1,9 @@
-"""One request or response, and its bytes.
+"""A request or response, and its encoding.
 
 A frame: `length` int32 of what follows | header mark int32: serialize type in the top byte, header length in the other
 three | header | body.
 
-A decoded command owns its memory (the body is copied out of the read buffer once), so it may be kept and handed to
+A decoded command owns its memory (the body is copied once, out of the read buffer), so it can be kept and passed to
 other threads.
 """
 import itertools
@@ -39,24 +39,28 @@ Buffer = bytes | bytearray | memoryview
 SERIALIZE_TYPE_ENV = "ROCKETMQ_SERIALIZE_TYPE"
 RPC_TYPE_RESPONSE = 1 << 0
 RPC_ONEWAY = 1 << 1
-# Differs: 4.9 takes headers of up to 16 MiB with any number of fields, and with objects for values; parsing such a one
-# would hold the reading thread for seconds.
+# Differs: the header of a command is limited in length and fields, and its values are texts. 4.9 accepts headers of up
+# to 16 MiB with any number of fields, and with objects for values; parsing such a header would block the reading thread
+# for seconds
 MAX_HEADER_LENGTH = 1 << 20
-MAX_DIALECT_LENGTH = 1 << 14  # a longer header must be standard JSON, and its fields texts
-MAX_HEADER_ELEMENTS = 1 << 16  # of a header longer than this
+# A longer header must be standard JSON, and its fields must be texts.
+MAX_DIALECT_LENGTH = 1 << 14
+# The most elements of a header. Shorter headers, in bytes, are not counted because they can't have more.
+MAX_HEADER_ELEMENTS = 1 << 16
 _JSON_MARKS = b"{[,:\\"
 
 _FRAME_START = struct.Struct(">ii")
 _MARK = struct.Struct(">I")
 _LANGUAGES: dict[object, LanguageCode] = {**{code.name: code for code in LanguageCode},
                                           **{int(code): code for code in LanguageCode}}
-# A look at an enum's member takes 0.2 us.
+# Reading an enum's member takes 0.2 us.
 _JSON, _ROCKETMQ, _JAVA = SerializeType.JSON, SerializeType.ROCKETMQ, LanguageCode.JAVA
-_SECRET = frozenset({"secretKey", "SecretKey", "Signature", "SecurityToken"})  # fields
+_SECRET = frozenset({"secretKey", "SecretKey", "Signature", "SecurityToken"})  # names of fields
 _JAVA_PAIR = f'"language":"{_JAVA.name}",'
 _decoder = json.JSONDecoder(strict=False, parse_constant=fastjson.refuse_constant)
-_scan_json = _decoder.scan_once  # type: ignore[attr-defined]  # left out of its stub
-_request_id = itertools.count()  # process-wide, as in Java: an opaque is unique among all clients here
+_scan_json = _decoder.scan_once  # type: ignore[attr-defined]  # missing in its stub
+# Process-wide, as in Java: an opaque is unique among all clients of the process.
+_request_id = itertools.count()
 
 
 def _configured_serialize_type() -> SerializeType:
@@ -70,7 +74,7 @@ SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER = _configured_serialize_type()
 
 
 def create_new_request_id() -> int:
-    """The next opaque of this process, an int32.
+    """Return the next opaque of this process, an int32.
 
     Java: org.apache.rocketmq.remoting.protocol.RemotingCommand#createNewRequestId (4.9.8)
     """
@@ -78,10 +82,10 @@ def create_new_request_id() -> int:
 
 
 class RemotingCommand:
-    """A request or a response; attributes are the wire's fields.
+    """A request or a response. The attributes are the fields of the protocol.
 
-    `ext_fields` are the custom header's texts as received; `custom_header` is what is to be sent. `language` is None
-    for a language that is not known.
+    `ext_fields` are the texts of the received custom header; `custom_header` is the one to be sent. An unknown language
+    becomes None.
 
     Java: org.apache.rocketmq.remoting.protocol.RemotingCommand (4.9.8)
     """
@@ -101,13 +105,13 @@ class RemotingCommand:
         self.custom_header = custom_header
         self.body: bytes | memoryview | None = None
         self.serialize_type = SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER
-        self.file_region: Sequence[Buffer] | None = None  # sent instead of `body`, without a copy
+        self.file_region: Sequence[Buffer] | None = None  # sent instead of `body`, without copying
         self.release_region: Callable[[], None] | None = None
-        self.header_length = 0  # bytes that its header had when it came in
+        self.header_length = 0  # bytes of the received header
 
     @staticmethod
     def create_request_command(code: int, custom_header: CommandCustomHeader | None = None) -> "RemotingCommand":
-        """A request with an opaque of its own."""
+        """Return a request with a new opaque."""
         return RemotingCommand(code, opaque=create_new_request_id(), custom_header=custom_header)
 
     @staticmethod
@@ -115,16 +119,16 @@ class RemotingCommand:
                                 remark: str | None = "not set any response code",
                                 custom_header: CommandCustomHeader | type[CommandCustomHeader] | None = None,
                                 ) -> "RemotingCommand":
-        """A response; its opaque is set to the request's when it is sent. A header class makes an empty header."""
+        """Return a response. Its opaque is set when it is sent. A header class means an empty header."""
         if isinstance(custom_header, type):
             custom_header = custom_header()
         return RemotingCommand(code, RPC_TYPE_RESPONSE, remark, custom_header=custom_header)
 
     @staticmethod
     def decode(frame: Buffer) -> "RemotingCommand":
-        """The command in a frame without its length field.
+        """Return the command in a frame without its length field.
 
-        Raises RemotingCommandException when lengths lie, the serialize type is unknown or the header does not parse.
+        Raises RemotingCommandException if a length is wrong, the serialize type unknown, or the header malformed.
         """
         length = len(frame)
         if length < 4:
@@ -152,45 +156,45 @@ class RemotingCommand:
 
     @property
     def is_oneway_rpc(self) -> bool:
-        """True for a request that wants no response."""
+        """True for a request that expects no response."""
         return self.flag & RPC_ONEWAY != 0
 
     def mark_response_type(self) -> None:
-        """Make it a response."""
+        """Mark the command as a response."""
         self.flag |= RPC_TYPE_RESPONSE
 
     def mark_oneway_rpc(self) -> None:
-        """Make it a request without a response."""
+        """Mark the command as a request that expects no response."""
         self.flag |= RPC_ONEWAY
 
     def add_ext_field(self, key: str, value: str) -> None:
-        """Add a field beside the custom header's."""
+        """Add a field to those of the custom header."""
         if self.ext_fields is None:
             self.ext_fields = {}
         self.ext_fields[key] = value
 
     def decode_command_custom_header(self, cls: type[HeaderT]) -> HeaderT:
-        """The custom header that was received; RemotingCommandException when a needed field is missing or wrong."""
+        """Return the received custom header. RemotingCommandException if a needed field is missing or invalid."""
         return plan_of(cls).decode(self.ext_fields or {})  # type: ignore[return-value]  # a `cls`
 
     def make_custom_header_to_net(self) -> None:
-        """Put the custom header's fields into `ext_fields`, as hooks that sign them want."""
+        """Copy the custom header's fields into `ext_fields`, for hooks that sign them."""
         if self.custom_header is not None:
             texts = plan_of(type(self.custom_header)).texts(self.custom_header)
             self.ext_fields = {**self.ext_fields, **texts} if self.ext_fields else texts
 
     def set_file_region(self, buffers: Sequence[Buffer], release: Callable[[], None] | None = None) -> None:
-        """Send `buffers` as the body without copying them. `release` is called once, when they are sent or dropped."""
+        """Send `buffers` as the body without copying. `release` is called once, when they are sent or dropped."""
         self.file_region = buffers
         self.release_region = release
 
     def encode(self) -> bytes:
-        """The whole frame, with its length field; a file region is copied into it."""
+        """Return the whole frame with its length field. A file region is copied into it."""
         body = b"".join(self.file_region) if self.file_region is not None else self.body
         return self.encode_header(len(body)) + body if body else self.encode_header(0)
 
     def encode_header(self, body_length: int | None = None) -> bytes:
-        """The frame up to its body, whose length in bytes is that of `body` or the file region unless given."""
+        """Return the frame up to its body. `body_length` (bytes) is by default that of `body` or the file region."""
         if body_length is None:
             body_length = self.body_length
         kind = self.serialize_type
@@ -205,13 +209,13 @@ class RemotingCommand:
 
     @property
     def body_length(self) -> int:
-        """Bytes of the body or the file region."""
+        """The number of bytes of the body or the file region."""
         if self.file_region is not None:
             return sum(map(len, self.file_region))
         return len(self.body) if self.body is not None else 0
 
     def _header_json(self) -> str:
-        """The fields in alphabetical order, as fastjson writes them."""
+        """Return the fields in alphabetical order, as fastjson writes them."""
         header, ext = self.custom_header, self.ext_fields
         if header is None:
             inside = ext and _json_pairs(ordered(ext))
@@ -242,7 +246,7 @@ class RemotingCommand:
 
     def __repr__(self) -> str:
         language = None if self.language is None else self.language.name
-        # Differs: a text of it, which may get into a log, leaves out what could be used to pretend to be somebody
+        # Differs: the text of a command, which may be logged, omits everything that could be used to impersonate a user
         fields = self.ext_fields and {name: "..." if name in _SECRET else value
                                       for name, value in self.ext_fields.items()}
         return (f"RemotingCommand [code={self.code}, language={language}, version={self.version}, "
@@ -273,7 +277,7 @@ def _decode_json(header: Buffer) -> RemotingCommand:
         if len(header) > fastjson.MAX_DEPTH:
             _check_depth(bytes(header), fields)
         if type(fields) is not dict:
-            raise RemotingCommandException("decode error, header is no JSON object")
+            raise RemotingCommandException("decode error, header is not a JSON object")
         get = fields.get
         command = RemotingCommand.__new__(RemotingCommand)
         command.code = _int_field(get("code"))
@@ -297,12 +301,12 @@ def _decode_json(header: Buffer) -> RemotingCommand:
 
 
 def _loads_header(header: Buffer) -> object:
-    """The header's fields. The fast ways refuse what is not plain JSON; the dialect is then tried on short headers."""
+    """Return the header's fields. The fast parsers accept only plain JSON; a short header may be in the dialect."""
     if orjson is None:
         return _loads_without_orjson(header)
     try:
         return orjson.loads(header)
-    except orjson.JSONDecodeError:  # the others take more, or say what is wrong
+    except orjson.JSONDecodeError:  # the other parsers accept more, or report what is wrong
         return _loads_without_orjson(header)
 
 
@@ -316,16 +320,17 @@ def _loads_without_orjson(header: Buffer) -> object:
     except (StopIteration, ValueError, RecursionError) as error:
         refused = error
     if len(text) > MAX_DIALECT_LENGTH:
-        raise RemotingCommandException(f"decode error, header is no JSON: {refused}")
+        raise RemotingCommandException(f"decode error, header is not JSON: {refused}")
     value = fastjson.loads(text)
     ext = value.get("extFields") if isinstance(value, dict) else None
-    if isinstance(ext, dict) and not all(isinstance(name, str) for name in ext):  # only the dialect has such names
+    # Only the dialect has names that are not texts.
+    if isinstance(ext, dict) and not all(isinstance(name, str) for name in ext):
         raise FastjsonError("illegal identifier in extFields")
     return value
 
 
 def _int_field(value: object) -> int:
-    """An int32; absent, null and empty are 0, and numbers in quotes are numbers, as for fastjson."""
+    """Return an int32. As in fastjson, absent, null and empty mean 0, and numbers may be in quotes."""
     if type(value) is not int:
         if value in (None, "", "null", "NULL"):
             return 0
@@ -347,13 +352,13 @@ def _check_elements(header: bytes) -> None:
 
 
 def _check_depth(header: bytes, fields: object) -> None:
-    """Refuse too many levels: each reader, and each Python, has another limit of its own."""
+    """Refuse too many levels, because each parser and each version of Python has a different limit of its own."""
     if header.count(b"{") + header.count(b"[") > fastjson.MAX_DEPTH:
         fastjson.check_depth(fields)
 
 
 def _text(value: object, header_length: int) -> str:
-    """The text of a value that is not a string, as fastjson makes it."""
+    """Return the text of any value, as fastjson converts it."""
     if isinstance(value, str):
         return value
     if isinstance(value, (dict, list)) and header_length > MAX_DIALECT_LENGTH:
@@ -362,12 +367,12 @@ def _text(value: object, header_length: int) -> str:
 
 
 def _exact(value: object, header: Buffer, name: str) -> object:
-    """The value of a field that is not a text, or not made of texts: orjson reads integers above 64 bits as floats."""
+    """Return a field that holds more than texts, parsed again: orjson reads integers above 64 bits as floats."""
     return value if orjson is None else _loads_without_orjson(header)[name]  # type: ignore[index]  # it has that field
 
 
 def _ext_fields(value: object, header: Buffer) -> dict[str, str] | None:
-    """Texts by name. Other scalars become their text, null is left out."""
+    """Return texts by name. Other values become their text; null is left out."""
     if type(value) is dict:
         for item in value.values():
             if type(item) is not str:

@@ -1,4 +1,4 @@
-"""Bodies and config files: dataclasses to JSON and back, typed by their annotations."""
+"""Conversion of bodies and config files: dataclasses to JSON and back, typed by their annotations."""
 import binascii
 import functools
 import types
@@ -17,11 +17,12 @@ from rmqha.remoting.protocol.fastjson import MAX_WIDE_KEYS, FastjsonError, brief
 T = TypeVar("T")
 Converter = Callable[[Any], Any]
 
-MAX_NUMBERS_OF_SET = 4096  # the codes of a subscription's tags, say
+# For example, the hash codes of a subscription's tags.
+MAX_NUMBERS_OF_SET = 4096
 
 
 def to_json(obj: object, pretty: bool = False) -> str:
-    """The text that fastjson writes of `obj`.
+    """Return the text that fastjson writes for `obj`.
 
     Java: org.apache.rocketmq.remoting.protocol.RemotingSerializable#toJson (4.9.8)
     """
@@ -29,7 +30,7 @@ def to_json(obj: object, pretty: bool = False) -> str:
 
 
 def encode(obj: object) -> bytes:
-    """`to_json` in UTF-8; half a surrogate pair becomes `?` as in Java.
+    """Return `to_json` in UTF-8. Half a surrogate pair becomes `?`, as in Java.
 
     Java: org.apache.rocketmq.remoting.protocol.RemotingSerializable#encode (4.9.8)
     """
@@ -37,10 +38,10 @@ def encode(obj: object) -> bytes:
 
 
 def from_json(cls: type[T], source: str | bytes | bytearray | memoryview) -> T:
-    """A `cls` (dataclass, or a type such as dict[str, int]) of a JSON text.
+    """Return the `cls` (a dataclass, or a type such as dict[str, int]) that a JSON text represents.
 
-    Unknown fields are ignored; an absent or null field keeps its default. Numbers in quotes are numbers, as for
-    fastjson. Raises FastjsonError when the text or a type is wrong.
+    Unknown fields are ignored; an absent or null field keeps its default. As in fastjson, numbers may be in quotes.
+    Raises FastjsonError if the text is malformed or a value has the wrong type.
 
     Java: org.apache.rocketmq.remoting.protocol.RemotingSerializable#fromJson (4.9.8)
     """
@@ -51,7 +52,7 @@ decode = from_json
 
 
 def from_value(cls: type[T], value: object) -> T:
-    """A `cls` of what `fastjson.loads` gave."""
+    """Return the `cls` that a result of `fastjson.loads` represents."""
     try:
         made: T = _converter(cls)(value)
         return made
@@ -61,7 +62,7 @@ def from_value(cls: type[T], value: object) -> T:
 
 @cached
 def _converter(annotation: Any) -> Converter:
-    """The function that makes a value of the annotated type; TypeError for a type that JSON does not hold."""
+    """Return the function that converts to the annotated type. TypeError for a type without a JSON representation."""
     simple = _SIMPLE.get(annotation)
     if simple is not None:
         return simple
@@ -76,7 +77,7 @@ def _converter(annotation: Any) -> Converter:
         return _converter(getattr(annotation, "__supertype__", Any))
     if isinstance(annotation, type):
         return _class_converter(annotation)
-    raise TypeError(f"{annotation} has no JSON")
+    raise TypeError(f"{annotation} has no JSON representation")
 
 
 def _class_converter(cls: type) -> Converter:
@@ -88,7 +89,7 @@ def _class_converter(cls: type) -> Converter:
         return lambda value: cls(_integer(value))
     if cls in (list, dict, set, tuple):
         return _container(cls, ())
-    raise TypeError(f"{cls.__name__} has no JSON")
+    raise TypeError(f"{cls.__name__} has no JSON representation")
 
 
 def _optional(args: tuple[Any, ...]) -> Converter:
@@ -109,22 +110,24 @@ def _container(origin: Any, args: tuple[Any, ...]) -> Converter:
         if origin in (set, frozenset) and item in (_integer, _double):
             return lambda value: build([item(each) for each in _few(_sequence(value))])
         return lambda value: build([item(each) for each in _sequence(value)])
-    raise TypeError(f"{origin} has no JSON")
+    raise TypeError(f"{origin} has no JSON representation")
 
 
 def _map(value: object, key: Converter, item: Converter) -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise FastjsonError(f"expect an object, actual {type(value).__name__}")
-    if key in (_integer, _double) and len(value) > MAX_WIDE_KEYS:  # those that are numbers are counted by the parser
+    # Keys that are numbers were counted by the parser; here those that are numbers in quotes.
+    if key in (_integer, _double) and len(value) > MAX_WIDE_KEYS:
         wide = sum(is_wide(key(name)) for name in value if isinstance(name, str))
         if wide > MAX_WIDE_KEYS:
-            raise FastjsonError(f"{wide} keys of an object beyond 16 bits, the limit is {MAX_WIDE_KEYS}")
+            raise FastjsonError(f"{wide} numeric keys beyond 16 bits in one object, the limit is {MAX_WIDE_KEYS}")
     return {key(name): item(each) for name, each in value.items() if each is not None}
 
 
-# Differs: fastjson takes any number of them, and any numbers for keys
+# Differs: a set of numbers and the numeric keys of a map are limited; fastjson accepts any number of numbers in a set,
+# and any numbers as keys
 def _few(numbers: Sequence[Any]) -> Sequence[Any]:
-    """The numbers of a set. FastjsonError for many: each may be chosen to be looked for where the others are."""
+    """Return the numbers of a set. FastjsonError for too many, which may be chosen so that they all collide."""
     if len(numbers) > MAX_NUMBERS_OF_SET:
         raise FastjsonError(f"a set of {len(numbers)} numbers, the limit is {MAX_NUMBERS_OF_SET}")
     return numbers
@@ -138,7 +141,7 @@ def _sequence(value: object) -> Sequence[Any]:
 
 @cached
 def _bean_plan(cls: type) -> dict[str, tuple[Converter, bool]]:
-    """For each field that JSON may set: its converter, and whether null is a value of it."""
+    """Return, for each field that JSON may set, its converter and whether null is a valid value."""
     hints = typing.get_type_hints(cls)
     plan = {}
     for item in fields(cls):
@@ -178,7 +181,7 @@ def _field(cls: type, name: str, convert: Converter, item: object) -> object:
 
 def _enum(cls: type[Enum], value: object) -> Enum | None:
     if isinstance(value, str):
-        return cls.__members__.get(value)  # an unknown name is null, as for fastjson
+        return cls.__members__.get(value)  # an unknown name is null, as in fastjson
     members = list(cls)
     if type(value) is int and 0 <= value < len(members):
         return members[value]
@@ -225,7 +228,7 @@ def _bytes(value: object) -> bytes:
         try:
             return binascii.a2b_base64(value)
         except (binascii.Error, ValueError):
-            raise FastjsonError("no base64") from None
+            raise FastjsonError("invalid base64") from None
     raise FastjsonError(f"expect base64, actual {type(value).__name__}")
 
 

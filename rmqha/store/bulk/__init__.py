@@ -1,1 +1,1 @@
-"""Bulk work on the commit log: one call for a whole span of records, in C where it was compiled, else in Python."""
+"""Bulk operations on the commit log: one call for a whole span of records, compiled from C or else in Python."""

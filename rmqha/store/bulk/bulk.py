@@ -1,6 +1,22 @@
-"""The bulk kernel as callers call it: arguments are checked here, results get their names.
+"""The interface of the bulk kernel: it checks the arguments and names the fields of the results.
 
-The work is done by the compiled one, which lets other threads run meanwhile, or by its twin, `bulk_python`.
+The fast way and its plain twin
+-------------------------------
+The kernel reads untrusted bytes (a log after a crash, a piece from another broker), and it runs for nearly every
+message, so it has to be both fast and exact. It exists twice: compiled from C (rmqha/native), where it lets other
+threads run meanwhile, and in Python (`bulk_python`), for installations without a C compiler. A store must look the same
+with both, on two replicas as well as before and after a reinstallation. Three rules keep them equal:
+
+- Both are called through the functions here. These check spans, offsets and limits, so that the C code never gets an
+  index outside a buffer. The rows are defined once, in `bulk_layout`, and a version number (`rmqha.native.kernels`)
+  prevents the use of an extension that was compiled for other rows.
+- Both process only common records. Before a record that needs more (text that is not UTF-8, further queues, a record at
+  the wrong place) they stop with ODD, and the caller processes this record on the single-record path. So rare cases
+  have one implementation, in Python.
+- The twin is the reference. It is short, and the tests compare the compiled kernel with it, result by result, on random
+  and on damaged input (tests/store/bulk, tests/fuzz/test_native_twins.py).
+
+The twin is not faster than going record by record, so dispatch and recovery use spans only if `is_compiled`.
 """
 from collections.abc import Sequence
 
@@ -26,18 +42,18 @@ _kernel = kernels.BULK.module or bulk_python
 
 
 def is_compiled() -> bool:
-    """Whether the compiled kernel is used. Its twin in Python is no faster than going record by record."""
+    """Return whether the compiled kernel is used."""
     return _kernel is not bulk_python
 
 
 def walk(buffer: Buffer, start: int, end: int, check_crc: bool = False, file_from_offset: int | None = None,
          keeps_gil: bool = False) -> Walk:
-    """Step over the records of `buffer[start:end]`, checking them as `check_message_and_return_size` does.
+    """Walk over the records of `buffer[start:end]`, with the checks of `check_message_and_return_size`.
 
-    With `file_from_offset`, where the buffer begins in the commit log, it stops with ODD in front of a record whose
-    PHYSICALOFFSET is not its place, or, with `check_crc`, whose QUEUEOFFSET is negative. Nothing outside the span is
-    looked at. `keeps_gil` is for bytes that were just received, of which no page is on a disk: up to 2 MiB are walked
-    while other threads wait. ValueError when the span does not lie in the buffer.
+    With `file_from_offset`, the buffer's offset in the commit log, it stops with ODD before a record whose
+    PHYSICALOFFSET is not its place, or, with `check_crc`, whose QUEUEOFFSET is negative. No byte outside the span is
+    read. `keeps_gil` is for bytes that were just received, so that no page has to be read from a disk: up to 2 MiB are
+    walked while other threads wait. Raise ValueError if the span is not within the buffer.
     """
     _check_span(buffer, start, end)
     _check_offset(file_from_offset or 0)
@@ -47,24 +63,24 @@ def walk(buffer: Buffer, start: int, end: int, check_crc: bool = False, file_fro
 
 
 def is_record(record: Buffer, offset: int) -> bool:
-    """Whether these bytes, just received, are one whole and good record for commit log offset `offset`; see `walk`."""
+    """Return whether these bytes, just received, are exactly one good record for commit log offset `offset`."""
     count, position, _stop, _size = _kernel.walk(record, 0, len(record), True, offset, True)
     return (count, position) == (1, len(record))
 
 
 def scan(buffer: Buffer, start: int, end: int, file_from_offset: int, check_crc: bool = False,
          delays: Sequence[int] | None = None, multi_dispatch: bool = False, limit: int = DEFAULT_LIMIT) -> Span:
-    """Step over at most `limit` records of `buffer[start:end]`, and tell what dispatching needs of them.
+    """Walk over at most `limit` records of `buffer[start:end]`, and return everything that their dispatch needs.
 
     The buffer begins at `file_from_offset` of the commit log. `delays`: ms of delay level 1, 2, ... for the delivery
-    times of the schedule topic; None when there is no schedule. `multi_dispatch`: look for further queues.
+    times of the schedule topic; None without a schedule. `multi_dispatch`: check for further queues.
 
-    It stops with ODD in front of a record that only the single-record path takes: text that is no UTF-8 in its topic
-    or in TAGS, KEYS or UNIQ_KEY, further queues (INNER_MULTI_DISPATCH), a delay level that is not a number, a delivery
-    time beyond 64 bits, or a PHYSICALOFFSET that is not its place. Prepared and rolled back records have no unit,
-    rolled back ones no keys.
+    It stops with ODD before a record that only the single-record path can process: one with text that is not UTF-8 in
+    its topic or in TAGS, KEYS or UNIQ_KEY, with further queues (INNER_MULTI_DISPATCH), a delay level that is not a
+    number, a delivery time beyond 64 bits, or a PHYSICALOFFSET that is not its place. Prepared and rolled back records
+    have no unit, rolled back ones no keys.
 
-    ValueError when the span does not lie in the buffer, or the limit is not from 1 to MAX_LIMIT.
+    Raise ValueError if the span is not within the buffer, or if the limit is not from 1 to MAX_LIMIT.
     """
     _check_span(buffer, start, end)
     if not 1 <= limit <= MAX_LIMIT:
@@ -78,14 +94,14 @@ def scan(buffer: Buffer, start: int, end: int, file_from_offset: int, check_crc:
 
 def put_keys(buffer: Buffer, hash_slot_num: int, index_num: int, counters: IndexCounters, keys: bytes, first: int = 0,
              last: int | None = None, first_entry: int = 0) -> tuple[int, IndexCounters]:
-    """Add keys `first` to `last` (exclusive) of a scan to the index file mapped at `buffer`, as `IndexFile.put_key`.
+    """Add keys `first` to `last` (exclusive) of a scan to the index file mapped at `buffer`, like `IndexFile.put_key`.
 
-    `counters` are those that the file has in memory. Returns the number of the first key that had no room (`last` when
-    all had; the caller goes on with it in a new file) and the counters as they are then; they are in the buffer too,
-    when at least one key was added. A buffer that holds the entries from `first_entry` on behind the slots, and not
-    those before, will do as well. Entries come first, the counters last: readers see none of it before the end.
+    `counters` are the file's counters in memory. Return the number of the first key that did not fit (or `last`; the
+    caller continues with it in a new file) and the new counters. If at least one key was added, they are written to the
+    buffer too. The buffer may also have, after the slots, only the entries from `first_entry` on. Entries are written
+    first and the counters last, so readers see the new entries only at the end.
 
-    ValueError when the buffer is smaller than the file, the keys are not there, or the counters are no counters.
+    Raise ValueError if the buffer is smaller than the file, the keys do not exist, or the counters are invalid.
     """
     last = len(keys) // KEY.size if last is None else last
     if not 0 <= first <= last <= len(keys) // KEY.size:
@@ -102,4 +118,4 @@ def _check_span(buffer: Buffer, start: int, end: int) -> None:
 
 def _check_offset(file_from_offset: int) -> None:
     if not 0 <= file_from_offset <= _MAX_OFFSET:
-        raise ValueError(f"a commit log does not begin at {file_from_offset}")
+        raise ValueError(f"{file_from_offset} is not a valid offset for a commit log file")

@@ -1,6 +1,6 @@
-"""Layout of the bulk kernel's results, and the check of a single record; shared by both implementations. Pure.
+"""The layout of the bulk kernel's results, and the check of a single record, for both implementations. Pure.
 
-All numbers are in the machine's own byte order, except the consume queue units, which are ready for the file.
+All numbers are in the machine's own byte order, except the consume queue units, which have the byte order of the file.
 
     record, 48 bytes: one of each good record, in the order of the log
         0   8  offset          in the commit log
@@ -11,7 +11,7 @@ All numbers are in the machine's own byte order, except the consume queue units,
         36  4  queue id
         40  4  topic           number in the topics of the call
         44  4  system flag
-    run, 32 bytes: units of one queue whose queue offsets follow one another, in the order of their first records
+    run, 32 bytes: units of one queue with consecutive queue offsets, in the order of their first records
         0   8  queue offset    of the first unit
         8   8  store time      ms, of the last record
         16  4  topic           number in the topics of the call
@@ -19,15 +19,15 @@ All numbers are in the machine's own byte order, except the consume queue units,
         24  4  first unit      number in the units of the call
         28  4  count           of units
     unit, 20 bytes: see rmqha.store.consume_queue_layout; grouped by run
-    key, 24 bytes: one index entry to be, in the order in which the index takes them
+    key, 24 bytes: one future index entry, in the order of the index
         0   8  offset          of the record in the commit log
         8   8  store time      ms
         16  4  hash            of "topic#key": not negative
         20  4  record          number in the records of the call
 
-A change of a row needs a new version of rmqha/native, so that an extension compiled before it is no longer used.
+If a row changes, the version of rmqha/native must change too, so that an extension compiled earlier is not used.
 
-`record_at` checks one whole record, for callers that read single records and for the bulk kernel in Python.
+`record_at` checks one complete record, for callers that read single records and for the bulk kernel in Python.
 """
 import struct
 import zlib
@@ -53,34 +53,35 @@ assert RUN.size == 32
 KEY = struct.Struct("=qqii")
 assert KEY.size == 24
 
-DEFAULT_LIMIT = 1 << 16  # records of one scan: some 10 MiB of results
+# The records of one scan; about 10 MiB of results.
+DEFAULT_LIMIT = 1 << 16
 MAX_LIMIT = 1 << 24
-# A scan ends as well when it has this many keys for each record that it may take.
+# A scan also ends when it has this many keys for each record of its limit.
 KEYS_PER_RECORD = 8
 
 
 class Stop(IntEnum):
-    """Why a walk ended at its position. From BLANK on the single-record check says the same of the record there.
+    """The reason why a walk ended at its position. The values are those of the C source.
 
-    The values are those of the C source.
+    From BLANK on, the single-record check returns the same for the record at that position.
     """
 
-    END = 0  # the span is used up
-    LIMIT = 1  # as many records or keys as were asked for
-    ODD = 2  # a record that only the single-record path takes; see `bulk.walk` and `bulk.scan`
+    END = 0  # the end of the span
+    LIMIT = 1  # the maximum number of records or keys
+    ODD = 2  # a record that only the single-record path can process; see `bulk.walk` and `bulk.scan`
     BLANK = 3  # the blank rest of the file
     UNWRITTEN = 4  # magic code 0: nothing was written here yet
     BAD_MAGIC = 5
-    TRUNCATED = 6  # the record, by the lengths in it, does not end within the span
+    TRUNCATED = 6  # by its lengths, the record does not end within the span
     BAD_CRC = 7
-    LENGTH_MISMATCH = 8  # total size and the lengths within differ
+    LENGTH_MISMATCH = 8  # the total size differs from the lengths in the record
 
 
 class Walk(NamedTuple):
-    """`count` good records up to `position` of the buffer, and why no more.
+    """The result of a walk: `count` good records up to `position` of the buffer, and the reason for its end.
 
-    `size` is the msg_size of the single-record check at `position`: 0 for END, LIMIT, ODD and BLANK, -1 for no
-    record, the stored total size for LENGTH_MISMATCH (-1 when that is not above 0).
+    `size` is the msg_size of the single-record check at `position`: 0 for END, LIMIT, ODD and BLANK, -1 without a
+    record, and the stored total size for LENGTH_MISMATCH (-1 if that is not positive).
     """
 
     count: int  # type: ignore[assignment]  # in the place of a tuple's method
@@ -90,7 +91,7 @@ class Walk(NamedTuple):
 
 
 class TopicShare(NamedTuple):
-    """A topic of a scan, its good records and their bytes."""
+    """A topic of a scan, with the number of its good records and their bytes."""
 
     name: str
     count: int  # type: ignore[assignment]  # as above
@@ -98,7 +99,7 @@ class TopicShare(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Units of one queue that follow one another; see the table of the module."""
+    """A run of consecutive units of one queue; see the table in the module."""
 
     queue_offset: int
     last_store_timestamp: int
@@ -109,7 +110,7 @@ class Run(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The good records of a span: a Walk, and the rows of the module's table."""
+    """The good records of a span: the fields of a Walk, and the rows of the module's table."""
 
     count: int  # type: ignore[assignment]  # as above
     position: int
@@ -123,7 +124,7 @@ class Span(NamedTuple):
 
 
 class IndexCounters(NamedTuple):
-    """The header of an index file, in its order; see rmqha.store.index.index_layout."""
+    """The counters in the header of an index file, in its order; see rmqha.store.index.index_layout."""
 
     begin_timestamp: int
     end_timestamp: int
@@ -135,15 +136,15 @@ class IndexCounters(NamedTuple):
 
 GOOD = -1
 RecordAt = tuple[int, int, tuple[int, ...], int, int]
-"""GOOD or the Stop; the size, -1 where it can't be told, 0 of a blank; what was read of the head (SUMMARY or BLANK);
-the positions of the topic's length and of the properties, where both were read."""
+"""GOOD or the Stop; the size (-1 if it is unknown, 0 for a blank); the fields of the head that were read (SUMMARY or
+BLANK); the positions of the topic's length and of the properties, if both were read."""
 
 _TRUNCATED: RecordAt = Stop.TRUNCATED, -1, (), 0, 0
 _unpack_v4 = SUMMARIES[0].unpack_from
 
 
 def record_at(buffer: memoryview, position: int, check_crc: bool) -> RecordAt:
-    """The record at `position`. Lengths are checked against each other and the buffer; nothing is copied."""
+    """Check the record at `position`. Lengths are checked against each other and the buffer; no byte is copied."""
     end = len(buffer)
     if position + HEAD_LENGTH <= end:
         fields = _unpack_v4(buffer, position)

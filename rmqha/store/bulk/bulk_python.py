@@ -1,11 +1,12 @@
-"""The bulk kernel in Python: for machines without the compiled one, and as its oracle in the tests.
+"""The bulk kernel in Python, for machines without the compiled one, and as its reference in the tests.
 
 `walk`, `scan` and `put_keys` have the arguments and results of the C source; `bulk` checks the arguments and names the
-results.
+fields of the results.
 
-`property_columns` returns the properties of many records as columns, ready for Arrow, in one call for a whole block;
-pure. It is compiled where a C compiler was available (rmqha/native/_properties.c), and `columns_in_python` otherwise;
-both give the same result, whatever the bytes are. Numbers are in the machine's own byte order; texts are UTF-8.
+`property_columns` returns the properties of many records as columns, ready for Arrow, with one call for a whole block.
+It is pure. Where a C compiler was available it is compiled (rmqha/native/_properties.c), otherwise it is
+`columns_in_python`; both return the same result, whatever the bytes are. Numbers are in the machine's own byte order,
+and texts are UTF-8.
 """
 import struct
 from array import array
@@ -47,7 +48,7 @@ _ROLLBACK = sys_flags.TRANSACTION_ROLLBACK_TYPE
 _WITHOUT_UNIT = (sys_flags.TRANSACTION_PREPARED_TYPE, _ROLLBACK)
 
 _Rows = tuple[list[tuple[str, int, int]], bytes, bytes, bytes, bytes]
-"""Topics, records, runs, units, keys."""
+"""The topics, records, runs, units and keys."""
 
 
 def walk(buffer: Buffer, start: int, end: int, check_crc: bool, file_from_offset: int,
@@ -99,7 +100,7 @@ def _properties(data: bytes) -> dict[bytes, bytes]:
 
 
 def _level(properties: dict[bytes, bytes]) -> int | None:
-    """The delay level, 0 when there is none; None when it is not a number."""
+    """Return the delay level, 0 without a level, or None if it is not a number."""
     text = properties.get(_DELAY)
     if text is None:
         return 0
@@ -110,7 +111,7 @@ def _level(properties: dict[bytes, bytes]) -> int | None:
 
 
 class _OpenRun:
-    """Units of one queue that follow one another so far."""
+    """A run of consecutive units of one queue that may still grow."""
 
     __slots__ = ("queue_offset", "topic", "queue_id", "store_timestamp", "next_offset", "units")
 
@@ -118,13 +119,13 @@ class _OpenRun:
         self.queue_offset = queue_offset
         self.topic = topic
         self.queue_id = queue_id
-        self.store_timestamp = 0  # ms, of the last record
+        self.store_timestamp = 0  # of the last record, in ms
         self.next_offset = queue_offset
         self.units: list[bytes] = []
 
 
 class _Collector:
-    """The rows of one scan."""
+    """The collector of the rows of one scan."""
 
     def __init__(self, delays: Sequence[int] | None, multi_dispatch: bool) -> None:
         self._delays = delays
@@ -138,7 +139,7 @@ class _Collector:
         self.keys: list[bytes] = []
 
     def add(self, offset: int, size: int, fields: tuple[int, ...], topic_data: bytes, data: bytes) -> int:
-        """Take one record; GOOD, or why not."""
+        """Add the rows of one record; return GOOD, or the reason why it is refused."""
         _, _, _, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, _, _ = fields
         properties = _properties(data)
         delays = self._delays if topic_data == _SCHEDULE else None
@@ -190,7 +191,7 @@ class _Collector:
         run.units.append(unit)
 
     def results(self) -> _Rows:
-        """All rows."""
+        """Return all rows."""
         runs: list[bytes] = []
         units: list[bytes] = []
         for run in self._runs:
@@ -233,14 +234,15 @@ def put_keys(buffer: Buffer, hash_slot_num: int, index_num: int, counters: tuple
 
 
 MAX_WANTED = 16
-_MAX_BYTES = 2**31 - 1  # what the offsets of a column reach
+# The largest offset of a column.
+_MAX_BYTES = 2**31 - 1
 
 
 class MapColumn(NamedTuple):
-    """The buffers of a map from text to text, without nulls.
+    """The buffers of a map column from text to text, without nulls.
 
-    The entries of record `r` are those from bounds[r] to bounds[r + 1], exclusive; the name of entry `e` is
-    names[name_offsets[e]:name_offsets[e + 1]], and its value likewise. Offsets and bounds are int32.
+    The entries of record `r` are those from bounds[r] to bounds[r + 1], exclusive. The name of entry `e` is
+    names[name_offsets[e]:name_offsets[e + 1]]; its value is stored in the same way. Offsets and bounds are int32.
     """
 
     bounds: bytes
@@ -251,7 +253,7 @@ class MapColumn(NamedTuple):
 
 
 class TextColumn(NamedTuple):
-    """The buffers of a text column: a bit for each record, the lowest first, 0 where it has none; offsets (int32)."""
+    """The buffers of a text column. `valid` has one bit per record, lowest first, 0 for a null. Offsets are int32."""
 
     valid: bytes
     offsets: bytes
@@ -260,14 +262,14 @@ class TextColumn(NamedTuple):
 
 def columns_in_python(data: Buffer, begins: Buffer, ends: Buffer, names: tuple[bytes, ...],
                       with_map: bool) -> tuple[tuple[bytes, ...] | None, list[tuple[bytes, ...]]]:
-    """The properties of the records whose property texts lie in data[begins[r]:ends[r]] (buffers of int64).
+    """Return the properties of records as columns. Their property texts are data[begins[r]:ends[r]] (int64 buffers).
 
-    A MapColumn of all, or None, and a TextColumn of each of `names`, as plain tuples. Entries without name, separator
-    or value count for nothing; of equal names the first place and the last value count; what is no UTF-8 is U+FFFD, as
-    in `string2message_properties`.
+    The result is a MapColumn of all properties, or None, and a TextColumn for each of `names`, as plain tuples. Entries
+    without a name, separator or value are ignored. If a name occurs several times, its first place and its last value
+    count. Bytes that are not UTF-8 become U+FFFD, as in `string2message_properties`.
 
-    ValueError when a text does not lie in the data, or more than MAX_WANTED names are wanted; OverflowError when a
-    column is longer than its offsets can tell.
+    Raise ValueError if a text is not within the data, or if there are more than MAX_WANTED names, and OverflowError if
+    a column is too long for its offsets.
     """
     if len(names) > MAX_WANTED:
         raise ValueError(f"{len(names)} names, at most {MAX_WANTED}")
@@ -300,7 +302,7 @@ def _properties_between(view: memoryview, begin: int, end: int) -> dict[bytes, b
 
 
 def _texts(texts: list[bytes]) -> tuple[bytes, bytes]:
-    """Offsets and bytes of texts."""
+    """Return the offsets and the bytes of texts."""
     if sum(map(len, texts)) > _MAX_BYTES:
         raise OverflowError("more bytes than a column has offsets for")
     offsets = array("i", [0])

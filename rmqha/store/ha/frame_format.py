@@ -1,4 +1,4 @@
-"""What a slave's connection speaks: what differs between HAService and AutoSwitch."""
+"""The protocol of a slave's connection: the parts that differ between HAService and AutoSwitch."""
 from __future__ import annotations
 
 import logging
@@ -18,28 +18,31 @@ log = logging.getLogger("RocketmqStore")
 
 _ANYWHERE = 1 << 63
 
-S = TypeVar("S")  # what a greeting gives for each thing that the slave says
+S = TypeVar("S")  # the step that a greeting yields for each message of the slave
 S_co = TypeVar("S_co", covariant=True)
 
 
 class Greeting(Protocol[S_co]):
-    """The master's part of a handshake: a step for each thing that the slave says, until `is_over`."""
+    """The master's part of a handshake. It yields a step for each message of the slave, until `is_over`."""
 
     is_over: bool
-    rest: bytes  # what came behind it
-    reads_log: bool  # False: what needs bytes of the log to be answered is left in `rest`
-    waits: bool  # something is
+    # bytes that arrived after the handshake
+    rest: bytes
+    # False: messages whose answer needs bytes of the log are left in `rest`
+    reads_log: bool
+    # such a message is waiting
+    waits: bool
 
     def receive(self, data: bytes | memoryview) -> Iterator[S_co]:
-        """The steps that come of `data`."""
+        """Yield the steps that result from `data`."""
 
 
 class FrameFormat(Generic[S]):
-    """What of a connection another protocol does otherwise; each connection has its own.
+    """The parts of a connection that depend on its protocol. Each connection has its own instance.
 
-    ReadSocketService's thread calls `decode_reports` and `answer`, whoever sends calls the rest. `greeting`: None when
-    there is none. `max_body_size`: bytes of the log that a slave's buffer can hold in one frame. `sends_appended`:
-    whether the bytes that a put names may be sent as they are, else they are looked for in the log.
+    ReadSocketService's thread calls `decode_reports` and `answer`; the sending thread calls the rest. `greeting` is
+    None for a protocol without a handshake. `max_body_size`: log bytes that a slave's buffer can hold in one frame.
+    `sends_appended`: the bytes passed in by a put may be sent as they are; otherwise they are read from the log.
     """
 
     max_body_size: int
@@ -50,36 +53,37 @@ class FrameFormat(Generic[S]):
         self.greeting = greeting
 
     def decode_reports(self, data: bytes | memoryview) -> Sequence[int]:
-        """The offsets of the reports that `data` completes. TransferError: the peer is no slave."""
+        """Return the offsets of the reports that `data` completes. TransferError: the peer is not a valid slave."""
         raise NotImplementedError
 
     def encode_frames(self, offset: int, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
-        """Header, slice, header, slice, ...: `body` at commit log `offset` in frames of at most `batch_size` bytes."""
+        """Return `body` at commit log `offset` as frames of up to `batch_size` bytes: header, slice, header, slice...
+        """
         raise NotImplementedError
 
     def end_of_run(self, offset: int) -> int:
-        """Up to where the bytes at `offset` may be sent together; -1: not at all."""
+        """Return the offset up to which bytes from `offset` on may be sent together; -1: not at all."""
         return _ANYWHERE
 
     def answer(self, step: S) -> bool:
-        """Say what the greeting wants to be said; False when the connection has to be closed."""
+        """Send the greeting's reply; return False when the connection has to be closed."""
         raise NotImplementedError
 
     def start_position(self) -> int:
-        """The commit log offset where an empty slave begins."""
+        """Return the commit log offset at which an empty slave begins."""
         raise NotImplementedError
 
     def heartbeat(self, offset: int) -> bytes:
-        """A frame without bytes at `offset`; b"" when there can't be one."""
+        """Return an empty frame at `offset`; b"" when there can't be one."""
         raise NotImplementedError
 
     def refusal(self, nearest: int) -> bytes:
-        """What tells a slave the nearest offset that this log holds; b"" when nothing does."""
+        """Return the frame that names the nearest offset that this log holds; b"" when there can't be one."""
         raise NotImplementedError
 
 
 class OffsetFrames(FrameFormat[Step]):
-    """RocketMQ 4.9's 8-byte reports and 12-byte headers, behind the greeting if the slave asks for it."""
+    """RocketMQ 4.9's 8-byte reports and 12-byte headers, after the greeting if the slave asks for one."""
 
     max_body_size = ha_transfer.MAX_BODY_SIZE
 
@@ -117,14 +121,14 @@ class OffsetFrames(FrameFormat[Step]):
 
     def _say(self, judgement: Judgement) -> None:
         connection, (verdict, slave_end, same_up_to) = self.connection, judgement
-        known = "" if same_up_to is None else f", the same up to {same_up_to}"
+        known = "" if same_up_to is None else f", identical up to {same_up_to}"
         log.info("slave[%s] is %s, its log ends at %d: %s%s", connection.client_addr, connection.slave_identity,
                  slave_end, verdict.name, known)
 
     def start_position(self) -> int:
-        """As in 4.9 at the beginning of the master's last file.
+        """Return the beginning of the master's last file, as in 4.9; of its first file with haSyncFromFirstFile.
 
-        Or of its first, with haSyncFromFirstFile: a slave of 4.9 takes that too.
+        A slave of 4.9 accepts either.
         """
         ha_service = self.connection.ha_service
         held = ha_service.held_range()

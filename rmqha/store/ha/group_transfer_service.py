@@ -1,7 +1,7 @@
-"""Puts that wait until a slave has them.
+"""Puts that wait until enough slaves have acknowledged them.
 
     putting thread --put_request--> [requests]
-    ReadSocketService --notify_transfer_some--> PUT_OK for all that its acknowledgement was the last one for
+    ReadSocketService --notify_transfer_some--> PUT_OK for all requests that its acknowledgement completes
     GroupTransferService --at the deadline--> FLUSH_SLAVE_TIMEOUT
 """
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("RocketmqStore")
 
 _PUT_OK = PutMessageStatus.PUT_OK
 
-# The service looks at least so often. A request with a later deadline, as they all have, need not wake it.
+# The service checks at least this often, so a request with a later deadline, as they all have, need not wake it.
 _IDLE_MS = 1000
 
 _Heap = list[tuple[int, int, "_Waiting"]]
@@ -38,12 +38,14 @@ class _Waiting:
 
 
 class GroupTransferService(ServiceThread):
-    """Completes each request when enough slaves have acknowledged its offset, or at its own deadline (monotonic).
+    """The requests that wait for slaves; each completes when enough have acknowledged its offset, or at its deadline.
 
-    Differs: Java takes the requests strictly in order and counts wake-ups, so that a request which a slave has long
-    acknowledged can wait behind, and time out with, an earlier one. Here every round completes all that are
-    acknowledged, in order of arrival, and then all that are late; and the thread that reads an acknowledgement
-    completes what waited for it, so that one hand-over less lies in the way of an answer.
+    Deadlines are monotonic, and each request has its own.
+
+    Differs: Java processes the requests strictly in order and counts wake-ups. A request that a slave acknowledged long
+    ago can therefore wait for an earlier one, and time out together with it. Here every round completes first all
+    acknowledged requests, in order of arrival, and then all late ones. Moreover, the thread that reads an
+    acknowledgement completes the requests that waited for it, which saves a hand-over between threads per response.
 
     Java: org.apache.rocketmq.store.ha.HAService$GroupTransferService (4.9.8)
     """
@@ -54,25 +56,29 @@ class GroupTransferService(ServiceThread):
         self._role = role
         self._lock = threading.Lock()  # guards all below
         self._arrival = itertools.count()
-        self._by_offset: dict[int, _Heap] = {}  # by ack_nums: heap of (next_offset, arrival, request)
-        self._by_deadline: _Heap = []  # heap of (deadline_ns, arrival, request)
-        self._wakes_at_ns = 0  # when the service looks again without being woken
+        # ack_nums -> heap of (next_offset, arrival, request)
+        self._by_offset: dict[int, _Heap] = {}
+        # heap of (deadline_ns, arrival, request)
+        self._by_deadline: _Heap = []
+        # when the service checks again without being woken
+        self._wakes_at_ns = 0
         self._closed = False
 
     @property
     def waits_for_several(self) -> bool:
-        """Whether requests wait for more than any one slave."""
+        """True if there are requests that wait for more than any one slave."""
         return len(self._by_offset) > (ANY_SLAVE in self._by_offset)
 
     def put_request(self, request: GroupCommitRequest) -> None:
-        """Complete `request` when its offset is acknowledged; at once when it is already, or its term is over."""
+        """Complete `request` when its offset is acknowledged; at once if it already is, or if its term is over."""
         acked_offset, ack_nums, role = self._ack_rule.acked_offset, request.ack_nums, self._role
-        # The term is looked at last: an offset that was read before it is of the same term.
+        # The term is read last: an offset that was read before it belongs to the same term.
         if acked_offset(ack_nums) >= request.next_offset and role.term == request.term:
             request.wakeup_customer(_PUT_OK)
             return
         with self._lock:
-            # What is taken in here is given up by the change of roles that comes: it has raised the term before.
+            # A request that is added here is given up by the next change of roles: that raises the term first, and then
+            # calls `give_up`. A request of an old term must not be added after that.
             closed = self._closed or role.term != request.term
             if not closed:
                 waiting, arrival = _Waiting(request), next(self._arrival)
@@ -87,18 +93,19 @@ class GroupTransferService(ServiceThread):
             return
         if sooner:
             self.wakeup()
-        # The acknowledgement may have come between the first look and the push.
+        # The acknowledgement may have arrived between the first check and the push.
         if acked_offset(ack_nums) >= request.next_offset:
             self.notify_transfer_some()
 
     def notify_transfer_some(self) -> None:
-        """A slave has acknowledged more: complete what waited for it, on this thread."""
+        """Complete the requests that waited for an acknowledgement that has just arrived, on this thread."""
         with self._lock:
             transferred: _Heap = []
             for ack_nums, heap in self._by_offset.items():
                 transferred += self._take(heap, self._ack_rule.acked_offset(ack_nums))
         if transferred:
-            if len(transferred) == 1:  # one answer needs no round
+            # A single response needs no round.
+            if len(transferred) == 1:
                 transferred[0][2].request.wakeup_customer(_PUT_OK)
             else:
                 self._complete(transferred, _PUT_OK)
@@ -106,7 +113,7 @@ class GroupTransferService(ServiceThread):
                 self._drop_done(self._by_deadline)
 
     def waiting_requests(self) -> int:
-        """How many requests are waiting."""
+        """Return the number of waiting requests."""
         return sum(map(len, self._by_offset.values()))
 
     def start(self) -> None:
@@ -122,15 +129,16 @@ class GroupTransferService(ServiceThread):
         log.info("%s service end", self.get_service_name())
 
     def shutdown(self, interrupt: bool = False) -> None:
-        """Stop; what still waits is answered FLUSH_SLAVE_TIMEOUT, and so is what comes later."""
+        """Stop; complete the waiting requests, and any later ones, with FLUSH_SLAVE_TIMEOUT."""
         super().shutdown(interrupt)
-        # Differs: Java leaves them unanswered
+        # Differs: puts that still wait for slaves at a shutdown are completed with FLUSH_SLAVE_TIMEOUT; Java never
+        # completes them.
         with self._lock:
             self._closed = True
         self.give_up()
 
     def give_up(self) -> None:
-        """What waits now is answered FLUSH_SLAVE_TIMEOUT: what is acknowledged from here on is of another log."""
+        """Complete the waiting requests with FLUSH_SLAVE_TIMEOUT: later acknowledgements refer to another log."""
         with self._lock:
             rest = sorted(itertools.chain(*self._by_offset.values()), key=lambda entry: entry[1])
             self._by_offset, self._by_deadline = {}, []
@@ -149,7 +157,8 @@ class GroupTransferService(ServiceThread):
 
     @staticmethod
     def _take(heap: _Heap, limit: int) -> _Heap:
-        """Those not done yet up to `limit`, in order of arrival; they are done from now on."""
+        """Remove and return the entries up to `limit` that are not done yet, in order of arrival, and mark them done.
+        """
         taken = []
         while heap and heap[0][0] <= limit:
             entry = heapq.heappop(heap)

@@ -1,12 +1,31 @@
-"""One slave, seen from the master.
+"""A slave's connection, seen from the master.
 
-    slave --greeting, first report--> AcceptSocketService, which reads until that report is a good one; it starts both:
+    slave --greeting, first report--> AcceptSocketService reads up to a valid first report, then starts both services:
     slave --reports--> ReadSocketService  --notify_transfer_some--> GroupTransferService
-    slave <--frames--  WriteSocketService <--WaitNotifyObject-- an append; the socket turning writable
-    slave <--frames--  a thread that has put on a SYNC_MASTER, when the writer waits and the socket has room
+    slave <--frames--  WriteSocketService <--WaitNotifyObject-- an append; the socket becoming writable
+    slave <--frames--  a putting thread of a SYNC_MASTER, when the writer is waiting and the socket buffer has space
 
-Both services use the same socket. Whoever ends first calls `close`, whose shutdown of the socket wakes the other; the
-last one to leave closes the descriptor, so its number can't be somebody else's while a thread still uses it.
+Both services use the same socket. The one that ends first calls `close`, which shuts the socket down and thereby wakes
+the other. The last one to leave closes the descriptor, so that its number can't be reused while a thread still uses it.
+
+Two ways to send. WriteSocketService's thread reads the log from the slave's offset and can send everything: it is
+correct without any help. But a synchronous put would wait for two hand-overs between threads, which cost more than the
+sending. So the putting thread tries first: `transfer_appended` sends the very bytes that it has just appended, if they
+are exactly what the slave lacks and fit into one frame; `transfer_now` sends what the log has, as far as one write
+goes. Either gives up (False) as soon as anything is unusual: another thread holds the lock, part of an earlier frame is
+still unsent, or the flow control budget is used up. The writer is woken then, and does the same from the log. Both ways
+must therefore send the same bytes at the same offsets; tests/fast_ways compares them.
+
+Gathering, and the leading slave. If puts wait for any one slave, and there are several, only the first acknowledgement
+matters; sending each put to every slave at once costs a system call per slave and gains nothing. So one slave leads
+(`HAService.leader`): the one that was the first to acknowledge new bytes three times in a row. It is sent each put at
+once. For another slave (`follows_another`), putting threads do not send while puts are frequent: its writer looks at
+the log every 5 ms and sends in one write what has gathered (`_looks_unasked`). If the leader falls silent, puts wait up
+to 5 ms longer each, until another slave was the first to acknowledge three times in a row (`_FIRST_TIMES`) and leads.
+If the leader's connection ends, the next slave that acknowledges first leads at once. If puts need more than one slave,
+no slave follows another and all are sent each put at once. On an ASYNC_MASTER no put waits, so bytes gather for all
+slaves, for 5 ms while puts are frequent (`_gather`). While puts are rare, nothing gathers: waiting would only add
+latency.
 """
 from __future__ import annotations
 
@@ -36,20 +55,21 @@ log = logging.getLogger("RocketmqStore")
 
 _SELECT_MS = 1000
 _NO_DATA_WAIT_MS = 100
-# How long gathers what no put waits for, and how short a time since the last frame makes more of it likely.
+# For how long bytes gather that no put waits for. More bytes are likely if the last frame was sent within _BUSY_NS.
 _GATHER_MS = 5
 _BUSY_NS = 10_000_000
-# A slave leads when it was the first to tell so many times on end; what is left to gather makes it late as a rule.
+# A slave leads after it was the first to acknowledge this many times in a row. A slave whose bytes gather usually is
+# late.
 _FIRST_TIMES = 3
 _FRAMES_PER_WRITE = 16
 _READ_BUFFER_SIZE = 8 * 1024
 _FLOW_CONTROL_LOG_MS = 60_000
-# A slave repeats its last report only as a heartbeat; more than this many in one housekeeping interval is a flood.
+# A slave repeats its last report only as a heartbeat; more than this many within haHousekeepingInterval are a flood.
 _MAX_REPEATED_REPORTS = 1000
 
 
 class SlaveServer(Protocol):
-    """What a connection needs of its HAService."""
+    """The part of HAService that a connection uses."""
 
     config: MessageStoreConfig
     role: Role
@@ -58,31 +78,32 @@ class SlaveServer(Protocol):
     leader: HAConnection | None
 
     def held_range(self) -> Range:
-        """What the master's log holds."""
+        """Return the range of offsets that the master's log holds."""
 
     def connection_serves(self, connection: HAConnection) -> None:
-        """`connection` has begun to transfer."""
+        """Handle the begin of a transfer."""
 
     def remove_connection(self, connection: HAConnection) -> None:
-        """Forget it."""
+        """Forget a connection."""
 
     def slave_refused(self, connection: HAConnection, slave_offset: int, reason: str = "",
                       same_up_to: int = -1) -> int:
-        """Report a slave that can't be served; the nearest offset that it could be served from."""
+        """Report a slave that can't be served; return the nearest offset that it could be served from."""
 
     def slave_acknowledged(self, connection: HAConnection, ack_offset: int) -> bool:
-        """A slave holds everything below `ack_offset`; whether no slave had told that before."""
+        """Handle a slave's acknowledgement of everything below `ack_offset`; return whether it is the first to do so.
+        """
 
     def any_slave_will_do(self) -> bool:
-        """Whether puts ask for no more than one slave, whichever that is."""
+        """Return whether puts wait for at most one slave, no matter which."""
 
 
 class HAConnection:
-    """A connection of a slave: its offsets, and the two services that serve it.
+    """A connection to one slave: its offsets, and the two services that serve it.
 
     `slave_request_offset` is the first report, `slave_ack_offset` the last one; -1 until there is one.
-    `slave_identity` is what the slave calls itself, or its address without port: a slave of RocketMQ has no name, so
-    two of them on one host count as one.
+    `slave_identity` is the slave's own name, or its address without port: a slave of RocketMQ has no name, so two of
+    them on one host count as one.
 
     Java: org.apache.rocketmq.store.ha.HAConnection (4.9.8)
     """
@@ -91,14 +112,19 @@ class HAConnection:
         self.ha_service = ha_service
         self.socket = sock
         self.client_addr = client_addr  # "ip:port"
-        self.slave_identity = client_addr.rpartition(":")[0]  # replaced by ReadSocketService at the handshake
-        self.slave_id: int | None = None  # its broker id, when it tells that; likewise
-        # what the slave had acknowledged on an earlier connection and lacks now: (from, to); None: nothing
+        # Both are replaced by ReadSocketService at the handshake; the broker id only if the slave sends it.
+        self.slave_identity = client_addr.rpartition(":")[0]
+        self.slave_id: int | None = None
+        # (from, to) that the slave had acknowledged on an earlier connection and lacks now; None: nothing
         self.lost_from: tuple[int, int] | None = None
-        self.slave_request_offset = -1  # written once by ReadSocketService before WriteSocketService starts
-        self.slave_ack_offset = -1  # written by ReadSocketService
-        self.follows_another = False  # another slave leads, and any one will do; written by ReadSocketService
-        self.caught_up_ns = time.monotonic_ns()  # the slave holds what the log held then; written by ReadSocketService
+        # written once by ReadSocketService before WriteSocketService starts
+        self.slave_request_offset = -1
+        # The next three are written by ReadSocketService.
+        self.slave_ack_offset = -1
+        # another slave leads, and puts wait for any one slave
+        self.follows_another = False
+        # the slave holds everything that the log held at this time
+        self.caught_up_ns = time.monotonic_ns()
         self.flow_monitor = FlowMonitor(ha_service.config)  # WriteSocketService counts
         self.state = HAConnectionState.READY  # written under _lock
         self._lock = threading.Lock()
@@ -111,48 +137,49 @@ class HAConnection:
         self.read_socket_service = ReadSocketService(self)
 
     def new_format(self) -> FrameFormat[Any]:
-        """What is spoken on this connection."""
+        """Return the protocol of this connection."""
         return OffsetFrames(self)
 
     @property
     def is_named(self) -> bool:
-        """Whether the slave has told its own name."""
+        """True if the slave has sent a name of its own."""
         return self.slave_identity != self.client_addr.rpartition(":")[0]
 
     @property
     def closing(self) -> bool:
-        """Whether `close` was called."""
+        """True once `close` was called."""
         return self._closing
 
     @property
     def is_serving(self) -> bool:
-        """Whether the slave has reported an offset that this log holds: only then it counts."""
+        """True if the slave has reported an offset that this log holds; only then it counts as a replica."""
         return self.state in SERVING
 
     @property
     def transferred_byte_in_second(self) -> int:
-        """Bytes of the log sent in the last whole second."""
+        """Number of log bytes sent in the last complete second."""
         return self.flow_monitor.transferred_byte_in_second
 
     @property
     def transfer_from_where(self) -> int:
-        """Commit log offset of what is sent next, -1 before the first report."""
+        """The commit log offset of the next frame; -1 before the first report."""
         return self.write_socket_service.next_transfer_from_where
 
     def behind_ms(self) -> int:
-        """For how long the slave has not held what this log held; 0 when it holds all."""
+        """Return for how many ms the slave has been behind this log; 0 when it holds everything."""
         if self.slave_ack_offset >= self.ha_service.replicated_log.get_max_phy_offset():
             return 0
         return (time.monotonic_ns() - self.caught_up_ns) // 1_000_000
 
     def silence_ms(self) -> int:
-        """For how long the slave has not reported."""
+        """Return the time in ms since the slave last reported."""
         return self.read_socket_service.silence_ms()
 
     def begin_waiting(self) -> bool:
-        """Another thread reads for now, with `hear`, and calls `end_waiting` once. False when it is closing already.
+        """Let another thread read for now, using `hear`; it calls `end_waiting` once when it is done.
 
-        It answers nothing that takes reading the log.
+        Questions whose answer requires reading the log are left unanswered meanwhile. Return False when the connection
+        is already closing.
         """
         if self.frame_format.greeting is not None:
             self.frame_format.greeting.reads_log = False
@@ -162,39 +189,40 @@ class HAConnection:
             return not self._closing
 
     def end_waiting(self) -> None:
-        """That thread has done with the socket."""
+        """End the other thread's use of the socket."""
         with self._lock:
             self._threads -= 1
             if self._threads == 0:
                 self.socket.close()
 
     def hear(self) -> bool:
-        """Read once, in place of the service that is not started yet; False when the connection has to be closed."""
+        """Read once, in place of the service, which is not started yet; return False when the connection has to close.
+        """
         return self.read_socket_service.hear()
 
     @property
     def asks_for_log(self) -> bool:
-        """Whether the slave has asked what only the connection's own thread answers."""
+        """True if the slave has asked something that only the connection's own thread answers."""
         greeting = self.frame_format.greeting
         return greeting is not None and greeting.waits
 
     def expired(self) -> bool:
-        """Whether the slave has been silent for too long, which is logged."""
+        """Return whether the slave has been silent for too long; if so, log it."""
         return self.read_socket_service.expired()
 
     @property
     def has_reported(self) -> bool:
-        """Whether there was a first report that this log holds."""
+        """True if there was a first report with an offset that this log holds."""
         return self.slave_request_offset >= 0
 
     def start(self) -> None:
-        """Start reading. The connection has to be registered with its HAService before."""
+        """Start reading. The connection must already be registered with its HAService."""
         self._start_service(self.read_socket_service)
 
     def start_transfer(self) -> None:
-        """Start writing: the first report is there.
+        """Start writing, after the first report.
 
-        Differs: in Java the writer polls for the first report each 10 ms. Here a peer that never reports costs no
+        Differs: in Java the writer polls for the first report every 10 ms. Here a peer that never reports costs no
         thread.
         """
         self._start_service(self.write_socket_service)
@@ -206,7 +234,7 @@ class HAConnection:
         self.write_socket_service.shutdown(True)
 
     def close(self) -> None:
-        """Ask both services to end; any thread, idempotent. The descriptor goes when the last of them has left."""
+        """Ask both services to end; the last one to leave closes the descriptor. Any thread may call it. Idempotent."""
         with self._lock:
             if self._closing:
                 return
@@ -225,7 +253,7 @@ class HAConnection:
             self.ha_service.wait_notify_object.wakeup_all()
 
     def change_state(self, old: HAConnectionState, new: HAConnectionState) -> bool:
-        """From `old` to `new`; False when the state is another one or the connection is closing."""
+        """Change the state from `old` to `new`; return False if it is not `old`, or if the connection is closing."""
         with self._lock:
             if self._closing or self.state is not old:
                 return False
@@ -233,23 +261,23 @@ class HAConnection:
             return True
 
     def refuse_diverged(self, slave_end: int, same_up_to: int = -1) -> None:
-        """The slave's log is another one than this: remember it, say so, and close."""
+        """Refuse a slave whose log differs from this one: record it, log it, and close."""
         with self._lock:
             self.state = HAConnectionState.DIVERGED
-        known = f"; both are the same up to {same_up_to}" if same_up_to >= 0 else ""
-        reason = f"holds other bytes in front of that offset, or none: the slave's store is of another master, or " \
-                 f"went on by itself{known}"
+        known = f"; both logs are identical up to {same_up_to}" if same_up_to >= 0 else ""
+        reason = f"holds other bytes before that offset, or none: the slave's store belongs to another master, or " \
+                 f"it took messages on its own{known}"
         if same_up_to == slave_end:
-            reason = f"has sent it a record at {slave_end} that failed its checks, each time: the network damages " \
-                     "it, or this master's copy is damaged. `rmqha store verify` checks the store"
+            reason = f"has sent it a record at {slave_end} that failed its checks every time: either the network " \
+                     "damages it, or this master's copy is damaged. Check the store with `rmqha store verify`"
         self.ha_service.slave_refused(self, slave_end, reason, same_up_to)
         self.close()
 
     def refuse(self, slave_offset: int) -> None:
-        """The master does not hold `slave_offset`: say so on both sides, once in a while, and close.
+        """Refuse a slave because the master does not hold `slave_offset`: report it on both sides, and close.
 
-        Differs: 4.9 sends heartbeats for ever. The slave gets a heartbeat that names the nearest offset that exists;
-        a 4.9 slave logs both offsets at it and closes.
+        Differs: 4.9 sends a refused slave heartbeats forever. Here it gets a heartbeat with the nearest offset that
+        exists; a 4.9 slave then logs both offsets and closes. The master's log line is rate-limited.
         """
         with self._lock:
             self.state = HAConnectionState.OFFSET_REFUSED
@@ -257,13 +285,14 @@ class HAConnection:
         try:
             send_whole(self.socket, self.frame_format.refusal(nearest))
         except OSError as error:
-            log.info("slave[%s] is gone before it could be told: %s", self.client_addr, error)
+            log.info("slave[%s] disconnected before it could be notified: %s", self.client_addr, error)
         self.close()
 
     def transfer_begins(self) -> None:
-        """The first report is a good one; from now on the peer counts as a slave.
+        """Begin the transfer after a valid first report; from now on the peer counts as a slave.
 
-        Its start is fixed before: a put that relies on this slave lies behind it, whatever file it goes to.
+        The start position is fixed first: a put that relies on this slave is then always beyond it, whatever file the
+        put goes to.
         """
         self.write_socket_service.fix_start_position()
         with self._lock:
@@ -274,7 +303,7 @@ class HAConnection:
         self.ha_service.connection_serves(self)
 
     def service_ended(self, service: ServiceThread) -> None:
-        """Called by each service as its last act."""
+        """Release a service's use of the socket. Each service calls this last."""
         try:
             self.close()
         finally:
@@ -292,23 +321,25 @@ class HAConnection:
         try:
             service.start()
         except RuntimeError:  # no more threads
-            log.exception("can't start %s of slave[%s]", service.get_service_name(), self.client_addr)
+            log.exception("can't start %s for slave[%s]", service.get_service_name(), self.client_addr)
             self.service_ended(service)
 
     def _wake_services(self) -> None:
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
-        except OSError as error:  # the peer has reset it: both services see that by themselves
+        except OSError as error:
+            # The peer has reset the connection; both services notice that themselves.
             log.debug("shutdown of slave[%s]: %s", self.client_addr, error)
 
 
 class ReadSocketService(ServiceThread):
-    """Reads the slave's reports, checks each, and hands the last one of a read on.
+    """The thread that reads and checks the slave's reports, and passes on the last one of each read.
 
     Java: org.apache.rocketmq.store.ha.HAConnection$ReadSocketService (4.9.8)
     """
 
-    goes_on = False  # an exception ends the connection; the slave comes again
+    # An exception ends the connection; the slave reconnects.
+    goes_on = False
 
     def __init__(self, connection: HAConnection) -> None:
         super().__init__()
@@ -316,13 +347,18 @@ class ReadSocketService(ServiceThread):
         self.connection = connection
         self._decode_reports = connection.frame_format.decode_reports
         self._acknowledged = connection.ha_service.slave_acknowledged
-        self._greeting = connection.frame_format.greeting  # None when there is none, or it is over
-        self._mark = (0, 0)  # (end of the log, monotonic ns when it was there): caught up to when acknowledged
+        # None when the protocol has no greeting, or when it is over
+        self._greeting = connection.frame_format.greeting
+        # (end of the log, monotonic ns at that time): the slave has caught up to it once it acknowledges this offset
+        self._mark = (0, 0)
         self._buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
-        self._last_report_ns = time.monotonic_ns()  # of the last whole report, or of the start
-        self._repeats = 0  # reports equal to the one before, since _repeats_since_ns
+        # of the last complete report, or of the start
+        self._last_report_ns = time.monotonic_ns()
+        # number of reports that repeat the previous one, since _repeats_since_ns
+        self._repeats = 0
         self._repeats_since_ns = 0
-        self._first_times = 0  # on end, what it reported was news
+        # how many times in a row its report was news
+        self._first_times = 0
 
     def run(self) -> None:
         log.info("%s service started", self.get_service_name())
@@ -335,12 +371,13 @@ class ReadSocketService(ServiceThread):
             self.connection.service_ended(self)
 
     def _read_until_end(self) -> None:
-        # poll, not epoll: no descriptor of its own, so a connection costs exactly one
+        # poll rather than epoll: it needs no descriptor of its own, so a connection costs exactly one.
         with QuickPollSelector() as selector:
             selector.register(self.connection.socket, selectors.EVENT_READ)
             if self._greeting is not None:
                 self._greeting.reads_log = True
-                if not self._take(b""):  # what has waited for this thread
+                # messages that were left for this thread
+                if not self._take(b""):
                     return
             while not self.stopped:
                 if selector.select(_SELECT_MS / 1000) and not self.hear():
@@ -349,16 +386,17 @@ class ReadSocketService(ServiceThread):
                     return
 
     def silence_ms(self) -> int:
-        """Since the last whole report, or since the start."""
+        """Return the time in ms since the last complete report, or since the start."""
         return (time.monotonic_ns() - self._last_report_ns) // 1_000_000
 
     def heard(self) -> None:
-        """The slave has said something; this thread's."""
+        """Record that the slave has sent something. Called by this thread."""
         self._last_report_ns = time.monotonic_ns()
 
     def expired(self) -> bool:
-        """Whether nothing was heard for too long, which is logged."""
-        # Differs: Java counts from the last byte; a peer that sends a byte now and then would stay for ever
+        """Return whether nothing was received for too long; if so, log it."""
+        # Differs: silence counts from a peer's last full report. In Java one byte now and then keeps it connected
+        # forever.
         interval_ms = self.silence_ms()
         if interval_ms <= self.connection.ha_service.config.haHousekeepingInterval:
             return False
@@ -366,7 +404,7 @@ class ReadSocketService(ServiceThread):
         return True
 
     def hear(self) -> bool:
-        """Read once; False when the connection has to be closed."""
+        """Read once; return False when the connection has to be closed."""
         try:
             count = self.connection.socket.recv_into(self._buffer)
         except BlockingIOError:
@@ -380,7 +418,7 @@ class ReadSocketService(ServiceThread):
         return self._take(self._buffer[:count])
 
     def _take(self, data: bytes | memoryview) -> bool:
-        """Take over what was read; False when the connection has to be closed."""
+        """Process what was read; return False when the connection has to be closed."""
         try:
             if self._greeting is not None and not (data := self._greet(self._greeting, data)):
                 return not self.connection.closing
@@ -391,7 +429,7 @@ class ReadSocketService(ServiceThread):
         return not reports or self._accept(reports)
 
     def _greet(self, greeting: Greeting[Any], data: bytes | memoryview) -> bytes:
-        """Go on with the handshake; what of all that came belongs to reports. HandshakeError: the peer is no slave."""
+        """Continue the handshake; return the bytes that belong to reports. HandshakeError: not a valid slave."""
         connection = self.connection
         for step in greeting.receive(data):
             if not connection.frame_format.answer(step):
@@ -404,12 +442,13 @@ class ReadSocketService(ServiceThread):
         return greeting.rest
 
     def _accept(self, reports: Sequence[int]) -> bool:
-        """Take over the reports of one read: all, or none when one of them is impossible."""
+        """Accept all reports of one read; or reject all if one of them is impossible, and return False."""
         connection, now = self.connection, time.monotonic_ns()
         highest = connection.ha_service.replicated_log.get_max_phy_offset()
         last, sent = reports[-1], connection.write_socket_service.sent_offset
         first = connection.slave_request_offset < 0
-        # One report of what was just sent, as almost always; never the first, before which nothing was sent.
+        # Almost always there is one report, of what was just sent. This can't be the first report, before which nothing
+        # was sent.
         if not (len(reports) == 1 and connection.slave_ack_offset < last <= sent and last <= highest) and (
                 not self._are_possible(reports, highest, now)):
             return False
@@ -420,14 +459,14 @@ class ReadSocketService(ServiceThread):
         return True
 
     def _are_possible(self, reports: Sequence[int], highest: int, now: int) -> bool:
-        """Whether a slave that is what it should be may say that, when the log ends at `highest`."""
+        """Return whether a correct slave may send these reports when the log ends at `highest`."""
         connection = self.connection
         first = connection.slave_request_offset < 0
         last = reports[0] if first else connection.slave_ack_offset
         repeats = -1 if first else 0
         for offset in reports:
             if offset < last or offset < 0:
-                # Differs: 4.9 accepts a report that falls; no slave of its sends one
+                # Differs: decreasing reports end the connection; 4.9 accepts them, although its slaves never send any.
                 log.warning("slave[%s] request offset=%d after offset=%d", connection.client_addr, offset, last)
                 return False
             repeats += offset == last
@@ -441,17 +480,17 @@ class ReadSocketService(ServiceThread):
             return False
         sent = reports[0] if first else connection.write_socket_service.sent_offset
         if last > sent:
-            # Differs: 4.9 believes it
+            # Differs: a report of bytes that were never sent ends the connection; 4.9 accepts it.
             log.warning("slave[%s] reports offset=%d, but was sent nothing beyond offset=%d", connection.client_addr,
                         last, sent)
             return False
         return repeats <= 0 or not self._is_flood(repeats, now)
 
     def _holds(self, request_offset: int, highest: int) -> bool:
-        """Whether the slave can be served from its first report on.
+        """Return whether the slave can be served from its first report on.
 
-        Differs: 4.9 exempts the first report from the check against the local max offset, and takes it as an
-        acknowledgement: a slave ahead of its master makes sync puts succeed at once.
+        Differs: 4.9 does not check the first report against the local max offset, but treats it as an acknowledgement:
+        a slave that is ahead of its master makes synchronous puts succeed at once.
         """
         store = self.connection.ha_service.replicated_log
         return request_offset == 0 or store.get_min_phy_offset() <= request_offset <= highest
@@ -463,7 +502,7 @@ class ReadSocketService(ServiceThread):
         self._repeats += repeats
         if self._repeats <= _MAX_REPEATED_REPORTS:
             return False
-        # Differs: 4.9 reads on for as long as they come
+        # Differs: a slave that repeats its report too often is disconnected; 4.9 reads such reports without limit.
         log.warning("slave[%s] repeats its report, %d times so far", self.connection.client_addr, self._repeats)
         return True
 
@@ -479,7 +518,7 @@ class ReadSocketService(ServiceThread):
             connection.follows_another = self._follows(is_news)
 
     def _follows(self, is_news: bool) -> bool:
-        """Whether another slave leads; this one leads when it has been quicker for a while, or there is no other."""
+        """Return whether another slave leads; take the lead if this one was faster for a while, or no slave leads."""
         service, leader = self.connection.ha_service, self.connection.ha_service.leader
         self._first_times = self._first_times + 1 if is_news else 0
         if is_news and (leader is None or self._first_times >= _FIRST_TIMES):
@@ -489,16 +528,18 @@ class ReadSocketService(ServiceThread):
 
 
 class WriteSocketService(ServiceThread):
-    """Sends the commit log, straight from the map, from the slave's offset on; heartbeats while there is nothing new.
+    """The thread that sends the commit log from the slave's offset on, straight from the map; or heartbeats.
 
-    What is new may also be sent by the thread that has appended it (`transfer_now`, `transfer_appended`): the
-    hand-over to another thread costs more than the sending. Not so while it gathers, since no put waits for this slave.
-    `_sending` guards what the two share, the socket's writing side included.
+    New bytes may also be sent by the thread that has appended them (`transfer_now`, `transfer_appended`), because a
+    hand-over to another thread costs more than the sending; see the module. That thread does not send while bytes
+    gather, since no put waits for this slave then. `_sending` guards everything that the two threads share, including
+    the sending side of the socket.
 
     Java: org.apache.rocketmq.store.ha.HAConnection$WriteSocketService (4.9.8)
     """
 
-    goes_on = False  # an exception ends the connection; the slave comes again
+    # An exception ends the connection; the slave reconnects.
+    goes_on = False
 
     def __init__(self, connection: HAConnection) -> None:
         super().__init__()
@@ -510,17 +551,23 @@ class WriteSocketService(ServiceThread):
         self._end_of_run = frame_format.end_of_run
         self._sends_appended = frame_format.sends_appended
         self._sending = threading.Lock()  # guards all below
-        self._unsent: list[bytes | memoryview] = []  # the rest of what `transfer_now` could not write
-        self._ready = False  # from the first look at the log on, until the end
-        self.gathers = False  # the writer will look at the log within _GATHER_MS, unasked; set by the writer only
-        self.next_transfer_from_where = -1  # commit log offset of the next frame
-        self.sent_offset = -1  # end of what was handed to the socket, or is about to be
+        # the rest that a putting thread could not write
+        self._unsent: list[bytes | memoryview] = []
+        # True from the writer's first check of the log until its end
+        self._ready = False
+        # the writer will check the log within _GATHER_MS without being woken; set only by the writer
+        self.gathers = False
+        # commit log offset of the next frame
+        self.next_transfer_from_where = -1
+        # end of the bytes that were passed to the socket, or are about to be
+        self.sent_offset = -1
         self._last_write_ns = 0
         self._flow_control_limit = RateLimit(_FLOW_CONTROL_LOG_MS)
-        self._unreadable_since_ns = 0  # since when the log ends above next_transfer_from_where and gives nothing
+        # since when the log ends beyond next_transfer_from_where but returns no bytes there
+        self._unreadable_since_ns = 0
 
     def fix_start_position(self) -> None:
-        """Where the slave goes on."""
+        """Set the offset from which the slave is sent the log."""
         self.next_transfer_from_where = self.sent_offset = (
             self.connection.slave_request_offset or self.connection.frame_format.start_position())
 
@@ -559,27 +606,28 @@ class WriteSocketService(ServiceThread):
                     self._ready = False
 
     def _gather(self) -> None:
-        """No put of an ASYNC_MASTER waits for a slave: while many come, what they write goes out together."""
-        # Differs: the original looks each 100 ms when it had nothing to send
+        """Wait for more bytes on a busy ASYNC_MASTER, whose puts wait for no slave, and send them together."""
+        # Differs: a busy ASYNC_MASTER gathers bytes; the original checks every 100 ms when it had nothing to send.
         asynchronous = self.connection.ha_service.role.kind is ASYNC_MASTER
         if asynchronous and self._is_busy():
             self.wait_for_running(_GATHER_MS)
 
     def _looks_unasked(self) -> bool:
-        """Wait while what puts write gathers, which needs no wake-up. False when the writer has to be woken again."""
-        # Differs: the original wakes the writers of all slaves for each put. Should the slave that leads stop, puts
-        # wait a little longer for this one until it leads.
+        """Wait while bytes of puts gather, without being woken. Return False when the writer has to be woken again."""
+        # Differs: on a busy master a put wakes only the leading slave's writer, in the original those of all slaves. If
+        # the leading slave stops, puts wait a little longer for this one until it leads.
         before, self.gathers = self.gathers, self.connection.follows_another and self._is_busy()
         if self.gathers:
             self.wait_for_running(_GATHER_MS)
-        return before or self.gathers  # when it ends, one look more: puts that found `gathers` set woke nobody
+        # One more check at the end: puts that found `gathers` set did not wake the writer.
+        return before or self.gathers
 
     def _is_busy(self) -> bool:
-        """Whether many puts come: while another slave answers them, what they write is left to the writer."""
+        """Return whether puts are frequent; if so, and if another slave leads, their bytes are left to the writer."""
         return time.monotonic_ns() - self._last_write_ns < _BUSY_NS
 
     def _transfer_once(self, selector: selectors.BaseSelector) -> bool:
-        """Send the next frames or a heartbeat that is due; True when the slave has been sent everything."""
+        """Send the next frames or a due heartbeat; return True when the slave has been sent everything."""
         connection = self.connection
         if self._unsent:
             unsent, self._unsent = self._unsent, []
@@ -597,7 +645,8 @@ class WriteSocketService(ServiceThread):
         return False
 
     def transfer_now(self) -> bool:
-        """Send what there is, on the calling thread; False when the writer has to be woken for it."""
+        """Send the new bytes of the log on the calling thread; return False when the writer has to be woken for that.
+        """
         if self.connection.follows_another and self._is_busy():
             return self.gathers
         if not self._sending.acquire(blocking=False):
@@ -616,7 +665,9 @@ class WriteSocketService(ServiceThread):
             self._sending.release()
 
     def transfer_appended(self, offset: int, appended: bytes) -> bool:
-        """`transfer_now`, by the thread that has just written these bytes at `offset`: often all that the slave lacks.
+        """Send like `transfer_now`, on the thread that has just appended these bytes at `offset`.
+
+        They often are everything that the slave lacks, and need not be read from the log.
         """
         if self.connection.follows_another and self._is_busy():
             return self.gathers
@@ -643,7 +694,7 @@ class WriteSocketService(ServiceThread):
             self._sending.release()
 
     def _transfer_rest(self) -> bool:
-        """From the log what the slave lacks, as far as one write goes; whether that was all."""
+        """Send from the log what the slave lacks, as far as one write goes; return whether that was everything."""
         store = self.connection.ha_service.replicated_log
         result = store.get_commit_log_data(self.next_transfer_from_where)
         if result is None or result.start_offset != self.next_transfer_from_where:
@@ -654,14 +705,17 @@ class WriteSocketService(ServiceThread):
         return not self._unsent and self.next_transfer_from_where >= store.get_max_phy_offset()
 
     def _broke_off(self, error: Exception) -> bool:
-        """Part of a frame may be on its way: nothing may follow it. And the puts of this round must get answers."""
+        """Close the connection after a failure: a part of a frame may have been sent, and nothing may follow it.
+
+        The exception is not raised, because the other puts of this round must get their responses.
+        """
         log.warning("transfer to slave[%s] ended: %r", self.connection.client_addr, error)
         self.connection.close()
         return False
 
     def _suspend(self) -> None:
-        """Wait for the next second."""
-        # Differs: 5.1.4 sends empty frames meanwhile, as fast as it can
+        """Wait for the next second of flow control."""
+        # Differs: a suspended transfer sends nothing; 5.1.4 sends empty frames meanwhile, as fast as it can.
         connection, monitor = self.connection, self.connection.flow_monitor
         if self._flow_control_limit.allow("flow control"):
             log.warning("Trigger HA flow control of slave[%s], max transfer speed %.2fKB/s", connection.client_addr,
@@ -678,7 +732,7 @@ class WriteSocketService(ServiceThread):
                 self._send(selector, [heartbeat])
 
     def _transfer(self, selector: selectors.BaseSelector | None, result: SelectMappedBufferResult) -> None:
-        """Send the next frames of what there is: several in one write, none above haTransferBatchSize."""
+        """Send the next frames of `result`: several in one write, none larger than haTransferBatchSize."""
         position, batch_size = self.next_transfer_from_where, self._batch_size()
         limit = min(batch_size * _FRAMES_PER_WRITE, self._end_of_run(position) - position)
         allowed = self.connection.flow_monitor.can_transfer_max_byte_num()
@@ -688,12 +742,14 @@ class WriteSocketService(ServiceThread):
                 return
             size = min(result.size, limit, allowed)
             with result.buffer[:size] as body:
-                self.sent_offset = position + size  # before a report of it can come
+                # set before a report of it can arrive
+                self.sent_offset = position + size
                 buffers = self._encode_frames(position, body, batch_size)
                 try:
                     self._send(selector, buffers)
                 finally:
-                    buffers.clear()  # the body is a view that is about to be released
+                    # They refer to the body, a view that is about to be released.
+                    buffers.clear()
             self._count_sent(size)
 
     def _count_sent(self, size: int) -> None:
@@ -702,14 +758,14 @@ class WriteSocketService(ServiceThread):
         self.connection.flow_monitor.add_byte_count_transferred(size)
 
     def _batch_size(self) -> int:
-        """Bytes of the log in one frame."""
-        # Differs: a batch size that no slave's buffer can hold is lowered to what it can
+        """Return the number of log bytes in one frame."""
+        # Differs: a haTransferBatchSize that exceeds a slave's buffer is lowered to fit.
         return max(1, min(self.connection.ha_service.config.haTransferBatchSize, self._max_body_size))
 
     def _send(self, selector: selectors.BaseSelector | None, buffers: list[bytes | memoryview]) -> None:
-        """Send all of it; OSError when the connection ends before.
+        """Send all of `buffers`; OSError when the connection ends before that.
 
-        Without a selector nothing is waited for: a copy of the rest is left in `_unsent`.
+        Without a selector it does not wait: a copy of the rest is left in `_unsent`.
         """
         while buffers:
             try:
@@ -718,16 +774,17 @@ class WriteSocketService(ServiceThread):
                 if selector is None:
                     self._unsent = [b"".join(buffers)]
                     return
-                # A slave that takes nothing reports nothing: the reader's housekeeping ends this.
+                # A slave that receives nothing reports nothing, so the reader's housekeeping ends this wait.
                 selector.select(_SELECT_MS / 1000)
                 if self.stopped:
-                    raise ConnectionAbortedError("closed while it was written to") from None
+                    raise ConnectionAbortedError("closed during a write") from None
                 continue
             self._last_write_ns = time.monotonic_ns()
             buffers = ha_transfer.unsent(buffers, sent)
 
     def _is_lost(self) -> bool:
-        """Whether what comes next will never be there: deleted, beyond the end, or unreadable for too long."""
+        """Return whether the next bytes will never be available: deleted, beyond the end, or unreadable for too long.
+        """
         store, position = self.connection.ha_service.replicated_log, self.next_transfer_from_where
         highest = store.get_max_phy_offset()
         if position == highest:

@@ -1,7 +1,7 @@
-"""Telling a waiting caller that a replication connection has reached a state.
+"""Notifying a waiting caller that a replication connection has reached a state.
 
-    any thread --set_request--> [request] --> HAConnectionStateNotificationService: each second while one waits;
-                                              it starts with the first request, a planned switch's as a rule
+    any thread --set_request--> [request] --> HAConnectionStateNotificationService: checks every second while a
+                                              request waits; the first one starts it, usually a planned switch
     the threads of connections --check_connection_state_and_notify, when one ends
 """
 from __future__ import annotations
@@ -28,8 +28,10 @@ _CONNECTION_ESTABLISH_TIMEOUT_MS = 10_000
 
 @dataclass(slots=True)
 class HAConnectionStateNotificationRequest:
-    """`request_future` gives True once the connection with `remote_addr` is in `expect_state`; False when none comes
-    in time, or when it ends and `notify_when_shutdown`. An address without port stands for any connection from there.
+    """A request to be notified when the connection with `remote_addr` is in `expect_state`.
+
+    `request_future` then becomes True. It becomes False when no such connection appears in time, or when it ends and
+    `notify_when_shutdown` is set. An address without port matches any connection from that host.
 
     Java: org.apache.rocketmq.store.ha.HAConnectionStateNotificationRequest (5.1.4)
     """
@@ -41,9 +43,10 @@ class HAConnectionStateNotificationRequest:
 
 
 class HAConnectionStateNotificationService(ServiceThread):
-    """Holds one request; a new one takes the place of the old, whose future then gives False.
+    """The thread that watches for the state of one request; a new request replaces it and completes it with False.
 
-    `connections`: those of a master's slaves. `client_state`: of a slave's connection to its master.
+    `connections` returns the connections of a master's slaves, `client_state` the state of a slave's connection to its
+    master.
 
     Java: org.apache.rocketmq.store.ha.HAConnectionStateNotificationService (5.1.4)
     """
@@ -57,7 +60,8 @@ class HAConnectionStateNotificationService(ServiceThread):
         self.establish_timeout_ms = _CONNECTION_ESTABLISH_TIMEOUT_MS
         self._lock = threading.Lock()  # guards the two below
         self._request: HAConnectionStateNotificationRequest | None = None
-        self._last_check_ns = LONG_AGO  # when a connection was last on its way to the state
+        # when a connection was last on its way to the state
+        self._last_check_ns = LONG_AGO
 
     def set_request(self, request: HAConnectionStateNotificationRequest) -> None:
         """Watch for `request` from now on."""
@@ -65,12 +69,14 @@ class HAConnectionStateNotificationService(ServiceThread):
             replaced, self._request = self._request, request
             self._last_check_ns = time.monotonic_ns()
         if replaced is not None:
-            # Differs: Java cancels the future, whose waiter gets an exception
+            # Differs: a request for a connection's state that another one replaces completes with False; Java cancels
+            # the future, and its waiter gets an exception.
             replaced.request_future.complete(False)
         self.wakeup()
 
     def check_connection_state_and_notify(self, connection: HAConnection) -> bool:
-        """Whether `connection` is the one that is waited for; completes the request when its state decides it."""
+        """Return whether the request is about `connection`; complete the request if the connection's state decides it.
+        """
         request = self._request
         if request is None or not _is_of(connection, request.remote_addr):
             return False
@@ -91,7 +97,7 @@ class HAConnectionStateNotificationService(ServiceThread):
         log.info("%s service end", self.get_service_name())
 
     def shutdown(self, interrupt: bool = False) -> None:
-        """Stop; a request that still waits gives False."""
+        """Stop; complete a waiting request with False."""
         super().shutdown(interrupt)
         request = self._request
         if request is not None:
@@ -108,7 +114,7 @@ class HAConnectionStateNotificationService(ServiceThread):
                 return
             on_its_way = state is not HAConnectionState.READY
         else:
-            # a list: each is looked at
+            # A list, so that every connection is checked.
             on_its_way = any([self.check_connection_state_and_notify(connection)
                               for connection in self._connections()])
         self._expire(request, on_its_way)
@@ -131,6 +137,7 @@ class HAConnectionStateNotificationService(ServiceThread):
 
 
 def _is_of(connection: HAConnection, remote_addr: str) -> bool:
-    # Differs: an address with a port means one connection of several from a host; 5.1.4 knows hosts alone
+    # Differs: in a request for a connection's state, an address with a port means one of several connections from a
+    # host; 5.1.4 only distinguishes hosts.
     host = connection.client_addr.rpartition(":")[0]
     return connection.client_addr == remote_addr or host.strip("[]") == remote_addr.strip("[]")

@@ -1,20 +1,25 @@
 """The handshake of two rmqha peers before a slave's first report. Pure: no socket, no thread, no file, no clock.
 
+4.9's protocol knows only offsets: a slave whose log differs from its master's is served as long as the offsets fit, and
+the two logs stay different forever. In this handshake the slave compares its log with the master's by checksums before
+it reports an offset, so that neither side relies on bytes that differ.
+
 The slave asks for it when the master's main port has said that it is an rmqha master (haHandshakeEnable=auto), or
-always (true), and then in a way that means nothing to a RocketMQ master:
+always (true), and then in a way that a RocketMQ master ignores:
 
     slave                                        master
-    ask: a report of -1                  -->     4.9 and 5.x take it for "no report yet", and stay silent
+    ask: a report of -1                  -->     4.9 and 5.x understand "no report yet", and stay silent
                                          <--     hello: a frame at offset -1
     who: identity, range of its log      -->
     question: checksums of blocks        -->
                                          <--     answer: a frame at offset -3; as many times as the slave needs
-    finding: what it makes of the answers -->
+    finding: its conclusion              -->
                                          <--     verdict: a frame at offset -2; the reports begin, or both close
 
-A slave that asks a master of unknown kind and gets no hello for a while continues with its first report, on the same
-connection. A `who` of version 1, with the end of the slave's log and one checksum of its last bytes, has no questions:
-the verdict is the answer to it. It is for a master whose main port has not reported its version.
+A slave that asks a master of unknown kind and gets no hello within 2 s continues with its first report, on the same
+connection. The hello always has version 1. Version 2 of `who`, which questions may follow, is only used when the main
+port has reported haHandshake=2. Otherwise the slave sends a `who` of version 1, with the end of its log and one
+checksum of its last bytes, and the master replies with the verdict.
 
 Bodies of the master's frames (each after the 12-byte header of a frame, its offset -1, -3 or -2):
 
@@ -28,7 +33,7 @@ Bodies of the master's frames (each after the 12-byte header of a frame, its off
 | answer | type | field |
 |---|---|---|
 | 0-3 | int32 | how many blocks, from the first one on, are the same bytes in the master's log |
-| 4-5 | int16 | 1 when the master does not hold the block after them, else 0 |
+| 4-5 | int16 | 1 if the master does not hold the block after them, else 0 |
 
 | verdict | type | field |
 |---|---|---|
@@ -36,11 +41,11 @@ Bodies of the master's frames (each after the 12-byte header of a frame, its off
 | 2-9 | int64 | the master's min commit log offset |
 | 10-17 | int64 | its max commit log offset |
 
-Messages of the slave in between:
+Messages of the slave:
 
 | who, version 2 | type | field |
 |---|---|---|
-| 0-3 | bytes | "RMQH": no report begins so |
+| 0-3 | bytes | "RMQH": no report begins like this |
 | 4-5 | int16 | version, 2 |
 | 6-13 | int64 | beginning of the slave's log |
 | 14-21 | int64 | its end |
@@ -58,11 +63,11 @@ Messages of the slave in between:
 |---|---|---|
 | 0-3 | bytes | "RMQF" |
 | 4-5 | int16 | see Verdict |
-| 6-13 | int64 | up to which offset both are the same; -1 for nowhere |
+| 6-13 | int64 | offset up to which both logs are identical; -1 if nothing is |
 
 | who, version 1 | type | field |
 |---|---|---|
-| 0-3 | bytes | "RMQH": no report begins so |
+| 0-3 | bytes | "RMQH": no report begins like this |
 | 4-5 | int16 | version, 1 |
 | 6-13 | int64 | end of the slave's log |
 | 14-17 | int32 | bytes of its tail, 0 when it is empty |
@@ -80,7 +85,7 @@ Messages of the slave in between:
                               --finding-->            |
     judgement                 <--verdict--            judgement; then the reports begin, or both close
 
-They read the log only through the functions that they are given. `HandshakeMode` has the values of haHandshakeEnable.
+They read the log only through the functions passed to them. `HandshakeMode` has the values of haHandshakeEnable.
 """
 from __future__ import annotations
 
@@ -101,12 +106,13 @@ MAGIC = b"RMQH"
 QUESTION_MAGIC = b"RMQC"
 FINDING_MAGIC = b"RMQF"
 VERSION = 1
-COMPARING_VERSION = 2  # of a greeting with questions; the main port tells who knows it
+# Version of a greeting with questions; a master's main port reports whether it supports this.
+COMPARING_VERSION = 2
 ASK = ha_transfer.encode_report(-1)
 HELLO_OFFSET = -1
 VERDICT_OFFSET = -2
 ANSWER_OFFSET = -3
-# Covers the largest record of a default configuration; one that is larger is covered by its end.
+# Covers the largest record of a default configuration; of a larger one only the end is covered.
 MAX_TAIL = 4 * 1024 * 1024 + 64 * 1024
 MAX_IDENTITY = 1024
 # Of one question.
@@ -138,15 +144,17 @@ _VERSION_END = len(_WHO_2_BEGIN)
 
 
 class HandshakeError(ValueError):
-    """The peer sent bytes that are no greeting."""
+    """The peer sent bytes that are not a valid greeting."""
 
 
 class Verdict(IntEnum):
-    """What the master makes of the slave's log."""
+    """The master's verdict on the slave's log."""
 
     GOOD = 0
-    NOT_HELD = 1  # it ends where the master's log has nothing any more; of version 1 also: nothing yet
-    DIVERGED = 2  # its last bytes are others than the master's at the same place, or the master has none there
+    # It ends at an offset that the master's log no longer holds; in version 1 also: does not hold yet.
+    NOT_HELD = 1
+    # Its last bytes differ from the master's at the same offsets, or the master has none there.
+    DIVERGED = 2
 
 
 class Range(NamedTuple):
@@ -166,7 +174,7 @@ class Who(NamedTuple):
 
 
 class WhoCompares(NamedTuple):
-    """A slave that asks questions, and what its log holds."""
+    """A slave that asks questions, and the range of its log."""
 
     identity: str
     begin: int
@@ -174,73 +182,74 @@ class WhoCompares(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Bytes of the log."""
+    """A block of log bytes: its size and CRC32."""
 
     size: int
     crc: int
 
 
 class Question(NamedTuple):
-    """Blocks that follow one another from `offset` on."""
+    """A question about consecutive blocks from `offset` on."""
 
     offset: int
     blocks: list[Block]
 
 
 class Answer(NamedTuple):
-    """How many of the blocks asked for are the same, from the first on, and whether the one behind them is not held."""
+    """The number of identical blocks, from the first on, and whether the master lacks the block after them."""
 
     equal: int
     not_held: bool
 
 
 class Finding(NamedTuple):
-    """What a slave makes of its master's answers."""
+    """A slave's conclusion from its master's answers."""
 
     verdict: Verdict
-    same_up_to: int  # commit log offset where a record begins; -1: nothing is known to be the same
+    # commit log offset at which a record begins; -1: nothing is known to be identical
+    same_up_to: int
 
 
 def encode_hello(held: Range) -> bytes:
-    """The master's answer to ASK."""
+    """Encode the master's answer to ASK."""
     return ha_transfer.encode_header(HELLO_OFFSET, _HELLO.size) + _HELLO.pack(MAGIC, VERSION, *held)
 
 
 def encode_verdict(verdict: Verdict, held: Range) -> bytes:
-    """The master's last word."""
+    """Encode the master's last message."""
     return ha_transfer.encode_header(VERDICT_OFFSET, _VERDICT.size) + _VERDICT.pack(verdict, *held)
 
 
 def encode_who(who: Who) -> bytes:
-    """The slave's introduction. The identity is cut at MAX_IDENTITY bytes."""
+    """Encode the slave's introduction. The identity is cut at MAX_IDENTITY bytes."""
     identity = who.identity.encode("utf-8", "replace")[:MAX_IDENTITY]
     return _WHO.pack(MAGIC, VERSION, who.end, who.tail_size, who.tail_crc, len(identity)) + identity
 
 
 def encode_who_compares(who: WhoCompares) -> bytes:
-    """The introduction of a slave that asks questions. The identity is cut at MAX_IDENTITY bytes."""
+    """Encode the introduction of a slave that asks questions. The identity is cut at MAX_IDENTITY bytes."""
     identity = who.identity.encode("utf-8", "replace")[:MAX_IDENTITY]
     return _WHO_2.pack(MAGIC, COMPARING_VERSION, who.begin, who.end, len(identity)) + identity
 
 
 def encode_question(question: Question) -> bytes:
-    """Which of these blocks does the master hold, too?"""
+    """Encode the question which of these blocks the master holds too."""
     head = _QUESTION.pack(QUESTION_MAGIC, question.offset, len(question.blocks))
     return head + b"".join(_BLOCK.pack(*block) for block in question.blocks)
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """The master's answer to a question."""
+    """Encode the master's answer to a question."""
     return ha_transfer.encode_header(ANSWER_OFFSET, _ANSWER.size) + _ANSWER.pack(*answer)
 
 
 def encode_finding(finding: Finding) -> bytes:
-    """The slave's last word before the verdict."""
+    """Encode the slave's last message before the verdict."""
     return _FINDING.pack(FINDING_MAGIC, *finding)
 
 
 def decode_answer(data: bytes | bytearray) -> tuple[Answer, int] | None:
-    """(answer, bytes used); None when there are too few bytes. HandshakeError when they are not an answer."""
+    """Return (answer, bytes used); None when there are too few bytes. HandshakeError when they are not an answer."""
     body = _frame_body(data, ANSWER_OFFSET, _ANSWER.size)
     if body is None:
         return None
@@ -249,7 +258,10 @@ def decode_answer(data: bytes | bytearray) -> tuple[Answer, int] | None:
 
 
 def decode_from_slave(data: bytes | bytearray) -> tuple[Who | WhoCompares | Question | Finding, int] | None:
-    """(what a slave says within the greeting, bytes used); None when there are too few bytes. HandshakeError: none."""
+    """Return (a slave's message within the greeting, bytes used); None when there are too few bytes.
+
+    HandshakeError when they are not such a message.
+    """
     magic = bytes(data[:len(MAGIC)])
     if QUESTION_MAGIC == magic:
         return _decode_question(data)
@@ -263,7 +275,7 @@ def decode_from_slave(data: bytes | bytearray) -> tuple[Who | WhoCompares | Ques
 
 
 def is_greeting(data: bytes | bytearray) -> bool:
-    """Whether these bytes may begin what a slave says within the greeting: no report does."""
+    """Return whether a slave's message within the greeting may begin with these bytes; no report does."""
     magic = bytes(data[:len(MAGIC)])
     return any(each.startswith(magic) for each in (MAGIC, QUESTION_MAGIC, FINDING_MAGIC))
 
@@ -273,7 +285,7 @@ def _decode_who_compares(data: bytes | bytearray) -> tuple[WhoCompares, int] | N
         return None
     _magic, _version, begin, end, length = _WHO_2.unpack_from(data)
     if not 0 <= length <= MAX_IDENTITY or not 0 <= begin <= end:
-        raise HandshakeError(f"an impossible introduction: a log from {begin} to {end}, identity of {length} bytes")
+        raise HandshakeError(f"an invalid introduction: a log from {begin} to {end}, identity of {length} bytes")
     if len(data) < _WHO_2.size + length:
         return None
     identity = bytes(data[_WHO_2.size:_WHO_2.size + length]).decode("utf-8", "replace")
@@ -285,13 +297,13 @@ def _decode_question(data: bytes | bytearray) -> tuple[Question, int] | None:
         return None
     _magic, offset, count = _QUESTION.unpack_from(data)
     if offset < 0 or not 0 < count <= MAX_BLOCKS:
-        raise HandshakeError(f"an impossible question: {count} blocks at {offset}")
+        raise HandshakeError(f"an invalid question: {count} blocks at {offset}")
     end = _QUESTION.size + count * _BLOCK.size
     if len(data) < end:
         return None
     blocks = [Block(*fields) for fields in _BLOCK.iter_unpack(bytes(data[_QUESTION.size:end]))]
     if any(block.size <= 0 for block in blocks) or sum(block.size for block in blocks) > MAX_COMPARED:
-        raise HandshakeError(f"an impossible question: blocks at {offset} without size, or too large together")
+        raise HandshakeError(f"an invalid question: blocks at {offset} that are empty, or too large in total")
     return Question(offset, blocks), end
 
 
@@ -306,18 +318,24 @@ def _decode_finding(data: bytes | bytearray) -> tuple[Finding, int] | None:
 
 
 def decode_hello(data: bytes | bytearray) -> tuple[Range, int] | None:
-    """(what the master holds, bytes used); None when there are too few bytes. HandshakeError when it is not a hello."""
+    """Return (range of the master's log, bytes used); None when there are too few bytes.
+
+    HandshakeError when they are not a hello.
+    """
     body = _frame_body(data, HELLO_OFFSET, _HELLO.size)
     if body is None:
         return None
     magic, version, *held = _HELLO.unpack(body)
     if magic != MAGIC or version != VERSION:
-        raise HandshakeError(f"a hello of version {version}, {magic!r}; this is {VERSION}, {MAGIC!r}")
+        raise HandshakeError(f"a hello of version {version}, {magic!r}; expected version {VERSION}, {MAGIC!r}")
     return Range(*held), HELLO_SIZE
 
 
 def decode_verdict(data: bytes | bytearray) -> tuple[Verdict, Range, int] | None:
-    """(verdict, what the master holds, bytes used); None when there are too few. HandshakeError when they are wrong."""
+    """Return (verdict, range of the master's log, bytes used); None when there are too few bytes.
+
+    HandshakeError when they are not a verdict.
+    """
     body = _frame_body(data, VERDICT_OFFSET, _VERDICT.size)
     if body is None:
         return None
@@ -329,15 +347,18 @@ def decode_verdict(data: bytes | bytearray) -> tuple[Verdict, Range, int] | None
 
 
 def decode_who(data: bytes | bytearray) -> tuple[Who, int] | None:
-    """(the slave, bytes used); None when there are too few bytes. HandshakeError when it is not an introduction."""
+    """Return (the slave, bytes used); None when there are too few bytes.
+
+    HandshakeError when they are not an introduction.
+    """
     if not MAGIC.startswith(bytes(data[:len(MAGIC)])):
         raise HandshakeError(f"an introduction begins with {MAGIC!r}, not with {bytes(data[:len(MAGIC)])!r}")
     if len(data) < _WHO.size:
         return None
     _magic, version, end, tail_size, tail_crc, length = _WHO.unpack_from(data)
     if version != VERSION or not 0 <= length <= MAX_IDENTITY or not 0 <= tail_size <= MAX_TAIL or end < tail_size:
-        raise HandshakeError(f"an impossible introduction: version {version}, log end {end}, tail of {tail_size} "
-                             f"bytes, identity of {length}")
+        raise HandshakeError(f"an invalid introduction: version {version}, log end {end}, tail of {tail_size} "
+                             f"bytes, identity of {length} bytes")
     if len(data) < _WHO.size + length:
         return None
     identity = bytes(data[_WHO.size:_WHO.size + length]).decode("utf-8", "replace")
@@ -345,7 +366,7 @@ def decode_who(data: bytes | bytearray) -> tuple[Who, int] | None:
 
 
 def tail_place(end: int, log_begin: int, segment_size: int) -> tuple[int, int]:
-    """(offset, size) of the tail of a log that begins at `log_begin` and ends at `end`; it lies in one file."""
+    """Return (offset, size) of the tail of a log from `log_begin` to `end`; it lies within one file."""
     if end <= log_begin:
         return end, 0
     file_begin = (end - 1) // segment_size * segment_size
@@ -354,7 +375,7 @@ def tail_place(end: int, log_begin: int, segment_size: int) -> tuple[int, int]:
 
 
 def tail_crc(tail: bytes | memoryview) -> int:
-    """The checksum of a tail."""
+    """Return the checksum of a tail."""
     return zlib.crc32(tail)
 
 
@@ -364,7 +385,7 @@ def _frame_body(data: bytes | bytearray, offset: int, size: int) -> bytes | None
         return None
     header = ha_transfer.decode_header(data)
     if header != (offset, size):
-        raise HandshakeError(f"a frame at {header[0]} of {header[1]} bytes instead of the greeting")
+        raise HandshakeError(f"a frame at {header[0]} of {header[1]} bytes instead of a greeting")
     if len(data) < header_size + size:
         return None
     return bytes(data[header_size:header_size + size])
@@ -372,32 +393,34 @@ def _frame_body(data: bytes | bytearray, offset: int, size: int) -> bytes | None
 
 _MAX_QUESTIONS = 10_000  # of one greeting
 
-# Gives questions for the master, is sent its answers, and returns what it has found.
+# Yields questions for the master, is sent its answers, and returns its finding.
 Comparison = Generator[Question, Answer, Finding]
 CrcOf = Callable[[int, int], int | None]  # of (offset, size): the CRC32 of these bytes; None when the log lacks some
 
 
 class Judgement(NamedTuple):
-    """What a master makes of a slave's log."""
+    """A master's judgement of a slave's log."""
 
     verdict: Verdict
     slave_end: int
-    same_up_to: int | None  # as the slave has found; None: it asked no questions
+    # as found by the slave; None: it asked no questions
+    same_up_to: int | None
 
 
 class Step(NamedTuple):
-    """One thing that a slave has said, and what the master says to it."""
+    """A slave's message, and the master's reply."""
 
-    said: Who | WhoCompares | Question | Finding | None  # None: it has asked for the greeting
+    # None: it has asked for the greeting
+    said: Who | WhoCompares | Question | Finding | None
     reply: bytes
     judgement: Judgement | None = None  # with the last step
 
 
 class MasterGreeting:
-    """The master's part, with a peer that may be a slave which does not ask for it.
+    """The master's part of the handshake; the peer may be a slave that does not ask for one.
 
-    `receive` gives a step for each thing that was said; with the last of them, or when the bytes are no greeting,
-    `is_over`, and `rest` is what has come behind it: reports.
+    `receive` yields a step for each message. After the last one, or if the bytes are not a greeting, `is_over` is set,
+    and `rest` contains the bytes that follow: reports.
     """
 
     def __init__(self, held_range: Callable[[], Range], crc_of: CrcOf) -> None:
@@ -408,12 +431,14 @@ class MasterGreeting:
         self._held_range = held_range
         self._crc_of = crc_of
         self._is_asked_for = False
-        self._introduced: WhoCompares | None = None  # a slave that asks questions
+        # a slave that asks questions
+        self._introduced: WhoCompares | None = None
         self._questions = 0
-        self._same_up_to = -1  # end of the blocks that were last asked for, when all were the same
+        # end of the blocks in the last question, if all were identical
+        self._same_up_to = -1
 
     def receive(self, data: bytes | memoryview) -> Iterator[Step]:
-        """What comes of `data`. HandshakeError, behind the steps before it, when the slave says what it may not."""
+        """Yield the steps that result from `data`. HandshakeError, after the steps before it, for a wrong message."""
         self.rest += data
         while not self.is_over:
             step = self._next() if self._is_asked_for else self._first()
@@ -432,7 +457,8 @@ class MasterGreeting:
 
     def _next(self) -> Step | None:
         if not is_greeting(self.rest):
-            self.is_over = True  # it did not wait for the hello
+            # It did not wait for the hello.
+            self.is_over = True
             return None
         found = decode_from_slave(self.rest)
         if found is None:
@@ -454,10 +480,10 @@ class MasterGreeting:
             return Step(said, encode_answer(self._answer(said)))
         if isinstance(said, Finding) and self._introduced is not None:
             return self._judge_finding(self._introduced, said)
-        raise HandshakeError(f"a greeting out of turn: {type(said).__name__}")
+        raise HandshakeError(f"a greeting out of order: {type(said).__name__}")
 
     def _answer(self, question: Question) -> Answer:
-        """Which of the slave's blocks this log holds, too."""
+        """Compare the slave's blocks with this log."""
         self._questions += 1
         if self._questions > _MAX_QUESTIONS:
             raise HandshakeError(f"more than {_MAX_QUESTIONS} questions")
@@ -472,7 +498,7 @@ class MasterGreeting:
         return Answer(equal, not_held)
 
     def _judge_finding(self, who: WhoCompares, finding: Finding) -> Step:
-        """Take over what the slave has found; GOOD only when it was seen here, too."""
+        """Adopt the slave's finding; GOOD only if this side has seen it too."""
         held, verdict = self._held_range(), finding.verdict
         if verdict is Verdict.GOOD and who.end:
             if not held.min_offset <= who.end <= held.max_offset:
@@ -482,7 +508,7 @@ class MasterGreeting:
         return self._last(finding, held, Judgement(verdict, who.end, finding.same_up_to))
 
     def _compare_tails(self, who: Who) -> Step:
-        """Whether the slave's log is a part of this one, as far as one checksum tells."""
+        """Judge by a single checksum whether the slave's log is a part of this one."""
         held, verdict = self._held_range(), Verdict.GOOD
         if who.end and not held.min_offset <= who.end <= held.max_offset:
             verdict = Verdict.NOT_HELD
@@ -498,39 +524,45 @@ class MasterGreeting:
 
 
 class SlaveGreeting:
-    """The slave's part, with a master that may not know it. With `compare` it is one of questions.
+    """The slave's part of the handshake; the master may not support it. With `compare` the slave asks questions.
 
-    `introduction` is asked for behind the hello: it gives WhoCompares when there is a `compare`, else Who.
+    `introduction` is called after the hello. It returns WhoCompares if there is a `compare`, else Who.
     """
 
     def __init__(self, introduction: Callable[[], Who | WhoCompares],
                  compare: Callable[[Range], Comparison] | None = None) -> None:
-        self.is_heard = False  # the master has said hello: it knows the greeting
-        self.verdict: Verdict | None = None  # None: it goes on
-        self.held = Range(0, 0)  # what the master holds, as it last said
-        self.end = -1  # of the slave's log, as it was introduced
-        self.same_up_to = -1  # as the slave has found; -1: nothing is known to be the same
+        # the master has sent its hello, so it supports the greeting
+        self.is_heard = False
+        # None: the handshake continues
+        self.verdict: Verdict | None = None
+        # range of the master's log, as last reported
+        self.held = Range(0, 0)
+        # end of the slave's log, as introduced
+        self.end = -1
+        # as found by the slave; -1: nothing is known to be identical
+        self.same_up_to = -1
         self._introduction = introduction
         self._compare = compare
-        self._comparison: Comparison | None = None  # while the master is asked
+        # set while questions are being asked
+        self._comparison: Comparison | None = None
         self._rest = b""
 
     @property
     def wanted(self) -> int:
-        """How many bytes to read at most, so that nothing is read of what comes behind; 0 when it is over."""
+        """The maximum number of bytes to read, so that nothing after the handshake is read; 0 when it is over."""
         if self.verdict is not None:
             return 0
         size = HELLO_SIZE if not self.is_heard else VERDICT_SIZE if self._comparison is None else ANSWER_SIZE
         return size - len(self._rest)
 
     def begin(self) -> bytes:
-        """What to send first."""
+        """Return the first bytes to send."""
         return ASK
 
     def receive(self, data: bytes) -> bytes:
-        """What to send, b"" while there are too few bytes and at the end. HandshakeError when they are no greeting.
+        """Return the bytes to send; b"" while there are too few bytes, and at the end.
 
-        A ComparisonError of `compare` passes through.
+        HandshakeError when they are not a greeting. A ComparisonError of `compare` is passed on.
         """
         self._rest += data
         reply = b""
@@ -555,7 +587,8 @@ class SlaveGreeting:
         self.end = who.end
         if isinstance(who, Who):
             return encode_who(who)
-        assert self._compare is not None  # who introduces itself so can ask
+        # This introduction promises questions.
+        assert self._compare is not None
         self._comparison = self._compare(self.held)
         return encode_who_compares(who) + self._ask(self._comparison, None)
 
@@ -567,7 +600,7 @@ class SlaveGreeting:
         return self._ask(comparison, answer[0])
 
     def _ask(self, comparison: Comparison, answer: Answer | None) -> bytes:
-        """The next question, or what was found."""
+        """Return the next question, or the finding."""
         try:
             return encode_question(next(comparison) if answer is None else comparison.send(answer))
         except StopIteration as stop:
@@ -585,14 +618,14 @@ class SlaveGreeting:
 
 
 class HandshakeMode(Enum):
-    """Whether slave and master greet each other; the value is the config value."""
+    """The values of haHandshakeEnable: whether slave and master perform the handshake."""
 
-    AUTO = "auto"  # a slave asks a master that is known to be ours
+    AUTO = "auto"  # a slave asks a master that is known to be an rmqha master
     ALWAYS = "true"  # a slave asks every master
     NEVER = "false"  # a slave does not ask, a master does not answer
 
 
 def handshake_mode(config: MessageStoreConfig) -> HandshakeMode:
-    """What `config` says; what a boolean key takes for false is NEVER."""
+    """Return the mode that `config` sets; values that a boolean key treats as false mean NEVER."""
     text = str(config.haHandshakeEnable).strip().lower()
     return next((mode for mode in HandshakeMode if mode.value == text), HandshakeMode.NEVER)

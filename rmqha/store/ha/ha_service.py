@@ -1,11 +1,16 @@
-"""What an operator asks about replication.
+"""Replication of one store: the master's side, the slave's side, the puts that wait for a slave, and status reports.
 
-Replication of one store: the master's side, the slave's side, and the puts that wait for a slave.
-
-    slave ==TCP==> AcceptSocketService: greets; a good first report --> HAConnection (ReadSocketService,
-                                               | acknowledgements        WriteSocketService), one per slave
+    slave ==TCP==> AcceptSocketService: greeting; a valid first report --> HAConnection (ReadSocketService,
+                                               | acknowledgements           WriteSocketService), one per slave
     putting thread --put_request--> GroupTransferService --> futures
-    HAClient ==TCP==> the master, when this store is a slave's (chained slaves work: all of them always run)
+    HAClient ==TCP==> the master, when this store is a slave's (all parts always run, so slaves can be chained)
+
+Rounds. A thread that handles requests handles many at once, whatever its last read brought, and each put could send
+its bytes to the slaves on its own: one system call per put and slave. So the thread works in rounds (`Round` in
+common/futures.py). Within a round, `on_appended` only registers `send_to_slaves`; at the end of the round it runs once
+and sends everything that the round appended. Sending to slaves comes before statistics and wake-ups, because the
+slave's round trip is the longest part of a synchronous put. A put outside a round sends at once. No code inside a round
+may wait for an acknowledgement of its own put, since nothing has been sent yet.
 """
 from __future__ import annotations
 
@@ -48,7 +53,7 @@ _MASTER_FLUSH_OFFSET_UNKNOWN = -1
 
 
 def runtime_info(ha_service: HAService, master_put_where: int) -> HARuntimeInfo:
-    """A slave's connection to its master, or a master's slaves: those that serve, by connection."""
+    """Return the state of a slave's connection to its master, or of a master's serving slaves, by connection."""
     if ha_service.role.is_slave:
         return HARuntimeInfo(master=False, haClientRuntimeInfo=_client_info(ha_service))
     connections = [_connection_info(ha_service, connection, master_put_where)
@@ -78,25 +83,29 @@ def _client_info(ha_service: HAService) -> HAClientRuntimeInfo:
 
 
 def _client_state(ha_service: HAService) -> str:
-    """DIVERGED comes before all: a slave with wrong queues may be connected, and in step with its master."""
+    """Return the state of a slave's connection; DIVERGED has priority over all others.
+
+    A slave with wrong queues may well be connected and up to date with its master.
+    """
     diverged = ha_service.divergence.found is not None
     return (HAConnectionState.DIVERGED if diverged else ha_service.ha_client.state).value
 
 
 def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
-    """Add the state to a broker's runtime information.
+    """Add the state of replication to a broker's runtime information.
 
     `haSlave_<ip:port>` = state, ack offset, bytes behind, ms behind, bytes sent in the last second, identity.
-    `haSlaveLost_<ip:port>` = from, to: what it had acknowledged, came back without, and is being sent again.
-    `haSlaveSilenceMs_<ip:port>`, `haClientSilenceMs`: for how long the other side has said nothing.
-    `haSlaveRetransmits_<ip:port>`, `haClientRetransmits`: how often in a row the kernel has sent the same bytes to it.
-    `haClientAddress`: the slave's end of its connection, as its master names it when no proxy is between.
+    `haSlaveLost_<ip:port>` = from, to: the slave had acknowledged this range, but returned without it; the master is
+    sending it again.
+    `haSlaveSilenceMs_<ip:port>`, `haClientSilenceMs`: the time since the peer last sent anything.
+    `haSlaveRetransmits_<ip:port>`, `haClientRetransmits`: how often in a row the kernel has resent the same bytes.
+    `haClientAddress`: the slave's end of its connection, as its master sees it when there is no proxy in between.
     `haRefusedSlave_<ip>_<offset>` = the offset, the master's lowest and highest; with a handshake also the offset up to
-    which both are the same, when the slave has found it.
-    On a slave: haMasterAddress, haClientState, haClientLastError, and when it has diverged (haClientState is DIVERGED
-    then) haDivergedOffset, haDivergedReason and haDivergedCount, the number of records that did not fit their queue.
-    On a slave also what it has verified and compared: haVerified..., haVerifyFail..., haScrub..., see `_add_checks`.
-    `haCutOff` = where its log was cut off to rejoin, where it had ended, the file that has what was cut off.
+    which both logs are identical, if the slave has found it.
+    On a slave: haMasterAddress, haClientState and haClientLastError; when it has diverged (haClientState is DIVERGED
+    then) also haDivergedOffset, haDivergedReason and haDivergedCount, the number of records that did not fit into their
+    queue; and the results of its checks: haVerified..., haVerifyFail..., haScrub..., see `_add_checks`.
+    `haCutOff` = where its log was truncated to rejoin, where it had ended, the file that contains the truncated bytes.
     """
     highest = ha_service.replicated_log.get_max_phy_offset()
     stats["haConnectionCount"] = str(ha_service.connection_count.get())
@@ -133,11 +142,11 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
 
 
 def _add_checks(ha_service: HAService, stats: dict[str, str]) -> None:
-    """Of a slave: what it has checked before it acknowledged, and how far it was compared with its master.
+    """Add a slave's checks: of records before they were acknowledged, and of its log against its master's.
 
     `haScrubUnscrubbedMs`: age of the oldest byte that is due, see ScrubState. `haScrubFirstDifference`,
-    `haScrubFirstReason` and `haScrubDamaged` (whose copies fail their checks: `master:1,slave:2`) only when there is a
-    difference, `haScrubLastError` only when the master can't be asked.
+    `haScrubFirstReason` and `haScrubDamaged` (copies that fail their checks, by side: `master:1,slave:2`) are added
+    only if there is a difference, `haScrubLastError` only if the master can't be queried.
     """
     client, scrub = ha_service.ha_client, ha_service.scrub
     stats["haVerifiedBytes"] = str(client.verified_bytes)
@@ -167,12 +176,16 @@ _ACCEPT_PAUSE_MS = 100
 _ERROR_INTERVAL_MS = 60_000
 _FORGET_REFUSED_MS = 60_000
 _MAX_REFUSED = 100
-# Differs: 4.9 has two threads for whoever connects
-MAX_WAITING = 128  # connections that have reported nothing yet; of more, those that were silent for longest are closed
-MAX_COMPARING = 16  # those of them whose questions about the log are being answered; likewise
-# accept() with these: the connection is gone already, or this process can't take one now.
+# The limit on connections that have reported nothing yet; beyond it, the one that was silent longest is closed.
+# Differs: the number of HA connections that have reported nothing yet is limited; 4.9 starts two threads for every peer
+# that connects.
+MAX_WAITING = 128
+# The limit on those of them whose questions about the log are being answered; likewise.
+MAX_COMPARING = 16
+# Errors of accept(): this process can't accept a connection now.
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # the listening socket can't be used any more
+# The listening socket can't be used any more. All other errors mean that the connection is gone already.
+_BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
 
 
 @dataclass(slots=True, frozen=True)
@@ -184,13 +197,14 @@ class RefusedSlave:
     master_min_offset: int
     master_max_offset: int
     refused_at_ns: int  # monotonic
-    same_up_to: int = -1  # commit log offset, of a slave that has diverged and could find out; -1: not known
+    # commit log offset, for a slave that has diverged and could find it; -1: not known
+    same_up_to: int = -1
 
 
 class HAService:
-    """Serves slaves, follows a master, and completes the puts of a SYNC_MASTER.
+    """The replication of one store: serves slaves, follows a master, and completes the puts of a SYNC_MASTER.
 
-    `connection_list` is replaced whole under `_lock` and read without it. `push2_slave_max_offset` is the highest
+    `connection_list` is replaced as a whole under `_lock` and read without it. `push2_slave_max_offset` is the highest
     offset that any slave has acknowledged; it never falls.
 
     Java: org.apache.rocketmq.store.ha.HAService (4.9.8)
@@ -201,17 +215,20 @@ class HAService:
         self.config = state.config
         self.role = state.role
         self.broker_config = broker_config
-        self.connection_count = AtomicInteger(0)  # all peers, also those that have reported nothing yet
+        # all peers, including those that have reported nothing yet
+        self.connection_count = AtomicInteger(0)
         self.connection_list: tuple[HAConnection, ...] = ()
         self.wait_notify_object = WaitNotifyObject()
         self.push2_slave_max_offset = AtomicLong(0)
-        # The slave that answers puts first as a rule: it gets at once what is put, others what gathers for a moment.
-        self.leader: HAConnection | None = None  # written by any ReadSocketService; of two the later one counts
+        # The slave that usually acknowledges first. It is sent each put at once, the others what gathers for a moment
+        # (see ha_connection). Written by any ReadSocketService; the last write wins.
+        self.leader: HAConnection | None = None
         self.counted_slaves = CountedSlaves(self.config, self, replicated_log.get_max_phy_offset)
         self.ack_rule = self.new_ack_rule()
         self.accept_socket_service = AcceptSocketService(self)
         self.group_transfer_service = GroupTransferService(self.ack_rule, self.role)
-        self.divergence = Divergence(get_diverged_file(self.config.storePathRootDir))  # of this store as a slave
+        # of this store as a slave
+        self.divergence = Divergence(get_diverged_file(self.config.storePathRootDir))
         self.ha_client = self.new_client()
         self.ha_connection_state_notification_service = HAConnectionStateNotificationService(
             self.role, lambda: self.connection_list, lambda: self.ha_client.state)
@@ -219,26 +236,27 @@ class HAService:
         self._lock = threading.Lock()  # guards connection_list's replacement and _refused
         self._stopped = True  # guarded by _lock: no connection is added once it is set
         self._refused: dict[tuple[str, int], RefusedSlave] = {}
-        self._acknowledged: dict[str, int] = {}  # slave's own name -> the highest that it ever acknowledged; _lock
+        # name of a slave -> the highest offset that it has ever acknowledged; guarded by _lock
+        self._acknowledged: dict[str, int] = {}
         self._error_limit = RateLimit(_ERROR_INTERVAL_MS)
 
-    # What another protocol does otherwise.
+    # Overridden for the other protocol.
 
     def new_ack_rule(self) -> AckRule:
-        """Which replicas must have a put."""
+        """Return the rule for which replicas must have a put."""
         return self.counted_slaves
 
     def new_client(self) -> HAClient:
-        """What follows a master."""
+        """Return the client that follows a master."""
         return HAClient(self)
 
     def new_connection(self, sock: socket.socket, client_addr: str) -> HAConnection:
-        """The connection of a peer that was just accepted; not registered yet."""
+        """Return the connection of a peer that was just accepted; it is not registered yet."""
         return HAConnection(self, sock, client_addr)
 
     @property
     def scrub(self) -> ScrubState:
-        """How far this log was compared with its master's, while it is a slave's."""
+        """The progress of comparing this log with its master's, on a slave."""
         return self.scrub_service.state
 
     @property
@@ -247,7 +265,7 @@ class HAService:
         return self.accept_socket_service.listen_port or self.config.haListenPort
 
     def update_master_address(self, new_addr: str | None) -> None:
-        """Where the master's HA port is, "host:port"; used at the next connect. None: follow nobody."""
+        """Set the address of the master's HA port, "host:port", for the next connect. None: follow no master."""
         self.ha_client.update_master_address(new_addr)
 
     def put_request(self, request: GroupCommitRequest) -> None:
@@ -255,9 +273,10 @@ class HAService:
         self.group_transfer_service.put_request(request)
 
     def on_appended(self) -> None:
-        """A put has made the log longer: on a SYNC_MASTER it is sent by this thread, at the end of its round.
+        """Handle growth of the log by a put: on a SYNC_MASTER this thread sends it, at the end of its round.
 
-        Differs: in Java the writing threads are woken, by puts that wait for a slave only.
+        Differs: on a SYNC_MASTER the thread of a put sends its bytes to slaves. Java wakes the writing threads, and
+        only for puts that wait for a slave.
         """
         if not self.role.is_sync_master:
             self.wait_notify_object.wakeup_all()
@@ -265,7 +284,7 @@ class HAService:
             self.send_to_slaves()
 
     def send_to_slaves(self) -> None:
-        """Send each slave what it lacks, as far as that can be done at once; the writing threads do the rest."""
+        """Send each slave what it lacks, as far as possible without waiting; the writing threads do the rest."""
         all_sent = True
         for connection in self.connection_list:
             all_sent &= connection.write_socket_service.transfer_now()
@@ -273,8 +292,7 @@ class HAService:
             self.wait_notify_object.wakeup_all()
 
     def send_appended(self, offset: int, appended: bytes) -> None:
-        """`on_appended`, when nothing else comes in the thread's round than these bytes at `offset`: they are sent now.
-        """
+        """Do what `on_appended` does, at once: the thread's round appends only these bytes, at `offset`."""
         all_sent = self.role.is_sync_master
         if all_sent:
             for connection in self.connection_list:
@@ -283,15 +301,16 @@ class HAService:
             self.wait_notify_object.wakeup_all()
 
     def why_no_puts(self) -> str | None:
-        """Why a role that others decide lets no puts in, for the producer; None when it is not that."""
+        """Return the reason, for the producer, why an externally decided role refuses puts; None if it does not."""
         return None
 
     def slave_count(self) -> int:
-        """Slaves that have reported and are being served."""
+        """Return the number of slaves that have reported and are being served."""
         return len(self.counted_slaves.slave_acks())
 
     def slave_acknowledged(self, connection: HAConnection, ack_offset: int) -> bool:
-        """The slave of `connection` has stored everything below `ack_offset`. Whether no slave had told that before.
+        """Handle a slave's acknowledgement of everything below `ack_offset`; return whether it is the first to reach
+        that offset.
 
         Java: org.apache.rocketmq.store.ha.HAService#notifyTransferSome (4.9.8)
         """
@@ -301,53 +320,56 @@ class HAService:
         return is_news
 
     def any_slave_will_do(self) -> bool:
-        """Whether puts ask for no more than one slave, whichever that is."""
+        """Return whether puts wait for at most one slave, no matter which."""
         return self.ack_rule.any_slave_will_do() and not self.group_transfer_service.waits_for_several
 
     def start_scrubbing(self) -> None:
-        """The master's frames fit: compare this log with its."""
+        """Start comparing this log with the master's, whose frames fit."""
         self.scrub_service.start()
 
     def put_group_connection_state_request(self, request: HAConnectionStateNotificationRequest) -> None:
-        """Complete `request` when the connection that it names is in the state that it names."""
+        """Complete `request` when its connection reaches the requested state."""
         service = self.ha_connection_state_notification_service
         with self._lock:
             if not self._stopped:
-                # Differs: 5.1.4 has the thread in every broker; most are never asked
+                # Differs: the thread of connection states starts with the first request for one; 5.1.4 runs it in every
+                # broker, but most never need it.
                 service.start()
                 service.set_request(request)
                 return
         request.request_future.complete(False)
 
     def get_runtime_info(self, master_put_where: int) -> HARuntimeInfo:
-        """How replication stands; `master_put_where` is the end of the log."""
+        """Return the state of replication; `master_put_where` is the end of the log."""
         return runtime_info(self, master_put_where)
 
     def held_range(self) -> Range:
-        """What this log holds."""
+        """Return the range of offsets that this log holds."""
         held = self.replicated_log
         return Range(max(0, held.get_min_phy_offset()), max(0, held.get_max_phy_offset()))
 
     def connection_serves(self, connection: HAConnection) -> None:
-        """`connection` has begun to transfer: older ones of the same slave, by its own name, are closed."""
+        """Handle the begin of a transfer: close older connections of a slave with the same name."""
         self.ha_connection_state_notification_service.check_connection_state_and_notify(connection)
+        # An older connection without a name may be of another slave on the same host.
         if not connection.is_named:
-            return  # another slave on the same host, perhaps
+            return
         connections = self.connection_list
+        # It has been closed meanwhile, and the slave may already have reconnected.
         if connection not in connections:
-            return  # it has been closed meanwhile, and the slave may be here again already
+            return
         self._look_for_lost_bytes(connection)
         for other in connections[:connections.index(connection)]:
             if other.slave_identity == connection.slave_identity:
                 if self._error_limit.allow(("twice", other.slave_identity)):
-                    log.warning("slave %s has come again, from %s; its connection from %s is closed. If that goes on, "
+                    log.warning("slave %s has reconnected, from %s; closing its connection from %s. If this continues, "
                                 "two brokers run with the same brokerClusterName, brokerName and brokerId: give one of "
                                 "them another brokerId", other.slave_identity, connection.client_addr,
                                 other.client_addr)
                 other.close()
 
     def start(self) -> None:
-        """Listen and start the services. PortError when that can't be, ValueError for bad haAllowedPeers."""
+        """Listen and start the services. PortError when the port can't be used, ValueError for bad haAllowedPeers."""
         self.accept_socket_service.begin_accept()
         if self.role.is_slave:
             self.divergence.load()
@@ -365,7 +387,8 @@ class HAService:
     def shutdown(self) -> None:
         """Stop following, listening and serving. Idempotent."""
         self.ha_client.shutdown()
-        self.scrub_service.shutdown()  # the client starts it
+        # after the client, which starts it
+        self.scrub_service.shutdown()
         with self._lock:
             self._stopped = True
         self.accept_socket_service.shutdown(True)
@@ -374,9 +397,10 @@ class HAService:
         self.ha_connection_state_notification_service.shutdown()
 
     def _look_for_lost_bytes(self, connection: HAConnection) -> None:
-        """A slave that comes back with less than it had acknowledged has lost it, with its power mostly: say so.
+        """Report a slave that returns with less than it had acknowledged, usually after a power loss.
 
-        It is sent again, and counts with what it has; what waits for an acknowledgement lies behind all of it.
+        It is sent the lost bytes again, and counts with what it has. Puts that still wait for an acknowledgement end
+        beyond everything that was acknowledged before.
         """
         for other in self.connection_list:
             if other is not connection and other.slave_identity == connection.slave_identity:
@@ -384,12 +408,12 @@ class HAService:
         known = self._acknowledged.get(connection.slave_identity, -1)
         if connection.slave_request_offset < known:
             connection.lost_from = connection.slave_request_offset, known
-            log.error("slave %s had acknowledged %d, and comes back with %d: what is between was lost with its memory, "
-                      "and is sent again. haSlaveAckAfterFlush=true on the slave lets it acknowledge only what is on "
-                      "its disk", connection.slave_identity, known, connection.slave_request_offset)
+            log.error("slave %s had acknowledged %d, but returns with %d: the bytes in between were only in its memory "
+                      "and were lost; they are sent again. With haSlaveAckAfterFlush=true the slave acknowledges only "
+                      "what is on its disk", connection.slave_identity, known, connection.slave_request_offset)
 
     def forget_acknowledged(self) -> None:
-        """What slaves had acknowledged was of another log."""
+        """Forget what slaves have acknowledged, because it referred to another log."""
         with self._lock:
             self._acknowledged.clear()
 
@@ -402,7 +426,7 @@ class HAService:
                 self._acknowledged[name] = max(self._acknowledged.get(name, -1), connection.slave_ack_offset)
 
     def add_connection(self, connection: HAConnection) -> bool:
-        """Register, before the connection's threads start; False when the service has been shut down."""
+        """Register a connection before its threads start; return False when the service has been shut down."""
         with self._lock:
             if self._stopped:
                 return False
@@ -428,10 +452,10 @@ class HAService:
 
     def slave_refused(self, connection: HAConnection, slave_offset: int, reason: str = "",
                       same_up_to: int = -1) -> int:
-        """Remember and report a slave that can't be served; the nearest offset that it could be served from."""
+        """Record and log a slave that can't be served; return the nearest offset that it could be served from."""
         lowest, highest = self.held_range()
-        reason = reason or ("has lost what the slave holds" if slave_offset > highest
-                            else "has deleted what the slave needs")
+        reason = reason or ("has lost bytes that the slave holds" if slave_offset > highest
+                            else "has deleted bytes that the slave needs")
         host = connection.client_addr.rpartition(":")[0]
         refused = RefusedSlave(host, slave_offset, lowest, highest, time.monotonic_ns(), same_up_to)
         with self._lock:
@@ -440,12 +464,12 @@ class HAService:
             self._refused[host, slave_offset] = refused
             say = self._error_limit.allow((host, slave_offset))
         if say:
-            log.error("slave[%s] can't be served: SLAVE: %d MASTER: %d to %d. The master %s; the slave has to be set "
-                      "up anew or repaired by hand", connection.client_addr, slave_offset, lowest, highest, reason)
+            log.error("slave[%s] can't be served: SLAVE: %d MASTER: %d to %d. The master %s. `rmqha ha status` "
+                      "prints the remedy", connection.client_addr, slave_offset, lowest, highest, reason)
         return highest if slave_offset > highest or slave_offset == lowest else lowest
 
     def refused_slaves(self) -> list[RefusedSlave]:
-        """Slaves that were refused within the last minute; a refused slave comes back every few seconds."""
+        """Return the slaves that were refused within the last minute; a refused slave retries every few seconds."""
         begin_ns = time.monotonic_ns() - _FORGET_REFUSED_MS * 1_000_000
         with self._lock:
             recent = {key: refused for key, refused in self._refused.items()
@@ -454,22 +478,22 @@ class HAService:
             return list(recent.values())
 
     def build_running_stats(self, stats: dict[str, str]) -> None:
-        """Add what an operator asks about replication to `stats`.
+        """Add the state of replication to `stats`, for operators.
 
-        Differs: 4.9 shows none of it.
+        Differs: the runtime info of a broker has the state of replication; 4.9 reports none of it.
         """
         build_running_stats(self, stats)
 
 
 class AcceptSocketService(ServiceThread):
-    """Listens to slaves, makes a HAConnection of each, and hears it until its first report is a good one.
+    """The thread that accepts slaves. It creates a HAConnection for each, and reads it up to a valid first report.
 
-    So a peer that says nothing costs no thread, and no more than MAX_WAITING of them cost a descriptor. One that has
-    its log compared has a thread of its own for that, MAX_COMPARING of them at most: checksums take their time.
-    However its thread ends, the port is closed then; `on_failed` is told when nobody had asked it to.
+    So a silent peer costs no thread, and at most MAX_WAITING of them cost a descriptor. A peer whose log is being
+    compared has a thread of its own, because checksums take time; there are at most MAX_COMPARING of these. However
+    this thread ends, it closes the port; `on_failed` is called if it ends without having been stopped.
 
-    Like 4.9 it knows no identity: a slave that comes back while its half-open connection lives is served twice until
-    housekeeping ends the old one; but it counts once.
+    Like 4.9 it checks no identity: a slave of 4.9 that reconnects while its half-open connection still exists is served
+    twice, until housekeeping ends the old connection; but it counts only once.
 
     Java: org.apache.rocketmq.store.ha.HAService$AcceptSocketService (4.9.8)
     """
@@ -480,15 +504,18 @@ class AcceptSocketService(ServiceThread):
         super().__init__()
         self.ha_service = ha_service
         self.listen_port = 0  # set by begin_accept
-        self._server_socket: socket.socket | None = None  # owned by this thread once it runs
+        # owned by this thread once it runs
+        self._server_socket: socket.socket | None = None
         self._waker: Waker | None = None
         self._allowed_peers = AllowedPeers(None)  # set by begin_accept
         self._refused_limit = RateLimit(_ERROR_INTERVAL_MS)
-        self._waiting: dict[HAConnection, None] = {}  # have reported nothing yet, the first come first; this thread's
-        self._comparing: list[HAConnection] = []  # have threads, and had reported nothing; this thread's
+        # Both belong to this thread: connections that have reported nothing yet, in order of arrival; and those that
+        # were given threads before they had reported.
+        self._waiting: dict[HAConnection, None] = {}
+        self._comparing: list[HAConnection] = []
 
     def begin_accept(self) -> None:
-        """Bind and listen on haListenPort of all addresses; port 0 takes a free one. PortError when that can't be."""
+        """Bind and listen on haListenPort of all addresses; port 0 takes a free one. PortError when that fails."""
         self._allowed_peers = AllowedPeers(self.ha_service.config.haAllowedPeers)
         sock = listen(self.ha_service.config.haListenPort, HA_PORT, _BACKLOG)
         self._server_socket, self._waker = sock, Waker()
@@ -513,7 +540,8 @@ class AcceptSocketService(ServiceThread):
         with selectors.DefaultSelector() as selector:
             selector.register(server_socket, selectors.EVENT_READ)
             selector.register(waker, selectors.EVENT_READ)
-            for connection in self._waiting:  # of a round that failed
+            # left over from a run of this method that failed
+            for connection in self._waiting:
                 selector.register(connection.socket, selectors.EVENT_READ, connection)
             while not self.stopped:
                 for key, _events in selector.select(_SELECT_MS / 1000):
@@ -526,7 +554,7 @@ class AcceptSocketService(ServiceThread):
                     self._close(selector, connection)
 
     def _hear(self, selector: selectors.BaseSelector, connection: HAConnection) -> None:
-        """A connection that waits has said something; with a good first report its own threads go on."""
+        """Read from a waiting connection; after a valid first report, its own threads take over."""
         try:
             goes_on = connection.hear()
         except Exception:
@@ -547,8 +575,8 @@ class AcceptSocketService(ServiceThread):
             oldest = max(self._comparing, key=lambda one: one.silence_ms())
             self._comparing.remove(oldest)
             if self._refused_limit.allow("comparing"):
-                log.warning("more than %d connections have their logs compared, the most silent is closed: %s, %d ms",
-                            MAX_COMPARING, oldest.client_addr, oldest.silence_ms())
+                log.warning("more than %d connections are having their logs compared; closing the one silent longest: "
+                            "%s, %d ms", MAX_COMPARING, oldest.client_addr, oldest.silence_ms())
             oldest.close()
         self._comparing.append(connection)
 
@@ -570,12 +598,13 @@ class AcceptSocketService(ServiceThread):
 
     def shutdown(self, interrupt: bool = False) -> None:
         super().shutdown(interrupt)
-        if self._server_socket is not None and self._waker is not None:  # it never ran, or has closed them already
+        # The thread never ran, or it has closed them already.
+        if self._server_socket is not None and self._waker is not None:
             self._server_socket.close()
             self._waker.close()
 
     def _accept_all(self, selector: selectors.BaseSelector, server_socket: socket.socket) -> bool:
-        """Take all peers that wait; False when this process can't take more now."""
+        """Accept all pending connections; return False when this process can't accept more now."""
         while not self.stopped:
             try:
                 sock, address = server_socket.accept()
@@ -587,13 +616,13 @@ class AcceptSocketService(ServiceThread):
                     return False
                 if error.errno in _BROKEN:
                     raise
-                log.info("a connection was gone before it was accepted: %s", error)
+                log.info("a connection was closed before it was accepted: %s", error)
                 continue
             host, port = plain_address(address)
             client_addr = f"{host}:{port}"
             if not self._allowed_peers.allows(host):
                 if self._refused_limit.allow(host):
-                    log.warning("%s is none of haAllowedPeers, its connection is closed", client_addr)
+                    log.warning("%s is not in haAllowedPeers; closing its connection", client_addr)
                 sock.close()
                 continue
             log.info("HAService receive new connection, %s", client_addr)
@@ -601,8 +630,8 @@ class AcceptSocketService(ServiceThread):
             if len(self._waiting) > MAX_WAITING:
                 oldest = max(self._waiting, key=lambda one: one.silence_ms())
                 if self._refused_limit.allow("silent"):
-                    log.warning("more than %d connections have reported nothing, the most silent is closed: %s, %d ms",
-                                MAX_WAITING, oldest.client_addr, oldest.silence_ms())
+                    log.warning("more than %d connections have reported nothing; closing the one silent longest: %s, "
+                                "%d ms", MAX_WAITING, oldest.client_addr, oldest.silence_ms())
                 self._close(selector, oldest)
         return True
 
@@ -614,7 +643,8 @@ class AcceptSocketService(ServiceThread):
             sock.close()
             return
         try:
-            # Differs: Java starts it first and registers it then; one that ends in between stays registered for ever
+            # Differs: a slave's connection is registered before it is read. Java starts it first and registers it
+            # afterwards; a connection that ends in between stays registered forever.
             if self.ha_service.add_connection(connection) and connection.begin_waiting():
                 self._waiting[connection] = None
                 selector.register(sock, selectors.EVENT_READ, connection)

@@ -4,7 +4,7 @@ Slave to master, a report, 8 bytes:
 
 | bytes | type | field |
 |---|---|---|
-| 0-7 | int64 big-endian | the slave's max commit log offset: what it has stored, and in the first report asks for |
+| 0-7 | int64 big-endian | the slave's max commit log offset: end of the stored bytes, and begin of the requested ones |
 
 Master to slave, a frame, 12 bytes and the body:
 
@@ -14,9 +14,21 @@ Master to slave, a frame, 12 bytes and the body:
 | 8-11 | int32 big-endian | body size; 0 is a heartbeat |
 | 12- | bytes | commit log bytes; never across a commit log file, not aligned to records |
 
-`follow_records` walks from record to record over log bytes that arrive in pieces. Each record begins with its size
-(int32) and its magic (int32); the end of a file is a blank record that reaches exactly to the file's end. Frames are
-not aligned to records, so a piece may begin and end anywhere.
+The record chain. A slave of 4.9 appends whatever arrives at the right offset; a damaged byte, or bytes of another log,
+stay unnoticed until a consumer reads them, or until a restart truncates the log there. `follow_records` catches gross
+damage at little cost. Each record begins with its size (int32) and its magic (int32), and its size leads to the next
+record; the last record of a file is a blank that reaches exactly to the file's end. If the bytes at any of these places
+are not a valid head, the piece is rejected before it is appended. Frames are not aligned to records, so a piece may
+begin and end anywhere: RecordChain keeps the offset of the next record and its first bytes from one piece to the next.
+
+The chain does not look inside records. That is the work of RecordVerifier, which is used instead unless
+haVerifyRecords=false: it also verifies the CRC of each body, at the cost of holding a record back until it is complete.
+
+Decoding. On a fast link, frames arrive at a rate where every copy of their bytes counts. The plain way is to read into
+one buffer and to move the bodies together, over the headers in between (`runs`). When frames of one size stream in, the
+decoder predicts their layout: the socket's scatter read then puts headers and bodies into separate buffers, so that the
+bodies form one contiguous run without a copy (`places`). A prediction may be wrong: each header is checked, and bytes
+that arrived in another layout are put back in order and decoded in the plain way.
 """
 import struct
 from collections.abc import Iterator
@@ -30,19 +42,20 @@ REPORT = struct.Struct(">q")
 assert REPORT.size == 8
 HEADER = struct.Struct(">qi")
 assert HEADER.size == 12
-_HEADER_AND_RECORD = struct.Struct(">qiii")  # and the size and magic of the record behind it
+_HEADER_AND_RECORD = struct.Struct(">qiii")  # and the size and magic of the record after it
 _INT = struct.Struct(">i")
 
-# A slave closes a connection whose frame does not fit its buffer, header included.
+# A slave closes a connection if a frame, including its header, does not fit into its buffer.
 READ_MAX_BUFFER_SIZE = 4 * 1024 * 1024
 MAX_BODY_SIZE = READ_MAX_BUFFER_SIZE - HEADER.size
-ROOM_IN_FRONT = 64 * 1024  # bytes of a decoder's buffer before its view, for the beginning of a record
-# Bodies for which places are foreseen have so many bytes at least: a read names two places a frame, 1,024 at most.
+# Bytes of a decoder's buffer before its view, for the beginning of a record.
+ROOM_IN_FRONT = 64 * 1024
+# Smallest body for which places are predicted: a scatter read takes two places per frame, and 1,024 at most.
 _MIN_FORESEEN = 4096
 
 
 class TransferError(ValueError):
-    """The peer sent bytes that are no frame."""
+    """The peer sent bytes that are not a valid frame."""
 
 
 class LogBytes(Protocol):
@@ -70,22 +83,22 @@ R = TypeVar("R", bound=LogBytes)
 
 
 def encode_report(max_offset: int) -> bytes:
-    """The 8 bytes that say "my commit log ends at `max_offset`"."""
+    """Return the 8 bytes that say "my commit log ends at `max_offset`"."""
     return REPORT.pack(max_offset)
 
 
 def encode_header(offset: int, size: int) -> bytes:
-    """The 12 bytes before a body of `size` bytes; size 0 makes a heartbeat."""
+    """Return the 12 bytes before a body of `size` bytes; size 0 makes a heartbeat."""
     return HEADER.pack(offset, size)
 
 
 def decode_header(data: bytes | bytearray | memoryview, position: int = 0) -> tuple[int, int]:
-    """(commit log offset, body size) of the header at `position`."""
+    """Return (commit log offset, body size) of the header at `position`."""
     return HEADER.unpack_from(data, position)
 
 
 def encode_frames(offset: int, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
-    """Header, slice, header, slice, ...: `body` at commit log `offset` in frames of at most `batch_size` bytes."""
+    """Return `body` at commit log `offset` as frames of at most `batch_size` bytes: header, slice, header, slice..."""
     size = len(body)
     if size <= batch_size:
         return [HEADER.pack(offset, size), body]
@@ -97,7 +110,7 @@ def encode_frames(offset: int, body: bytes | memoryview, batch_size: int) -> lis
 
 
 def unsent(buffers: list[bytes | memoryview], sent: int) -> list[bytes | memoryview]:
-    """What remains of `buffers` when the first `sent` bytes are gone."""
+    """Return what remains of `buffers` after the first `sent` bytes."""
     for index, buffer in enumerate(buffers):
         if sent < len(buffer):
             return [memoryview(buffer)[sent:], *buffers[index + 1:]] if sent else buffers[index:]
@@ -106,16 +119,17 @@ def unsent(buffers: list[bytes | memoryview], sent: int) -> list[bytes | memoryv
 
 
 class ReportDecoder:
-    """Cuts the bytes of a slave into reports. One per connection; owned by the reading thread."""
+    """A decoder for the reports of a slave. One per connection; owned by the reading thread."""
 
     def __init__(self) -> None:
         self._rest = b""  # the bytes of an incomplete report, 0 to 7
 
     def feed(self, data: bytes | memoryview) -> tuple[int, ...]:
-        """The offsets of the reports that `data` completes, in order."""
+        """Return the offsets of the reports that `data` completes, in order."""
         if self._rest:
             data = self._rest + data
-        elif len(data) == REPORT.size:  # as almost always
+        # the usual case
+        elif len(data) == REPORT.size:
             return REPORT.unpack(data)
         whole = len(data) // REPORT.size
         self._rest = bytes(data[whole * REPORT.size:])
@@ -123,42 +137,48 @@ class ReportDecoder:
 
 
 class RunDecoder(Generic[R]):
-    """Cuts the bytes of a master into runs of contiguous log bytes. One per connection; owned by HAClient's thread.
+    """A decoder of a master's bytes into runs of contiguous log bytes. One per connection; owned by HAClient's thread.
 
-    The socket fills `writable()`, `received(n)` tells how much, `runs()` takes all complete frames out. While frames of
-    one size stream in, it may fill `places()` instead, in their order:
+    The socket fills `writable()`, `received(n)` says how many bytes it received, and `runs()` takes all complete frames
+    out. While frames of one size stream in, the socket may fill `places()` instead, in their order:
 
-        view:    header body body body ...       the headers behind the first lie in a buffer of their own, so
-        heads:   header header ...               that the bodies are one run where they are
+        view:    header body body body ...       all headers but the first are in a buffer of their own,
+        heads:   header header ...               so that the bodies form one run without being moved
 
-    What comes otherwise than it was foreseen is put together again, and read as ever. `view` has ROOM_IN_FRONT bytes of
-    `buffer` before it; those before the run that was yielded last are nobody's.
+    Bytes that arrive in another layout than predicted are put back in order, and decoded as usual. `view` has
+    ROOM_IN_FRONT bytes of `buffer` before it, so that the caller can put held bytes directly in front of a run. Bytes
+    before the run that was yielded last are unused.
     """
 
     header_size: int
-    size_at: int  # in a header
+    size_at: int  # position in a header
 
     def __init__(self, capacity: int = READ_MAX_BUFFER_SIZE) -> None:
         self.buffer = memoryview(bytearray(ROOM_IN_FRONT + capacity))
         self.view = self.buffer[ROOM_IN_FRONT:]
-        self._end = 0  # bytes of `view`, or of the places, that are filled; between the calls a frame starts at 0
-        self._size = 0  # body of the last frame that `runs` took out; 0: of none yet
-        self._behind = 0  # commit log offset behind it
-        self._foreseen = 0  # size of the bodies for which places were given; 0: all that was received is in `view`
-        self._places: list[memoryview] = []  # of all frames but the first, of `_places_for` bytes
+        # number of bytes of `view`, or of the places, that are filled; between the calls a frame starts at 0
+        self._end = 0
+        # body size of the last frame that `runs` took out; 0: no frame yet
+        self._size = 0
+        # commit log offset after that frame
+        self._behind = 0
+        # size of the bodies for which places were given; 0: everything received is in `view`
+        self._foreseen = 0
+        # of all frames but the first, for bodies of `_places_for` bytes
+        self._places: list[memoryview] = []
         self._places_for = 0
         self._heads = memoryview(b"")
 
     def writable(self, limit: int) -> memoryview:
-        """Where the next bytes belong, at most `limit` of them. Never empty after `runs` was exhausted."""
+        """Return the buffer for the next bytes, at most `limit` of them. Never empty after `runs` was exhausted."""
         self._foreseen = 0
         return self.view[self._end:self._end + limit]
 
     def places(self, limit: int, segment_size: int) -> list[memoryview]:
-        """Where the next bytes belong if they are frames as large as the last one, as many as `limit` bytes have and
-        the log's file has room for. Empty when that is not to be expected: `writable` has to do.
+        """Return the buffers for the next bytes, if frames as large as the last one are to be expected.
 
-        For use after `runs` was exhausted, as `writable`.
+        There are as many as fit into `limit` bytes and into the rest of the log's file. The list is empty when no such
+        frames are to be expected; use `writable` then. Like `writable`, for use after `runs` was exhausted.
         """
         view, header, size = self.view, self.header_size, self._size
         if size < _MIN_FORESEEN or self._end >= header and _INT.unpack_from(view, self.size_at)[0] != size:
@@ -180,17 +200,17 @@ class RunDecoder(Generic[R]):
 
     @property
     def is_within_frame(self) -> bool:
-        """Whether a part of a frame is there, after `runs` was exhausted."""
+        """True if a part of a frame has arrived, after `runs` was exhausted."""
         return self._end > 0
 
     def received(self, count: int) -> None:
-        """`count` bytes were written to `writable()`, or to `places()`."""
+        """Count `count` bytes that were written to `writable()`, or to `places()`."""
         self._end += count
 
     def runs(self, segment_size: int) -> Iterator[R]:
-        """Each run of the complete frames received; a run ends where a commit log file of `segment_size` begins.
+        """Yield the runs of the complete frames received; a run ends where a commit log file of `segment_size` begins.
 
-        A run's bytes are valid until the next one is asked for. TransferError when a frame can't be; the connection
+        A run's bytes are valid until the next one is requested. TransferError when a frame is invalid; the connection
         can't be used any more then.
         """
         if self._foreseen:
@@ -202,14 +222,14 @@ class RunDecoder(Generic[R]):
         yield from self._runs_in_view(segment_size)
 
     def _foreseen_run(self, whole: int) -> tuple[int, R | None]:
-        """How many of the `whole` first frames at the places are what was foreseen, and their run."""
+        """Return how many of the first `whole` frames at the places are as predicted, and their run."""
         raise NotImplementedError
 
     def _runs_in_view(self, segment_size: int) -> Iterator[R]:
         raise NotImplementedError
 
     def _put_together(self, frames: int) -> None:
-        """The bytes of all places but those of the first `frames` go to the beginning of `view`, in their order."""
+        """Move the bytes of all places, except for the first `frames` frames, to the beginning of `view`, in order."""
         header, size, self._foreseen = self.header_size, self._foreseen, 0
         parts: list[memoryview] = []
         for number in range(frames, -(-self._end // (header + size))):
@@ -221,31 +241,31 @@ class RunDecoder(Generic[R]):
         self._end = len(rest)
 
     def _taken(self, run: LogBytes, size: int, position: int, end: int) -> None:
-        """`run` is the last one, and of `size` bytes its last frame; what lies from `position` to `end` stays."""
+        """Remember the last run and the body `size` of its last frame; keep the bytes from `position` to `end`."""
         self._size, self._behind = size, run.offset + run.length
         self._end = end - position
         if self._end:
             self.view[:self._end] = self.view[position:end]
 
     def take_record(self, offset: int, room: int) -> int:
-        """The size of the record at commit log `offset`, when it is taken out before `runs` looks; 0: it is not."""
+        """Return the size of the record at commit log `offset` if it was taken out without `runs`, else 0."""
         return 0
 
 
 class FrameDecoder(RunDecoder[Run]):
-    """Cuts 4.9's frames. Bodies of contiguous frames are moved together in place, so that one read costs one append,
-    however small the frames.
+    """A decoder of 4.9's frames. It moves the bodies of contiguous frames together in place, so that one read costs one
+    append, however small the frames are.
     """
 
     header_size = HEADER.size
     size_at = 8
 
     def take_record(self, offset: int, room: int) -> int:
-        """The size of the record at commit log `offset`, of less than `room` bytes, when what was received is one frame
-        with nothing else in it: as almost always for a sync put. It stands behind the header, and is taken out.
+        """Take out the record at commit log `offset` if it is the only frame received, and return its size.
 
-        0, and nothing is done, when it is anything else, or was received at `places()`, where a frame larger than the
-        foreseen ones is not in one piece: `runs` knows what.
+        That is the usual case for a synchronous put. The record has less than `room` bytes, and follows the header in
+        `view`. Return 0 and do nothing in any other case, which is left to `runs`; also when the bytes were received at
+        `places()`, where a frame larger than the predicted ones is not in one piece.
         """
         if self._end > _HEADER_AND_RECORD.size and not self._foreseen:
             size = self._end - HEADER.size
@@ -298,18 +318,18 @@ _BULK_BYTES = 4096
 
 
 class RecordChainError(ValueError):
-    """The bytes at a record's place are no record."""
+    """The bytes at the place of a record are not a record."""
 
 
 class RecordChain(NamedTuple):
-    """Where the next record begins, and its first bytes when they came at the end of the last piece."""
+    """The offset of the next record, and its first bytes if they arrived at the end of the last piece."""
 
     next_record: int  # commit log offset
     head: bytes = b""  # 0 to 7 bytes
 
 
 class FollowedRecords:
-    """Up to where a slave has followed the records that it got, over its connections. One thread's."""
+    """The position up to which a slave has followed the received records, across connections. Owned by one thread."""
 
     __slots__ = ("chain", "end", "is_checked")
 
@@ -317,19 +337,23 @@ class FollowedRecords:
         self.forget()
 
     def forget(self) -> None:
-        """The log ends elsewhere now, with a whole record."""
-        self.chain = RecordChain(-1)  # where the next record begins, as of `end`
-        self.end = -1  # commit log offset; -1: nothing was followed
-        self.is_checked = True  # the log ends with a whole record, or within a file's blank
+        """Reset the state, because the log ends elsewhere now, with a complete record."""
+        # where the next record begins, as of `end`
+        self.chain = RecordChain(-1)
+        # commit log offset; -1: nothing was followed
+        self.end = -1
+        # the log ends with a complete record, or within a file's blank
+        self.is_checked = True
 
 
 def follow_records(chain: RecordChain, offset: int, data: memoryview, start: int, length: int,
                    segment_size: int) -> RecordChain:
-    """The chain behind `length` bytes at `data[start]`, which lie at commit log `offset` right behind the last piece.
+    """Return the chain after `length` bytes at `data[start]`, which directly follow the last piece, at log `offset`.
 
-    RecordChainError names the offset of the first flaw; `chain` is still good then.
+    RecordChainError names the offset of the first flaw; `chain` is still valid then.
     """
-    position = chain.next_record - offset  # of the next record's head, relative to `start`
+    # of the next record's head, relative to `start`
+    position = chain.next_record - offset
     if position < 0:
         head = chain.head + bytes(data[start:start + min(length, HEAD.size - len(chain.head))])
         if len(head) < HEAD.size:
@@ -338,7 +362,7 @@ def follow_records(chain: RecordChain, offset: int, data: memoryview, start: int
         _check(size, magic, chain.next_record, segment_size)
         position += size
     if length - position > _BULK_BYTES and bulk.is_compiled():
-        # In one call, up to a record that is odd; the loop below judges that one, and goes on.
+        # In one call, up to an unusual record; the loop below checks that one, and continues.
         position = bulk.walk(data, start + position, start + length).position - start
     unpack_from, room = HEAD.unpack_from, segment_size - (offset + position) % segment_size
     while position + HEAD.size <= length:
@@ -353,4 +377,5 @@ def follow_records(chain: RecordChain, offset: int, data: memoryview, start: int
 
 def _check(size: int, magic: int, at: int, segment_size: int) -> None:
     if not fits(size, magic, segment_size - at % segment_size):
-        raise RecordChainError(f"at commit log offset {at} is no record: size {size}, magic {magic & 0xFFFFFFFF:#x}")
+        raise RecordChainError(f"no valid record at commit log offset {at}: size {size}, "
+                               f"magic {magic & 0xFFFFFFFF:#x}")

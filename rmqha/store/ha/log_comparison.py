@@ -1,16 +1,25 @@
-"""Comparison of a slave's commit log with its master's, and the handling of a divergence.
+"""Comparison of a slave's commit log with its master's when they connect, and the handling of a divergence.
 
 - `introduction`: checksums of the end of a log, for the handshake.
-- `compare_with_master`: finds up to where both logs are the same, by checksums that the master compares.
+- `compare_with_master`: finds the offset up to which both logs are identical, by checksums that the master compares.
 - `ends_as_master`, `first_other_record`: the same for a master that compares no checksums, by single records from its
   main port. VIEW_MESSAGE_BY_ID, which RocketMQ supports too, returns the bytes of the record at an offset.
-- `keep_end`: keeps in a file the end that the master does not have, before it is truncated.
+- `keep_end`: saves to a file the end of the log that the master does not have, before it is truncated.
 - `Divergence`: the differences that a slave has found between its log or queues and its master's.
 
-A loss of power may remove the end of the master's log, while the slave keeps more of it; the master then writes other
-records at the same offsets. So the difference ends where the slave's log does, and begins somewhere before. The last
-bytes are compared in blocks, those before them while no record is the same, and the first block that differs record by
-record. A record contains its own offset and its store time: where one is the same, so are all before it.
+The problem: a power loss may remove the end of the master's log, while the slave keeps more of it. The master then
+writes other records at the same offsets. If the slave simply continued at its end, as in 4.9, its log would contain
+messages that the master never had, and lack others, for good.
+
+The rule: such a difference begins at some record, and extends from there to the end of the slave's log. So the
+comparison works backwards from the end. The last 64 MiB are compared in blocks of 64 KiB; as long as no record in a
+window is identical, the window before it is compared. The first block that differs is then compared record by record.
+
+Why that suffices: a record contains its own offset and its store time, so the same bytes at the same offset mean the
+same record, written by the same put. And logs are only ever extended at the end, so if one record is identical, all
+before it are. So the first block of each window is exactly one complete record: a part of a record could be identical
+by chance, such as the body of a message that was sent again after the loss. Damage further back, before identical
+records, is not found this way; that is left to scrubbing.
 """
 from __future__ import annotations
 
@@ -36,13 +45,13 @@ from rmqha.store.store_path_config_helper import get_diverged_folder
 
 
 def read_tail(log_reader: LogReader, offset: int, size: int) -> int | None:
-    """CRC32 of `size` bytes at commit log `offset`; None when the log does not hold them all."""
+    """Return the CRC32 of `size` bytes at commit log `offset`; None when the log does not hold them all."""
     crcs = block_checksums(log_reader, offset, size, 1)
     return crcs[0] if crcs else None
 
 
 def introduction(log_reader: LogReader, identity: str) -> ha_handshake.Who:
-    """What a slave says of itself and of its log."""
+    """Return a slave's introduction of itself and of its log."""
     end = log_reader.get_max_phy_offset()
     begin, size = ha_handshake.tail_place(end, max(0, log_reader.get_min_phy_offset()),
                                           log_reader.mapped_file_size)
@@ -52,18 +61,20 @@ def introduction(log_reader: LogReader, identity: str) -> ha_handshake.Who:
 
 _BLOCK = 64 * 1024  # bytes
 _WINDOW = 64 * 1024 * 1024  # bytes that are always compared
-_MAX_WINDOWS = 256  # when nothing is the same; a log of another master is found out by the first one
+# Limit if nothing is identical. For a log of another master, the first window would suffice.
+_MAX_WINDOWS = 256
 
 
 class ComparisonError(Exception):
-    """The logs could not be compared: one of the two has changed meanwhile. Another attempt may do."""
+    """The logs could not be compared, because one of them has changed meanwhile. Another attempt may succeed."""
 
 
 def compare_with_master(log_reader: LogReader, held: Range) -> Comparison:
-    """What to make of this store's log beside a master's that holds `held`. Nobody appends meanwhile.
+    """Compare this store's log with a master's that holds `held`. Nothing may be appended meanwhile.
 
-    GOOD: it is a part of the master's. NOT_HELD: the master has deleted what comes next. DIVERGED: it has an end that
-    the master does not have, whether or not the master has other bytes there. ComparisonError: it can't be told now.
+    GOOD: it is a part of the master's log. NOT_HELD: the master has deleted the bytes that come next. DIVERGED: it has
+    an end that the master does not have, whether or not the master has other bytes there. ComparisonError: the logs
+    can't be compared now.
     """
     begin, end = max(0, log_reader.get_min_phy_offset()), log_reader.get_max_phy_offset()
     if end <= begin:
@@ -81,14 +92,14 @@ def compare_with_master(log_reader: LogReader, held: Range) -> Comparison:
 def report_flaw(log_reader: LogReader, held: Range) -> Comparison:
     """Find DIVERGED at this log's end, for a master whose next record fails its checks.
 
-    Nothing is asked: the two logs are the same as far as this one reaches.
+    It asks no questions: the two logs are identical up to this log's end.
     """
     yield from ()
     return Finding(Verdict.DIVERGED, log_reader.get_max_phy_offset())
 
 
 class _Comparing:
-    """Of what both hold, the bytes from `low` to `high`."""
+    """The comparison of the bytes from `low` to `high`, which both logs hold."""
 
     def __init__(self, log_reader: LogReader, low: int, high: int) -> None:
         self._log = log_reader
@@ -96,17 +107,21 @@ class _Comparing:
         self._high = high
 
     def same_up_to(self) -> Generator[Question, Answer, int]:
-        """`high` when all that was compared is the same and a record ends there, else where the first other record
-        begins; -1 when nothing is known to be the same."""
+        """Return the offset up to which both logs are identical.
+
+        It is `high` if all compared bytes are identical and a record ends there, else the beginning of the first record
+        that differs; -1 if nothing is known to be identical.
+        """
         position = self._high
         for _ in range(_MAX_WINDOWS):
             start = record_start(self._log, max(self._low, position - _WINDOW))
-            if start > self._low and is_blank(self._log, start):  # one is like the other
+            # A blank proves nothing, because all blanks of one size are identical.
+            if start > self._low and is_blank(self._log, start):
                 start = record_start(self._log, start - 1)
             if start < self._low:
                 return -1
-            # The first block is one whole record. Less of it says nothing: what is sent again after a loss may have its
-            # body at the same place.
+            # The first block is one complete record. A part of it proves nothing: a message that was sent again after a
+            # loss may have its body at the same offset.
             sizes = [min(next(record_sizes(self._log, start, position)), position - start)]
             sizes += [min(_BLOCK, position - at) for at in range(start + sizes[0], position, _BLOCK)]
             equal = yield from self._ask(start, sizes)
@@ -119,16 +134,18 @@ class _Comparing:
             return -1
         if equal < len(sizes):
             return (yield from self._first_different_record(start + sum(sizes[:equal]), sizes[equal]))
+        # The record that begins at `position` differs.
         if position < self._high:
-            return self._known(position)  # the record that begins there is another one
-        at_end = self._high == self._log.get_max_phy_offset()  # a record of which only a part came may be there
+            return self._known(position)
+        # At the log's end, an incomplete record is possible.
+        at_end = self._high == self._log.get_max_phy_offset()
         return self._high if at_end else self._known(record_start(self._log, self._high))
 
     def _known(self, offset: int) -> int:
         return offset if offset > self._low else -1
 
     def _first_different_record(self, start: int, size: int) -> Generator[Question, Answer, int]:
-        """Of the records that have bytes in a block that is different."""
+        """Return the offset of the first differing record, among those with bytes in a block that differs."""
         first = record_start(self._log, start)
         if first < self._low:
             return -1
@@ -139,29 +156,29 @@ class _Comparing:
             first += sum(some[:equal])
             if equal < len(some):
                 return self._known(first)
-        raise ComparisonError(f"the block at {start} was different, and its records are not")
+        raise ComparisonError(f"the block at {start} differed, but its records do not")
 
     def _ask(self, offset: int, sizes: list[int]) -> Generator[Question, Answer, int]:
-        """How many of these blocks the master holds, too, from the first on."""
+        """Ask the master for these blocks, and return how many are identical, from the first on."""
         blocks, at = [], offset
         for size in sizes:
             crc = read_tail(self._log, at, size)
             if crc is None:
-                raise ComparisonError(f"{size} bytes at {at} are gone")
+                raise ComparisonError(f"{size} bytes at {at} no longer exist")
             blocks.append(Block(size, crc))
             at += size
         answer = yield Question(offset, blocks)
         if not 0 <= answer.equal <= len(blocks):
-            raise ComparisonError(f"the master says that {answer.equal} of {len(blocks)} blocks are the same")
+            raise ComparisonError(f"the master says that {answer.equal} of {len(blocks)} blocks are identical")
         if answer.equal < len(blocks) and answer.not_held and offset + sum(sizes[:answer.equal + 1]) <= self._high:
             raise ComparisonError(f"the master no longer holds {offset + sum(sizes[:answer.equal])}")
         return answer.equal
 
 
 def record_start(log_reader: LogReader, offset: int) -> int:
-    """Where the last record begins that begins at or before `offset`; the blank end of a file counts as one.
+    """Return the offset of the last record that begins at or before `offset`; the blank end of a file counts as one.
 
-    -1 when the bytes in front of it are no records.
+    -1 when the bytes before `offset` are not valid records.
     """
     segment_size = log_reader.mapped_file_size
     start = offset - offset % segment_size
@@ -172,7 +189,7 @@ def record_start(log_reader: LogReader, offset: int) -> int:
         return -1
     with result:
         limit = min(offset - start, result.size)
-        # In one call, up to a record that does not lie whole before the limit, or is not known whole and good
+        # In one call, up to a record that is not complete before the limit, or not known to be good.
         behind = bulk.walk(result.buffer, 0, limit).position
         for position, size, magic_code in message_layout.walk(result.buffer, behind, limit):
             if not message_layout.fits(size, magic_code, segment_size - position):
@@ -184,7 +201,7 @@ def record_start(log_reader: LogReader, offset: int) -> int:
 
 
 def is_blank(log_reader: LogReader, offset: int) -> bool:
-    """Whether the blank end of a file begins at `offset`."""
+    """Return whether the blank end of a file begins at `offset`."""
     result = log_reader.get_commit_log_data(offset)
     if result is None:
         return False
@@ -193,7 +210,7 @@ def is_blank(log_reader: LogReader, offset: int) -> bool:
 
 
 def record_sizes(log_reader: LogReader, first: int, end: int) -> Iterator[int]:
-    """The sizes of the records from `first` on, where one begins, to the one that holds the byte before `end`.
+    """Yield the sizes of the records from `first` on, where one begins, to the one that contains the byte before `end`.
 
     The last one is cut at the log's end.
     """
@@ -201,7 +218,7 @@ def record_sizes(log_reader: LogReader, first: int, end: int) -> Iterator[int]:
     while first < end:
         result = log_reader.get_commit_log_data(first)
         if result is None:
-            raise ComparisonError(f"what was at {first} is gone")
+            raise ComparisonError(f"the bytes at {first} no longer exist")
         with result:
             behind, limit, room = 0, min(result.size, end - first), segment_size - first % segment_size
             for position, size, magic_code in message_layout.walk(result.buffer, 0, limit):
@@ -209,18 +226,19 @@ def record_sizes(log_reader: LogReader, first: int, end: int) -> Iterator[int]:
                     break
                 behind = min(position + size, result.size)
                 yield behind - position
-            if behind < limit:  # what is no record is one piece
+            # Bytes that are not a record count as one piece.
+            if behind < limit:
                 yield result.size - behind
                 behind = result.size
             first += behind
 
 
-# The master's record at an offset: b"" when it has none there and has deleted none, None when it can't be told.
+# Returns the master's record at an offset; b"" if it has none there and has deleted none; None if that is not known.
 AskRecord = Callable[[int], bytes | None]
 
 
 def ends_as_master(log_reader: LogReader, end: int, ask: AskRecord) -> bool | None:
-    """Whether the last record before `end` is the master's, too; None when it can't be told."""
+    """Return whether the master has the same last record before `end`; None when that can't be determined."""
     start = _last_record(log_reader, end)
     if start < 0:
         return None
@@ -229,29 +247,30 @@ def ends_as_master(log_reader: LogReader, end: int, ask: AskRecord) -> bool | No
 
 
 def first_other_record(log_reader: LogReader, end: int, ask: AskRecord) -> int:
-    """Where the first record before `end` begins that is not the master's; -1 when no record is known to be the same.
+    """Return the offset of the first record before `end` that differs from the master's.
 
-    ComparisonError: it can't be told now.
+    -1 when no record is known to be identical. ComparisonError: that can't be determined now.
     """
     low = max(0, log_reader.get_min_phy_offset())
     first = record_start(log_reader, max(low, end - _WINDOW))
     starts, at = [], first
     for size in record_sizes(log_reader, first, end) if first >= low else ():
-        if not is_blank(log_reader, at):  # no main port shows one
+        # The main port does not return blanks.
+        if not is_blank(log_reader, at):
             starts.append(at)
         at += size
 
     def is_other(start: int) -> bool:
         theirs = ask(start)
         if theirs is None:
-            raise ComparisonError(f"the master does not tell what it has at {start}")
+            raise ComparisonError(f"the master does not return its record at {start}")
         return theirs != _record(log_reader, start)
     index = bisect_left(starts, True, key=is_other)
     return starts[index] if 0 < index < len(starts) else -1
 
 
 def _last_record(log_reader: LogReader, end: int) -> int:
-    """Where the last record begins that is whole before `end`; -1 when there is none."""
+    """Return the offset of the last complete record before `end`; -1 when there is none."""
     start = record_start(log_reader, end)
     while start >= max(0, log_reader.get_min_phy_offset()):
         record = _record(log_reader, start) if start < end and not is_blank(log_reader, start) else b""
@@ -264,7 +283,7 @@ def _last_record(log_reader: LogReader, end: int) -> int:
 
 
 def _record(log_reader: LogReader, start: int) -> bytes:
-    """The record that begins at `start`, as far as it is there."""
+    """Return the record that begins at `start`, as far as the log holds it."""
     result = log_reader.get_commit_log_data(start)
     if result is None:
         return b""
@@ -276,9 +295,10 @@ log = logging.getLogger("RocketmqStore")
 
 
 def keep_end(log_reader: LogReader, root: str, offset: int) -> str:
-    """Write the end of the log of the store at `root`, which is about to be cut off at `offset`, to a file.
+    """Save the end of the log of the store at `root`, from `offset` on, to a file before it is truncated.
 
-    It is on the disk then. Nobody appends meanwhile. OSError when the file can't be written.
+    The file is on disk when the function returns its path. Nothing may be appended meanwhile. OSError when the file
+    can't be written.
     """
     end = log_reader.get_max_phy_offset()
     folder = get_diverged_folder(root)
@@ -293,7 +313,7 @@ def keep_end(log_reader: LogReader, root: str, offset: int) -> str:
         file.flush()
         os.fsync(file.fileno())
     fsync_path(folder)
-    log.warning("the log is cut off at %d, and ended at %d; what is cut off is in %s", offset, end, path)
+    log.warning("truncating the log at %d, it ended at %d; the truncated bytes are kept in %s", offset, end, path)
     return path
 
 
@@ -301,36 +321,37 @@ _MAX_REASON = 1000  # characters
 
 
 class Diverged(NamedTuple):
-    """A finding: `offset` is the commit log offset of the first thing that is different."""
+    """A finding; `offset` is the commit log offset of the first difference."""
 
     offset: int
     reason: str
 
 
 class Divergence:
-    """The first finding of each of three kinds, and how many there were. Any thread.
+    """The first finding of each of three kinds, and the number of findings in the queues. Safe from any thread.
 
-    - The log: the handshake finds other bytes, or an end that the master does not have. It is looked for again at each
-      connect, and forgotten when the two fit.
-    - A record: what the master sends fails its checks, twice. It is fetched again every few seconds, and the finding
-      is forgotten when a good one comes.
-    - The queues: a record's index is not the one that its queue goes on with. It is remembered in the file at
-      `path`: the queue stays wrong until it is built again.
+    - The log: the handshake finds other bytes, or an end that the master does not have. This is checked again at each
+      connect, and forgotten when the logs match.
+    - A record: a record from the master fails its checks, twice. It is fetched again every few seconds, and the finding
+      is forgotten when a good one arrives.
+    - The queues: a record's queue offset is not the next one of its queue. This is saved in the file at `path`, because
+      the queue stays wrong until it is rebuilt.
 
-    The original logs "Build consume queue repeatedly" and "logic queue order maybe wrong", and goes on.
+    The original logs "Build consume queue repeatedly" and "logic queue order maybe wrong", and continues.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards everything below
         self._log: Diverged | None = None
         self._record: Diverged | None = None
         self._queues: Diverged | None = None
-        self.queue_count = 0  # records whose index did not fit, since the store was made or mended
+        # number of records whose queue offset did not fit, since the store was created or repaired
+        self.queue_count = 0
 
     @property
     def found(self) -> Diverged | None:
-        """The finding that counts: that of the log, which is the cause, before that of the queues; None for none."""
+        """The most important finding: that of the log, which is the cause, before that of the queues; None if none."""
         return self._log or self._record or self._queues
 
     @property
@@ -339,7 +360,7 @@ class Divergence:
         return self._log
 
     def load(self) -> None:
-        """Remember what was found before the last start."""
+        """Load the finding from before the last start."""
         try:
             with open(self._path, "rb") as file:
                 known = parse_json(file.read(), "its text")
@@ -349,55 +370,55 @@ class Divergence:
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.error("%s can't be read (%s): whether the queues of this slave had diverged is not known", self._path,
+            log.error("can't read %s (%s); it is unknown whether the queues of this slave had diverged", self._path,
                       error)
 
     def log_differs(self, offset: int, reason: str) -> None:
-        """The log is another one than the master's from `offset` on."""
+        """Record that the log differs from the master's from `offset` on."""
         with self._lock:
             self._log = Diverged(offset, reason)
 
     def log_fits(self) -> None:
-        """The log was compared with the master's, and is a part of it."""
+        """Record that the log was compared with the master's, and is a part of it."""
         with self._lock:
             self._log = None
 
     def record_is_flawed(self, offset: int, reason: str) -> None:
-        """The record at `offset` that the master sends fails its checks, each time."""
+        """Record that the master's record at `offset` fails its checks every time it is received."""
         with self._lock:
             self._record = Diverged(offset, reason)
 
     def record_is_good(self) -> None:
-        """The record of which `record_is_flawed` spoke was received, and is good."""
+        """Record that the record reported by `record_is_flawed` was received undamaged."""
         with self._lock:
             self._record = None
 
     def queue_does_not_fit(self, offset: int, reason: str) -> None:
-        """The record at `offset` has another index than its queue has room for."""
+        """Record that the record at `offset` does not have the next offset of its queue."""
         with self._lock:
             self.queue_count += 1
             if self._queues is not None:
                 return
             self._queues = found = Diverged(offset, reason)
-            log.error("this slave's queues are not its master's: %s. Stop it, build its queues again with "
-                      "`rmqha store rebuild --apply --force`, or set it up anew", reason)
+            log.error("this slave's queues differ from its master's: %s. Stop the slave and rebuild its queues with "
+                      "`rmqha store rebuild --apply --force`, or set it up from scratch", reason)
             self._write(found)
 
     def cut_off(self, offset: int) -> None:
-        """Log and queues end at `offset` now. A record behind it did not fit because of what was cut off."""
+        """Handle a truncation of log and queues at `offset`: findings from there on referred to truncated records."""
         self.log_fits()
         queues = self._queues
         if queues is not None and queues.offset >= offset:
             self.queues_are_mended()
 
     def queues_are_mended(self) -> None:
-        """All queues behind the finding were built again."""
+        """Forget the finding, because all queues after it were rebuilt."""
         with self._lock:
             self._queues, self.queue_count = None, 0
             try:
                 os.unlink(self._path)
             except FileNotFoundError:
-                log.debug("no finding was written")
+                log.debug("no finding was saved")
 
     def _write(self, found: Diverged) -> None:
         try:
@@ -405,4 +426,4 @@ class Divergence:
             with open(self._path, "w", encoding="utf-8") as file:
                 json.dump(known, file)
         except OSError as error:
-            log.error("%s can't be written: %s", self._path, error)
+            log.error("can't write %s: %s", self._path, error)

@@ -1,20 +1,20 @@
 """A slave's connections to its master: the one that replicates, and access to the master's log for comparisons.
 
-`MasterConnection` is one connection, from its socket to its end:
+`MasterConnection` is one connection, from the creation of its socket to its end:
 
     master --frames--> MasterConnection --append_to_commit_log--> commit log
-    master <--8-byte reports, after connecting, after each read that grew the log, and every 5 s--
-    master <--handshake, before the first report, with an rmqha master, or with haHandshakeEnable=true-->
+    master <--8-byte reports: after connecting, after each read that extended the log, and every 5 s--
+    master <--handshake before the first report, with an rmqha master, or with haHandshakeEnable=true-->
 
-Its client owns what outlives it: how far the log was followed, the search for the first file, the known masters.
+Its client owns the state that outlives it: the followed records, the search for the first file, the known masters.
 
 `LogOfMaster` gets checksums of the log from the master's main port, or its bytes through its HA port:
 
     slave --GET_COMMIT_LOG_CHECKSUMS--> main port of an rmqha master
-    slave --a report of where to begin--> HA port of a master of RocketMQ 4.9, which then sends its log from there on
+    slave --a report of the offset to begin at--> HA port of a RocketMQ 4.9 master, which then sends its log from there
 
-A report counts as an acknowledgement: the one sent here is of an offset that this slave has acknowledged before, so it
-acknowledges nothing new. The stream is read no faster than the comparison, and closed when there is nothing to compare.
+A report counts as an acknowledgement. The one sent here has an offset that this slave has acknowledged before, so it
+acknowledges nothing new. The stream is read no faster than it is compared, and closed when there is nothing to compare.
 """
 from __future__ import annotations
 
@@ -60,18 +60,21 @@ log = logging.getLogger("RocketmqStore")
 _SELECT_MS = 1000
 _CONNECT_TIMEOUT_MS = 5000
 _RECEIVE_SIZE = 1024 * 1024  # bytes of one read
-_STREAM_SIZE = 256 * 1024  # bytes of a read that make the next one expect as many
+_STREAM_SIZE = 256 * 1024  # a read of at least so many bytes makes the next one expect a stream
 _HELLO_WAIT_MS = 2000  # for a master that knows the handshake
 _VERDICT_WAIT_MS = 20_000
 _ROOM_WAIT_MS = 20
-_SOON_MS = 1000  # between two attempts to be told what a master is
+_SOON_MS = 1000  # between two attempts to find out the kind of a master
 _BEHIND_HEARTBEAT_MS = 1000  # for the data that a master has ready
-_STALLED_BYTES = 1024  # less within haHousekeepingInterval is a heartbeat now and then, and no part of a frame
+# Fewer bytes within haHousekeepingInterval are heartbeats, not parts of a frame.
+_STALLED_BYTES = 1024
 
 
 class ReplicationError(Exception):
-    """Why the connection to the master has to be closed, the state that this leaves the client in, and for how long it
-    waits then; None: as ever."""
+    """The reason why the connection to the master has to be closed.
+
+    `state` is the client's state afterwards. `retry_ms` is its pause before the next attempt; None: the usual pause.
+    """
 
     def __init__(self, message: str, state: HAConnectionState = HAConnectionState.READY,
                  retry_ms: int | None = None) -> None:
@@ -81,16 +84,17 @@ class ReplicationError(Exception):
 
 
 class MasterConnection(Generic[R]):
-    """Appends what the master sends, and reports only what was appended; in runs of its decoder's kind.
+    """A connection to the master. It appends the received bytes, and reports only what was appended.
 
-    It belongs to its client's thread; the numbers without underscore may be read by any.
+    It belongs to its client's thread; other threads may read the numbers without underscore. `R` is the kind of run
+    that its decoder yields.
 
     Java: org.apache.rocketmq.store.ha.HAService$HAClient (4.9.8)
     """
 
     new_decoder: type[ha_transfer.RunDecoder[R]]
     encode_report = ha_transfer.REPORT.pack  # of an offset
-    takes_records = True  # False: the decoder's take_record never does
+    takes_records = True  # False: the decoder's take_record always returns 0
 
     def __init__(self, client: HAClient, master_address: str, sock: socket.socket) -> None:
         self.client = client
@@ -99,27 +103,36 @@ class MasterConnection(Generic[R]):
         self.master_address = master_address
         self.socket = sock
         self.local_address = ""  # this end, "ip:port"; "" until it is connected
-        self.last_write_ns = 0  # monotonic, as the next; 0: not yet
+        # monotonic, like the next; 0: not yet
+        self.last_write_ns = 0
         self.last_read_ns = 0
-        self.appended = False  # whether it has brought anything
-        self.is_to_be_followed_at_once = False  # whether it is ended to ask for another file
+        # True once any bytes were appended
+        self.appended = False
+        # True if it was ended in order to ask for another file
+        self.is_to_be_followed_at_once = False
         self._current_reported_offset = 0
         self._decoder = self.new_decoder()
         self._followed = client.followed
-        self._verifier: RecordVerifier | None = None  # made with the first run, where haVerifyRecords is set then
-        self._is_begun = False  # from the first run on
-        self._transfers = False  # from the first frame on that fits
-        self._streams = False  # whether the last read has brought much
-        self._uncounted = 0  # bytes received that the flow monitor has not been told of yet: the report goes first
-        # (monotonic ns, bytes received, next offset) at some time within a frame or record; None: within none
+        # created with the first run if haVerifyRecords is set then
+        self._verifier: RecordVerifier | None = None
+        # True from the first run on
+        self._is_begun = False
+        # True from the first valid frame on
+        self._transfers = False
+        # True if the last read returned many bytes
+        self._streams = False
+        # received bytes that the flow monitor has not counted yet, because the report is sent first
+        self._uncounted = 0
+        # (monotonic ns, bytes received, next offset) at some time within a frame or record; None: not within one
         self._within: tuple[int, int, int] | None = None
         self._received = 0  # bytes
-        self._heartbeat_ns = 0  # when a heartbeat of the file that is searched came; 0: not yet
+        # time of the first heartbeat for the file that is searched; 0: not yet
+        self._heartbeat_ns = 0
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connect(self, target: tuple[Any, ...]) -> None:
-        """Connect within 5 s to a socket address; OSError when it fails."""
+        """Connect to a socket address within 5 s; OSError when it fails."""
         sock, selector = self.socket, self.client.selector
         code = sock.connect_ex(target)
         if code not in (0, errno.EINPROGRESS):
@@ -127,7 +140,7 @@ class MasterConnection(Generic[R]):
         selector.register(sock, selectors.EVENT_WRITE)
         self._await_connected()
         if sock.getsockname() == sock.getpeername():
-            raise OSError("connected to itself: nobody listens there")
+            raise OSError("connected to itself: nothing is listening there")
         selector.modify(sock, selectors.EVENT_READ)
         self.last_read_ns = time.monotonic_ns()
         self.local_address = "{}:{}".format(*plain_address(sock.getsockname()))
@@ -163,39 +176,41 @@ class MasterConnection(Generic[R]):
             if self._is_time_to_report_offset():
                 self._report_slave_max_offset(self._current_reported_offset)
             if select(interval_ms / 1000):
-                with writes:  # at its end, behind the report, the dispatch is woken
+                # At the end of the round, after the report, the dispatch is woken.
+                with writes:
                     self._process_read_event()
                     self._report_slave_max_offset_plus()
             self._housekeeping()
 
     def _begin(self) -> bool:
-        """All up to the first report; False when the client is to end."""
+        """Do everything up to the first report; return False when the client has to stop."""
         log.info("HAClient connected to the master %s", self.master_address)
         self.last_read_ns = time.monotonic_ns()
         self._drop_partial_record()
         self._greet()
-        # Differs: 4.9 sends its first report only after haSendHeartbeatInterval, so that each connect costs 5 s
+        # Differs: a slave sends its first report at once; 4.9 sends it only after haSendHeartbeatInterval, so each
+        # connect costs 5 s.
         self._current_reported_offset = self._stored_offset()
         self._report_slave_max_offset(self._first_report())
         return True
 
     def _stored_offset(self) -> int:
-        """The end of the log: all that may be acknowledged. With haSlaveAckAfterFlush it is on the disk then."""
+        """Return the end of the log, which may be acknowledged. With haSlaveAckAfterFlush it is flushed first."""
         max_offset = self.store.get_max_phy_offset()
         if self.config.haSlaveAckAfterFlush:
             self._make_sure_of(max_offset)
         return max_offset
 
     def _make_sure_of(self, max_offset: int) -> None:
-        """With haSlaveAckAfterFlush, before `max_offset` is reported."""
+        """Flush up to `max_offset` before it is reported, for haSlaveAckAfterFlush."""
         if not self.store.flush_up_to(max_offset):
-            raise ReplicationError(f"can't flush the commit log up to {max_offset}; it is not acknowledged",
+            raise ReplicationError(f"can't flush the commit log up to {max_offset}; this offset is not acknowledged",
                                    HAConnectionState.APPEND_FAILED)
 
     # The search for the master's first file.
 
     def _first_report(self) -> int:
-        """The offset to ask for."""
+        """Return the offset to ask for."""
         if self._current_reported_offset or not self.config.haSyncFromFirstFile:
             self.client.end_search()
             return self._current_reported_offset
@@ -204,17 +219,17 @@ class MasterConnection(Generic[R]):
         return self._current_reported_offset
 
     def _stop_waiting(self, search: FirstFileSearch) -> None:
-        """Nothing but a heartbeat came of the file that was asked for: it is not there."""
+        """End the wait if the requested file does not exist: nothing but a heartbeat was received for it."""
         waited_ms = (time.monotonic_ns() - self._heartbeat_ns) // 1_000_000
         if self._heartbeat_ns and waited_ms > _BEHIND_HEARTBEAT_MS:
             asked = search.next_report()
             self.is_to_be_followed_at_once = search.nothing_came() is Found.AGAIN
-            raise ReplicationError(f"looking for the master's first file, it sends nothing at {asked}")
+            raise ReplicationError(f"searching for the master's first file: it sends nothing at {asked}")
 
-    # Whether the two logs are one.
+    # Comparing the two logs.
 
     def _greet(self) -> None:
-        """Find out whether the master's log is this one, if it knows how; ReplicationError when it is not."""
+        """Compare this log with the master's if the master supports it; ReplicationError when they don't match."""
         mode = handshake_mode(self.config)
         if mode is HandshakeMode.NEVER:
             return
@@ -229,29 +244,29 @@ class MasterConnection(Generic[R]):
         elif kind is MasterKind.OTHER:
             self._compare_last_record()
         elif kind is None and self.client.ask_main_port is not None and known.is_newly_unknown(address):
-            log.warning("the main port of the master %s does not answer: it is followed as one of RocketMQ 4.9, which "
-                        "compares no logs. haHandshakeEnable=true asks on the HA port", address)
+            log.warning("the main port of the master %s does not respond; following it like a RocketMQ 4.9 master, "
+                        "without comparing logs. With haHandshakeEnable=true the HA port is asked instead", address)
 
     def _ask_main_port(self) -> MasterKind | None:
         ask = self.client.ask_main_port
         return ask(self.master_address) if ask is not None else None
 
     def _may_wait(self) -> bool:
-        """Whether the main port of a master, which opens after its HA port, may answer soon, and it matters."""
+        """Return whether it is worth waiting for the main port of a master, which opens after its HA port."""
         if self.client.ask_main_port is None or self.store.get_max_phy_offset() == 0:
             return False
         return self.client.known_masters.may_answer_soon(self.master_address)
 
     def _wait_for_main_port(self) -> NoReturn:
-        raise ReplicationError(f"the main port of the master {self.master_address} does not answer: whether the two "
-                               "logs are the same can't be found out yet", retry_ms=_SOON_MS)
+        raise ReplicationError(f"the main port of the master {self.master_address} does not respond; the two logs "
+                               "can't be compared yet", retry_ms=_SOON_MS)
 
     def _record_of_master(self, offset: int) -> bytes | None:
         ask = self.client.ask_record
         return ask(self.master_address, offset) if ask is not None else None
 
     def _compare_last_record(self) -> None:
-        """The master compares nothing: see whether it has this log's last record, as far as its main port shows it."""
+        """Check whether the master has this log's last record, using its main port; it compares no checksums."""
         end = self.store.get_max_phy_offset()
         if self.client.ask_record is not None and ends_as_master(self.store, end, self._record_of_master) is False:
             self.client.diverged(self.master_address, end, self._first_other_record(end), "its log")
@@ -263,7 +278,7 @@ class MasterConnection(Generic[R]):
             raise ReplicationError(f"comparing with the master {self.master_address}: {error}") from error
 
     def _handshake(self, is_ours: bool) -> None:
-        """Tell the master who this is and how its log ends; ReplicationError when the two don't fit together."""
+        """Introduce this slave and its log to the master; ReplicationError when the logs don't match."""
         client, address = self.client, self.master_address
         client.state = HAConnectionState.HANDSHAKE
         greeting = self._greeting(is_ours)
@@ -277,12 +292,12 @@ class MasterConnection(Generic[R]):
             client.diverged(address, greeting.end, greeting.same_up_to, held)
         if greeting.verdict is not ha_handshake.Verdict.GOOD:
             raise ReplicationError(f"the master {address} refuses this slave: SLAVE: {greeting.end} MASTER: {held}. It "
-                                   "does not hold the slave's end; set the slave up anew, or repair it by hand",
-                                   HAConnectionState.OFFSET_REFUSED)
+                                   "does not hold the end of the slave's log. Set the slave up from scratch, or repair "
+                                   "it by hand", HAConnectionState.OFFSET_REFUSED)
         client.fits()
 
     def _greeting(self, is_ours: bool) -> SlaveGreeting:
-        """A master whose main port has not told that it can do more compares one checksum."""
+        """Return the greeting: with a single checksum, unless the master's main port says that it supports more."""
         store, broker = self.store, self.client.ha_service.broker_config
         identity = f"{broker.brokerClusterName}/{broker.brokerName}/{self.client.ha_service.role.broker_id}"
         if not is_ours:
@@ -295,7 +310,7 @@ class MasterConnection(Generic[R]):
         return SlaveGreeting(introduction, partial(compare, store))
 
     def _converse(self, greeting: SlaveGreeting, is_ours: bool) -> bool:
-        """Up to the verdict; False when the master does not know the greeting."""
+        """Exchange messages up to the verdict; return False when the master does not support the greeting."""
         address = self.master_address
         while greeting.verdict is None:
             try:
@@ -306,14 +321,15 @@ class MasterConnection(Generic[R]):
                     raise
                 if not is_ours:
                     self.client.known_masters.has_closed_at_the_question(address)
-                    log.warning("the master %s does not take the question for a handshake (haHandshakeEnable=false?); "
-                                "it is followed without", address)
-                raise ReplicationError(f"the master {address} has closed at the question for a handshake") from None
+                    log.warning("the master %s rejects the request for a handshake (haHandshakeEnable=false?); "
+                                "following it without one", address)
+                raise ReplicationError(f"the master {address} closed the connection when asked for a handshake"
+                                       ) from None
             if greeting.is_heard:
-                raise ReplicationError(f"the master {address} says nothing to the handshake")
+                raise ReplicationError(f"the master {address} stopped responding during the handshake")
             if is_ours:
-                raise ReplicationError(f"the master {address} says nothing to the question for a handshake")
-            log.info("the master %s knows no handshake; it is followed without", address)
+                raise ReplicationError(f"the master {address} does not respond to the request for a handshake")
+            log.info("the master %s does not support the handshake; following it without one", address)
             return False
         return True
 
@@ -328,10 +344,10 @@ class MasterConnection(Generic[R]):
         try:
             send_whole(self.socket, data, may_wait)
         except BlockingIOError:
-            raise ReplicationError("the master takes nothing of the handshake") from None
+            raise ReplicationError("the master does not read the messages of the handshake") from None
 
     def _hear(self, greeting: SlaveGreeting, timeout_ms: int) -> bool:
-        """Hear the next thing that the master says; False when it doesn't come in time. EOFError when it closes."""
+        """Receive the master's next message; return False when it doesn't arrive in time. EOFError when it closes."""
         deadline_ns = time.monotonic_ns() + timeout_ms * 1_000_000
         while not self.client.stopped:
             remaining_ns = deadline_ns - time.monotonic_ns()
@@ -356,7 +372,7 @@ class MasterConnection(Generic[R]):
                 self._send_greeting(answer)
             if answer or greeting.verdict is not None:
                 return True
-        raise ConnectionAbortedError("stopped within the handshake")
+        raise ConnectionAbortedError("stopped during the handshake")
 
     # Reports and frames.
 
@@ -366,7 +382,8 @@ class MasterConnection(Generic[R]):
 
     def _housekeeping(self) -> None:
         self._count_received()
-        # Differs: 4.9 looks at its own last write, which says nothing about the master
+        # Differs: a slave ends a connection on which it received nothing for too long; 4.9 checks its own last write,
+        # which says nothing about the master.
         interval_ms = (time.monotonic_ns() - self.last_read_ns) // 1_000_000
         if interval_ms > self.config.haHousekeepingInterval:
             log.warning("HAClient, housekeeping, found this connection[%s] expired, %d",
@@ -382,7 +399,7 @@ class MasterConnection(Generic[R]):
             self._within = None
 
     def _look_for_stall(self) -> None:
-        """A frame or record whose size arrived damaged may have an end that never comes, while heartbeats do."""
+        """Detect a frame or record whose damaged size makes its end never arrive, while heartbeats still do."""
         now, next_offset = time.monotonic_ns(), self._next_offset()
         if self._within is None or self._within[2] != next_offset:
             self._within = now, self._received, next_offset
@@ -390,7 +407,7 @@ class MasterConnection(Generic[R]):
         if (now - since_ns) // 1_000_000 <= self.config.haHousekeepingInterval:
             return
         if self._received - received < _STALLED_BYTES:
-            flaw = RecordFlawError(self.store.get_max_phy_offset(), "has an end that does not come")
+            flaw = RecordFlawError(self.store.get_max_phy_offset(), "has an end that does not arrive")
             self.client.record_is_flawed(self.master_address, flaw)
         self._within = now, self._received, next_offset
 
@@ -414,7 +431,7 @@ class MasterConnection(Generic[R]):
         self.last_write_ns = time.monotonic_ns()
 
     def _report_slave_max_offset_plus(self) -> None:
-        """Report when the log has grown beyond the last report."""
+        """Report if the log has grown beyond the last report."""
         max_offset = self.store.get_max_phy_offset()
         if max_offset > self._current_reported_offset:
             if self.config.haSlaveAckAfterFlush:
@@ -423,7 +440,7 @@ class MasterConnection(Generic[R]):
             self._report_slave_max_offset(max_offset)
 
     def _process_read_event(self) -> None:
-        """Read once and append what is complete."""
+        """Read once, and append what is complete."""
         decoder = self._decoder
         try:
             count = self._receive()
@@ -437,7 +454,7 @@ class MasterConnection(Generic[R]):
         self._received += count
         decoder.received(count)
         end = self._followed.end
-        # nothing but the next record is awaited
+        # The fast path: the next byte is the beginning of a record.
         verifier = self._verifier
         if self._followed.chain.next_record == end and self._transfers and self.takes_records and (
                 verifier is None or verifier.end == end):
@@ -449,7 +466,7 @@ class MasterConnection(Generic[R]):
         self._dispatch_read_request()
 
     def _receive(self) -> int:
-        """Read once, into the decoder; the number of bytes. BlockingIOError when there are none."""
+        """Read once into the decoder; return the number of bytes. BlockingIOError when there are none."""
         decoder = self._decoder
         if self._streams:
             places = decoder.places(_RECEIVE_SIZE, self.config.mappedFileSizeCommitLog)
@@ -466,16 +483,16 @@ class MasterConnection(Generic[R]):
         except RecordFlawError as error:
             self.client.record_is_flawed(self.master_address, error)
         except RecordChainError as error:
-            raise ReplicationError(f"what the master sends is no commit log: {error}; nothing of it is appended. "
-                                   "Either its bytes are damaged, or its log is another one than the slave's",
+            raise ReplicationError(f"the master's bytes are not a valid commit log: {error}; they are not appended. "
+                                   "Either they are damaged, or the master's log is a different one than the slave's",
                                    HAConnectionState.APPEND_FAILED) from error
 
     def _append(self, run: R) -> None:
-        """Append one run, or raise: nothing that was not appended is ever reported."""
+        """Append one run, or raise: bytes that were not appended are never reported."""
         raise NotImplementedError
 
     def _take_record(self, offset: int, size: int) -> None:
-        """Append the record that the decoder has taken out, where the log ends with a whole one."""
+        """Append the record that the decoder has taken out; the log ends with a complete record."""
         view, start = self._decoder.view, ha_transfer.HEADER.size
         if self._verifier is not None:
             try:
@@ -485,12 +502,15 @@ class MasterConnection(Generic[R]):
         self._write(offset, view, start, size, RecordChain(offset + size))
 
     def _append_run(self, run: R, before: Callable[[], object] | None = None) -> None:
-        """Append the bytes of a run that follows what came before, as far as all checks allow; `before` is called in
-        front of the first append, if there is one."""
+        """Append the bytes of a run that continues the log, as far as they pass all checks.
+
+        `before` is called before the first append, if there is one.
+        """
         verifier = self._verifier
         if verifier is None and self.config.haVerifyRecords and not self._is_begun:
             followed = self._followed
-            within = followed.chain.next_record if run.offset == followed.end else -1  # a file's blank, see _begin
+            # The log may end within a file's blank, see _drop_partial_record.
+            within = followed.chain.next_record if run.offset == followed.end else -1
             verifier = self._verifier = RecordVerifier(self.config.mappedFileSizeCommitLog, within)
         self._is_begun = True
         if verifier is None:
@@ -508,7 +528,7 @@ class MasterConnection(Generic[R]):
             self._write(offset, data, start, length, RecordChain(verifier.next_record(offset + length)))
 
     def _write(self, offset: int, data: memoryview, start: int, length: int, chain: RecordChain) -> None:
-        """Append bytes whose records were checked, or followed, up to `chain`."""
+        """Append bytes whose records were verified, or followed, up to `chain`."""
         if not self.store.append_to_commit_log(offset, data, start, length):
             self._check_offset(offset, self.store.get_max_phy_offset())
             raise ReplicationError(f"can't append {length} bytes at commit log offset {offset}; they are not "
@@ -522,12 +542,15 @@ class MasterConnection(Generic[R]):
             client.appended_up_to(offset + length)
 
     def _next_offset(self) -> int:
-        """The commit log offset of what has to come next."""
+        """Return the commit log offset at which the next bytes must begin."""
         verifier = self._verifier
         return verifier.end if verifier is not None else self.store.get_max_phy_offset()
 
     def _drop_partial_record(self) -> None:
-        """Without haVerifyRecords the log may end within a record; what is checked begins with one."""
+        """Truncate an incomplete last record, which the log may have after a run without haVerifyRecords.
+
+        Verification has to begin with a record.
+        """
         followed, store = self._followed, self.store
         if not self.config.haVerifyRecords or followed.is_checked or followed.chain.next_record == followed.end:
             return
@@ -540,52 +563,56 @@ class MasterConnection(Generic[R]):
         if slave_phy_offset not in (0, offset):
             raise ReplicationError("master pushed offset not equal the max phy offset in slave, "
                                    f"SLAVE: {slave_phy_offset} MASTER: {offset}", HAConnectionState.OFFSET_REFUSED)
-        # Differs: 4.9 lets an empty slave begin anywhere, and then puts the bytes at the beginning of a file
+        # Differs: an empty slave begins only at the beginning of a file; 4.9 lets it begin anywhere, and then puts the
+        # bytes at the beginning of a file.
         if slave_phy_offset == 0 and (offset < 0 or offset % self.config.mappedFileSizeCommitLog):
-            raise ReplicationError(f"the master begins at {offset}, where no commit log file of "
-                                   f"{self.config.mappedFileSizeCommitLog} bytes begins: SLAVE: 0 MASTER: {offset}",
+            raise ReplicationError(f"the master's log begins at {offset}, which is not the beginning of a commit log "
+                                   f"file of {self.config.mappedFileSizeCommitLog} bytes: SLAVE: 0 MASTER: {offset}",
                                    HAConnectionState.OFFSET_REFUSED)
 
     def _follow_records(self, run: R) -> RecordChain:
-        # What this client has not appended ends with a whole record: recovery cuts it there, and puts write whole ones.
+        # Bytes that this client did not append end with a complete record: recovery truncates the log there, and puts
+        # write complete records.
         chain = self._followed.chain if run.offset == self._followed.end else RecordChain(run.offset)
         return follow_records(chain, run.offset, self._decoder.view, run.start, run.length,
                               self.config.mappedFileSizeCommitLog)
 
 
 class OffsetMasterConnection(MasterConnection[ha_transfer.Run]):
-    """With frames of RocketMQ 4.9, and the search for the first file that they need."""
+    """A connection with RocketMQ 4.9's frames, which need the search for the master's first file."""
 
     new_decoder = ha_transfer.FrameDecoder
 
     def _append(self, run: ha_transfer.Run) -> None:
-        """Append one run, or raise: nothing that was not appended is ever reported."""
+        """Append one run, or raise: bytes that were not appended are never reported."""
         search = self.client.search
         if search is not None:
             found = self._first_run(search, run)
             if found is None:
                 return
             run = found
-        if run.offset != self._followed.end:  # where the last append ended: the log itself refuses all but its end
+        # At the end of the last append no check is needed: the log itself refuses everything but its end.
+        if run.offset != self._followed.end:
             self._check_offset(run.offset, self._next_offset())
         if run.length:
-            # Differs: 4.9 ignores a failed append, and looks at no byte of what it appends
+            # Differs: a slave checks the bytes that it appends, and a failed append ends the connection; 4.9 ignores a
+            # failed append, and checks none of the bytes.
             self._append_run(run)
-        # Differs: in 4.9 a heartbeat makes an empty slave create its first file
+        # Differs: in 4.9 a heartbeat makes an empty slave create its first file.
         if not self._transfers:
             self._transfers = True
             self.client.transfers()
 
     def _first_run(self, search: FirstFileSearch, run: ha_transfer.Run) -> ha_transfer.Run | None:
-        """`run`, the first of this connection, as it is to be appended; None while nothing is known.
+        """Return `run`, the first of this connection, as it has to be appended; None while that is undecided.
 
-        Asked for the second byte of a file, the master leaves out the first, which is 0. Room for it is in front of
-        the run, where its frame's header was.
+        A master that is asked for the second byte of a file leaves out the first, which is 0. It is put back in front
+        of the run, where the frame's header was.
         """
         found = search.heard(run.offset, run.length)
         if found is Found.AGAIN:
             self.is_to_be_followed_at_once = True
-            raise ReplicationError(f"looking for the master's first file, it has {run.offset}")
+            raise ReplicationError(f"searching for the master's first file: it has {run.offset}")
         if found is Found.WAIT:
             self._heartbeat_ns = self._heartbeat_ns or time.monotonic_ns()
             return None
@@ -600,28 +627,28 @@ class OffsetMasterConnection(MasterConnection[ha_transfer.Run]):
 
 _TIMEOUT_S = 5.0
 _READ_WAIT_S = 1.0
-_SILENCE_S = 20.0  # without a byte that is waited for
+_SILENCE_S = 20.0  # longest wait without any expected byte
 
 
 class CantAsk(Enum):
-    """Why there is no answer."""
+    """The reason why there is no answer."""
 
-    UNKNOWN_REQUEST = "the master does not know the request"
-    NO_ANSWER = "the master's main port does not answer"
+    UNKNOWN_REQUEST = "the master does not support the request"
+    NO_ANSWER = "the master's main port does not respond"
 
 
-# Of (HA address, offset, block size, number of blocks).
+# Arguments: HA address, offset, block size, number of blocks.
 AskChecksums = Callable[[str, int, int, int], LogChecksums | CantAsk]
 
 
 class MasterLogError(Exception):
-    """The master's log can't be read now; the text says why."""
+    """The reason why the master's log can't be read now."""
 
 
 class LogOfMaster:
     """The log of the master whose HA port is at `address`; used by one thread.
 
-    `streams`: its HA port speaks as RocketMQ 4.9's. `stopped` ends a wait.
+    `streams`: its HA port speaks RocketMQ 4.9's protocol. `stopped` ends a wait when it returns True.
     """
 
     def __init__(self, address: str, place: tuple[str, int], ask: AskChecksums, streams: bool, segment_size: int,
@@ -632,11 +659,15 @@ class LogOfMaster:
         self._streams = streams
         self._segment_size = segment_size
         self._stopped = stopped
-        self._is_other = False  # it is known not to know the request
+        # it is known not to support the request
+        self._is_other = False
         self._stream: _Stream | None = None
 
     def checksums(self, offset: int, block_size: int, count: int) -> LogChecksums:
-        """CRC32 of `count` blocks from `offset` on, fewer where the log ends. MasterLogError when it can't be read."""
+        """Return the CRC32 of `count` blocks from `offset` on, fewer where the log ends.
+
+        MasterLogError when it can't be read.
+        """
         if not self._is_other:
             answer = self._ask(self.address, offset, block_size, count)
             if isinstance(answer, LogChecksums):
@@ -645,23 +676,24 @@ class LogOfMaster:
                 raise MasterLogError(answer.value)
             self._is_other = True
         if not self._streams:
-            raise MasterLogError("the master gives no checksums, and its HA port does not speak as RocketMQ 4.9's")
+            raise MasterLogError("the master provides no checksums, and its HA port does not speak RocketMQ 4.9's "
+                                 "protocol")
         data = self._bytes(offset, block_size * count)
         crcs = tuple(zlib.crc32(data[at:at + block_size]) for at in range(0, len(data), block_size))
         return LogChecksums(0, offset + len(data), crcs)
 
     @property
     def is_streamed(self) -> bool:
-        """Whether it gives no checksums, as far as it was asked."""
+        """True if it is known to provide no checksums."""
         return self._is_other
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a stream."""
+        """True if a stream is open."""
         return self._stream is not None
 
     def close(self) -> bool:
-        """Close the stream; whether there was one."""
+        """Close the stream; return whether one was open."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
@@ -679,11 +711,11 @@ class LogOfMaster:
 
 
 class _Stream:
-    """A connection to a HA port, which sends the log from `begin` on."""
+    """A connection to an HA port, which sends the log from `begin` on."""
 
     def __init__(self, place: tuple[str, int], begin: int, segment_size: int) -> None:
         self._segment_size = segment_size
-        # A report of 0 asks for the last file; the byte at 0 is 0, the top of a record's size.
+        # A report of 0 would ask for the last file; the byte at 0 is 0, the highest byte of a record's size.
         self._report = max(begin, 1)
         self._start = begin  # commit log offset of the first byte in `_data`
         self._data = bytearray(self._report - begin)
@@ -696,11 +728,11 @@ class _Stream:
         self._socket.close()
 
     def holds(self, offset: int) -> bool:
-        """Whether what comes next, or is kept, includes `offset`."""
+        """Return whether the kept bytes, or the next ones, include `offset`."""
         return self._start <= offset <= self._start + len(self._data)
 
     def read(self, offset: int, size: int, stopped: Callable[[], bool]) -> bytes:
-        """`size` bytes at `offset`; what lies before them is forgotten by the next read."""
+        """Return `size` bytes at `offset`; the bytes before them are dropped."""
         del self._data[:offset - self._start]
         self._start = offset
         last_byte = time.monotonic()
@@ -722,12 +754,12 @@ class _Stream:
             self._last_report = now
 
     def _take(self, count: int) -> bool:
-        """Whether bytes of the log were among those received."""
+        """Decode received bytes; return whether they contained bytes of the log."""
         self._decoder.received(count)
         before = len(self._data)
         for run in self._decoder.runs(self._segment_size):
             if run.offset != self._start + len(self._data):
                 raise StreamError(f"{self._socket.name} was asked for {self._start + len(self._data)} and sends "
-                                  f"{run.offset}: it does not hold what lies between")
+                                  f"{run.offset}: it does not hold the bytes in between")
             self._data += self._decoder.view[run.start:run.start + run.length]
         return len(self._data) > before

@@ -2,8 +2,8 @@
 
 - `HAConnectionState`: the state of a replication connection.
 - `AllowedPeers`: the peers that may connect to the replication port; pure.
-- `MasterKind`, `KnownMasters`: what a slave has found out about masters.
-- `send_whole`: sends small messages whole: reports, and those of a handshake.
+- `MasterKind`, `KnownMasters`: the facts that a slave has learned about its masters.
+- `send_whole`: sends small messages completely: reports, and the messages of a handshake.
 """
 import ipaddress
 import socket
@@ -13,29 +13,34 @@ from enum import Enum
 
 
 class HAConnectionState(Enum):
-    """The state of a connection, seen from either end. 4.9 has none; the first five are those of 5.x.
+    """The state of a connection, seen from either end. 4.9 has no such states; the first five are those of 5.x.
 
     Java: org.apache.rocketmq.store.ha.HAConnectionState (5.1.4)
     """
 
     READY = "READY"  # no connection, or nothing reported yet
-    HANDSHAKE = "HANDSHAKE"  # the two find out whether, and from where on, their logs fit together
+    # the peers find out whether their logs match, and from which offset to continue
+    HANDSHAKE = "HANDSHAKE"
     TRANSFER = "TRANSFER"
-    SUSPEND = "SUSPEND"  # flow control: this second's share is used up
+    # flow control: this second's budget is used up
+    SUSPEND = "SUSPEND"
     SHUTDOWN = "SHUTDOWN"
-    OFFSET_REFUSED = "OFFSET_REFUSED"  # the master does not hold the slave's offset: an operator has to look
-    DIVERGED = "DIVERGED"  # the slave holds other bytes than the master: an operator has to look
-    APPEND_FAILED = "APPEND_FAILED"  # the slave can't write, or what came is no commit log
+    # the master does not hold the slave's offset; an operator has to intervene
+    OFFSET_REFUSED = "OFFSET_REFUSED"
+    # the slave holds other bytes than the master; an operator has to intervene
+    DIVERGED = "DIVERGED"
+    # the slave can't write, or the received bytes are not a commit log
+    APPEND_FAILED = "APPEND_FAILED"
 
 
-# The states of a connection whose slave counts.
+# The states of a connection in which its slave counts as a replica.
 SERVING = (HAConnectionState.TRANSFER, HAConnectionState.SUSPEND)
 
 
 class AllowedPeers:
-    """The addresses and networks of haAllowedPeers, separated by "," or ";"; nothing given lets everybody in.
+    """The addresses and networks of haAllowedPeers, separated by "," or ";"; an empty list allows every peer.
 
-    ValueError, which names the key and the entry, when one is neither.
+    ValueError names the key and the invalid entry.
     """
 
     def __init__(self, text: str | None) -> None:
@@ -47,11 +52,12 @@ class AllowedPeers:
             try:
                 self._networks.append(ipaddress.ip_network(entry, strict=False))
             except ValueError as error:
-                raise ValueError(f"haAllowedPeers: {entry!r} is no address and no network such as 10.0.0.0/8: {error}"
-                                 ) from None
+                raise ValueError(f"haAllowedPeers: {entry!r} is not a valid address, or network such as 10.0.0.0/8: "
+                                 f"{error}") from None
 
     def allows(self, host: str) -> bool:
-        """Whether a peer at the address `host` may stay. One that is no address may only where all may."""
+        """Return whether a peer at the address `host` is allowed. An invalid address is allowed only if all peers are.
+        """
         if not self._networks:
             return True
         try:
@@ -62,51 +68,59 @@ class AllowedPeers:
         return any((mapped or address) in network or address in network for network in self._networks)
 
 
-_MAIN_PORT_WAIT_MS = 10_000  # for an unknown master to tell what it is
+# for an unknown master to answer what it is
+_MAIN_PORT_WAIT_MS = 10_000
 
 
 class MasterKind(Enum):
-    """What the main port of a master tells of it."""
+    """The kind of a master, according to its main port."""
 
     OURS = "it compares logs at the handshake"
-    OTHER = "it knows no such handshake, or has it turned off"
+    OTHER = "it does not support that handshake, or has it turned off"
 
 
 class KnownMasters:
-    """By HA address, over the connections of one HAClient; its thread owns it."""
+    """The known facts about masters, by HA address, across the connections of one HAClient. Its thread owns them."""
 
     def __init__(self) -> None:
-        self._ours: set[str] = set()  # those that have told to be ours
-        self._without_handshake: str | None = None  # closed when it was asked for a handshake
-        self._said_unknown: str | None = None  # of which it was said that nothing can be compared
-        self._waiting_for = ("", 0)  # whose main port did not answer, and since when (monotonic ns)
+        # those whose main port said that they are rmqha's
+        self._ours: set[str] = set()
+        # the master that closed its connection when it was asked for a handshake
+        self._without_handshake: str | None = None
+        # the master for which a warning was logged that nothing can be compared
+        self._said_unknown: str | None = None
+        # the master whose main port did not answer, and since when (monotonic ns)
+        self._waiting_for = ("", 0)
 
     def has_told(self, address: str, kind: MasterKind) -> None:
-        """Its main port has answered."""
+        """Record the answer of its main port."""
         if kind is MasterKind.OURS:
             self._ours.add(address)
         else:
             self._ours.discard(address)
 
     def is_ours(self, address: str) -> bool:
-        """Whether its main port said so, when it last said anything."""
+        """Return whether its main port said so in its last answer."""
         return address in self._ours
 
     def has_closed_at_the_question(self, address: str) -> None:
-        """It takes the question for a handshake for an error."""
+        """Record that it treats the request for a handshake as an error."""
         self._without_handshake = address
 
     def may_be_asked(self, address: str) -> bool:
-        """Whether it has not closed its last connection at the question for a handshake."""
+        """Return whether it may be asked for a handshake: it did not close its last connection because of that."""
         return address != self._without_handshake
 
     def is_newly_unknown(self, address: str) -> bool:
-        """Whether it was not said of it before that nothing can be compared; True once."""
+        """Return whether the warning that nothing can be compared has not been logged for it yet; True once."""
         said, self._said_unknown = self._said_unknown, address
         return said != address
 
     def may_answer_soon(self, address: str) -> bool:
-        """Whether its main port, which opens after its HA port and did not answer now, may do so in a moment."""
+        """Return whether its main port, which has just failed to answer, may do so soon.
+
+        The main port of a master opens after its HA port.
+        """
         now = time.monotonic_ns()
         waiting_for, since_ns = self._waiting_for
         if waiting_for != address:
@@ -118,9 +132,10 @@ _ATTEMPTS = 3
 
 
 def send_whole(sock: socket.socket, data: bytes, may_wait: Callable[[], bool] | None = None) -> None:
-    """Send all of `data`; OSError when the connection is gone, BlockingIOError when the peer takes no more of it.
+    """Send all of `data`; OSError when the connection is gone, BlockingIOError when the peer accepts no more.
 
-    `may_wait` is called when there is no room: it waits, or gives up with False. Without it nothing is waited for.
+    `may_wait` is called when the send buffer is full: it waits, or returns False to give up. Without it, the function
+    does not wait.
     """
     attempts = 0
     while data:

@@ -1,13 +1,13 @@
-"""Letting through only log bytes that were checked, while they arrive in pieces of any size. Pure.
+"""Verification of received records before they reach the log, while their bytes arrive in pieces of any size. Pure.
 
-    pieces of a run --> RecordVerifier --whole records, each checked--> the log
-                            | holds the beginning of a record until its end is there
+    pieces of a run --> RecordVerifier --complete records, each verified--> the log
+                            | holds the beginning of a record until its end has arrived
 
-Checked of each record: its magic code, that its lengths add up to its size, that PHYSICALOFFSET is its place in the
-log, that its queue offset is not negative, and the CRC of its body. The blank that ends a file has a head alone: the
-bytes after it, up to the file's end, are let through as they come. No check of a record's own covers its topic,
-properties, times, hosts and flags, or a queue offset that is merely another one: scrubbing compares those, and dispatch
-compares a queue offset with its queue.
+The following is checked: the magic code, that the lengths add up to the size, that PHYSICALOFFSET is the record's
+position in the log, that the queue offset is not negative, and the CRC of the body. The blank at the end of a file
+consists of a head only; the bytes after it, up to the file's end, are passed on as they arrive. No check covers a
+record's topic, properties, times, hosts and flags, or a queue offset that is merely a different one. Scrubbing compares
+those, and dispatch compares a queue offset with its queue.
 """
 from collections.abc import Iterator
 
@@ -32,8 +32,8 @@ from rmqha.store.ha.ha_transfer import RecordChainError
 _MAX_TAIL = LENGTHS_SIZE + MAX_TOPIC_LENGTH + MAX_PROPERTIES_LENGTH  # bytes after a body
 _BLANK = 0
 _LENGTHS_DIFFER = "has lengths that do not add up to its size"
-_FLAWS = {Stop.ODD: "names another place in the log, or a negative queue offset", Stop.BAD_CRC: "has a body whose CRC "
-          "is not the one it names", Stop.LENGTH_MISMATCH: _LENGTHS_DIFFER, Stop.TRUNCATED: _LENGTHS_DIFFER}
+_FLAWS = {Stop.ODD: "contains another log offset, or a negative queue offset", Stop.BAD_CRC: "has a body that does not "
+          "match its CRC", Stop.LENGTH_MISMATCH: _LENGTHS_DIFFER, Stop.TRUNCATED: _LENGTHS_DIFFER}
 
 
 class RecordFlawError(RecordChainError):
@@ -45,7 +45,7 @@ class RecordFlawError(RecordChainError):
 
 
 class Piece(NamedTuple):
-    """Checked bytes for the log: `length` of them at `data[start]`, for commit log offset `offset`."""
+    """Verified bytes for the log: `length` bytes at `data[start]`, for commit log offset `offset`."""
 
     offset: int
     data: memoryview
@@ -54,48 +54,51 @@ class Piece(NamedTuple):
 
 
 class RecordVerifier:
-    """Checks what one connection brings; `take` is called with one run after the other, the first at a record's begin.
+    """A verifier for the bytes of one connection. `take` is called with each run; the first begins with a record.
 
-    `end` is the commit log offset after the last byte that was taken; -1 before the first run. The log ends where the
-    record begins of which a part is held.
+    `end` is the commit log offset after the last byte that was taken; -1 before the first run. While a part of a record
+    is held, the log ends where that record begins.
     """
 
     __slots__ = ("end", "_segment_size", "_held", "_wanted", "_blank_end")
 
     def __init__(self, segment_size: int, blank_end: int = -1) -> None:
-        """`blank_end`: the end of the file whose blank was let through in part, on an earlier connection."""
+        """Continue in a blank that an earlier connection passed on in part; it reaches up to `blank_end`."""
         self.end = -1
         self._segment_size = segment_size
-        self._held = bytearray()  # the beginning of a record
-        self._wanted = 0  # bytes of `_held` at which it is looked at again
-        self._blank_end = blank_end  # up to where the blank reaches whose head was let through
+        # the beginning of a record
+        self._held = bytearray()
+        # size of `_held` at which it is checked again
+        self._wanted = 0
+        # end of the blank whose head was passed on
+        self._blank_end = blank_end
 
     def next_record(self, end: int) -> int:
-        """Where the next record begins, of a log that ends at `end`."""
+        """Return the offset at which the next record begins in a log that ends at `end`."""
         return max(end, self._blank_end)
 
     @property
     def is_within_record(self) -> bool:
-        """Whether the beginning of a record is held."""
+        """True while the beginning of a record is held."""
         return bool(self._held)
 
     def take_record(self, offset: int, data: memoryview, start: int, length: int) -> None:
-        """`take` for what is one record, between two others; RecordFlawError when it is not a good one."""
+        """Take exactly one record, while no other is held; RecordFlawError when it fails its checks."""
         with data[start:start + length] as record:
             self._check_whole(offset, record)
         self.end = offset + length
 
     def take(self, offset: int, data: memoryview, start: int, length: int, overwrites: bool = False) -> Iterator[Piece]:
-        """The bytes that may be appended now, in order, each piece before the next one is asked for.
+        """Yield the bytes that may be appended now, in order. A piece is valid until the next one is requested.
 
-        `length` bytes at `data[start]` follow the last ones, in one file of the log; `overwrites`: nobody needs what
-        lies in front of them any more. RecordFlawError, after all that is good in front of it, names the record that
-        is not.
+        `length` bytes at `data[start]` follow the last ones, in one file of the log. `overwrites`: the bytes before
+        them in `data` may be overwritten. RecordFlawError names the flawed record, after all good bytes before it were
+        yielded.
         """
         self.end = offset + length
         known = len(self._held)
         if overwrites and 0 < known <= min(start, length):
-            # One piece instead of two; never more is copied than has come.
+            # One piece instead of two; this never copies more bytes than have arrived.
             data[start - known:start] = self._held
             self._held = bytearray()
             offset, start, length = offset - known, start - known, length + known
@@ -133,7 +136,7 @@ class RecordVerifier:
             at = stop
 
     def _hold(self, begin: int, data: memoryview, at: int, stop: int, why: Stop) -> bool:
-        """Hold what is the beginning of a record; True when it is a file's blank, which is not held."""
+        """Hold the beginning of a record; return True when it is a file's blank, which is not held."""
         with data[at:min(stop, at + MAX_HEAD_LENGTH)] as head:
             wanted = self._look_at(begin, head)
         if wanted == _BLANK:
@@ -146,7 +149,10 @@ class RecordVerifier:
         return False
 
     def _fill(self, begin: int, data: memoryview, at: int, stop: int) -> int:
-        """Add to what is held until it is a whole record or a blank's head, or all is used; where to continue."""
+        """Add to the held bytes until they are a complete record or a blank's head, or until the data is used up.
+
+        Return the position in `data` at which to continue.
+        """
         held = self._held
         while at < stop:
             taken = min(stop - at, self._wanted - len(held))
@@ -161,17 +167,17 @@ class RecordVerifier:
         return at
 
     def _look_at(self, begin: int, head: memoryview | bytearray) -> int:
-        """How many bytes of the record at `begin` have to be there to look again, or its size; _BLANK for a blank.
+        """Return how many bytes of the record at `begin` the next check needs, or its size; _BLANK for a blank.
 
-        RecordFlawError when what is there can't be its beginning: at the latest with its head, so that a size that is
-        wrong is not waited for.
+        RecordFlawError when the bytes can't be the beginning of a record. This is decided with its head at the latest,
+        so that it does not wait for the end of a record whose size is wrong.
         """
         if len(head) < HEAD.size:
             return HEAD.size
         size: int
         size, magic = HEAD.unpack_from(head)
         if not fits(size, magic, self._segment_size - begin % self._segment_size):
-            raise RecordFlawError(begin, f"is not one: size {size}, magic {magic & 0xFFFFFFFF:#x}")
+            raise RecordFlawError(begin, f"is not a valid record: size {size}, magic {magic & 0xFFFFFFFF:#x}")
         if magic == BLANK_MAGIC_CODE:
             return _BLANK
         if size < MIN_RECORD_LENGTH:

@@ -1,9 +1,21 @@
-"""Comparing a slave's log with its master's while both run, so that a byte that went bad is found.
+"""Comparing a slave's log with its master's while both run, to find bytes that have gone bad.
 
     ScrubService --offset, blocks--> LogOfMaster --> the master
         | CRC32 of the same blocks of this log (read_tail)
         v
     ScrubState: position, age, differences --> ha_service, metrics
+
+A disk can return other bytes than it was given, years after it accepted them, and nothing notices until a consumer
+reads the message or the slave becomes the master. By then the good copy may have expired. Scrubbing reads both copies
+while both still exist: the slave asks for the CRC32 of blocks of its master's log, and compares them with its own.
+
+- A block that differs is narrowed down, by smaller blocks, to the first differing byte and the record that contains it.
+  A short wait comes first: bytes that are being written or truncated look like a difference once, and only once.
+- The records' own checks decide which copy is damaged. Topic, properties and times have no check, so a difference
+  there is reported with an unknown culprit. Nothing is repaired: overwriting the wrong copy would make it worse.
+- The rate is limited, since a comparison reads the disks of both sides. A new round begins when half of haScrubPromise
+  has passed since the last one began, so that every byte is compared again within the promised time.
+- The slave does the work, so a master of RocketMQ 4.9 can be scrubbed too: its log is then read over its HA port.
 """
 from __future__ import annotations
 
@@ -28,26 +40,29 @@ from rmqha.store.store_path_config_helper import get_scrub_file
 log = logging.getLogger("RocketmqStore")
 
 _BLOCK = 64 * 1024
-_FINE_BLOCKS = (1024, 16, 1)  # a block that differs is looked at in these, down to the byte
+# sizes of the smaller blocks into which a differing block is divided, down to the byte
+_FINE_BLOCKS = (1024, 16, 1)
 _MAX_STEP = 16 * 1024 * 1024  # bytes of one comparison
 _STEP_MS = 250
-_IDLE_MS, _IDLE_TIMES = 1000, 16  # how long nothing was appended, and how many times the rate then is
+# After _IDLE_MS without an append the rate is _IDLE_TIMES as high.
+_IDLE_MS, _IDLE_TIMES = 1000, 16
 _LOOK_MS = 1000  # with nothing to compare
 _RETRY_MS = 5000
 _SAVE_MS = 10_000
 _FOUND_AGAIN_MS = 60_000
-_STREAM_AGAIN_MS, _STREAM_MIN = 60_000, 4 * 1024 * 1024  # a log is streamed once a minute, or for so many bytes
-_SURE_MS = 200  # between two looks at what differs
+# A log is streamed once per _STREAM_AGAIN_MS, or earlier if _STREAM_MIN bytes are due.
+_STREAM_AGAIN_MS, _STREAM_MIN = 60_000, 4 * 1024 * 1024
+_SURE_MS = 200  # before a differing block is compared again
 _MAX_OF_A_BLOCK = 64
 
 
 class ScrubService(ServiceThread):
-    """Compares block after block of a slave's log with its master's. Idle on a broker that follows nobody.
+    """The thread that compares a slave's log with its master's, block by block. Idle on a broker that has no master.
 
-    It is started by the first good frame of a master. The rate is haScrubBytesPerSecond, 16 times that while nothing
-    is appended; rounds begin so that each byte is compared within haScrubPromise.
+    The first good frame from a master starts it. The rate is haScrubBytesPerSecond, and 16 times that while nothing is
+    appended. Rounds begin early enough for each byte to be compared within haScrubPromise.
 
-    The original has none.
+    The original has no such service.
     """
 
     def __init__(self, log_reader: LogReader, role: Role, client: HAClient) -> None:
@@ -58,16 +73,17 @@ class ScrubService(ServiceThread):
         self.state = ScrubState(get_scrub_file(self.config.storePathRootDir))
         self.ask_checksums: AskChecksums | None = None  # set by the broker before the start
         self._log = log_reader
-        self.client = client  # whose master is asked
+        self.client = client  # its master is queried
         self._is_loaded = False
         self._master: LogOfMaster | None = None
-        self._grown = (-1, 0)  # end of the log as last seen, and when it was first seen (monotonic ms)
+        # (end of the log as last seen, monotonic ms at which it was first seen)
+        self._grown = (-1, 0)
         self._saved_ms = 0
         self._streamed_ms = -_STREAM_AGAIN_MS  # when the last stream was closed
-        self._looked_ms = -_FOUND_AGAIN_MS  # when the first difference was looked at again
+        self._looked_ms = -_FOUND_AGAIN_MS  # when the first difference was last rechecked
 
     def load(self) -> None:
-        """Read what the last run of this broker has found, so that it is shown before the master answers."""
+        """Read the findings of this broker's last run, so that they are shown before the master responds."""
         if self._is_loaded:
             return
         self.state.load()
@@ -87,7 +103,7 @@ class ScrubService(ServiceThread):
         log.info("%s service end", self.get_service_name())
 
     def _step(self) -> float:
-        """Compare some bytes; ms until the next step."""
+        """Compare some bytes; return the time in ms until the next step."""
         begin_ms = _now_ms()
         if not self.config.haScrubEnable or not self._role.is_slave:
             return self._rest(OFF, _RETRY_MS)
@@ -122,14 +138,14 @@ class ScrubService(ServiceThread):
         return pause_ms
 
     def _rate(self, end: int) -> int:
-        """Bytes per second, by whether the log has grown lately."""
+        """Return the rate in bytes per second: higher if the log has not grown lately."""
         if end != self._grown[0]:
             self._grown = end, _now_ms()
         is_idle = _now_ms() - self._grown[1] >= _IDLE_MS
         return self.config.haScrubBytesPerSecond * (_IDLE_TIMES if is_idle else 1)
 
     def _look_again_when_due(self, master: LogOfMaster, begin: int, end: int) -> None:
-        """Forget what was repaired: look at the first difference each minute, at all when that one is gone."""
+        """Forget repaired differences: recheck the first one every minute, and all of them when that one is gone."""
         found = self.state.found
         if not found or _now_ms() - self._looked_ms < _FOUND_AGAIN_MS:
             return
@@ -138,12 +154,15 @@ class ScrubService(ServiceThread):
             self.state.keep([each for each in found if self._still_differs(master, each, begin, end)])
 
     def _may_gather(self, master: LogOfMaster, end: int) -> bool:
-        """Whether few bytes are new: not for each of them a connection to a master that gives no checksums."""
+        """Return whether to wait for more new bytes, rather than open a stream for a few.
+
+        Applies to a master that provides no checksums, whose log is read over a separate connection.
+        """
         return master.is_streamed and not master.is_open and end - self.state.position < _STREAM_MIN \
             and _now_ms() - self._streamed_ms < min(_STREAM_AGAIN_MS, self.config.haScrubPromise // 4)
 
     def _begin_round(self, address: str, begin: int, end: int) -> LogOfMaster:
-        """Begin another round; with nothing known of the master, since another kind may run at its address by now."""
+        """Begin another round, knowing nothing about the master: another version may run at its address by now."""
         self._leave_master()
         master, state = self._log_of(address), self.state
         state.keep([each for each in state.found if self._still_differs(master, each, begin, end)])
@@ -159,7 +178,7 @@ class ScrubService(ServiceThread):
         if self._master is None or self._master.address != address:
             self._leave_master()
             place, ask = parse_address(address), self.ask_checksums
-            assert place is not None and ask is not None  # as HAClient and `_step` have seen to
+            assert place is not None and ask is not None  # HAClient and `_step` have checked
             self._master = LogOfMaster(address, place, ask, not self.config.enableAutoSwitchHA,
                                        self.config.mappedFileSizeCommitLog, lambda: self.stopped)
         return self._master
@@ -177,17 +196,19 @@ class ScrubService(ServiceThread):
     # Comparing.
 
     def _compare(self, master: LogOfMaster, size: int) -> int:
-        """Compare about so many bytes from the state's position on; how many were."""
+        """Compare about `size` bytes from the state's position on; return how many were compared."""
         state, position = self.state, self.state.position
         block = min(size, _BLOCK)
         count = size // block
         found = master.checksums(position, block, count)
         if not found.crcs:
-            if found.min_offset > position:  # the master has deleted it
+            # the master has deleted these bytes
+            if found.min_offset > position:
                 state.compared(min(found.min_offset, state.round_end), 0)
             return block
         mine = block_checksums(self._log, position, block, len(found.crcs))
-        for number, (crc, own) in enumerate(zip(found.crcs, mine)):  # shorter when the log was cut off meanwhile
+        # `mine` is shorter if the log was truncated meanwhile.
+        for number, (crc, own) in enumerate(zip(found.crcs, mine)):
             at = position + number * block
             if own != crc and not self.stopped:
                 self._find_differences(master, at, block)
@@ -195,7 +216,7 @@ class ScrubService(ServiceThread):
         return len(found.crcs) * block
 
     def _differing(self, master: LogOfMaster, offset: int, size: int, block: int) -> Iterator[tuple[int, int]]:
-        """(offset, size) of the blocks that both hold and that differ."""
+        """Yield (offset, size) of the blocks that both logs hold and that differ."""
         while size > 0:
             block = min(block, size)
             count = min(size // block, _MAX_STEP // block)
@@ -209,8 +230,9 @@ class ScrubService(ServiceThread):
             offset, size = offset + count * block, size - count * block
 
     def _find_differences(self, master: LogOfMaster, offset: int, size: int) -> None:
-        """Of a block that differs find the records; nothing when it does not differ any more."""
-        self.wait_for_running(_SURE_MS)  # what was cut off or is just being written looks like a difference, once
+        """Find and report the differing records of a block; none if it does not differ any more."""
+        # Bytes that were truncated or are just being written look like a difference, but only once.
+        self.wait_for_running(_SURE_MS)
         end, known_to, segment_size = offset + size, offset, self.config.mappedFileSizeCommitLog
         for _ in range(_MAX_OF_A_BLOCK):
             if known_to >= end or self.stopped:
@@ -233,19 +255,21 @@ class ScrubService(ServiceThread):
         return place
 
     def _difference_at(self, master: LogOfMaster, at: int, size: int) -> Difference | None:
-        """The record that has the bytes at `at`, and whose copy is damaged; None for what nobody reads: the bytes of a
-        file's blank after its head."""
+        """Return the record that contains the bytes at `at`, and which copy of it is damaged.
+
+        None for bytes that are never read: those of a file's blank after its head.
+        """
         start = record_start(self._log, at)
         if 0 <= start <= at - HEAD.size and is_blank(self._log, start):
             return None
         mine = _record_at(self._log, start) if start >= 0 else b""
         if not mine or start + len(mine) <= at:
-            return Difference(at, size, f"{size} bytes at {at} differ; they belong to no record that can be followed",
+            return Difference(at, size, f"{size} bytes at {at} differ; no readable record contains them",
                               scrub_state.SLAVE)
         ask = self.client.ask_record
         theirs = ask(master.address, start) if ask is not None else None
         good, good_there = bulk.is_record(mine, start), bulk.is_record(theirs or b"", start)
-        where, whose = scrub_state.UNKNOWN, "no check of a record's own says which copy is damaged"
+        where, whose = scrub_state.UNKNOWN, "the record's own checks do not show which copy is damaged"
         if good_there and not good:
             where, whose = scrub_state.SLAVE, "the slave's copy fails its checks, the master's is good"
         elif good and theirs and not good_there:

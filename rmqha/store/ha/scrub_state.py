@@ -1,7 +1,7 @@
-"""How far a slave's log was compared with its master's, and what was found to differ.
+"""The progress of comparing a slave's log with its master's, and the differences found.
 
-A round compares the log from its beginning to its end, and goes on to what is appended meanwhile. What is new is
-compared as soon as there is time; what was compared is compared again in the next round.
+A round compares the log from its beginning to its end, and continues with what is appended meanwhile. New bytes are
+compared as soon as the rate limit allows; bytes that were compared before are compared again in the next round.
 """
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _MAX_SAMPLES = 256
 
 
 class Difference(NamedTuple):
-    """A record, or bytes that belong to no record, in which the two logs differ.
+    """A record in which the two logs differ, or differing bytes that belong to no record.
 
-    `where`: whose copy fails its own checks: "slave", "master", or "unknown" when neither does.
+    `where`: the side whose copy fails its own checks: "slave", "master", or "unknown" when neither does.
     """
 
     offset: int
@@ -38,25 +38,29 @@ class Difference(NamedTuple):
 
 
 class ScrubState:
-    """What ScrubService has done; written by its thread, read by any. It outlives a restart in the file at `path`.
+    """The progress of ScrubService; written by its thread, read by any. The file at `path` keeps it across restarts.
 
-    `position` is the commit log offset up to which the present round has compared, from `round_begin` on; `round_end`
-    is the log's end when the service last looked. `differences` counts also those beyond `found`.
+    `position` is the commit log offset up to which the current round has compared, from `round_begin` on; `round_end`
+    is the log's end when the service last checked. `differences` also counts those that did not fit into `found`.
     """
 
     def __init__(self, path: str, clock: Callable[[], int] = current_time_millis) -> None:
         self.state = OFF
-        self.last_error = ""  # why the master can't be asked
+        # reason why the master can't be queried
+        self.last_error = ""
         self.position = self.round_begin = self.round_end = 0
         self.rounds = self.compared_bytes = 0  # since the start
         self._path = path
         self._clock = clock
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards everything below
         self._found: tuple[Difference, ...] = ()
         self._more = 0  # differences beyond _MAX_FOUND
-        self._round_started_ms = 0  # wall clock, as the next; 0: no round has begun
-        self._last_round = (0, 0)  # when the last whole round began, and up to where it compared
-        self._samples: list[tuple[int, int]] = []  # (wall clock ms, end of the log then), of what is not compared yet
+        # wall clock, as are the next two; 0: no round has begun
+        self._round_started_ms = 0
+        # (beginning of the last complete round, offset up to which it compared)
+        self._last_round = (0, 0)
+        # (ms, end of the log then), of bytes that are not compared yet
+        self._samples: list[tuple[int, int]] = []
 
     @property
     def found(self) -> tuple[Difference, ...]:
@@ -70,12 +74,15 @@ class ScrubState:
 
     @property
     def first_difference(self) -> int | None:
-        """The lowest commit log offset of those found; None when there is none."""
+        """The lowest commit log offset of the differences found; None if there are none."""
         return min((each.offset for each in self._found), default=None)
 
     def unscrubbed_ms(self) -> int:
-        """The age of the oldest byte that is due: not compared since it was appended, or since the last whole round
-        while another one runs. 0 when there is none, -1 before the first look at the log."""
+        """Return the age of the oldest byte that is due for comparison.
+
+        A byte is due if it was not compared since it was appended, or since the last complete round while another one
+        runs. 0 when no byte is due, -1 before the log was first checked.
+        """
         now = self._clock()
         with self._lock:
             if not self._round_started_ms:
@@ -89,20 +96,24 @@ class ScrubState:
             return max(0, *ages) if ages else 0
 
     def is_round_due(self, promise_ms: int) -> bool:
-        """Whether all was compared, and the next round has to begin so that it ends in time."""
+        """Return whether everything was compared, and the next round has to begin so that it ends in time.
+
+        Rounds begin every half of `promise_ms`: a byte is then compared again within `promise_ms` even if the next
+        round takes as long as the other half.
+        """
         if not self._round_started_ms:
             return True
         return self.position >= self.round_end and (
             self._clock() - self._last_round[0] >= promise_ms // 2 or self._clock() < self._last_round[0])
 
     def begin_round(self, begin: int) -> None:
-        """Compare from `begin` on."""
+        """Begin a round at `begin`."""
         with self._lock:
             self._round_started_ms = self._clock()
             self.round_begin = self.position = begin
 
     def log_is(self, begin: int, end: int) -> None:
-        """The log begins and ends there now."""
+        """Record that the log now begins at `begin` and ends at `end`."""
         with self._lock:
             if end > self.round_end or not self._samples:
                 self._sample(end)
@@ -112,7 +123,10 @@ class ScrubState:
                 self._last_round = self._last_round[0], end
 
     def _sample(self, end: int) -> None:
-        """Note the log's end; apart by a part of the time that all samples cover, so that they stay few."""
+        """Record the log's end as a sample.
+
+        Samples are spaced by a fraction of the time that all of them cover, so that their number stays limited.
+        """
         now, samples = self._clock(), self._samples
         if len(samples) > 1 and 0 <= now - samples[-1][0] < (now - samples[0][0]) // _MAX_SAMPLES:
             return
@@ -122,7 +136,7 @@ class ScrubState:
             del samples[closest]
 
     def compared(self, position: int, size: int) -> None:
-        """`size` bytes up to `position` were compared."""
+        """Record that `size` bytes up to `position` were compared."""
         with self._lock:
             self.position = position
             self.compared_bytes += size
@@ -135,7 +149,7 @@ class ScrubState:
             self._last_round = self._round_started_ms, position
 
     def differs(self, difference: Difference) -> bool:
-        """Remember a difference; whether it is a new one."""
+        """Remember a difference; return whether it is a new one."""
         with self._lock:
             if any(known.offset == difference.offset for known in self._found):
                 return False
@@ -146,19 +160,19 @@ class ScrubState:
         return True
 
     def keep(self, still: Iterable[Difference]) -> None:
-        """Of what was found only these still differ; those beyond the list are found again by the next round."""
+        """Keep only the differences in `still`; the next round finds those again that did not fit into the list."""
         with self._lock:
             self._found, self._more = tuple(still), 0
 
     def load(self) -> None:
-        """Continue where the last run of this broker ended."""
+        """Continue where the last run of this broker stopped."""
         try:
             with open(self._path, "rb") as file:
                 self._take(parse_json(file.read(), "its text"))
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("%s can't be read (%s): scrubbing begins with a new round", self._path, error)
+            log.warning("can't read %s (%s); scrubbing begins with a new round", self._path, error)
 
     def _take(self, known: dict[str, Any]) -> None:
         found = tuple(Difference(int(each["offset"]), int(each["size"]), str(each["reason"]), str(each["where"]))
@@ -167,7 +181,7 @@ class ScrubState:
         last_round = int(known["lastRoundBegan"]), int(known["lastRoundEnd"])
         position, begin, started = int(known["position"]), int(known["roundBegin"]), int(known["roundStarted"])
         if min(position, begin, started, *last_round) < 0:
-            raise ValueError("a number below 0")
+            raise ValueError("it contains a negative number")
         with self._lock:
             self._found, self._more, self._samples = found, max(0, int(known["more"])), samples
             self._last_round, self.position, self.round_begin = last_round, position, begin
@@ -183,4 +197,4 @@ class ScrubState:
         try:
             string2file(json.dumps(known, indent=1), self._path)
         except OSError as error:
-            log.error("%s can't be written: %s", self._path, error)
+            log.error("can't write %s: %s", self._path, error)

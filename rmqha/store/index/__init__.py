@@ -1,1 +1,1 @@
-"""Hash index over message keys."""
+"""The hash index of message keys."""

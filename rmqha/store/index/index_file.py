@@ -1,8 +1,8 @@
-"""Files of the hash index: the header of 40 bytes, the slots and entries, and the shape of existing files.
+"""The files of the hash index: header, slots and entries; and the shape of existing files.
 
-`index_shape` finds how many slots and entries a store's index files have, which only the broker's configuration states.
-A file's size is one equation for the two; the end of its last entry, whose number is in the header, is the other. The
-result is checked against the entries themselves.
+`index_shape` finds the numbers of slots and entries of a store's index files, which are only in the broker's
+configuration. The file's size is one equation for the two numbers. The end of the last entry, whose number is in the
+header, is the other. The result is verified with the entries themselves.
 """
 import logging
 import os
@@ -33,7 +33,7 @@ from rmqha.store.mapped_file import MappedFile
 
 
 class IndexHeader:
-    """Counters of one index file, in memory and in its map. Written by the dispatching thread alone.
+    """The counters of one index file, in memory and in its map. Only the dispatching thread changes them.
 
     Java: org.apache.rocketmq.store.index.IndexHeader (4.9.8)
     """
@@ -58,7 +58,7 @@ class IndexHeader:
 
     @property
     def counters(self) -> IndexCounters:
-        """All of them, as the bulk kernel takes and returns them."""
+        """All counters, as the bulk kernel uses them."""
         return IndexCounters(self.begin_timestamp, self.end_timestamp, self.begin_phy_offset, self.end_phy_offset,
                              self.hash_slot_count, self.index_count)
 
@@ -77,14 +77,17 @@ class IndexHeader:
 log = logging.getLogger("RocketmqStore")
 
 _pack_entry, _pack_slot, _unpack_slot = ENTRY.pack, SLOT.pack_into, SLOT.unpack_from
-_WALK_NS = 2_000_000_000  # in the entries of one file
-_LOOK_AT_CLOCK = 1024  # entries between two looks at the clock
+# The time limit for walking over the entries of one file.
+_WALK_NS = 2_000_000_000
+# Entries between two reads of the clock.
+_LOOK_AT_CLOCK = 1024
 _NO_SECONDS, _NO_OFFSET = 1 << 31, 1 << 63
-_ALLOCATION_UNIT = 1024 * 1024  # bytes of entries reserved on disk at a time
+# Bytes of entries for which disk space is reserved at a time.
+_ALLOCATION_UNIT = 1024 * 1024
 
 
 class IndexFile:
-    """Slots and entries, mapped; written by the dispatching thread, read by queries.
+    """A mapped index file. The dispatching thread writes it, queries read it.
 
     Java: org.apache.rocketmq.store.index.IndexFile (4.9.8)
     """
@@ -98,7 +101,8 @@ class IndexFile:
         self._buffer = self.mapped_file.slice_byte_buffer()
         self._entries_at = INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE
         self._slots_allocated = not preallocate
-        self.is_flushed_full = False  # set by whoever flushes it: nothing is left to flush
+        # Set by the flushing thread, once the file is full and flushed.
+        self.is_flushed_full = False
         self.index_header = IndexHeader(self._buffer)
         if end_phy_offset > 0:
             self.index_header.begin_phy_offset = self.index_header.end_phy_offset = end_phy_offset
@@ -107,34 +111,35 @@ class IndexFile:
 
     @property
     def file_name(self) -> str:
-        """Path of the file; its name is the local time at which it was made."""
+        """The path of the file. Its name is the local time of its creation."""
         return self.mapped_file.file_name
 
     def load(self) -> None:
         """Read the header of an existing file."""
         header = self.index_header
         header.load()
-        # Differs: a damaged number of slots in use, which is only told, is brought into its range before it counts on.
+        # Differs: a damaged number of used slots in an index file, which is only informational, is moved into its range
+        # before it is incremented further.
         header.hash_slot_count = min(max(header.hash_slot_count, 0), self.hash_slot_num)
 
     def flush(self) -> None:
-        """Force the file to the disk. OSError when the disk says no."""
+        """Force the file to the disk. Raise OSError if the disk fails."""
         begin, is_full = time.monotonic_ns(), self.is_write_full
         self.mapped_file.force()
         self.is_flushed_full = is_full
         log.info("flush index file elapsed time(ms) %s", (time.monotonic_ns() - begin) // 1_000_000)
 
     def cut_back(self, timestamp: int) -> bool:
-        """After a crash: keep the entries that were stored, and so flushed, up to `timestamp` (ms); False for none.
+        """Keep, after a crash, the entries that were stored (and so flushed) up to `timestamp` (ms).
 
-        Entries are in order, and each points only to older ones, so the kept ones are as they were; the slots are set
-        anew from them.
+        Return False if no entry is kept. The entries are in order, and each refers only to older ones, so the kept
+        entries need no change. The slots are computed from them again.
         """
-        limit = (timestamp - self.index_header.begin_timestamp) // 1000 - 1  # entries know whole seconds
+        limit = (timestamp - self.index_header.begin_timestamp) // 1000 - 1  # entries contain whole seconds
         return self._cut_back(limit, _NO_OFFSET)
 
     def cut_back_to_offset(self, offset: int) -> bool:
-        """`cut_back`: keep the entries of records before an offset of the commit log."""
+        """Keep, after a crash, the entries of records before an offset of the commit log; see `cut_back`."""
         return self._cut_back(_NO_SECONDS, offset)
 
     def _cut_back(self, limit: int, offset_limit: int) -> bool:
@@ -163,9 +168,10 @@ class IndexFile:
         return True
 
     def mend_slots(self) -> None:
-        """After a crash: slots that point to entries which were not counted yet go back to the counted ones.
+        """Move slots, after a crash, from entries that are not counted in the header back to counted entries.
 
-        Differs: the original leaves them, and so loses the older entries of the slot.
+        Differs: after a crash, index slots that point to entries not counted in the header are moved back to counted
+        entries. The original leaves such slots, and loses the older entries of the slot.
         """
         slots = array("i", bytes(self._buffer[INDEX_HEADER_SIZE:self._entries_at]))
         if sys.byteorder == "little":
@@ -195,22 +201,25 @@ class IndexFile:
 
     @property
     def is_write_full(self) -> bool:
-        """True when no entry is left."""
+        """True if the file has no room for another entry."""
         return self.index_header.index_count >= self.index_num
 
     def destroy(self, interval_forcibly_ms: int) -> bool:
-        """Delete the file; False when somebody still reads it."""
+        """Delete the file; return False if it is still being read."""
         return self.mapped_file.destroy(interval_forcibly_ms)
 
     def put_key(self, key: str, phy_offset: int, store_timestamp: int) -> bool:
-        """Add an entry; False when the file is full. OSError when the disk is."""
+        """Add an entry; return False if the file is full. Raise OSError if the disk is full."""
         if self.is_write_full:
             log.warning("Over index file capacity: index count = %s; index max num = %s",
                         self.index_header.index_count, self.index_num)
         return self.put_keys([key], phy_offset, store_timestamp) == 1
 
     def put_keys(self, keys: list[str], phy_offset: int, store_timestamp: int) -> int:
-        """Add an entry for each key of one record as long as there is room; how many. OSError when the disk is full."""
+        """Add an entry for each key of one record until the file is full; return the number of added entries.
+
+        Raise OSError if the disk is full.
+        """
         header, buffer, slot_num, entries_at = self.index_header, self._buffer, self.hash_slot_num, self._entries_at
         number = header.index_count
         keys = keys[:max(self.index_num - number, 0)]
@@ -224,8 +233,8 @@ class IndexFile:
             key_hash = index_key_hash_method(key)
             slot_at = INDEX_HEADER_SIZE + key_hash % slot_num * HASH_SLOT_SIZE
             previous = slots.get(slot_at) or _unpack_slot(buffer, slot_at)[0]
-            # Differs: an entry number that is not written yet (a crash between slot and count) is none; with the
-            # original an entry could become its own predecessor.
+            # Differs: the number of an index entry that is not written yet (after a crash between slot and count) is
+            # ignored. In the original an entry could become its own predecessor.
             if not INVALID_INDEX < previous < number:
                 previous = INVALID_INDEX
                 new_slots += 1
@@ -247,9 +256,9 @@ class IndexFile:
         return len(entries)
 
     def put_key_rows(self, rows: bytes, first: int) -> int:
-        """Add the keys of a bulk scan from row `first` on, as long as there is room; the number of the first row left.
+        """Add the keys of a bulk scan from row `first` on until the file is full; return the first row not added.
 
-        OSError when the disk is full: then none was added.
+        Raise OSError if the disk is full; then no key was added.
         """
         header = self.index_header
         stop = min(len(rows) // KEY.size, first + max(self.index_num - header.index_count, 0))
@@ -263,7 +272,7 @@ class IndexFile:
         return first
 
     def has_entry(self, key_hash: int, phy_offset: int) -> bool:
-        """Whether a key of this hash is there for the record at `phy_offset`, the last one of the file."""
+        """Return whether the file has a key with this hash for the record at `phy_offset`, the file's last record."""
         for entry_hash, entry_offset, _seconds, _number in walk_chain(
                 self._buffer, self.hash_slot_num, self.index_header.index_count, key_hash % self.hash_slot_num):
             if entry_offset < phy_offset:
@@ -274,26 +283,26 @@ class IndexFile:
 
     @property
     def begin_timestamp(self) -> int:
-        """Store time (ms) of the first entry."""
+        """The store time (ms) of the first entry."""
         return self.index_header.begin_timestamp
 
     @property
     def end_timestamp(self) -> int:
-        """Store time (ms) of the last entry."""
+        """The store time (ms) of the last entry."""
         return self.index_header.end_timestamp
 
     @property
     def end_phy_offset(self) -> int:
-        """Commit log offset of the last entry."""
+        """The commit log offset of the last entry."""
         return self.index_header.end_phy_offset
 
     def is_time_matched(self, begin: int, end: int) -> bool:
-        """True when the file may have entries between two store times (ms)."""
+        """Return whether the file may have entries between two store times (ms)."""
         first, last = self.begin_timestamp, self.end_timestamp
         return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
     def select_phy_offset(self, phy_offsets: list[int], key: str, max_num: int, begin: int, end: int) -> None:
-        """Add the commit log offsets of `key` between two store times (ms) until there are `max_num`; newest first."""
+        """Append the commit log offsets of `key` between two store times (ms), newest first, up to `max_num`."""
         if not self.mapped_file.hold():
             return
         try:
@@ -305,7 +314,8 @@ class IndexFile:
             for entry_hash, phy_offset, seconds, _number in walk_chain(
                     self._buffer, self.hash_slot_num, header.index_count, key_hash % self.hash_slot_num):
                 walked += 1  # noqa: SIM113, enumerate would make a pair per step
-                # Differs: a chain of millions of entries (a key that all messages have) is left after two seconds
+                # Differs: a query by key leaves a chain of millions of entries (a key that all messages have) after 2
+                # s.
                 if seconds < 0 or walked % _LOOK_AT_CLOCK == 0 and time.monotonic_ns() > end_ns:
                     break
                 store_time = header.begin_timestamp + seconds * 1000
@@ -330,11 +340,12 @@ class Shape(NamedTuple):
     entries: int
 
 
-USUAL = Shape(5_000_000, 20_000_000)  # where the configuration says nothing
+# The default configuration.
+USUAL = Shape(5_000_000, 20_000_000)
 
 
 def index_shape(root: str) -> Shape | None:
-    """That of the index files of the store at `root`; None when none has an entry, or when it can't be told."""
+    """Return the shape of the index files of the store at `root`, or None without entries or a certain result."""
     folder = paths.get_store_path_index(root)
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     for name in names:
@@ -346,7 +357,7 @@ def index_shape(root: str) -> Shape | None:
 
 
 def shape_of(file: BinaryIO) -> Shape | None:
-    """That of an index file; None when it has no entry, or its entries contradict what was found."""
+    """Return the shape of an index file, or None if it has no entries or if they contradict every possible shape."""
     size = os.fstat(file.fileno()).st_size
     head = pread(file.fileno(), INDEX_HEADER_SIZE, 0)
     if len(head) < INDEX_HEADER_SIZE:
@@ -355,8 +366,8 @@ def shape_of(file: BinaryIO) -> Shape | None:
     end = _end_of_data(file.fileno(), size)
     if used < 2 or end <= INDEX_HEADER_SIZE:
         return None
-    # The last byte that is not 0 lies in entry used - 1, so five numbers of slots are possible; the file's size, of
-    # which slots * 4 + entries * 20 is left, leaves one of them.
+    # The last byte that is not 0 lies in entry used - 1, so five numbers of slots are possible. The file's size, which
+    # is the header + slots * 4 + entries * 20, leaves one of them.
     last_entry_begins = end - INDEX_SIZE * used - INDEX_HEADER_SIZE
     most = (end - 1 - INDEX_HEADER_SIZE - INDEX_SIZE * (used - 1)) // HASH_SLOT_SIZE
     for slots in range(most, max(-(-last_entry_begins // HASH_SLOT_SIZE), 1) - 1, -1):
@@ -367,7 +378,7 @@ def shape_of(file: BinaryIO) -> Shape | None:
 
 
 def _end_of_data(fd: int, size: int) -> int:
-    """Behind the last byte that is not 0."""
+    """Return the position after the last byte that is not 0."""
     position = size
     while position > 0:
         begin = max(position - _BLOCK, 0)
@@ -379,7 +390,7 @@ def _end_of_data(fd: int, size: int) -> int:
 
 
 def _fits(fd: int, slots: int, used: int) -> bool:
-    """Whether the first entries are found by their slots, and each is younger than the one that it names."""
+    """Return whether the slots lead to the first entries, and each entry is newer than its predecessor."""
     entries_at = INDEX_HEADER_SIZE + slots * HASH_SLOT_SIZE
     count = min(used - 1, _TRIED)
     data = pread(fd, count * INDEX_SIZE, entries_at + INDEX_SIZE)

@@ -1,4 +1,4 @@
-"""The index file: pure, shared by writer, reader and tools.
+"""The layout of an index file, for writer, reader and tools. Pure.
 
     header 40 bytes:
         0   8  beginTimestamp     store time (ms) of the first entry
@@ -6,13 +6,13 @@
         16  8  beginPhyOffset     commit log offset of the first entry
         24  8  endPhyOffset       of the last
         32  4  hashSlotCount      slots in use
-        36  4  indexCount         number of the next entry; entries count from 1, 0 on disk is read as 1
-    slots, 4 bytes each: number of the newest entry of the slot, 0 for none
+        36  4  indexCount         number of the next entry; entries are numbered from 1, and 0 on disk is read as 1
+    slots, 4 bytes each: number of the newest entry of the slot, 0 without entries
     entries, 20 bytes each:
         0   4  key hash           abs(Java hash of "topic#key"), 0 for Integer.MIN_VALUE; the slot is hash % slots
         4   8  commit log offset
         12  4  time               whole seconds since beginTimestamp, 0 to 2147483647
-        16  4  previous entry of the same slot, 0 for none
+        16  4  previous entry of the same slot, 0 without one
 """
 import struct
 from collections.abc import Iterator
@@ -33,18 +33,19 @@ ENTRY = struct.Struct(">iqii")
 assert ENTRY.size == INDEX_SIZE
 
 _MASK = 0xFFFF_FFFF
-# A key is hashed in pieces whose hashes are kept: what is before the last 12 characters repeats from key to key (topic,
-# client), and each 4 of those 12 have few values in unique keys, which end in 12 hexadecimal digits.
+# A key is hashed in pieces whose hashes are cached. The text before the last 12 characters repeats from key to key
+# (topic, client). Unique keys end in 12 hexadecimal digits, of which each 4 have few values.
 _PIECE = 4
 _TAIL = 3 * _PIECE
-_CACHED_LENGTH = 128  # characters of a text that is kept; what senders write may be long
+# The longest text whose hash is cached, in characters; producers may send long keys.
+_CACHED_LENGTH = 128
 _SHIFT_4 = pow(31, _PIECE, 1 << 32)
 _SHIFT_8 = pow(31, 2 * _PIECE, 1 << 32)
 _SHIFT_12 = pow(31, _TAIL, 1 << 32)
 
 
 def file_size(hash_slot_num: int, index_num: int) -> int:
-    """Bytes of a file with so many slots and entries."""
+    """Return the size in bytes of a file with the given numbers of slots and entries."""
     return INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE + index_num * INDEX_SIZE
 
 
@@ -56,7 +57,7 @@ def _piece_hash(text: str) -> int:
 
 
 def index_key_hash_method(key: str) -> int:
-    """Hash of "topic#key": not negative.
+    """Return the hash of "topic#key", which is never negative.
 
     Java: org.apache.rocketmq.store.index.IndexFile#indexKeyHashMethod (4.9.8)
     """
@@ -71,7 +72,7 @@ def index_key_hash_method(key: str) -> int:
 
 
 def time_diff_seconds(store_timestamp: int, begin_timestamp: int) -> int:
-    """The time field of an entry."""
+    """Return the time field of an entry."""
     if begin_timestamp <= 0:
         return 0
     return min(max((store_timestamp - begin_timestamp) // 1000, 0), MAX_INT)
@@ -79,10 +80,10 @@ def time_diff_seconds(store_timestamp: int, begin_timestamp: int) -> int:
 
 def walk_chain(buffer: memoryview, hash_slot_num: int, index_count: int, slot: int,
                ) -> Iterator[tuple[int, int, int, int]]:
-    """(key hash, commit log offset, seconds, number) of the entries of a slot, newest first.
+    """Yield (key hash, commit log offset, seconds, number) of the entries of a slot, newest first.
 
-    Entries that are not counted yet, because they are being added, are passed over. A damaged chain ends where it would
-    not go back: each number must be below the one before.
+    Entries that are not counted yet, because they are just being added, are skipped. Each number must be lower than the
+    one before; a damaged chain ends where it is not.
     """
     number = SLOT.unpack_from(buffer, INDEX_HEADER_SIZE + slot * HASH_SLOT_SIZE)[0]
     entries_at = INDEX_HEADER_SIZE + hash_slot_num * HASH_SLOT_SIZE

@@ -1,6 +1,6 @@
-"""Finding messages by key.
+"""The service that finds messages by key.
 
-    dispatching thread --build_index--> last IndexFile;  a full file is flushed by FlushIndexFileThread
+    dispatching thread --build_index--> last IndexFile;  FlushIndexFileThread flushes a full file
     querying threads   --query_offset--> files, newest first
 """
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RETRY_MS = 1000
 
 
 class QueryOffsetResult(NamedTuple):
-    """Commit log offsets, and store time (ms) and offset up to which the index had come.
+    """The commit log offsets that were found, and the store time (ms) and offset of the index's last entry.
 
     Java: org.apache.rocketmq.store.index.QueryOffsetResult (4.9.8)
     """
@@ -46,7 +46,7 @@ class QueryOffsetResult(NamedTuple):
 
 
 class IndexService:
-    """The index files of one store, oldest first; the list is replaced under `_change`, never changed in place.
+    """The index files of one store, oldest first. The list is replaced under `_change`, never changed in place.
 
     Java: org.apache.rocketmq.store.index.IndexService (4.9.8)
     """
@@ -62,12 +62,15 @@ class IndexService:
         self.preallocate = config.preallocateMappedFile
         self.index_file_list: list[IndexFile] = []
         self._change = threading.Lock()
-        self._built_to = -1  # commit log offset of the last record whose keys are all in; the dispatching thread's own
-        self._is_short = False  # why no file could be made last; the dispatching thread's own
+        # The commit log offset of the last record whose keys are all in the index. Used by the dispatching thread only.
+        self._built_to = -1
+        # True if the last file could not be created for lack of descriptors, maps or memory. Used by the dispatching
+        # thread only.
+        self._is_short = False
         self._flush_pool = NamedThreadPool("FlushIndexFileThread", 1, 16)
 
     def load(self, base: RecoveryBase) -> bool:
-        """Map the files; after a crash drop what was not flushed. False when one can't be mapped."""
+        """Map the files, and drop entries that were not flushed after a crash; return False if one can't be mapped."""
         if not os.path.isdir(self.store_path):
             return True
         for name in sorted(os.listdir(self.store_path)):
@@ -91,12 +94,16 @@ class IndexService:
         return True
 
     def _keep_after_crash(self, index_file: IndexFile, base: RecoveryBase) -> bool:
-        """Differs: the file that was being written keeps what was flushed of it, and recovery adds the rest again; the
-        original drops the whole file, and with it the keys of all messages that recovery does not look at.
+        """Keep the flushed entries of a file after a crash; return False if the file has to be deleted.
+
+        Differs: after a crash, the index file that was being written keeps its flushed entries, and recovery adds the
+        others again. The original drops the whole file, and with it the keys of all messages that recovery does not
+        read.
         """
         if index_file.index_header.index_count <= 1:
-            # it would be the last file, and knows nothing of what the files before it have: all would be added again
-            log.info("index file %s has no entries: dropped", index_file.file_name)
+            # As the last file it would hide the offset up to which the earlier files have keys, and all keys would be
+            # added again.
+            log.info("index file %s has no entries; dropping it", index_file.file_name)
             return False
         flushed = self._state.checkpoint.index_msg_timestamp
         is_flushed = index_file.end_phy_offset < base.dispatched if base.is_noted \
@@ -109,12 +116,12 @@ class IndexService:
             kept = index_file.cut_back_to_offset(base.dispatched)
         else:
             kept = 0 < index_file.begin_timestamp <= flushed and index_file.cut_back(flushed)
-        log.info("index file %s was not flushed: %s", index_file.file_name,
+        log.info("index file %s was not flushed completely: %s", index_file.file_name,
                  f"{index_file.index_header.index_count - 1} entries kept" if kept else "dropped")
         return kept
 
     def delete_expired_file(self, offset: int) -> None:
-        """Delete files that point below commit log offset `offset`, never the last file."""
+        """Delete files whose entries are all below commit log offset `offset`, except the last file."""
         for index_file in self.index_file_list[:-1]:
             if index_file.end_phy_offset >= offset:
                 break
@@ -137,9 +144,10 @@ class IndexService:
                 index_file.mapped_file.delete()
 
     def truncate(self, phy_offset: int) -> None:
-        """The commit log was cut off at `phy_offset`: build the files that point behind it again.
+        """Rebuild the files with entries at or after `phy_offset`, where the commit log was truncated.
 
-        Differs: the original keeps them, and leaves the keys of what comes at these offsets next out.
+        Differs: index files with entries after the point where the log was truncated are rebuilt. The original keeps
+        them, and never adds the keys of the next records at these offsets.
         """
         files = [each for each in self.index_file_list if each.end_phy_offset >= phy_offset]
         if not files:
@@ -154,10 +162,11 @@ class IndexService:
         self._built_to = -1
         for request in commit_log.walk_records(start, phy_offset):
             self.build_index(request)
-        self.flush_all()  # in the place of entries that count as flushed
+        self.flush_all()  # The new entries replace entries that count as flushed.
 
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryOffsetResult:
-        """Commit log offsets of messages with `key` stored between `begin` and `end` (ms), at most maxMsgsNumBatch."""
+        """Return the log offsets of messages with `key` stored between `begin` and `end` (ms), maxMsgsNumBatch at most.
+        """
         phy_offsets: list[int] = []
         files = self.index_file_list
         max_num = min(max_num, self._config.maxMsgsNumBatch)
@@ -170,10 +179,10 @@ class IndexService:
         return QueryOffsetResult(phy_offsets, last.end_timestamp if last else 0, last.end_phy_offset if last else 0)
 
     def build_index(self, request: DispatchRequest) -> None:
-        """Add the keys of one record; a record that is in the index already is left out."""
-        # Differs: a record without keys makes no index file; the original creates 420 MB for the first message.
+        """Add the keys of one record, unless they are already in the index."""
+        # Differs: a record without keys creates no index file. The original creates 420 MB for the first message.
         keys = keys_of(request)
-        # Differs: a record is not added twice when it is dispatched by recovery and then again.
+        # Differs: the keys of a record that recovery has dispatched are not added twice when it is dispatched again.
         if not keys or request.commit_log_offset <= self._built_to:
             return
         index_file = self._file_to_write()
@@ -183,14 +192,15 @@ class IndexService:
         if request.commit_log_offset < end_phy_offset:
             return
         if request.commit_log_offset == end_phy_offset:
-            # Differs: the last record before a crash gets the keys that it lacks; the original adds all of them again.
+            # Differs: of the last record before a crash, the index gets only the missing keys. The original adds all of
+            # them again.
             files = self.index_file_list[-2:]
             keys = [key for key in keys if not any(
                 each.has_entry(index_key_hash_method(build_key(request.topic, key)), end_phy_offset) for each in files)]
         self._put_keys(index_file, request, [f"{request.topic}#{key}" for key in keys])
 
     def _file_to_write(self) -> IndexFile | None:
-        """The last file while it has room, or a new one; None, with a line in the log, when none can be made."""
+        """Return the last file while it has room, or a new file. If none can be created, log it and return None."""
         files = self.index_file_list
         index_file = files[-1] if files and not files[-1].is_write_full else self.retry_get_and_create_index_file()
         if index_file is None:
@@ -216,7 +226,7 @@ class IndexService:
             index_file = next_file
 
     def build_index_of_rows(self, rows: bytes) -> None:
-        """`build_index` of many records in order: the key rows of a bulk scan."""
+        """Add the keys of many records in order, the key rows of a bulk scan, like `build_index`."""
         first = _first_row_behind(rows, self._built_to)
         if first == len(rows) // KEY.size:
             return
@@ -226,7 +236,7 @@ class IndexService:
         end_phy_offset = index_file.end_phy_offset
         behind = max(first, _first_row_behind(rows, end_phy_offset))
         at_end = [row for row in KEY.iter_unpack(rows[first * KEY.size:behind * KEY.size]) if row[0] == end_phy_offset]
-        if at_end:  # the last record of the index gets the keys that it lacks, see build_index
+        if at_end:  # the index's last record gets its missing keys; see build_index
             files = self.index_file_list[-2:]
             lacking = [KEY.pack(*row) for row in at_end
                        if not any(each.has_entry(row[2], end_phy_offset) for each in files)]
@@ -252,9 +262,9 @@ class IndexService:
             self._built_to = KEY.unpack_from(rows, (total - 1) * KEY.size)[0]
 
     def _wait_for_space(self, error: OSError) -> bool:
-        """A full disk is waited for, puts being refused; False for any other error and when the store goes down.
+        """Wait for space on a full disk, with puts refused, or for a descriptor, with puts accepted.
 
-        So is a descriptor, while puts go on.
+        Return False for any other error, and when the store shuts down.
         """
         state = self._state
         log.error("write of the index failed: %s%s", error, how_to_raise(error))
@@ -267,13 +277,13 @@ class IndexService:
         return not state.dispatch_pause.pause(_RETRY_MS)
 
     def retry_get_and_create_index_file(self) -> IndexFile | None:
-        """The file to add to; None, and the store is not writable any more, when none can be made."""
+        """Return the file to which keys are added. If none can be created, make the store read-only and return None."""
         times = 0
         while times < MAX_TRY_IDX_CREATE:
             index_file = self.get_and_create_last_index_file()
             if index_file is not None:
                 return index_file
-            times += not self._is_short  # the end of that is waited for
+            times += not self._is_short  # A shortage is waited out, without a limit.
             log.info("Tried to create index file %s times", times)
             if self._state.dispatch_pause.pause(_RETRY_MS):
                 return None
@@ -282,15 +292,16 @@ class IndexService:
         return None
 
     def get_and_create_last_index_file(self) -> IndexFile | None:
-        """The last file, or a new one behind it when it is full; None when that fails."""
+        """Return the last file, or a new one if it is full; None if that can't be created."""
         files = self.index_file_list
         last = files[-1] if files else None
         if last is not None and not last.is_write_full:
             return last
         name = time_millis_to_human_string(current_time_millis())
         if last is not None and name <= os.path.basename(last.file_name):
-            # Differs: the names keep the order of the files also when the clock went back or two are made in one
-            # millisecond; the original opens the next start's files in the wrong order, or one file twice.
+            # Differs: the names of index files keep their order even if the clock was set back, or if two files are
+            # created in one millisecond. The original's next start opens the files in the wrong order, or one file
+            # twice.
             name = f"{int(os.path.basename(last.file_name)) + 1:017d}"
         try:
             index_file = IndexFile(os.path.join(self.store_path, name), self.hash_slot_num, self.index_num,
@@ -307,18 +318,18 @@ class IndexService:
         return index_file
 
     def flush(self, index_file: IndexFile | None) -> None:
-        """Flush a full file, and tell the checkpoint."""
+        """Flush a full file, and update the checkpoint."""
         if index_file is None:
             return
         timestamp = index_file.end_timestamp if index_file.is_write_full else 0
         try:
             index_file.flush()
         except NotAskedError as error:
-            log.error("flush of index file %s could not ask the disk, the next thorough one does: %s%s",
+            log.error("can't flush index file %s now; the next thorough flush retries: %s%s",
                       index_file.file_name, error, how_to_raise(error))
             return
         except OSError:
-            log.exception("flush of index file %s failed", index_file.file_name)
+            log.exception("can't flush index file %s", index_file.file_name)
             self._state.running_flags.make_index_file_error()
             return
         if timestamp > 0:
@@ -326,46 +337,49 @@ class IndexService:
             try:
                 self._state.checkpoint.flush()
             except OSError as error:
-                log.exception("flush of the checkpoint failed")
+                log.exception("can't flush the checkpoint")
                 self._state.running_flags.make_flush_error(f"a flush of the checkpoint: {error!r}")
 
     def get_end_phy_offset(self) -> int:
-        """Commit log offset up to which all keys are in; beyond any offset when there is no index."""
+        """Return the commit log offset up to which the index has all keys; beyond any offset without an index."""
         if not self._config.messageIndexEnable:
             return 1 << 63
         files = self.index_file_list
         return files[-1].end_phy_offset if files else 0
 
     def flush_all(self) -> None:
-        """Flush the file that is being written, and full ones whose turn has not come. OSError: the disk says no."""
+        """Flush the file that is being written, and full files that are not flushed yet.
+
+        Raise OSError if the disk fails.
+        """
         files = self.index_file_list
         for index_file in files:
             if index_file is files[-1] or not index_file.is_flushed_full:
                 index_file.flush()
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing: the service has no thread of its own."""
 
     def shutdown(self) -> None:
-        """Wait for a flush that is under way."""
+        """Wait for a running flush."""
         self._flush_pool.shutdown()
 
 
 def _first_row_behind(rows: bytes, phy_offset: int) -> int:
-    """Number of the first key row whose record lies behind `phy_offset`."""
-    if rows and KEY.unpack_from(rows)[0] > phy_offset:  # as a rule
+    """Return the number of the first key row whose record is after `phy_offset`."""
+    if rows and KEY.unpack_from(rows)[0] > phy_offset:  # the usual case
         return 0
     return bisect_right(range(len(rows) // KEY.size), phy_offset,
                         key=lambda number: KEY.unpack_from(rows, number * KEY.size)[0])
 
 
 def build_key(topic: str, key: str) -> str:
-    """The text that is hashed."""
+    """Return the text that is hashed."""
     return f"{topic}#{key}"
 
 
 def keys_of(request: DispatchRequest) -> list[str]:
-    """The keys of a record: its unique key, then the words of its KEYS; none for a rolled back message."""
+    """Return the keys of a record: its unique key, then the words of its KEYS. A rolled back message has none."""
     if request.sys_flag & sys_flags.TRANSACTION_ROLLBACK_TYPE == sys_flags.TRANSACTION_ROLLBACK_TYPE:
         return []
     keys = [request.uniq_key] if request.uniq_key is not None else []

@@ -1,4 +1,4 @@
-"""Decoding takes time in proportion to the bytes, and headers no more than their thread can do in passing."""
+"""Decoding takes time linear in the bytes, and header decoding is cheap enough for the reading thread."""
 import json
 import random
 import struct
@@ -17,7 +17,7 @@ from rmqha.remoting.protocol.remoting_command import MAX_DIALECT_LENGTH, MAX_HEA
 from tests.support import tiers
 from tests.support.watch import assert_linear
 
-# Decoding takes time in proportion to the bytes, whatever they say.
+# Decoding takes time linear in the bytes, whatever they contain.
 
 P = 2**61 - 1  # Python hashes integers modulo this
 
@@ -37,7 +37,7 @@ def subscription(**fields):
 
 
 BIG = "[" + joined(["1"] * 400) + "]"
-# Name -> (the class that is read, or None for any value, the text that n makes)
+# Name -> (the class that is read, or None for any value; a function that makes the text of size n)
 GROWING = {
     "references to a list": (None, lambda n: f'{{"a":[{joined(["1"] * n)}],"b":[{joined([REF] * n)}]}}'),
     "references to a text": (None, lambda n: f'{{"a":"{"x" * n}","b":[{joined([REF] * n)}]}}'),
@@ -99,7 +99,7 @@ def test_decoding_is_linear_in_bytes(name):
 
 
 def random_text(draw, n):
-    """A text of a random shape, one of whose levels is repeated n times; the same shape for the same `draw`."""
+    """Return a text of a random shape with one of its levels repeated n times; the same `draw` gives the same shape."""
     level = draw.randrange(3)
     text = draw.choice(("1", "[]", "{}", '"x"', REF, '{"$ref":"$"}', '"\\ud800"', "1.5e300", f"{P}", "null", '"AAAA"'))
     for depth in range(3):
@@ -123,7 +123,7 @@ def test_text_of_random_shape_is_read_in_linear_time(seed):
     assert_linear(lambda n: random_text(random.Random(seed), n).encode(), read, 100)
 
 
-def test_subscriptions_are_never_compared_without_need(monkeypatch):
+def test_subscriptions_are_not_compared_without_need(monkeypatch):
     compared = []
     equal = SubscriptionData.__eq__
     monkeypatch.setattr(SubscriptionData, "__eq__", lambda one, other: compared.append(1) or equal(one, other))
@@ -133,7 +133,7 @@ def test_subscriptions_are_never_compared_without_need(monkeypatch):
     assert len(compared) < 10
 
 
-def test_references_of_real_texts_are_read():
+def test_references_in_real_texts_are_resolved():
     text = '{"a":{"x":{"$ref":"$.c"},"y":[1]},"b":[{"$ref":"$.a"},{"$ref":"$.a.y"}],"c":[5]}'
     assert fastjson.loads(text) == {"a": {"x": [5], "y": [1]}, "b": [{"x": [5], "y": [1]}, [1]], "c": [5]}
     shared = heartbeat(consumers=joined([
@@ -143,8 +143,8 @@ def test_references_of_real_texts_are_read():
     assert [one.topic for group in data.consumerDataSet for one in group.subscriptionDataSet] == ["T", "T"]
 
 
-def test_references_to_too_much_are_refused():
-    with pytest.raises(FastjsonError, match="references to more than the text holds"):
+def test_references_that_expand_too_much_are_refused():
+    with pytest.raises(FastjsonError, match="references expand to too many values"):
         fastjson.loads(f'{{"a":{BIG},"b":[{joined([REF] * 400)}]}}')
 
 
@@ -153,7 +153,7 @@ def test_references_to_too_much_are_refused():
     '{"a":' * 500 + '{"$ref":"$"}' + "}" * 500, '{"a":{"$ref":"$.a[99999999999999999999]"}}',
     '{"a":{"$ref":"$[' + "9" * 5000 + ']"}}', "{" + f"{2**63}:1" + "}", f"{{{-2**63 - 1}:1}}",
 ])
-def test_deep_and_odd_texts_are_read_or_refused(text):
+def test_deep_and_unusual_texts_are_read_or_refused(text):
     try:
         fastjson.loads(text)
     except FastjsonError as error:
@@ -161,10 +161,10 @@ def test_deep_and_odd_texts_are_read_or_refused(text):
 
 
 class Unprintable(list):
-    """Megabytes that nobody should make a text of."""
+    """A list of megabytes that must never be turned into a text."""
 
     def __repr__(self):
-        raise AssertionError("its text was made")
+        raise AssertionError("the whole list was turned into a text")
 
 
 @pytest.mark.parametrize("kind, value", [
@@ -173,13 +173,13 @@ class Unprintable(list):
     *((kind, "x" * 10_000) for kind in (int, float, bool, list[int], dict[str, int], HeartbeatData)),
     (list[int], [Unprintable()]), (HeartbeatData, {"clientID": 1, "producerDataSet": {"a": Unprintable()}}),
 ])
-def test_wrong_value_is_told_by_its_beginning(kind, value):
+def test_invalid_value_is_shown_by_its_beginning(kind, value):
     with pytest.raises(FastjsonError) as caught:
         remoting_serializable.from_value(kind, value)
     assert len(str(caught.value)) < 200
 
 
-# Headers are decoded on the thread that reads: in linear time, and no more than it can do in passing.
+# Headers are decoded on the reading thread: in linear time, and within a bounded time.
 
 
 def json_header(ext):
@@ -245,15 +245,15 @@ def test_json_header_with_too_many_elements_is_refused():
         RemotingCommand.decode(frame(json_header(b"{" + fields + b',"a":"v","b":"v","c":"v","d":"v"}')))
 
 
-def test_fields_that_are_no_texts_are_for_short_headers():
+def test_non_string_fields_are_only_for_short_headers():
     nested = b'{"k":{"a":[1,2]}}'
     assert RemotingCommand.decode(frame(json_header(nested))).ext_fields == {"k": '{"a":[1,2]}'}
     with pytest.raises(RemotingCommandException, match="expect a text, actual dict"):
         RemotingCommand.decode(frame(json_header(nested[:-1] + b',"x":"' + b"x" * MAX_DIALECT_LENGTH + b'"}')))
 
 
-def test_longest_properties_of_a_send_fit_in_a_header():
-    """32 KiB of the shortest properties, whose separators are six bytes each in JSON."""
+def test_longest_properties_of_a_send_fit_into_a_header():
+    """32 KiB of the shortest properties; each separator takes six bytes in JSON."""
     properties = "a\x01b\x02" * 8191
     request = RemotingCommand.create_request_command(310, SendMessageRequestHeaderV2(
         a="g", b="T", c="TBW102", d=4, e=0, f=0, g=1, h=0, i=properties))

@@ -1,4 +1,4 @@
-"""How deep a text may be is decided by counting, so each Python reads and refuses the same."""
+"""The depth limit of JSON texts is counted by our own code, so every Python reads and refuses the same texts."""
 import glob
 import json
 import os
@@ -16,7 +16,7 @@ from rmqha.remoting.protocol.fastjson import MAX_DEPTH, MAX_DEPTH_OF_REFERENCES,
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.support.sources import ROOT
 
-# Name -> the text of so many levels
+# Name -> a function that makes the text with a given number of levels
 NESTED = {
     "lists": lambda depth: "[" * depth + "]" * depth,
     "objects": lambda depth: '{"a":' * (depth - 1) + "{}" + "}" * (depth - 1),
@@ -42,7 +42,7 @@ def _decode(header: str) -> RemotingCommand:
 
 
 def outcomes() -> dict[str, list[str]]:
-    """What becomes of each text at each depth, in each place."""
+    """Return the outcome of each text at each depth, in each place."""
     places = {
         "value": fastjson.loads,
         "value that is written again": lambda text: fastjson.dumps(fastjson.loads(text)),
@@ -57,7 +57,7 @@ def outcomes() -> dict[str, list[str]]:
 
 
 def most_that_is_read(found: list[str]) -> int:
-    """The depth up to which all is read, and from which on nothing is."""
+    """Return the depth up to which everything is read and beyond which nothing is."""
     count = found.count("read")
     assert found == ["read"] * count + ["refused"] * (len(found) - count)
     return DEPTHS[count - 1] if count else 0
@@ -74,13 +74,14 @@ def test_depth_is_bounded_by_our_own_count(orjson, monkeypatch):
         elif "written" in name or "remark" in name or name.endswith(", field"):
             assert most == MAX_WRITTEN_DEPTH, name
         elif "reference" in name:
-            assert most == (MAX_DEPTH - 2 if "key" in name else 100), name  # keys hold none; the object takes a level
+            # Keys hold no reference; the object takes a level.
+            assert most == (MAX_DEPTH - 2 if "key" in name else 100), name
         else:
             assert most == MAX_DEPTH - 2, name
     assert MAX_DEPTH_OF_REFERENCES == 128
 
 
-def test_depth_is_the_same_deep_in_a_stack():
+def test_depth_limit_is_the_same_deep_in_a_stack():
     def below(levels: int) -> dict[str, list[str]]:
         return outcomes() if levels == 0 else below(levels - 1)
     found = []
@@ -91,7 +92,7 @@ def test_depth_is_the_same_deep_in_a_stack():
 
 
 def _python(version: str) -> str | None:
-    """A Python of this version that starts, on PATH or of pyenv."""
+    """Return a working Python of this version, from PATH or pyenv."""
     paths = [shutil.which(f"python{version}"),
              *sorted(glob.glob(os.path.expanduser(f"~/.pyenv/versions/{version}.*/bin/python{version}")))]
     works = [path for path in paths if path is not None and subprocess.run(
@@ -104,7 +105,7 @@ OTHERS = [version for version in ("3.11", "3.12", "3.13", "3.14")
 
 
 @pytest.mark.parametrize("version", OTHERS)
-def test_other_pythons_read_and_refuse_the_same(version):
+def test_other_python_versions_read_and_refuse_the_same(version):
     python = _python(version)
     if python is None:
         pytest.skip(f"no Python {version} on this machine")

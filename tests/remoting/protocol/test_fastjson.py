@@ -1,4 +1,4 @@
-"""fastjson's dialect: what is read, what is refused, and dataclasses out of it."""
+"""fastjson's dialect: accepted texts, refused texts, and the dataclasses read from them."""
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,12 +57,12 @@ def test_dialect_is_read(text):
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=range(len(REFUSED)))
-def test_what_is_no_json_is_refused(text):
+def test_invalid_json_is_refused(text):
     with pytest.raises(FastjsonError):
         fastjson.loads(text)
 
 
-def test_depth_ends_at_512_levels_for_both_ways():
+def test_depth_limit_is_512_levels_for_both_parsers():
     for opening, closing in (("[", "]"), ('{"a":', "}")):
         inner = "" if opening == "[" else "1"
         fine = opening * 512 + inner + closing * 512
@@ -72,7 +72,7 @@ def test_depth_ends_at_512_levels_for_both_ways():
                 read(opening * 513 + inner + closing * 513)
 
 
-def test_many_shallow_objects_are_not_deep():
+def test_many_shallow_objects_are_accepted():
     assert len(fastjson.loads("[" + ",".join(["{}"] * 5000) + "]")) == 5000
 
 
@@ -82,11 +82,11 @@ def test_200_000_brackets_are_refused_at_once():
             fastjson.loads(text)
 
 
-def test_wrong_utf8_becomes_replacement_characters():
+def test_invalid_utf8_becomes_replacement_characters():
     assert fastjson.loads(b'{"a":"\xff\xc3"}') == {"a": "\ufffd\ufffd"}
 
 
-def test_error_tells_the_position():
+def test_error_names_the_position():
     with pytest.raises(FastjsonError) as error:
         fastjson.loads('{"a":1,b:?}')
     assert error.value.position == 9
@@ -97,9 +97,9 @@ SCALARS = st.none() | st.booleans() | st.integers(-2**63, 2**63 - 1) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # of the machine, when it is busy
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine is slow
 @given(VALUES)
-def test_the_slow_parser_agrees_with_the_standard_library(value):
+def test_slow_parser_agrees_with_the_standard_library(value):
     text = json.dumps(value)
     assert parse(text) == json.loads(text) == fastjson.loads(text)
     assert parse(json.dumps(value, ensure_ascii=False, indent=1)) == json.loads(text)
@@ -107,7 +107,7 @@ def test_the_slow_parser_agrees_with_the_standard_library(value):
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.integers(-2**63, 2**63 - 1) | st.text(), VALUES.filter(lambda value: value is not None)))
-def test_what_is_written_is_read_again(value):
+def test_written_json_is_read_back(value):
     for pretty in (False, True):
         again = fastjson.loads(fastjson.dumps(value, pretty))
         assert list(again) == list(value)
@@ -131,12 +131,12 @@ def test_any_bytes_are_read_or_refused(data):
 
 
 @given(st.text())
-def test_a_quoted_text_is_json(text):
+def test_quoted_text_is_json(text):
     assert json.loads(quote(text), strict=False) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_double_is_read_again_as_it_was(number):
+def test_double_is_read_back_unchanged(number):
     assert float(java_double(number)) == number
 
 
@@ -144,17 +144,17 @@ def test_a_double_is_read_again_as_it_was(number):
     ('{"a":"\\ud800x","b":["\\ud83d\\ude00"],"\\uDFFF":1}', {"a": "?x", "b": ["\U0001f600"], "?": 1}),
     ('{{"t":"\\ud800"}:1}', {FrozenObject(t="?"): 1}), ("{'a':'\\udc00'}", {"a": "?"}),
 ])
-def test_half_a_surrogate_pair_is_a_question_mark(text, value):
-    """As in Java where bytes are needed: a name that can't be written would keep a table from being saved."""
+def test_lone_surrogate_becomes_a_question_mark(text, value):
+    """As Java does when it encodes to bytes: a name that can't be written would keep a table from being saved."""
     assert fastjson.loads(text) == value
 
 
-def test_what_has_no_json_is_a_type_error():
+def test_value_without_a_json_form_is_a_type_error():
     with pytest.raises(TypeError):
         fastjson.dumps(object())
 
 
-# Dataclasses from JSON, typed by their annotations.
+# Dataclasses read from JSON and typed by their annotations.
 
 
 @dataclass
@@ -181,7 +181,7 @@ def read(text: str) -> Thing:
     return remoting_serializable.from_json(Thing, text)
 
 
-def test_all_kinds_of_fields_are_read_and_written():
+def test_fields_of_all_kinds_are_read_and_written():
     text = ('{"anything":{"x":[1]},"count":9,"data":"AQI=","flag":true,"kind":"MULTI_TAG","name":"x","names":["a"],'
             '"number":7,"offsets":{0:1,10:2},"queues":[{"brokerName":"b","queueId":1,"topic":"t"}],"ratio":1.5,'
             '"by_queue":{{"brokerName":"b","queueId":1,"topic":"t"}:5}}')
@@ -196,7 +196,7 @@ def test_all_kinds_of_fields_are_read_and_written():
     assert "hidden" not in text and "_private" not in text
 
 
-def test_quoted_numbers_and_keys_are_numbers():
+def test_quoted_numbers_and_keys_are_read_as_numbers():
     thing = read('{"number":"7","ratio":"1.5","flag":"true","offsets":{"3":"4"},"name":5}')
     assert (thing.number, thing.ratio, thing.flag, thing.offsets, thing.name) == (7, 1.5, True, {3: 4}, "5")
 
@@ -226,12 +226,12 @@ def test_plain_types_are_read_too():
     assert remoting_serializable.decode(list[str], b'["a"]') == ["a"]
 
 
-def test_class_without_json_is_a_type_error():
+def test_class_without_a_json_form_is_a_type_error():
     with pytest.raises(TypeError):
         remoting_serializable.from_json(object.__class__, "{}")
 
 
-def test_half_a_surrogate_pair_is_written_as_a_question_mark():
+def test_lone_surrogate_is_written_as_a_question_mark():
     assert remoting_serializable.encode({"a": "\ud83d!"}) == b'{"a":"?!"}'
 
 

@@ -1,4 +1,5 @@
-"""Commands: what is refused, what survives, both header types, and byte equality with a real RocketMQ."""
+"""Remoting commands: refused input, what survives a round trip, both header encodings, and byte equality with a real
+RocketMQ."""
 import importlib
 import inspect
 import json
@@ -68,12 +69,12 @@ BINARY_START = struct.pack(">hbhii", 10, 0, 409, 7, 0)
     frame(BINARY_START + struct.pack(">iih", 0, 2, 0), 1),
     frame(BINARY_START + struct.pack(">iihi", 0, 6, 0, 100), 1, b"x" * 200),
 ], ids=range(34))
-def test_what_is_no_command_is_refused(data):
+def test_invalid_command_is_refused(data):
     refused(data)
     refused(memoryview(data))
 
 
-def test_header_up_to_the_frames_end_without_a_body():
+def test_header_may_end_the_frame_without_a_body():
     command = RemotingCommand.decode(json_frame(code=5, opaque=9))
     assert (command.code, command.opaque, command.body) == (5, 9, None)
 
@@ -86,14 +87,14 @@ def test_code_is_read_as_fastjson_reads_it(fields, expected):
     assert RemotingCommand.decode(json_frame(**fields)).code == expected
 
 
-def test_ext_fields_are_texts():
+def test_ext_fields_are_strings():
     data = frame(b'{"extFields":{"a":1,"b":null,"c":true,"e":{"x":1},"f":[1],"g":"t"}}')
     assert RemotingCommand.decode(data).ext_fields == {
         "a": "1", "c": "true", "e": '{"x":1}', "f": "[1]", "g": "t"}
 
 
 @pytest.mark.parametrize("module", ["orjson", None])
-def test_numbers_without_quotes_keep_their_digits(module, monkeypatch):
+def test_unquoted_numbers_keep_their_digits(module, monkeypatch):
     monkeypatch.setattr(remoting_command, "orjson", module and pytest.importorskip(
         module, reason="orjson, of the extra `fast`, is not installed"))
     long, row = "123456789012345678901234567890", "[18446744073709551616,1]"
@@ -102,7 +103,7 @@ def test_numbers_without_quotes_keep_their_digits(module, monkeypatch):
     assert command.remark == long and command.ext_fields == {"a": long, "b": row, "c": long}
 
 
-def test_long_header_may_stand_between_white_space():
+def test_long_header_may_be_surrounded_by_white_space():
     text = "x" * remoting_command.MAX_DIALECT_LENGTH
     command = RemotingCommand.decode(frame(f'\r\n {{"extFields":{{"a":"{text}"}}}}\t\n'.encode()))
     assert command.ext_fields == {"a": text}
@@ -119,12 +120,12 @@ def test_unknown_language_is_null(language, expected):
 
 
 @pytest.mark.parametrize("language", [[], {}, -1, 99, 1.5])
-def test_language_that_can_be_none_is_refused(language):
+def test_invalid_language_is_refused(language):
     with pytest.raises(RemotingCommandException, match="enum"):
         RemotingCommand.decode(json_frame(language=language))
 
 
-def test_unknown_binary_language_is_null_and_can_be_written():
+def test_unknown_binary_language_is_null_and_can_be_written_back():
     command = RemotingCommand.decode(frame(struct.pack(">hbhiiii", 10, 99, 409, 7, 0, 0, 0), 1))
     assert command.language is None
     assert "language" not in repr(command.encode()) and len(command.encode()) > 8
@@ -132,14 +133,14 @@ def test_unknown_binary_language_is_null_and_can_be_written():
     assert b"language" not in command.encode()
 
 
-def test_decoded_body_does_not_follow_the_read_buffer():
+def test_decoded_body_is_independent_of_the_read_buffer():
     buffer = bytearray(frame(b'{"code":1}', body=b"body"))
     command = RemotingCommand.decode(memoryview(buffer))
     buffer[:] = b"x" * len(buffer)
     assert command.body == b"body" and isinstance(command.body, bytes)
 
 
-def test_unknown_codes_flags_and_fields_survive():
+def test_unknown_codes_flags_and_fields_survive_a_round_trip():
     command = RemotingCommand.decode(json_frame(code=-1, flag=7, opaque=-9, version=3, nobody=[1]))
     assert (command.code, command.flag, command.opaque, command.version) == (-1, 7, -9, 3)
     assert command.is_response_type and command.is_oneway_rpc
@@ -174,33 +175,33 @@ def test_signs_are_read_as_java_reads_them():
     assert (header.e, header.f) == (-1, 2)
 
 
-def test_field_that_is_not_needed_may_be_malformed():
-    """As in 4.9: it keeps its default."""
+def test_optional_field_may_be_malformed():
+    """As in 4.9, the field keeps its default."""
     command = RemotingCommand()
     command.ext_fields = {"topic": "T", "queueId": "x", "index": "1.5", "count": "7"}
     assert command.decode_command_custom_header(QueryConsumeQueueRequestHeader) == QueryConsumeQueueRequestHeader(
         "T", 0, 0, 7)
 
 
-def test_half_a_surrogate_pair_in_a_header_is_a_question_mark():
+def test_lone_surrogate_in_a_header_becomes_a_question_mark():
     head = b'{"code":10,"extFields":{"topic":"\\ud800"},"flag":0,"opaque":1}'
     command = RemotingCommand.decode(len(head).to_bytes(4, "big") + head)
     assert command.ext_fields == {"topic": "?"}
 
 
-def test_half_a_surrogate_pair_is_a_question_mark_in_a_header_of_any_length():
+def test_lone_surrogate_becomes_a_question_mark_in_a_header_of_any_length():
     text = b"x" * remoting_command.MAX_DIALECT_LENGTH
     head = b'{"code":10,"extFields":{"topic":"\\ud800"},"flag":0,"opaque":1,"remark":"' + text + b'"}'
     command = RemotingCommand.decode(len(head).to_bytes(4, "big") + head)
     assert (command.ext_fields, len(command.remark)) == ({"topic": "?"}, len(text))
 
 
-def test_no_fields_at_all_is_a_missing_field():
+def test_header_without_fields_lacks_the_required_field():
     with pytest.raises(RemotingCommandException):
         RemotingCommand().decode_command_custom_header(PullMessageRequestHeader)
 
 
-def test_headers_own_check_is_made():
+def test_check_of_the_header_class_is_called():
     command = RemotingCommand()
     command.custom_header = EndTransactionRequestHeader("g", 1, 1, 5, False, "m")
     command.make_custom_header_to_net()
@@ -214,7 +215,7 @@ def test_response_starts_as_a_system_error_without_a_code():
     assert response.is_response_type and response.custom_header == SendMessageResponseHeader()
 
 
-def test_request_opaques_differ_and_wrap():
+def test_request_opaques_are_distinct_and_wrap():
     first = RemotingCommand.create_request_command(1)
     assert RemotingCommand.create_request_command(1).opaque != first.opaque
     remoting_command._request_id, before = iter([2**31]), remoting_command._request_id
@@ -224,7 +225,7 @@ def test_request_opaques_differ_and_wrap():
         remoting_command._request_id = before
 
 
-def test_file_region_is_the_body():
+def test_file_region_is_sent_as_the_body():
     command = RemotingCommand.create_response_command(0, None)
     command.set_file_region([memoryview(b"abc"), b"", b"de"])
     assert RemotingCommand.decode(command.encode()[4:]).body == b"abcde"
@@ -238,7 +239,7 @@ INT32 = st.integers(-2**31, 2**31 - 1)
 @TYPES
 @given(code=st.integers(-2**15, 2**15 - 1), opaque=INT32, flag=INT32, remark=st.none() | st.text(min_size=1),
        fields=FIELDS, body=st.binary(max_size=50))
-def test_command_is_read_as_it_was_written(kind, code, opaque, flag, remark, fields, body):
+def test_command_is_read_back_as_written(kind, code, opaque, flag, remark, fields, body):
     command = RemotingCommand(code, flag, remark, opaque)
     command.serialize_type, command.ext_fields, command.body = kind, fields, body
     data = command.encode()
@@ -268,7 +269,7 @@ def test_any_fields_are_a_header_or_refused(fields):
         assert "custom field" in str(error)
 
 
-def test_huge_count_of_fields_in_a_binary_header_is_bounded():
+def test_huge_field_count_in_a_binary_header_is_bounded():
     pair = struct.pack(">hi", 0, 0)
     command = RemotingCommand.decode(frame(BINARY_START + struct.pack(">ii", 0, len(pair) * 8192) + pair * 8192, 1))
     assert command.ext_fields == {}
@@ -276,7 +277,7 @@ def test_huge_count_of_fields_in_a_binary_header_is_bounded():
         refused(frame(BINARY_START + struct.pack(">ii", 0, len(pair) * count) + pair * count, 1))
 
 
-def test_wrong_utf8_in_a_binary_header_becomes_replacement_characters():
+def test_invalid_utf8_in_a_binary_header_becomes_replacement_characters():
     pairs = b"".join(struct.pack(">h", len(key)) + key + struct.pack(">i", len(value)) + value
                      for key, value in ((b"a", b"1"), (b"b", b"\xff"), (b"\xc3", b"3")))
     command = RemotingCommand.decode(frame(BINARY_START + struct.pack(">ii", 0, len(pairs)) + pairs, 1))
@@ -300,13 +301,14 @@ def golden(name: str) -> Any:
 
 
 def header_classes() -> dict[str, type[CommandCustomHeader]]:
-    """All header classes by their Java name."""
+    """Return all header classes by their Java name."""
     package = rmqha.common.protocol
     classes = {}
     for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         for cls in vars(importlib.import_module(info.name)).values():
             if inspect.isclass(cls) and issubclass(cls, CommandCustomHeader) and cls.__module__ == info.name:
-                java = re.search(r"Java: (\S+)", cls.__doc__)  # a few are rmqha's own
+                # A few are rmqha's own.
+                java = re.search(r"Java: (\S+)", cls.__doc__)
                 if java is not None:
                     classes[java[1]] = cls
     return classes
@@ -321,7 +323,7 @@ TYPES = pytest.mark.parametrize("kind", list(SerializeType), ids=lambda kind: ki
 
 
 def header_of(cls: type[CommandCustomHeader], fields: dict[str, str]) -> CommandCustomHeader:
-    """A header of texts, without the checks of a received one."""
+    """Return a header of strings, without the checks of a received one."""
     plan = plan_of(cls)
     return cls(**{name: convert(fields[name]) for name, convert in plan.converters if name in fields})
 
@@ -379,14 +381,15 @@ def test_command_is_read_as_java_wrote_it(name, kind):
     assert command.remark == (row["remark"] if kind == SerializeType.JSON else row["remark"] or None)
     assert (command.body or b"").hex() == (row["body"] or "")
     expected = {**(row["ext"] or {}), **row["fields"]}
-    if kind == SerializeType.ROCKETMQ:  # where an empty text is null
+    # In this encoding an empty string is null.
+    if kind == SerializeType.ROCKETMQ:
         expected = {key: value for key, value in expected.items() if value}
     assert (command.ext_fields or {}) == expected
 
 
 @dataclass
 class Beans:
-    """Every kind of value that a body may hold, as RemotingGolden.java's class of this name."""
+    """Every kind of value that a body may hold, like RemotingGolden.java's class of this name."""
 
     l: list = field(  # noqa: E741, the name in RemotingGolden.java
         default_factory=lambda: [MessageQueue("t", "b", 1), MessageQueue("t", "b", 2)])
@@ -411,7 +414,7 @@ class Beans:
 
 @dataclass
 class Nulls:
-    """Nothing to write."""
+    """No value to write."""
 
     a: str | None = None
 
@@ -421,7 +424,7 @@ def characters() -> str:
 
 
 def values() -> dict[str, object]:
-    """What RemotingGolden.java writes, by name."""
+    """Return the values that RemotingGolden.java writes, by name."""
     brokers = {0: "127.0.0.1:10911", 2: "127.0.0.1:10931", 10: "127.0.0.1:10921"}
     route = TopicRouteData(brokerDatas=[BrokerData("c\u00fc", "b", brokers)], queueDatas=[], filterServerTable=None)
     beans = Beans()
@@ -458,17 +461,18 @@ def test_standard_json_is_written_as_fastjson_writes_it(name):
 
 @pytest.mark.parametrize("form", ["compact", "pretty", "standard"])
 @pytest.mark.parametrize("name", TEXTS)
-def test_json_of_fastjson_is_read_and_written_again(name, form):
+def test_fastjsons_json_is_read_and_written_back(name, form):
     text = bytes.fromhex(TEXTS[name][form]).decode()
     value = fastjson.loads(text)
     again = fastjson.dumps(value, pretty=form == "pretty")
     if name in ("characters", "offsets", "topics", "route", "empty", "nested") and form != "standard":
-        assert again == text  # nothing in it is null, a set or an array
+        # It contains neither null nor a set nor an array.
+        assert again == text
     assert fastjson.loads(again) == without_null(value)
 
 
 def without_null(value: object) -> object:
-    """Null values of objects are not written."""
+    """Return the value without the null values of objects, which are not written."""
     if isinstance(value, list):
         return [without_null(item) for item in value]
     if not isinstance(value, dict):

@@ -1,1 +1,1 @@
-"""The bulk kernel, both implementations against the single-record path."""
+"""Tests of the bulk kernel: both implementations are compared with the single-record path."""

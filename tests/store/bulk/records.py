@@ -1,4 +1,4 @@
-"""Records of every kind for the tests of the bulk kernel, and what the single-record path says of them."""
+"""Strategies for records of every kind, and the single-record path's results, which the bulk kernel has to match."""
 import re
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ DELAY = st.sampled_from(["0", "1", "3", "9", "-3", "+2", "2147483647", "21474836
 
 
 class Levels:
-    """What the single-record check wants of the delay levels."""
+    """The delay levels, as far as the single-record check uses them."""
 
     def __init__(self, delays):
         self.delays = delays
@@ -36,7 +36,7 @@ class Levels:
 
 
 class Expected(NamedTuple):
-    """What the single-record path says of a span."""
+    """The result of the single-record path for a span."""
 
     count: int
     position: int
@@ -49,7 +49,7 @@ class Expected(NamedTuple):
 
 @st.composite
 def properties(draw):
-    """A properties text: the names that count among others, repeated, empty and malformed ones."""
+    """Draw a properties text: names that matter among others, also repeated, empty and malformed ones."""
     entries = draw(st.lists(st.one_of(
         st.tuples(st.sampled_from(["TAGS", "UNIQ_KEY"]), WORD),
         st.tuples(st.just("KEYS"), st.lists(WORD, max_size=4).map(" ".join)),
@@ -64,7 +64,7 @@ def properties(draw):
 
 @st.composite
 def records(draw, offset, sane=False):
-    """One record for its place at `offset`."""
+    """Draw a record that is to be stored at `offset`."""
     born, store = (layout.host_to_bytes((draw(st.sampled_from(HOSTS)), 10911)) for _ in range(2))
     body = draw(st.one_of(st.just(b""), st.binary(max_size=70), st.integers(0, 300).map(bytes)))
     sys_flag = layout.host_flags(born, store) | draw(st.sampled_from([0, 0, 1, 4, 8, 12]))
@@ -77,7 +77,7 @@ def records(draw, offset, sane=False):
 
 @st.composite
 def spans(draw):
-    """(buffer, start, end, file_from_offset): records, what may end them, flipped bits, and bytes around the span."""
+    """Draw (buffer, start, end, file_from_offset): records, endings, flipped bits, and bytes around the span."""
     base = draw(st.sampled_from([0, 16384, 1 << 40]))
     buffer = bytearray(draw(st.binary(max_size=9)))
     start = len(buffer)
@@ -92,7 +92,7 @@ def spans(draw):
 
 
 def expected(buffer, start, end, base, check_crc, delays, multi_dispatch=False, limit=1 << 30):
-    """Record by record through check, key rule and unit, up to the first odd one."""
+    """Check record by record, with the key rule and the unit, up to the first record that is not plain."""
     schedule = None if delays is None else Levels(delays)
     view = memoryview(buffer)[:end]
     position, rows, units, keys = start, [], {}, []
@@ -115,7 +115,7 @@ def expected(buffer, start, end, base, check_crc, delays, multi_dispatch=False, 
 
 
 def is_plain(record, request, offset, scheduled, multi_dispatch):
-    """Whether the kernel leaves a good record to the single-record path."""
+    """Return whether the kernel leaves a good record to the single-record path."""
     parts = layout.decode_parts(record)
     named = {}
     for entry in bytes(record[parts.properties_position:]).split(b"\x02"):
@@ -142,7 +142,7 @@ def _is_text(data):
 
 
 def facts(span):
-    """A scan in the form of `Expected`."""
+    """Convert a scan to the form of `Expected`."""
     names = [topic.name for topic in span.topics]
     rows = [(*row[:6], names[row[6]], row[7]) for row in RECORD.iter_unpack(span.records)]
     units = {}

@@ -1,4 +1,4 @@
-"""Both implementations of the bulk kernel against each other and against the path of single records."""
+"""The bulk kernel: its two implementations agree with each other and with the single-record path."""
 import mmap
 import random
 import struct
@@ -49,7 +49,7 @@ def record(at=0, topic="T", body=b"body", properties="TAGS\x01a\x02KEYS\x01k1 k2
 
 
 def log_of(*records_without_place):
-    """Records (their arguments) one behind the other."""
+    """Concatenate records, given by their arguments."""
     data = b""
     for arguments in records_without_place:
         data += record(len(data), **arguments)
@@ -64,7 +64,7 @@ def whole(kernel, data, **how):
 
 @settings(max_examples=drawn(150), deadline=None)
 @given(spans(), st.booleans(), DELAYS, st.booleans(), st.sampled_from([1, 2, 1000]))
-def test_both_scan_as_the_single_record_path(span, check_crc, delays, multi_dispatch, limit):
+def test_both_implementations_scan_as_the_single_record_path(span, check_crc, delays, multi_dispatch, limit):
     results = []
     for kernel in (bulk_python, compiled_kernel()):
         results.append(kernel.scan(*span, check_crc, delays, multi_dispatch, limit))
@@ -75,7 +75,7 @@ def test_both_scan_as_the_single_record_path(span, check_crc, delays, multi_disp
 
 @settings(max_examples=drawn(150), deadline=None)
 @given(spans(), st.booleans())
-def test_both_walk_as_the_single_record_check(span, check_crc):
+def test_both_implementations_walk_as_the_single_record_check(span, check_crc):
     buffer, start, end, _ = span
     view, position, count = memoryview(buffer)[:end], start, 0
     success, size = True, 0
@@ -93,7 +93,7 @@ def test_both_walk_as_the_single_record_check(span, check_crc):
 
 @settings(max_examples=drawn(150), deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 40), st.booleans())
-def test_any_bytes_behind_a_magic_code_are_survived(data, start, check_crc):
+def test_any_bytes_after_a_magic_code_are_handled(data, start, check_crc):
     buffer = bytes(start) + struct.pack(">ii", len(data) + 8, layout.MESSAGE_MAGIC_CODE) + data
     results = [kernel.scan(buffer, start, len(buffer), 0, check_crc, (1,), True, 10)
                for kernel in (bulk_python, compiled_kernel())]
@@ -102,7 +102,7 @@ def test_any_bytes_behind_a_magic_code_are_survived(data, start, check_crc):
 
 @settings(max_examples=drawn(150), deadline=None)
 @given(st.binary(max_size=40), st.booleans())
-def test_text_is_told_from_other_bytes_as_python_does(data, as_topic):
+def test_valid_utf8_is_recognized_as_python_does(data, as_topic):
     buffer = record(topic=data, properties=b"") if as_topic else record(properties=b"TAGS\x01" + data)
     results = [kernel.scan(buffer, 0, len(buffer), 0, True, None, False, 10)
                for kernel in (bulk_python, compiled_kernel())]
@@ -111,7 +111,7 @@ def test_text_is_told_from_other_bytes_as_python_does(data, as_topic):
 
 
 @pytest.mark.parametrize("lengths", [range(1, 300), range(4000, 4070, 3), [70_001]], ids=str)
-def test_crc_of_bodies_is_zlibs_whatever_their_length_and_place(lengths):
+def test_crc_of_a_body_equals_zlibs_for_any_length_and_alignment(lengths):
     pick = random.Random(len(lengths))
     for length in lengths:
         before, body = pick.randrange(64), pick.randbytes(length)
@@ -122,9 +122,9 @@ def test_crc_of_bodies_is_zlibs_whatever_their_length_and_place(lengths):
         assert compiled_kernel().walk(bad, before, len(bad), True, -1, False)[2] == Stop.BAD_CRC
 
 
-# What it tells.
+# Results of a scan.
 
-def test_rows_are_what_the_record_says(kernel):
+def test_rows_hold_the_fields_of_the_record(kernel):
     data = record()
     span = whole(kernel, data, check_crc=True)
     assert span[:4] == (1, len(data), Stop.END, 0)
@@ -166,7 +166,7 @@ def test_malformed_utf8_is_left_to_the_single_record_path(kernel, data):
 
 @pytest.mark.parametrize("text", ["\u0080", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000",
                                   "\U0010ffff"])
-def test_bounds_of_utf8_are_text(kernel, text):
+def test_boundary_code_points_of_utf8_are_valid(kernel, text):
     span = whole(kernel, record(properties=f"TAGS\x01abcdefg{text}h{text}"))
     assert RECORD.unpack(span.records)[2] == string_hash_code(f"abcdefg{text}h{text}")
 
@@ -181,7 +181,7 @@ def test_units_are_grouped_by_queue_and_run(kernel):
     assert [unit[0] // size for unit in struct.iter_unpack(">qiq", span.units)] == [0, 2, 4, 1, 3, 5, 6]
 
 
-def test_queue_offset_does_not_run_over(kernel):
+def test_queue_offset_does_not_overflow(kernel):
     data = log_of({"queue_offset": (1 << 63) - 1}, {"queue_offset": -(1 << 63)})
     assert [run.queue_offset for run in whole(kernel, data).runs] == [(1 << 63) - 1, -(1 << 63)]
 
@@ -205,7 +205,7 @@ def test_scheduled_record_has_its_delivery_time(kernel, level, code):
     (Stop.TRUNCATED, -1, b"\0" * 7), (Stop.TRUNCATED, -1, record()[:-1]), (Stop.TRUNCATED, -1, record()[:60]),
     (Stop.BAD_CRC, -1, record(crc=1)), (Stop.LENGTH_MISMATCH, 90, struct.pack(">i", 90) + record()[4:]),
     (Stop.LENGTH_MISMATCH, -1, struct.pack(">i", -90) + record()[4:])])
-def test_stop_is_told_with_its_place(kernel, stop, size, tail):
+def test_stop_is_reported_with_its_position(kernel, stop, size, tail):
     data = log_of({}, {})
     buffer = data + tail
     span = whole(kernel, buffer, check_crc=True)
@@ -218,7 +218,7 @@ def test_stop_is_told_with_its_place(kernel, stop, size, tail):
     {"properties": b"UNIQ_KEY\x01\xc3"}, {"properties": "INNER_MULTI_DISPATCH\x01%LMQ%a"},
     {"topic": "SCHEDULE_TOPIC_XXXX", "properties": "DELAY\x01x"},
     {"topic": "SCHEDULE_TOPIC_XXXX", "properties": "DELAY\x011", "store_timestamp": (1 << 63) - 1}])
-def test_record_for_the_single_record_path_is_left_to_it(kernel, arguments):
+def test_record_that_the_kernel_cannot_handle_is_left_to_the_single_record_path(kernel, arguments):
     data = log_of({}, arguments, {})
     span = whole(kernel, data, multi_dispatch=True, delays=(1000,))
     assert (span.count, span.position, span.stop, span.size) == (1, len(record()), Stop.ODD, 0)
@@ -227,7 +227,7 @@ def test_record_for_the_single_record_path_is_left_to_it(kernel, arguments):
     assert kernel.walk(data, 0, len(data)).stop == Stop.END
 
 
-def test_record_that_is_not_at_its_place_is_left_to_the_single_record_path(kernel):
+def test_record_at_a_wrong_offset_is_left_to_the_single_record_path(kernel):
     data = record(100)
     assert kernel.scan(data, 0, len(data), 0).stop == Stop.ODD
     assert kernel.scan(data, 0, len(data), 100).stop == Stop.END
@@ -270,14 +270,15 @@ def test_compiled_kernel_checks_spans_itself():
         compiled.scan(b"", 0, 0, 0, False, ["x"], False, 5)
 
 
-def test_mapped_file_is_read_in_place_and_let_go(kernel, tmp_path):
+def test_mapped_file_is_read_in_place_and_released(kernel, tmp_path):
     data = log_of({}, {})
     (tmp_path / "log").write_bytes(data)
     with open(tmp_path / "log", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
         for buffer in (mapped, memoryview(mapped)):
             assert kernel.scan(buffer, 0, len(data), 0).count == 2
             assert kernel.walk(buffer, 0, len(data)).count == 2
-        buffer.release()  # else closing the map raises BufferError
+        # Without this, closing the map raises BufferError.
+        buffer.release()
 
 
 def test_other_threads_run_while_the_compiled_kernel_works():
@@ -287,11 +288,13 @@ def test_other_threads_run_while_the_compiled_kernel_works():
 
     def work():
         while not stop.is_set():
-            zlib.crc32(data[:8192])  # gives way to the other thread; nobody else does of its own accord
+            # zlib releases the GIL here, which lets the main thread continue: nothing else in this thread does.
+            zlib.crc32(data[:8192])
             rounds[0] += 1
 
     thread = threading.Thread(target=work)
-    sys.setswitchinterval(10)  # s: a thread is not made to give way
+    # Seconds: the interpreter does not force a thread switch during the test.
+    sys.setswitchinterval(10)
     thread.start()
     try:
         for _ in range(100):
@@ -306,7 +309,7 @@ def test_other_threads_run_while_the_compiled_kernel_works():
         thread.join()
 
 
-def test_many_topics_and_queues_keep_their_numbers(kernel):
+def test_many_topics_and_queues_keep_their_indexes(kernel):
     data = log_of(*({"topic": f"t{number % 300}", "queue_id": number % 7, "queue_offset": number // 2100}
                     for number in range(4200)))
     span = whole(kernel, data)
@@ -320,7 +323,7 @@ def test_many_topics_and_queues_keep_their_numbers(kernel):
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 9), st.integers(0, 30), st.lists(st.tuples(LONG, LONG, st.integers(-(1 << 31), (1 << 31) - 1)),
        max_size=40), st.data())
-def test_both_put_keys_alike_into_any_file(slots, entries, rows, data):
+def test_both_implementations_add_keys_to_any_file_alike(slots, entries, rows, data):
     keys = b"".join(KEY.pack(*row, 0) for row in rows)
     index_count = data.draw(st.integers(1, entries + 2))
     first_entry = data.draw(st.integers(0, index_count))
@@ -338,7 +341,7 @@ def test_both_put_keys_alike_into_any_file(slots, entries, rows, data):
     assert results[0] == results[1]
 
 
-def test_window_of_the_entries_is_enough_to_add_keys(kernel):
+def test_keys_can_be_added_with_only_a_window_of_the_entries(kernel):
     rows = b"".join(KEY.pack(offset, 1_700_000_000_000 + offset, offset % 7, 0) for offset in range(30))
     whole_file = bytearray(40 + 4 * 5 + 20 * 40)
     _, counters = kernel.put_keys(whole_file, 5, 40, IndexCounters(0, 0, 0, 0, 0, 1), rows)

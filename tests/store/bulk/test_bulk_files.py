@@ -1,4 +1,4 @@
-"""What the bulk kernel makes: consume queues, index files, and properties as columns."""
+"""Results of the bulk kernel: consume queues, index files, and properties as columns."""
 import itertools
 import random
 import struct
@@ -20,7 +20,7 @@ from tests.store.bulk.test_bulk import compiled_kernel, log_of, record
 from tests.store.support import tree, unpack_golden
 from tests.support.tiers import drawn
 
-# Consume queues and index files built in bulk: against IndexFile.put_key, and against the files of RocketMQ 4.9.7.
+# Consume queues and index files built in bulk, compared with IndexFile.put_key and with the files of RocketMQ 4.9.7.
 
 GOLDEN_SLOTS, GOLDEN_ENTRIES = 50, 200
 LEVELS = [1000, 5000, 10_000, 30_000, *(60_000 * minutes for minutes in (*range(1, 11), 20, 30, 60, 120))]
@@ -34,7 +34,7 @@ def kernel(request, monkeypatch):
 
 
 def scans(data, base, limit=7, **how):
-    """All scans of a commit log file."""
+    """Scan a commit log file to its end, `limit` records at a time."""
     position = 0
     while True:
         span = bulk.scan(data, position, len(data), base, True, limit=limit, **how)
@@ -45,7 +45,7 @@ def scans(data, base, limit=7, **how):
 
 
 def index_files(keys, slots, entries):
-    """The index files of rows of keys, one after the other, each rolled over to the next."""
+    """Build the index files for rows of keys; a full file is followed by the next one."""
     files, buffer, counters = [], None, IndexCounters(0, 0, 0, 0, 0, entries)
     for rows in keys:
         first, last = 0, len(rows) // KEY.size
@@ -75,7 +75,7 @@ class OneByOne:
         assert self.files[-1].put_key(key, offset, store_timestamp)
 
     def contents(self):
-        """The bytes of the files."""
+        """Return the bytes of the files."""
         return [bytes(file.mapped_file.slice_byte_buffer()) for file in self.files]
 
 
@@ -100,7 +100,7 @@ def test_index_files_are_those_of_put_key(kernel, tmp_path, seed, slots, entries
     assert index_files([span.keys for span in spans], slots, entries) == one_by_one.contents()
 
 
-def test_slot_that_names_an_entry_not_written_yet_counts_as_empty(kernel):
+def test_slot_that_points_to_an_unwritten_entry_counts_as_empty(kernel):
     for number, previous in ((4, 4), (4, 5), (4, -1), (4, 0)):
         file = bytearray(file_size(1, 10))
         SLOT.pack_into(file, INDEX_HEADER_SIZE, number if previous == 4 else previous)
@@ -109,7 +109,7 @@ def test_slot_that_names_an_entry_not_written_yet_counts_as_empty(kernel):
         assert (file[entry_at + 16:entry_at + 20], counters.hash_slot_count) == (bytes(4), 2)
 
 
-def test_full_file_takes_no_key_and_says_so(kernel):
+def test_full_file_takes_no_key_and_reports_it(kernel):
     file = bytearray(file_size(2, 3))
     done, counters = kernel.put_keys(file, 2, 3, IndexCounters(0, 0, 0, 0, 0, 1), KEY.pack(5, 6, 7, 0) * 4, 1)
     assert (done, counters.index_count) == (3, 3)
@@ -119,7 +119,7 @@ def test_full_file_takes_no_key_and_says_so(kernel):
 
 
 @pytest.mark.parametrize("name", ["normal", "kill"])
-def test_files_of_java_are_built_again_byte_by_byte(kernel, tmp_path, name):
+def test_files_of_java_are_rebuilt_byte_for_byte(kernel, tmp_path, name):
     files = tree(unpack_golden(name, tmp_path))
     queues, keys, ends = {}, [], []
     for path, data in files.items():
@@ -135,7 +135,8 @@ def test_files_of_java_are_built_again_byte_by_byte(kernel, tmp_path, name):
             keys.append(span.keys)
         ends.append(span.stop)
         if span.stop == Stop.UNWRITTEN:
-            break  # the next file, made in advance, is empty
+            # The next file, allocated in advance, is empty.
+            break
     assert set(ends[:-1]) == {Stop.BLANK} and ends[-1] in (Stop.BLANK, Stop.UNWRITTEN)
     assert queues == _java_queues(files)
     assert index_files(keys, GOLDEN_SLOTS, GOLDEN_ENTRIES) == [
@@ -143,7 +144,7 @@ def test_files_of_java_are_built_again_byte_by_byte(kernel, tmp_path, name):
 
 
 def _java_queues(files):
-    """Topic and queue id -> all units."""
+    """Map topic and queue id to all units."""
     queues = {}
     parts = [(path.split("/")[1:3], data) for path, data in sorted(files.items()) if path.startswith("consumequeue/")]
     for (topic, queue_id), group in itertools.groupby(parts, key=lambda part: part[0]):
@@ -152,7 +153,7 @@ def _java_queues(files):
     return queues
 
 
-# Properties as columns: both implementations say what the decoder of single messages says, whatever the bytes are.
+# Properties as columns: for any bytes, both implementations return what the single-message decoder returns.
 
 NAMED = (b"KEYS", b"TAGS", b"UNIQ_KEY")
 SCRAPS = (b"\1", b"\2", b"a", b"b", b"KEYS", b"TAGS", b"\0", b"\xff", b"\xfe", b"\xe5\x90", b"\xf0\x9f\x98",
@@ -169,7 +170,7 @@ def compiled():
 
 @pytest.fixture(params=["python", "compiled"])
 def columns(request):
-    """columns(*texts, with_map) -> the properties of records with these texts: dicts, and a list for each of NAMED."""
+    """columns(*texts, with_map) returns the properties of these texts: dicts, and a list for each of NAMED."""
     function = columns_in_python if request.param == "python" else compiled()
     return lambda *texts, with_map=True: read(function, texts, with_map)
 
@@ -215,7 +216,7 @@ def text_column(column, count):
 
 @settings(max_examples=drawn(200), deadline=None)
 @given(st.lists(texts, max_size=12), st.booleans())
-def test_columns_are_what_the_decoder_says(all_texts, with_map):
+def test_columns_equal_the_results_of_the_decoder(all_texts, with_map):
     wanted = [string2message_properties(decode_text(text)) for text in all_texts]
     for function in (columns_in_python, compiled()):
         found, named = read(function, all_texts, with_map)
@@ -225,20 +226,20 @@ def test_columns_are_what_the_decoder_says(all_texts, with_map):
 
 @settings(max_examples=drawn(200), deadline=None)
 @given(st.binary(max_size=40))
-def test_what_is_no_text_is_replaced_as_python_and_java_do(data):
+def test_invalid_utf8_is_replaced_as_python_and_java_do(data):
     for function in (columns_in_python, compiled()):
         found, _ = read(function, [b"name\1v" + data.replace(b"\2", b"")])
         assert found == [[("name", "v" + str(data.replace(b"\2", b""), "utf-8", "replace"))]]
 
 
 def test_equal_duplicates_of_a_batch_send_count_once(columns):
-    """As Java's batch sends write them."""
+    """Java's batch sends write such duplicates."""
     text = b"CLUSTER\1c\2WAIT\1true\2KEYS\1k\2TAGS\1t\2WAIT\1true\2CLUSTER\1c"
     assert columns(text) == ([[("CLUSTER", "c"), ("WAIT", "true"), ("KEYS", "k"), ("TAGS", "t")]],
                              [["k"], ["t"], [None]])
 
 
-def test_of_unequal_duplicates_the_first_place_and_the_last_value_count(columns):
+def test_unequal_duplicates_keep_the_first_position_and_the_last_value(columns):
     text = b"TAGS\1old\2a\1x\2TAGS\1\2TAGS\1new"
     assert columns(text) == ([[("TAGS", "new"), ("a", "x")]], [[None], ["new"], [None]])
 
@@ -251,27 +252,27 @@ def test_records_of_any_number_of_properties(columns, count):
                                              [[None, None, "k"], [None] * 3, [None] * 3])
 
 
-def test_entries_cut_short_count_for_nothing(columns):
+def test_truncated_entries_are_ignored(columns):
     assert columns(b"\2\2a\1\2\1b\2c\2KEYS\1k\1l\2TAGS", with_map=False) == (None, [["k\1l"], [None], [None]])
 
 
-def test_names_that_become_equal_when_they_are_replaced_are_one(columns):
+def test_names_that_are_equal_after_replacement_are_merged(columns):
     assert columns(b"\xff\1a\2\xfe\1b\2x\1y") == ([[("�", "b"), ("x", "y")]], [[None]] * 3)
 
 
-def test_no_records_have_columns_without_rows(columns):
+def test_columns_of_no_records_are_empty(columns):
     assert columns() == ([], [[], [], []])
 
 
 @pytest.mark.parametrize("begins, ends, names", [
     ([-1], [1], NAMED), ([0], [5], NAMED), ([2], [1], NAMED), ([0, 1], [1], NAMED), ([0], [1], NAMED * MAX_WANTED)])
 @pytest.mark.parametrize("function", [columns_in_python, None], ids=["python", "compiled"])
-def test_places_outside_of_the_data_and_too_many_names_are_refused(function, begins, ends, names):
+def test_offsets_outside_the_data_and_too_many_names_are_refused(function, begins, ends, names):
     with pytest.raises(ValueError):
         (function or compiled())(b"data", array("q", begins), array("q", ends), names, True)
 
 
-def test_a_column_beyond_its_offsets_is_refused():
+def test_column_too_large_for_its_offsets_is_refused():
     data, count = b"n\1" + bytes(1 << 20), 2100
     with pytest.raises(OverflowError):
         compiled()(data, array("q", [0] * count), array("q", [len(data)] * count), NAMED, True)

@@ -1,4 +1,4 @@
-"""Streams cut anywhere, as a network does."""
+"""Helpers for the replication tests: streams split anywhere, an in-memory store, and peers driven by the test."""
 import contextlib
 import os
 import socket
@@ -18,7 +18,7 @@ from rmqha.store.store_state import StoreState
 
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    """`data` in pieces, some of which may be empty; a cut is any number."""
+    """Split `data` at the cuts, each any number; some pieces may be empty."""
     at = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     return [data[begin:end] for begin, end in zip(at, at[1:], strict=False)]
 
@@ -26,23 +26,24 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 CUTS = st.lists(st.integers(0, 1 << 20), max_size=12)
 
 
-# A store of bytearrays, peers that speak the replication protocol byte by byte, and services on port 0.
+# A store of bytearrays, peers driven by the test byte by byte, and services on port 0.
 
 SEGMENT = 64 * 1024
 BIG_SEGMENT = 4 * 1024 * 1024
 
 
 def record(size: int, seed: int = 0) -> bytes:
-    """Bytes that look like a stored message: size, magic, anything."""
+    """Make bytes that look like a stored message: size, magic, any content."""
     content = bytes((seed + i) % 251 for i in range(min(size - 8, 64)))
     return struct.pack(">ii", size, MESSAGE_MAGIC_CODE) + content.ljust(size - 8, b"x")
 
 
 def config(**keys) -> MessageStoreConfig:
-    """Short intervals and port 0; `keys` override."""
+    """Make a configuration with short intervals and port 0; `keys` override."""
     values = {"haListenPort": 0, "mappedFileSizeCommitLog": SEGMENT, "haSendHeartbeatInterval": 100,
               "haHousekeepingInterval": 20_000, "brokerRole": BrokerRole.SYNC_MASTER,
-              "haVerifyRecords": False,  # the records of these tests have size and magic code alone
+              # The records of these tests have a valid size and magic code only.
+              "haVerifyRecords": False,
               **keys}
     made = MessageStoreConfig()
     for key, value in values.items():
@@ -61,14 +62,15 @@ class _Share:
 
 
 class FakeStore:
-    """The part of a store that replication uses: segments in memory, appended at the end, deletable at the front."""
+    """The part of a store that replication uses: in-memory segments, appended at the end, deletable at the front."""
 
     def __init__(self, **keys) -> None:
         self.message_store_config = config(**keys)
         self.segment_size = self.message_store_config.mappedFileSizeCommitLog
         self.lock = threading.Lock()
         self.segments: dict[int, bytearray] = {}  # start offset -> bytes written so far
-        self.shares = 0  # results of get_commit_log_data not released yet
+        # Results of get_commit_log_data that are not released yet.
+        self.shares = 0
         self.appends = 0
         self.append_fails = False
         self.flushed = 0  # commit log offset
@@ -140,7 +142,7 @@ class FakeStore:
     cut_off = truncate_dirty_files
 
     def put(self, size: int = 200, seed: int = 0) -> int:
-        """Append one record like CommitLog does, roll files, wake replication; returns the end offset."""
+        """Append one record as CommitLog does, roll files and wake replication; return the end offset."""
         end = self.get_max_phy_offset()
         room = self.segment_size - end % self.segment_size
         with self.lock:
@@ -153,7 +155,7 @@ class FakeStore:
         return end + size
 
     def log(self, start: int = 0) -> bytes:
-        """All bytes from `start` on."""
+        """Return all bytes from `start` on."""
         with self.lock:
             return b"".join(bytes(data)[max(0, start - at):] for at, data in sorted(self.segments.items())
                             if at + len(data) > start)
@@ -161,7 +163,7 @@ class FakeStore:
 
 @contextlib.contextmanager
 def running(*stores: FakeStore):
-    """Start the stores' services, shut them down at the end."""
+    """Start the stores' services, and shut them down at the end."""
     try:
         for store in stores:
             store.ha_service.start()
@@ -172,7 +174,7 @@ def running(*stores: FakeStore):
 
 
 def served(store: FakeStore) -> int:
-    """How many connections transfer the log."""
+    """Return the number of connections that transfer the log."""
     return sum(connection.is_serving for connection in store.ha_service.connection_list)
 
 
@@ -182,7 +184,7 @@ def follow(slave: FakeStore, master: FakeStore) -> None:
 
 
 class Peer:
-    """One end of a replication connection, spoken byte by byte."""
+    """One end of a replication connection, driven byte by byte."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -216,26 +218,26 @@ class Peer:
         return offset, self.read(size)
 
     def read_data_frame(self) -> tuple[int, bytes]:
-        """The next frame that is no heartbeat."""
+        """Read the next frame that is not a heartbeat."""
         while True:
             offset, body = self.read_frame()
             if body:
                 return offset, body
 
     def read_report(self) -> int:
-        """The next report, maybe the last one once more: an idle slave repeats it."""
+        """Read the next report, which may repeat the last one: an idle slave repeats its report."""
         self._last_report = struct.unpack(">q", self.read(8))[0]
         return self._last_report
 
     def next_report(self) -> int:
-        """The next report that is another than the last one."""
+        """Read the next report that differs from the last one."""
         last = self._last_report
         while self.read_report() == last:
             continue
         return self._last_report
 
     def is_closed(self, timeout_s: float = 60) -> bool:
-        """Read until the other end closes; False when it does not within the time."""
+        """Read until the other end closes; return False if it does not close in time."""
         deadline = time.monotonic() + timeout_s
         self.sock.settimeout(timeout_s)
         try:
@@ -277,5 +279,5 @@ class FakeMaster:
 
 
 def open_descriptors() -> int:
-    """How many file descriptors this process has open."""
+    """Return the number of open file descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))

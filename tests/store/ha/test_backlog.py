@@ -1,4 +1,4 @@
-"""A slave takes a backlog: frames of one size, put side by side and written to the file in one piece."""
+"""A slave receives a backlog: frames of one size, placed side by side and written to the file in one piece."""
 import os
 import random
 import signal
@@ -28,7 +28,7 @@ KEYS = {"mappedFileSizeCommitLog": SEGMENT, "haHandshakeEnable": "false"}
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory) -> bytes:
-    """Of three files and a half."""
+    """Make a log of three and a half files."""
     store = make_store(tmp_path_factory.mktemp("made"), BrokerRole.ASYNC_MASTER, **KEYS)
     assert store.load()
     store.start()
@@ -43,14 +43,14 @@ def log(tmp_path_factory) -> bytes:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Whatever there is of a backlog, it streams."""
+    """Let the slave stream a backlog of any size."""
     monkeypatch.setattr(ha_client, "_RETRY_MS", 100)
     monkeypatch.setattr(master_connection, "_STREAM_SIZE", 2 * FRAME)
 
 
 @pytest.fixture
 def writes(monkeypatch) -> list[tuple[int, int]]:
-    """Position and length of each write to a file."""
+    """Record position and length of each write to a file."""
     real, seen = os.pwrite, []
 
     def pwrite(fd, data, position):
@@ -62,7 +62,7 @@ def writes(monkeypatch) -> list[tuple[int, int]]:
 
 @pytest.fixture
 def start(tmp_path):
-    """start(name, address) -> a slave that follows the master there; all are shut down at the end."""
+    """start(name, address) returns a slave that follows the master there; all are shut down at the end."""
     running = []
 
     def run(name: str, address: str | None = None, **keys):
@@ -78,14 +78,14 @@ def start(tmp_path):
 
 
 def stream_of(log: bytes, begin: int = 0, frame: int = FRAME) -> bytes:
-    """The frames of a log from `begin` on."""
+    """Make the frames of a log from `begin` on."""
     files = [(at, log[max(at, begin):at + SEGMENT]) for at in range(begin - begin % SEGMENT, len(log), SEGMENT)]
     return b"".join(bytes(part) for at, body in files
                     for part in ha_transfer.encode_frames(max(at, begin), memoryview(body), frame))
 
 
 def serve(master: FakeMaster, stream: bytes) -> tuple[Peer, int]:
-    """Take a slave's connection, and send it all of a stream, unless it closes; the peer, and its first report."""
+    """Accept a slave, and send it a whole stream unless it disconnects; return the peer and its first report."""
     peer = master.accept()
     report = peer.read_report()
 
@@ -99,7 +99,7 @@ def serve(master: FakeMaster, stream: bytes) -> tuple[Peer, int]:
 
 
 def bytes_behind_the_end(store) -> list[tuple[str, int]]:
-    """Files that have anything behind the log's end, and where."""
+    """Return the files that hold anything after the log's end, and its position."""
     found = []
     for file in store.commit_log.mapped_file_queue.mapped_files:
         at = file.first_byte_behind(file.wrote_position)
@@ -110,7 +110,7 @@ def bytes_behind_the_end(store) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("frame", [FRAME, 4096, 50_000, 700_000])
 @pytest.mark.parametrize("decoder", ["as it is", "nothing is foreseen"])
-def test_backlog_is_the_masters_log_and_written_in_big_pieces(start, log, writes, monkeypatch, frame, decoder):
+def test_backlog_equals_the_masters_log_and_is_written_in_large_pieces(start, log, writes, monkeypatch, frame, decoder):
     if decoder != "as it is":
         monkeypatch.setattr(FrameDecoder, "places", lambda *_: [])
     with FakeMaster() as master:
@@ -125,8 +125,8 @@ def test_backlog_is_the_masters_log_and_written_in_big_pieces(start, log, writes
     assert sum(length for _position, length in writes) > len(log) // 2
 
 
-def test_backlog_with_epochs_is_taken_as_well(tmp_path, log, monkeypatch):
-    """The epoch changes within it, and what the master confirms is learnt of each frame."""
+def test_backlog_with_epochs_is_received_too(tmp_path, log, monkeypatch):
+    """The epoch changes within the backlog, and the confirm offset of every frame is learnt."""
     places, foreseen = MasterFrameDecoder.places, []
 
     def count(self, *arguments):
@@ -153,15 +153,15 @@ def test_backlog_with_epochs_is_taken_as_well(tmp_path, log, monkeypatch):
 
 
 def last_record_before(log: bytes, limit: int) -> int:
-    """Where the last record ends that ends at or before `limit`: so far a slave appends."""
+    """Return the end of the last record that ends at or before `limit`: a slave appends up to there."""
     at = 0
     while (end := at + int.from_bytes(log[at:at + 4], "big")) <= limit:
         at = end
     return at
 
 
-def test_backlog_goes_through_the_buffers_of_the_pool(start, log, writes):
-    """A slave borrows none; a file that has one from the time when it was a master is not written past it."""
+def test_backlog_goes_through_the_write_buffer_of_a_file_that_has_one(start, log, writes):
+    """A slave borrows no buffer; a file that still has one from its time as a master is not written directly."""
     with FakeMaster() as master:
         slave = start("slave", master.address)
         part = log[:last_record_before(log, SEGMENT // 2)]
@@ -176,7 +176,7 @@ def test_backlog_goes_through_the_buffers_of_the_pool(start, log, writes):
     assert log_of(slave) == log[:SEGMENT]
 
 
-def test_full_disk_is_an_error_and_the_slave_goes_on_later(start, log, monkeypatch):
+def test_full_disk_is_an_error_and_the_slave_resumes_later(start, log, monkeypatch):
     real, full = mapped_file.MappedFile.allocate, threading.Event()
 
     def allocate(self, begin, end):
@@ -199,7 +199,7 @@ def test_full_disk_is_an_error_and_the_slave_goes_on_later(start, log, monkeypat
 
 
 def places_that_are_looked_at(log: bytes) -> list[int]:
-    """Positions in the stream of the frames' headers, and of the magic codes of the records."""
+    """Return the stream positions of the frames' headers, and of the records' magic codes."""
     found, at = [], 0
     for offset in range(0, len(log), FRAME):
         found += range(at, at + ha_transfer.HEADER.size)
@@ -213,14 +213,15 @@ def places_that_are_looked_at(log: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_wrong_bytes_in_the_stream_leave_nothing_behind_what_is_good(start, log, seed):
-    """The connection is closed; what comes on the next one makes the log whole."""
+def test_wrong_bytes_in_the_stream_leave_nothing_after_the_good_records(start, log, seed):
+    """The connection is closed, and the next one completes the log."""
     rng = random.Random(seed)
     flaw = rng.choice(places_that_are_looked_at(log))
     stream = bytearray(stream_of(log))
     stream[flaw] ^= 1 << rng.randrange(8)
     with FakeMaster() as master:
-        slave = start("slave", master.address, haHousekeepingInterval=1000)  # a frame that seems to have no end
+        # A flipped size may make a frame seem endless.
+        slave = start("slave", master.address, haHousekeepingInterval=1000)
         peer, _report = serve(master, bytes(stream))
         with peer:
             assert peer.is_closed()
@@ -232,12 +233,13 @@ def test_wrong_bytes_in_the_stream_leave_nothing_behind_what_is_good(start, log,
         assert report == end and log_of(slave) == log
 
 
-def test_a_write_that_fails_in_its_middle_leaves_nothing_behind_the_end(start, log, monkeypatch):
-    """Another master may send less there."""
+def test_a_partly_failed_write_leaves_nothing_after_the_end(start, log, monkeypatch):
+    """Another master may send fewer bytes there."""
     real, big = os.pwrite, []
 
     def pwrite(fd, data, position):
-        if len(data) > FRAME // 2 and any(data):  # else it takes the first half back
+        # The other large writes put zeros over the first half.
+        if len(data) > FRAME // 2 and any(data):
             big.append(position)
             if len(big) == 2:
                 return real(fd, data[:len(data) // 2], position)
@@ -260,8 +262,8 @@ def test_a_write_that_fails_in_its_middle_leaves_nothing_behind_the_end(start, l
 
 
 @pytest.mark.parametrize("nth, part", [(1, slice(0, 1)), (1, slice(1, 2)), (3, slice(0, 1)), (4, slice(1, 2))])
-def test_slave_that_is_killed_within_a_big_write_cuts_it_off_and_goes_on(start, tmp_path, log, nth, part):
-    """Of the write it has the first half, or the second one, when it is killed."""
+def test_slave_killed_within_a_large_write_truncates_it_and_resumes(start, tmp_path, log, nth, part):
+    """Either the first or the second half of the write is in the file when the slave is killed."""
     root = tmp_path / "killed"
     with FakeMaster() as master:
         slave = subprocess.Popen([sys.executable, "-m", "tests.store.ha.test_backlog", str(root), master.address,
@@ -284,7 +286,7 @@ def test_slave_that_is_killed_within_a_big_write_cuts_it_off_and_goes_on(start, 
 
 
 def be_killed(root: str, address: str, nth: int, half: int) -> None:
-    """A slave that dies within its nth big write."""
+    """Run a slave that dies within its nth large write."""
     real, seen = os.pwrite, []
 
     def pwrite(fd, data, position):
@@ -295,7 +297,7 @@ def be_killed(root: str, address: str, nth: int, half: int) -> None:
         middle = len(data) // 2
         real(fd, data[middle:] if half else data[:middle], position + half * middle)
         os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("it is dead")
+        raise AssertionError("the process survived SIGKILL")
     os.pwrite = pwrite
     master_connection._STREAM_SIZE = 2 * FRAME
     store = make_store(root, BrokerRole.SLAVE, **KEYS)

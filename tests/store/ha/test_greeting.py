@@ -1,4 +1,4 @@
-"""Verdicts of the greeting, whatever the cut of its bytes, and frames whose size arrived damaged."""
+"""The greeting of two rmqha peers: its verdicts however its bytes are split, and frames whose size arrives damaged."""
 import random
 import struct
 import threading
@@ -34,7 +34,7 @@ from tests.store.ha.support import CUTS, FakeMaster, FakeStore, pieces, running
 from tests.store.ha.test_log_comparison import first_other, store_of
 from tests.support.wait import wait_until
 
-# Both parts of the greeting, without a connection: every verdict, every cut of the bytes, and bytes that lie.
+# Both sides of the greeting, without a connection: every verdict, every split of the bytes, and contradictory bytes.
 
 LOG = bytes(range(256)) * 8
 HELD = Range(256, len(LOG))
@@ -42,7 +42,7 @@ REPORT = struct.pack(">q", 1000)
 
 
 def crc_of(offset: int, size: int) -> int | None:
-    """As of a master that has deleted the first 256 bytes of LOG."""
+    """Compute the checksum that a master returns which has deleted the first 256 bytes of LOG."""
     held = HELD.min_offset <= offset and offset + size <= HELD.max_offset
     return zlib.crc32(LOG[offset:offset + size]) if held else None
 
@@ -73,12 +73,13 @@ def finds(verdict: Verdict, same_up_to: int) -> bytes:
 
 
 def heard(data: list[bytes], greeting: MasterGreeting | None = None) -> tuple[list, str, bool, bytes]:
-    """(what came of the pieces, the error at its end, whether it is over, what is left)."""
+    """Feed the pieces; return (steps, the error at the end, whether the greeting is over, the unread bytes)."""
     greeting, steps, error = greeting or master(), [], ""
     try:
         for piece in data:
             if greeting.is_over:
-                greeting.rest += piece  # as what reads reports would have it
+                # The reader of reports would get these bytes.
+                greeting.rest += piece
             else:
                 steps += greeting.receive(piece)
     except HandshakeError as what:
@@ -86,21 +87,27 @@ def heard(data: list[bytes], greeting: MasterGreeting | None = None) -> tuple[li
     return steps, error, greeting.is_over, greeting.rest
 
 
-JUDGED = [  # what the slave says behind ASK, and the judgement
+# The slave's bytes after ASK, and the judgement.
+JUDGED = [
     (who(2048, 100), Judgement(Verdict.GOOD, 2048, None)),
     (who(0, 0), Judgement(Verdict.GOOD, 0, None)),
-    (who(256, 100), Judgement(Verdict.GOOD, 256, None)),  # its tail is deleted here: nothing is known against it
+    # The master has deleted the slave's tail, so nothing contradicts it.
+    (who(256, 100), Judgement(Verdict.GOOD, 256, None)),
     (who(2048, 100, 1), Judgement(Verdict.DIVERGED, 2048, None)),
     (who(2049, 100), Judgement(Verdict.NOT_HELD, 2049, None)),
     (who(255, 100), Judgement(Verdict.NOT_HELD, 255, None)),
     (compares(1000) + asks(300, block(300, 700)) + finds(Verdict.GOOD, 1000), Judgement(Verdict.GOOD, 1000, 1000)),
     (compares(0) + finds(Verdict.GOOD, 0), Judgement(Verdict.GOOD, 0, 0)),
-    (compares(256) + finds(Verdict.GOOD, 256), Judgement(Verdict.GOOD, 256, 256)),  # nothing of it is held
-    (compares(1000) + finds(Verdict.GOOD, 1000), Judgement(Verdict.DIVERGED, 1000, 1000)),  # it has not asked
+    # The master holds none of the slave's log any more.
+    (compares(256) + finds(Verdict.GOOD, 256), Judgement(Verdict.GOOD, 256, 256)),
+    # The slave has not asked a question.
+    (compares(1000) + finds(Verdict.GOOD, 1000), Judgement(Verdict.DIVERGED, 1000, 1000)),
     (compares(1000) + asks(300, block(300, 600)) + finds(Verdict.GOOD, 1000),
-     Judgement(Verdict.DIVERGED, 1000, 1000)),  # not up to its end
+     # The question does not reach the slave's end.
+     Judgement(Verdict.DIVERGED, 1000, 1000)),
     (compares(1000) + asks(300, block(300, 700)) + asks(400, Block(600, 1)) + finds(Verdict.GOOD, 1000),
-     Judgement(Verdict.DIVERGED, 1000, 1000)),  # the last answer was another
+     # The last answer was negative.
+     Judgement(Verdict.DIVERGED, 1000, 1000)),
     (compares(3000) + finds(Verdict.GOOD, 3000), Judgement(Verdict.NOT_HELD, 3000, 3000)),
     (compares(3000) + finds(Verdict.DIVERGED, 700), Judgement(Verdict.DIVERGED, 3000, 700)),
     (compares(100) + finds(Verdict.NOT_HELD, -1), Judgement(Verdict.NOT_HELD, 100, -1)),
@@ -108,7 +115,7 @@ JUDGED = [  # what the slave says behind ASK, and the judgement
 
 
 @pytest.mark.parametrize("said, judgement", JUDGED)
-def test_master_judges_what_the_slave_has_said(said, judgement):
+def test_master_judges_the_slaves_log(said, judgement):
     steps, error, is_over, rest = heard([ASK + said + REPORT])
     assert (steps[-1].judgement, error, is_over, rest) == (judgement, "", True, REPORT)
     assert steps[-1].reply == ha_handshake.encode_verdict(judgement.verdict, HELD)
@@ -121,35 +128,35 @@ def test_master_judges_what_the_slave_has_said(said, judgement):
     (asks(300, block(300, 10), Block(20, 1)), Answer(1, False)),
     (asks(2000, block(2000, 48), Block(1, 1)), Answer(1, True)),
     (asks(100, block(100, 10)), Answer(0, True))])
-def test_master_answers_how_many_blocks_it_has_too(question, answer):
+def test_master_answers_the_number_of_equal_blocks(question, answer):
     steps, _error, is_over, _rest = heard([ASK + compares(1000) + question])
     assert (steps[-1].reply, is_over) == (ha_handshake.encode_answer(answer), False)
 
 
 @pytest.mark.parametrize("said", [REPORT, struct.pack(">qq", -1, 1000)[8:], b"\xff" * 7 + b"\0", b"\0"])
-def test_peer_that_does_not_ask_is_left_in_peace(said):
+def test_peer_that_does_not_ask_for_a_greeting_gets_no_reply(said):
     assert heard([said]) == ([], "", True, said)
 
 
-def test_peer_that_asks_and_does_not_wait_is_told_hello():
+def test_peer_that_asks_and_does_not_wait_gets_the_hello():
     steps, error, is_over, rest = heard([ASK, REPORT])
     assert ([step.reply for step in steps], error, is_over, rest) == (
         [ha_handshake.encode_hello(HELD)], "", True, REPORT)
 
 
 @pytest.mark.parametrize("said, complaint", [
-    (asks(300, block(300, 700)), "out of turn: Question"), (finds(Verdict.GOOD, 0), "out of turn: Finding"),
-    (compares(1000) + compares(1000), "out of turn: WhoCompares"), (compares(1000) + who(1000, 10), "turn: Who"),
-    (b"RMQH\0\3" + bytes(40), "impossible introduction"), (b"RMQF\0\x09" + bytes(8), "unknown finding"),
-    (compares(1000) + b"RMQC" + bytes(12), "impossible question")])
-def test_what_the_slave_may_not_say_is_an_error_behind_what_it_may(said, complaint):
+    (asks(300, block(300, 700)), "out of order: Question"), (finds(Verdict.GOOD, 0), "out of order: Finding"),
+    (compares(1000) + compares(1000), "out of order: WhoCompares"), (compares(1000) + who(1000, 10), "order: Who"),
+    (b"RMQH\0\3" + bytes(40), "invalid introduction"), (b"RMQF\0\x09" + bytes(8), "unknown finding"),
+    (compares(1000) + b"RMQC" + bytes(12), "invalid question")])
+def test_unexpected_bytes_are_an_error_after_the_valid_ones(said, complaint):
     steps, error, is_over, _rest = heard([ASK + said])
     assert complaint in error and not is_over
     assert steps[0].reply == ha_handshake.encode_hello(HELD)
     assert not any(step.judgement for step in steps)
 
 
-def test_master_does_not_answer_for_ever(monkeypatch):
+def test_number_of_questions_is_limited(monkeypatch):
     monkeypatch.setattr("rmqha.store.ha.ha_handshake._MAX_QUESTIONS", 3)
     steps, error, _is_over, _rest = heard([ASK + compares(1000) + asks(300, block(300, 1)) * 4])
     assert len(steps) == 2 + 3 and "more than 3 questions" in error
@@ -161,11 +168,12 @@ SAID = st.sampled_from([said for said, _judgement in JUDGED] + [
 
 @settings(deadline=None)
 @given(st.booleans(), st.lists(SAID, max_size=4), st.binary(max_size=20), CUTS)
-def test_what_comes_of_the_bytes_does_not_depend_on_their_cuts(asked, said, noise, cuts):
+def test_the_result_does_not_depend_on_how_the_bytes_are_split(asked, said, noise, cuts):
     data = (ASK if asked else b"") + b"".join(said) + noise
     whole, cut = heard([data]), heard(pieces(data, cuts))
     assert cut[:3] == whole[:3]
-    assert cut[1] or cut[3] == whole[3]  # behind an error nobody asks for the rest
+    # After an error the rest does not matter.
+    assert cut[1] or cut[3] == whole[3]
 
 
 @settings(deadline=None)
@@ -176,11 +184,11 @@ def test_any_bytes_are_reports_a_greeting_or_an_error(noise, cuts):
     assert is_over or error or ha_handshake.is_greeting(rest)
 
 
-# ---- the slave's part, and both together
+# The slave's side, and both sides together.
 
 
 def talk(slave: SlaveGreeting, theirs: MasterGreeting, cuts: list[int]) -> list[Judgement]:
-    """Let the two talk in pieces until neither has more to say; what the master judges."""
+    """Let the two exchange pieces until neither has more to send; return the master's judgements."""
     to_master, judged, cut = slave.begin(), [], iter(cuts * 1000)
     while to_master:
         to_slave = b""
@@ -192,7 +200,7 @@ def talk(slave: SlaveGreeting, theirs: MasterGreeting, cuts: list[int]) -> list[
         for piece in pieces(to_slave, [next(cut, 0)]):
             while piece:
                 now, piece = piece[:slave.wanted], piece[slave.wanted:]
-                assert now, "the master says more than the slave wants"
+                assert now, "the master sends more than the slave expects"
                 to_master += slave.receive(now)
     return judged
 
@@ -211,7 +219,7 @@ RECORDS = st.lists(st.tuples(st.integers(200, 3000), st.integers(0, 3)), max_siz
 
 @settings(deadline=None, max_examples=60)
 @given(RECORDS, RECORDS, RECORDS, CUTS)
-def test_both_sides_come_to_the_same_verdict_and_it_is_the_truth(common, ours, theirs, cuts):
+def test_both_sides_reach_the_same_correct_verdict(common, ours, theirs, cuts):
     slave_store, master_store = store_of([*common, *ours]), store_of([*common, *theirs])
     slave = comparing(slave_store)
     (judged,) = talk(slave, greeting_of(master_store), cuts)
@@ -241,7 +249,7 @@ def test_one_checksum_is_judged_by_the_master_alone(common, ours, theirs, cuts):
 @pytest.mark.parametrize("said", [
     b"\xff" * 12, struct.pack(">qi", 0, 100), ha_handshake.encode_verdict(Verdict.GOOD, HELD),
     struct.pack(">qi4shqq", -1, 22, b"RMQX", 1, 0, 0), struct.pack(">qi4shqq", -1, 22, b"RMQH", 9, 0, 0)])
-def test_what_is_no_hello_is_an_error(said):
+def test_invalid_hello_is_an_error(said):
     slave = comparing(store_of([(300, 1)]))
     with pytest.raises(HandshakeError):
         slave.receive(said)
@@ -257,14 +265,14 @@ def test_answer_or_verdict_out_of_turn_is_an_error():
         assert slave.is_heard and slave.verdict is None
 
 
-def test_answers_that_contradict_themselves_are_an_error():
+def test_contradictory_answers_are_an_error():
     slave = comparing(store_of([(300, 1)] * 5))
     slave.receive(ha_handshake.encode_hello(Range(0, 5000)))
     with pytest.raises(ComparisonError):
         slave.receive(ha_handshake.encode_answer(Answer(7000, False)))
 
 
-def test_nothing_is_wanted_behind_the_verdict():
+def test_nothing_is_expected_after_the_verdict():
     slave = comparing(FakeStore())
     assert slave.wanted == 34
     assert slave.receive(ha_handshake.encode_hello(HELD)) == compares(0) + finds(Verdict.GOOD, 0)
@@ -274,7 +282,7 @@ def test_nothing_is_wanted_behind_the_verdict():
     assert (slave.verdict, slave.wanted) == (Verdict.GOOD, 0)
 
 
-# A frame or a record whose size arrived damaged: its end never comes, and the slave does not wait for it for ever.
+# A frame or a record whose size arrives damaged: its end never comes, and the slave must not wait for it forever.
 
 
 @pytest.fixture
@@ -286,7 +294,7 @@ def slave():
 
 
 def heartbeats_until_closed(peer, offset: int) -> None:
-    """As a master that has nothing more to send."""
+    """Send heartbeats, as a master does that has nothing more to send."""
     stop = threading.Event()
 
     def beat() -> None:
@@ -305,37 +313,39 @@ def heartbeats_until_closed(peer, offset: int) -> None:
 
 
 def damaged_frame(good: bytes) -> bytes:
-    """Its header says that a thousand bytes more follow."""
+    """Make a frame whose header announces a thousand bytes too many."""
     return struct.pack(">qi", 0, len(good) + 1000) + good
 
 
 def damaged_record(good: bytes) -> bytes:
-    """It says that its properties have a thousand bytes more."""
+    """Make a record whose size is a thousand bytes too large."""
     return struct.pack(">qi", 0, len(good)) + struct.pack(">i", len(good) + 1000) + good[4:]
 
 
 @pytest.mark.parametrize("damaged", [damaged_frame, damaged_record])
-def test_what_has_no_end_is_fetched_again_and_then_told(slave, damaged):
+def test_endless_frame_or_record_is_fetched_again_and_then_reported(slave, damaged):
     good = record(random.Random(1), 0, 500)
     with FakeMaster() as master:
         slave.ha_service.update_master_address(master.address)
         client = slave.ha_service.ha_client
-        while client.verify_failures < 2:  # a connection whose heartbeats came too late ends without a judgement
+        # A connection whose heartbeats arrive too late ends without a judgement, hence the loop.
+        while client.verify_failures < 2:
             with master.accept() as peer:
                 peer.send(damaged(good))
                 heartbeats_until_closed(peer, len(good))
-        slave.message_store_config.haHousekeepingInterval = 20_000  # for the next connection: it brings no heartbeats
+        # The next connection brings no heartbeats.
+        slave.message_store_config.haHousekeepingInterval = 20_000
         wait_until(lambda: client.state is HAConnectionState.DIVERGED)
         assert slave.get_max_phy_offset() == 0 and client.verify_failures == 2
-        assert "has an end that does not come" in client.last_error
+        assert "has an end that does not arrive" in client.last_error
         with master.accept() as peer:
             peer.send_frame(0, good)
             wait_until(lambda: slave.log() == good)
             wait_until(lambda: client.state is HAConnectionState.TRANSFER)
 
 
-def test_bytes_that_go_on_coming_are_no_stall(monkeypatch):
-    """By a clock of the test's: a kilobyte within each interval is a slow link, less of it is heartbeats."""
+def test_slow_stream_is_not_a_stall(monkeypatch):
+    """With a clock of the test: a kilobyte in each interval is a slow link; less is only heartbeats."""
     now, flaws = [0], []
     monkeypatch.setattr(master_connection, "time", SimpleNamespace(monotonic_ns=lambda: now[0] * 1_000_000))
     connection = object.__new__(OffsetMasterConnection)
@@ -354,7 +364,8 @@ def test_bytes_that_go_on_coming_are_no_stall(monkeypatch):
         connection._look_for_stall()
     assert set(flaws) == {("m", 7)}
     flaws.clear()
-    connection._verifier.end = 8  # one that was waited for has come
+    # A record that was waited for has arrived.
+    connection._verifier.end = 8
     now[0] += 60
     connection._look_for_stall()
     now[0] += 60

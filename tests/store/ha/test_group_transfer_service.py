@@ -1,4 +1,4 @@
-"""How many replicas must have a message, who wakes whom, and masters with several slaves."""
+"""Acknowledgements: their number, the requests and waiters that they wake, and masters with several slaves."""
 import select
 import struct
 import threading
@@ -24,12 +24,13 @@ from tests.support.wait import at_least, lasting, own_threads, wait_until
 
 
 class Acks:
-    """The rule, and the term, that a GroupTransferService asks for."""
+    """The acknowledgement rule and the term, as GroupTransferService uses them."""
 
     def __init__(self) -> None:
         self.term = 0
         self.push2_slave_max_offset = AtomicLong(0)
-        self.several: dict[int, int] = {}  # by number of acknowledgements, when that is not 1
+        # Offset by number of acknowledgements, for numbers other than 1.
+        self.several: dict[int, int] = {}
 
     def acked_offset(self, ack_nums: int) -> int:
         return self.several.get(ack_nums, -1) if ack_nums != 1 else self.push2_slave_max_offset.get()
@@ -81,21 +82,21 @@ def test_request_times_out_at_its_deadline(service):
         assert put(service, 100, 150).future.get(120_000) is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 
 
-def test_acknowledged_request_does_not_wait_behind_an_earlier_one(service):
+def test_acknowledged_request_does_not_wait_for_an_earlier_one(service):
     big, small = put(service, 1_000_000), put(service, 100)
     acknowledge(service, 500)
     assert small.future.get(60_000) is PutMessageStatus.PUT_OK
     assert not big.future.is_done
 
 
-def test_sooner_deadline_behind_a_later_one_is_kept(service):
+def test_earlier_deadline_after_a_later_one_is_kept(service):
     late, soon = put(service, 100, 600_000), put(service, 200, 100)
     assert soon.future.get(120_000) is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
     assert not late.future.is_done
 
 
 def test_many_wakeups_do_not_shorten_the_deadline(service):
-    """4.9 counted wake-ups: beside many acknowledgements a big message timed out early."""
+    """4.9 counted wake-ups: with many acknowledgements, a large message timed out early."""
     request = put(service, 1_000_000, 60_000)
     for offset in range(1, 2000):
         acknowledge(service, offset)
@@ -113,7 +114,7 @@ def test_a_round_completes_in_order_of_arrival(service):
     assert done == [0, 1, 2]
 
 
-def test_shutdown_answers_what_waits_and_what_comes_later():
+def test_shutdown_answers_pending_and_later_requests():
     service = new_service()
     service.start()
     request = put(service, 100)
@@ -148,7 +149,8 @@ def waiters(notify: WaitNotifyObject, count: int, interval_ms: int, rounds: int 
     waited = []
 
     def wait():
-        for _round in range(rounds):  # the first wait of a thread returns at once
+        # The first wait of a thread returns at once.
+        for _round in range(rounds):
             notify.all_wait_for_running(interval_ms)
         waited.append(time.monotonic())
         notify.remove_from_waiting_thread_table()
@@ -214,7 +216,7 @@ def test_no_wakeup_is_lost_between_two_threads():
     assert consumed[-1] == rounds
 
 
-# How many replicas must have a message: the keys of 5.x, and 4.9's rule while they are not set.
+# The number of replicas that must have a message: the keys of 5.x, and 4.9's rule when they are not set.
 
 EVERY, NONE, ANY = -1, 0, 1
 RECORDS = 20
@@ -222,7 +224,7 @@ RECORDS = 20
 
 @contextmanager
 def slaves(*names: str, **keys):
-    """A running store of 20 records of 1000 bytes, and a peer of each name that holds them all."""
+    """Open a running store of 20 records of 1000 bytes, with a peer for each name that holds all of them."""
     store = FakeStore(haHandshakeEnable=True, haHousekeepingInterval=60_000, **keys)
     for seed in range(RECORDS):
         store.put(1000, seed)
@@ -282,7 +284,7 @@ def test_connections_of_one_slave_count_once():
         assert request.future.get(120_000) is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 
 
-def test_slave_that_goes_is_not_counted_any_more():
+def test_disconnected_slave_is_no_longer_counted():
     with slaves("a", "b") as (store, peers):
         assert store.ha_service.ack_rule.acked_offset(3) == RECORDS * 1000
         peers["a"].close()
@@ -290,7 +292,7 @@ def test_slave_that_goes_is_not_counted_any_more():
         assert store.ha_service.ack_rule.acked_offset(3) == -1
 
 
-def test_every_slave_in_sync_does_not_mean_those_far_behind():
+def test_every_slave_in_sync_excludes_those_far_behind():
     with slaves("a", "b", haMaxGapNotInSync=5000) as (store, peers):
         for seed in range(10):
             end = store.put(1000, seed)
@@ -315,22 +317,22 @@ def test_too_few_replicas_refuse_the_message_before_it_is_written(tmp_path):
         assert store.put_message(unacknowledged).put_message_status is PutMessageStatus.PUT_OK
 
 
-def test_asynchronous_master_asks_nobody(tmp_path):
+def test_asynchronous_master_waits_for_no_slave(tmp_path):
     with open_store(tmp_path, brokerRole=BrokerRole.ASYNC_MASTER, inSyncReplicas=3, minInSyncReplicas=2) as store:
         assert store.put_message(message()).put_message_status is PutMessageStatus.PUT_OK
 
 
-def test_automatic_number_lets_a_lone_master_go_on(tmp_path):
+def test_automatic_number_lets_a_lone_master_continue(tmp_path):
     with open_store(tmp_path, brokerRole=BrokerRole.SYNC_MASTER, inSyncReplicas=2,
                     enableAutoInSyncReplicas=True) as store:
         assert store.put_message(message()).put_message_status is PutMessageStatus.PUT_OK
 
 
-# A master with several slaves: what one of them does changes nothing for the others.
+# A master with several slaves: one of them never affects the others.
 
 
 def put_and_send(store: FakeStore, size: int, seed: int) -> None:
-    """As a send by itself does it: the putting thread names what it has written."""
+    """Put a record and pass its bytes on, as the thread of a single send does."""
     end = store.get_max_phy_offset()
     put = store.ha_service.on_appended
     store.ha_service.on_appended = lambda: None
@@ -342,7 +344,7 @@ def put_and_send(store: FakeStore, size: int, seed: int) -> None:
 
 
 def read_until(peer: Peer, begin: int, end: int) -> bytes:
-    """The log from `begin` to `end`, of frames that follow each other."""
+    """Read the log from `begin` to `end`, from consecutive frames."""
     log = b""
     while begin + len(log) < end:
         offset, body = peer.read_data_frame()
@@ -351,7 +353,7 @@ def read_until(peer: Peer, begin: int, end: int) -> bytes:
     return log
 
 
-def test_a_slow_one_one_that_dies_and_one_that_is_behind_do_not_hold_the_others():
+def test_slow_dying_and_lagging_slaves_do_not_delay_the_others():
     store = FakeStore(mappedFileSizeCommitLog=32 << 20, haHousekeepingInterval=60_000)
     for seed in range(10):
         store.put(1000, seed)
@@ -360,7 +362,8 @@ def test_a_slow_one_one_that_dies_and_one_that_is_behind_do_not_hold_the_others(
             peer.report(10_000)
         wait_until(lambda: sum(one.is_serving for one in store.ha_service.connection_list) == 3)
         at = 10_000
-        for seed in range(60):  # more than the slow one's socket takes
+        # More than fits into the slow slave's socket.
+        for seed in range(60):
             put_and_send(store, 200_000, seed)
             assert read_until(good, at, at + 200_000) == store.log(at)
             at += 200_000
@@ -372,7 +375,7 @@ def test_a_slow_one_one_that_dies_and_one_that_is_behind_do_not_hold_the_others(
                 behind = Peer.connect(store)
                 behind.report(1)
         wait_until(lambda: store.ha_service.ack_rule.acked_offset(ANY_SLAVE) == at)
-        wait_until(lambda: len(store.ha_service.connection_list) == 3, what="the dead one is gone")
+        wait_until(lambda: len(store.ha_service.connection_list) == 3, what="the dead slave is gone")
         with behind:
             assert read_until(behind, 1, at) == store.log(1)
         assert read_until(slow, 10_000, at) == store.log(10_000)
@@ -395,7 +398,7 @@ class Writers:
 
 
 def two_slaves(store: FakeStore, first: Peer, second: Peer) -> Writers:
-    """Both are served, and `first` leads."""
+    """Bring both into sync, with `first` leading."""
     first.report(0)
     wait_until(lambda: sum(one.is_serving for one in store.ha_service.connection_list) == 1)
     put_and_send(store, 100, 0)
@@ -412,23 +415,25 @@ def two_slaves(store: FakeStore, first: Peer, second: Peer) -> Writers:
 
 
 def busy(monkeypatch, gather_ms: int) -> None:
-    """Every put is one of many; what gathers does it for so long."""
+    """Treat every put as one of many; bytes are gathered for `gather_ms`."""
     monkeypatch.setattr(ha_connection, "_BUSY_NS", 1 << 62)
     monkeypatch.setattr(ha_connection, "_GATHER_MS", gather_ms)
 
 
-def test_a_slave_that_follows_another_gets_what_gathers_in_one_piece(monkeypatch):
+def test_a_slave_that_follows_another_gets_gathered_bytes_in_one_piece(monkeypatch):
     busy(monkeypatch, 60_000)
-    store = FakeStore(haSendHeartbeatInterval=60_000)  # none comes before it gathers
+    # No heartbeat comes before bytes are gathered.
+    store = FakeStore(haSendHeartbeatInterval=60_000)
     with running(store), Peer.connect(store) as first, Peer.connect(store) as second:
         writers = two_slaves(store, first, second)
         wait_until(lambda: writers.of(second).gathers)
-        for number in range(1, 6):  # the one that leads never waits, and what is waited for is not held up
+        # The leading slave never waits, and pending puts are not delayed.
+        for number in range(1, 6):
             put_and_send(store, 100, number)
             first.read_data_frame()
             first.report(100 + 100 * number)
             wait_until(lambda end=100 + 100 * number: store.ha_service.ack_rule.acked_offset(ANY_SLAVE) == end)
-        assert select.select([second.sock], [], [], 0)[0] == [], "it gathers still"
+        assert select.select([second.sock], [], [], 0)[0] == [], "the writer still gathers"
         writers.of(second).wakeup()
         frames = [second.read_data_frame()]
         while sum(len(body) for _, body in frames) < 500:
@@ -443,7 +448,7 @@ def test_a_slave_leads_when_the_other_stops(monkeypatch):
         writers = two_slaves(store, first, second)
         end = 100
         while not writers.leads(second):
-            assert end < 10_000, "the first one says nothing any more"
+            assert end < 10_000, "the first slave does not report any more"
             put_and_send(store, 100, end)
             end += 100
             assert read_until(second, end - 100, end) == store.log(end - 100)
@@ -462,7 +467,7 @@ def test_a_slave_leads_when_the_other_stops(monkeypatch):
 
 
 @pytest.mark.parametrize("keys", [{"inSyncReplicas": 3}, {"allAckInSyncStateSet": True}, {"minInSyncReplicas": 3}])
-def test_no_slave_follows_when_puts_ask_for_more_than_any_one(monkeypatch, keys):
+def test_no_slave_follows_when_puts_need_more_than_one_slave(monkeypatch, keys):
     busy(monkeypatch, 60_000)
     store = FakeStore(**keys)
     with running(store), Peer.connect(store) as first, Peer.connect(store) as second:
@@ -479,7 +484,7 @@ def test_no_slave_follows_when_puts_ask_for_more_than_any_one(monkeypatch, keys)
             assert not any(one.follows_another for one in store.ha_service.connection_list)
 
 
-def test_a_shutdown_does_not_wait_for_what_gathers(monkeypatch):
+def test_shutdown_does_not_wait_for_gathered_bytes(monkeypatch):
     busy(monkeypatch, 60_000)
     before = own_threads()
     store = FakeStore()
@@ -491,7 +496,7 @@ def test_a_shutdown_does_not_wait_for_what_gathers(monkeypatch):
         assert not [thread for thread in left if thread.name.endswith("SocketService")]
 
 
-# An in-sync slave loses power and is back before its master notices: it lacks what it had acknowledged from memory.
+# An in-sync slave loses power and returns before its master notices. It has lost bytes that it had acknowledged.
 
 LOST_TAIL_RECORDS, END = 20, 20_000
 
@@ -506,7 +511,7 @@ def master():
 
 
 def slave_at(master: FakeStore, end: int, name: str = "c/b/1") -> Peer:
-    """A slave whose log is the master's up to `end`, behind its handshake and its first report."""
+    """Connect a slave whose log equals the master's up to `end`; its handshake and first report are done."""
     peer = Peer.connect(master)
     question = Question(0, [Block(end, read_tail(master, 0, end))])
     peer.send(ha_handshake.ASK + ha_handshake.encode_who_compares(WhoCompares(name, 0, end))
@@ -529,11 +534,12 @@ def lost(master: FakeStore) -> list[str]:
     return [value for key, value in told(master).items() if key.startswith("haSlaveLost_")]
 
 
-def test_what_it_lost_is_sent_again_and_not_counted_meanwhile(master, caplog):
+def test_lost_bytes_are_sent_again_and_not_counted_meanwhile(master, caplog):
     service = master.ha_service
     with slave_at(master, END) as before:
         wait_until(lambda: service.counted_slaves.slave_acks() == {"c/b/1": END}, 60_000)
-        with slave_at(master, 12_000) as after:  # the connection from before its loss of power is still there
+        # The connection from before the loss of power is still open.
+        with slave_at(master, 12_000) as after:
             assert before.is_closed()
             wait_until(lambda: service.counted_slaves.slave_acks() == {"c/b/1": 12_000}, 60_000)
             assert lost(master) == [f"12000,{END}"]
@@ -547,12 +553,12 @@ def test_what_it_lost_is_sent_again_and_not_counted_meanwhile(master, caplog):
                 data += body
             assert data == master.log(12_000)
             after.report(END)
-            wait_until(lambda: not lost(master), 60_000, "it has all again")
-    assert "had acknowledged 20000, and comes back with 12000" in caplog.text
+            wait_until(lambda: not lost(master), 60_000, "it has the whole log again")
+    assert "had acknowledged 20000, but returns with 12000" in caplog.text
 
 
-def test_put_waits_for_what_the_slave_holds_now(master):
-    """The offsets that it had acknowledged before do not count for a put behind them."""
+def test_put_waits_for_the_bytes_that_the_slave_holds_now(master):
+    """Offsets that the slave acknowledged earlier do not count for a later put."""
     service = master.ha_service
     with slave_at(master, END):
         wait_until(lambda: service.counted_slaves.slave_acks() == {"c/b/1": END}, 60_000)
@@ -568,7 +574,7 @@ def test_put_waits_for_what_the_slave_holds_now(master):
             assert request.future.get(60_000) is PutMessageStatus.PUT_OK
 
 
-def test_slave_that_has_gone_for_long_is_told_as_well(master):
+def test_loss_is_reported_after_a_long_absence_too(master):
     service = master.ha_service
     slave_at(master, END).close()
     wait_until(lambda: service.connection_count.get() == 0, 60_000)
@@ -582,7 +588,7 @@ def test_other_slave_has_lost_nothing(master):
         assert not lost(master)
 
 
-def test_peers_without_a_name_are_not_told_apart_and_nothing_is_said(master):
+def test_peers_without_a_name_are_not_distinguished_and_no_loss_is_reported(master):
     with Peer.connect(master) as one, Peer.connect(master) as other:
         one.report(END)
         wait_until(lambda: master.ha_service.slave_count() == 1, 60_000)
@@ -591,7 +597,7 @@ def test_peers_without_a_name_are_not_told_apart_and_nothing_is_said(master):
         assert not lost(master)
 
 
-def test_member_of_the_sync_state_set_that_lost_its_tail_leaves_it_until_it_has_all_again():
+def test_member_that_lost_its_tail_leaves_the_sync_state_set_until_it_has_caught_up():
     end = 1000
     members = SyncStateSet(lambda: end)
     members.become_master(1)

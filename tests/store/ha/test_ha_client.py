@@ -1,4 +1,4 @@
-"""The slave's side, against a master that speaks byte by byte."""
+"""The slave's side of replication, with a master that the test drives byte by byte."""
 import gc
 import logging
 import time
@@ -40,7 +40,8 @@ def peer(slave, master):
 
 
 def test_slave_reports_at_once_after_connecting(slave, master):
-    slave.message_store_config.haSendHeartbeatInterval = 600_000  # not only then
+    # The first report must not depend on this interval.
+    slave.message_store_config.haSendHeartbeatInterval = 600_000
     slave.ha_service.update_master_address(master.address)
     with master.accept() as peer:
         assert peer.read_report() == 0
@@ -64,10 +65,11 @@ def test_frames_of_one_read_are_one_append_and_one_report(peer, slave):
     assert slave.appends < 10
 
 
-def test_frames_of_whole_records_and_of_parts_make_one_log(peer, slave):
+def test_frames_of_whole_and_partial_records_make_one_log(peer, slave):
     peer.read_report()
     log = b"".join(record(100, seed) for seed in range(12))
-    cuts = [0, 100, 200, 230, 300, 400, 600, 700, 707, 800, 900, 1100, 1200]  # some at records' ends, some within
+    # Some cuts are at records' ends, some within.
+    cuts = [0, 100, 200, 230, 300, 400, 600, 700, 707, 800, 900, 1100, 1200]
     for begin, end in zip(cuts, cuts[1:], strict=False):
         peer.send_frame(begin, log[begin:end])
         while peer.read_report() < end:
@@ -75,7 +77,7 @@ def test_frames_of_whole_records_and_of_parts_make_one_log(peer, slave):
     assert slave.log() == log and slave.ha_service.ha_client.state is HAConnectionState.TRANSFER
 
 
-def test_frames_cut_into_single_bytes_are_appended(peer, slave):
+def test_frames_split_into_single_bytes_are_appended(peer, slave):
     peer.read_report()
     stream = b"\0" * 8 + (100).to_bytes(4, "big") + record(100)
     peer.sock.setsockopt(6, 1, 1)  # TCP_NODELAY
@@ -94,7 +96,7 @@ def test_idle_slave_repeats_its_report(peer, slave):
 
 
 def test_slave_stays_connected_while_the_master_sends_heartbeats(peer, slave):
-    """4.9 dropped idle links: it looked at the time of its own writes."""
+    """4.9 dropped idle links, because it checked the time of its own writes."""
     slave.message_store_config.haHousekeepingInterval = 3000
     peer.read_report()
     began = time.monotonic()
@@ -103,8 +105,8 @@ def test_slave_stays_connected_while_the_master_sends_heartbeats(peer, slave):
         assert peer.read_report() == 0
 
 
-def test_silent_master_is_left(peer, master, slave):
-    """4.9 does not notice."""
+def test_silent_master_is_disconnected(peer, master, slave):
+    """4.9 does not notice a silent master."""
     slave.message_store_config.haHousekeepingInterval = 1000
     peer.read_report()
     assert peer.is_closed()
@@ -112,7 +114,7 @@ def test_silent_master_is_left(peer, master, slave):
         assert again.read_report() == 0
 
 
-def test_slave_comes_back_after_the_masters_end(peer, master, slave):
+def test_slave_reconnects_after_the_master_closes(peer, master, slave):
     peer.read_report()
     peer.send_frame(0, record(500))
     assert peer.next_report() == 500
@@ -124,8 +126,9 @@ def test_slave_comes_back_after_the_masters_end(peer, master, slave):
     assert slave.log() == record(500) + record(300, 1)
 
 
-def test_nothing_of_a_connection_outlives_it_but_when_the_master_was_heard(peer, master, slave, caplog):
-    caplog.set_level(logging.WARNING, "RocketmqStore")  # a kept record of the log holds the error, and its frames
+def test_only_the_timestamps_outlive_a_connection(peer, master, slave, caplog):
+    # A captured log record would hold the error, and with it the frames.
+    caplog.set_level(logging.WARNING, "RocketmqStore")
     client = slave.ha_service.ha_client
     peer.read_report()
     peer.send_frame(0, record(500))
@@ -133,11 +136,13 @@ def test_nothing_of_a_connection_outlives_it_but_when_the_master_was_heard(peer,
     peer.send(b"\0" * 11)  # the beginning of a frame
     old, heard, reported = weakref.ref(client._connection), client.last_read_timestamp, client.last_write_timestamp
     assert client.local_address == "{}:{}".format(*peer.sock.getpeername()) and client.silence_ms() >= 0
-    master.server.settimeout(0)  # nobody takes the next one until all was looked at
+    # Do not accept the next connection before all checks are done.
+    master.server.settimeout(0)
     slave.ha_service.update_master_address(None)
     peer.close()
     wait_until(lambda: client._connection is None, 60_000)
-    wait_until(lambda: gc.collect() >= 0 and old() is None, what="the connection is gone")  # its thread leaves it
+    # The thread drops its reference when it leaves the connection.
+    wait_until(lambda: gc.collect() >= 0 and old() is None, what="the connection is gone")
     assert (client.local_address, client.silence_ms(), client.retransmits()) == ("", -1, 0)
     assert client.last_read_timestamp >= heard - 100 and client.last_write_timestamp >= reported - 100
     master.server.settimeout(60)
@@ -148,7 +153,7 @@ def test_nothing_of_a_connection_outlives_it_but_when_the_master_was_heard(peer,
         assert again.next_report() == 800
 
 
-def test_reset_in_the_middle_of_a_frame_is_recovered(peer, master, slave):
+def test_slave_recovers_from_a_reset_within_a_frame(peer, master, slave):
     peer.read_report()
     log = record(500) + record(600, 1)
     peer.send_frame(0, log[:300])
@@ -173,7 +178,7 @@ def test_impossible_frame_size_closes_and_does_not_spin(peer, slave, size):
     assert str(size) in slave.ha_service.ha_client.last_error
 
 
-def test_slave_asks_at_a_pace_when_it_is_refused(slave, master, monkeypatch):
+def test_refused_slave_retries_at_intervals(slave, master, monkeypatch):
     monkeypatch.setattr(ha_client, "_RETRY_MS", 300)
     slave.put(5000)
     rounds = 4
@@ -239,7 +244,7 @@ def test_empty_slave_refuses_to_begin_within_a_file(peer, slave, offset):
     wait_until(lambda: slave.ha_service.ha_client.state is HAConnectionState.OFFSET_REFUSED)
 
 
-def test_heartbeat_makes_no_file_on_an_empty_slave(peer, slave):
+def test_heartbeat_creates_no_file_on_an_empty_slave(peer, slave):
     peer.read_report()
     peer.send_frame(SEGMENT)
     wait_until(lambda: slave.ha_service.ha_client.state is HAConnectionState.TRANSFER)
@@ -263,7 +268,7 @@ def test_failed_append_is_never_acknowledged(peer, slave, master):
         assert slave.ha_service.ha_client.state is HAConnectionState.TRANSFER
 
 
-def test_bytes_that_are_no_messages_are_not_appended(peer, slave, master):
+def test_bytes_that_are_not_messages_are_not_appended(peer, slave, master):
     peer.read_report()
     peer.send_frame(0, record(500))
     assert peer.next_report() == 500
@@ -279,8 +284,8 @@ def test_bytes_that_are_no_messages_are_not_appended(peer, slave, master):
     wait_until(lambda: slave.ha_service.ha_client.state is HAConnectionState.APPEND_FAILED)
 
 
-def test_log_that_was_put_locally_in_between_is_followed(peer, slave, master):
-    """A store that was a master for a while and is a slave again."""
+def test_locally_appended_records_are_followed(peer, slave, master):
+    """The store was a master for a while, and is a slave again."""
     peer.read_report()
     peer.send_frame(0, record(500))
     assert peer.next_report() == 500
@@ -288,7 +293,8 @@ def test_log_that_was_put_locally_in_between_is_followed(peer, slave, master):
     slave.put(300, 1)
     with master.accept() as again:
         if again.read_report() == 500:
-            return  # it came back before the put
+            # The slave reconnected before the put.
+            return
         again.send_frame(800, record(200, 2))
         assert again.next_report() == 1000
 
@@ -298,14 +304,15 @@ def test_new_master_address_is_used_at_the_next_connect(peer, slave, master):
     with FakeMaster() as other:
         slave.ha_service.update_master_address(other.address)
         peer.send_frame(0)
-        assert peer.read_report() == 0  # the living connection stays
+        # The open connection stays.
+        assert peer.read_report() == 0
         peer.close()
         with other.accept() as new:
             assert new.read_report() == 0
 
 
 @pytest.mark.parametrize("address", ["", "localhost", ":10912", "host:", "host:0", "host:65536", "host:1x", "a:-1"])
-def test_address_that_is_none_is_refused_in_the_log(slave, caplog, address):
+def test_invalid_address_is_refused_and_logged(slave, caplog, address):
     with caplog.at_level(logging.ERROR, "RocketmqStore"):
         slave.ha_service.update_master_address(address)
     assert slave.ha_service.ha_client.master_address is None
@@ -341,7 +348,7 @@ def test_master_that_accepts_and_closes_leaks_nothing(slave, master, monkeypatch
     wait_until(lambda: open_descriptors() <= descriptors + 2)
 
 
-def test_store_that_is_not_up_yet_is_waited_for(slave, master):
+def test_slave_waits_for_a_store_that_is_not_up_yet(slave, master):
     slave.is_shutdown = True
     master.server.settimeout(0.2)
     slave.ha_service.update_master_address(master.address)

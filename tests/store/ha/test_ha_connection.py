@@ -1,4 +1,4 @@
-"""The master's side, against peers that speak byte by byte."""
+"""The master's side of replication, with peers that the test drives byte by byte."""
 import errno
 import logging
 import socket
@@ -28,7 +28,8 @@ def master():
     for seed in range(20):
         store.put(1000, seed)
     with running(store):
-        with Peer.connect(store) as peer:  # the services have opened what they keep open
+        # Let the services open their lasting descriptors first.
+        with Peer.connect(store) as peer:
             peer.report(0)
             peer.read_data_frame()
         wait_until(lambda: store.ha_service.connection_count.get() == 0 and store.ha_service.ha_client.selector)
@@ -37,7 +38,7 @@ def master():
     assert store.ha_service.connection_count.get() == 0
 
 
-def test_slave_gets_the_log_from_its_first_report_on(master):
+def test_slave_gets_the_log_from_the_offset_of_its_first_report(master):
     with Peer.connect(master) as peer:
         peer.report(5000)
         offset, body = peer.read_data_frame()
@@ -90,17 +91,19 @@ def test_an_append_is_sent_at_once(master, monkeypatch):
         for _ in range(3):
             at = master.get_max_phy_offset()
             master.put(500)
-            assert peer.read_data_frame()[0] == at  # long before the next poll
+            # Long before the next poll.
+            assert peer.read_data_frame()[0] == at
 
 
 def test_slow_slave_gets_every_byte_in_order():
-    """The socket's buffers fill up: writes are cut anywhere and go on where they were."""
+    """The socket's buffers fill up: writes end anywhere, and continue from there."""
     store = FakeStore(mappedFileSizeCommitLog=8 << 20, haHousekeepingInterval=20_000)
     for seed in range(75):
         store.put(100_000, seed)
     with running(store), Peer.connect(store) as peer:
         peer.report(1)
-        at_least(0.2)  # lets the writer run into the full socket
+        # Let the writer fill the socket.
+        at_least(0.2)
         at, log = 1, []
         while at < store.get_max_phy_offset():
             offset, body = peer.read_data_frame()
@@ -111,8 +114,8 @@ def test_slow_slave_gets_every_byte_in_order():
     wait_until(lambda: store.shares == 0, what="all of the log is given back")
 
 
-def test_what_putting_threads_could_not_send_is_sent_by_the_writer():
-    """Several threads put while the slave reads nothing, so that a write of theirs is cut; and then it reads."""
+def test_bytes_that_putting_threads_could_not_send_are_sent_by_the_writer():
+    """Several threads put while the slave reads nothing, so that one of their writes is cut; then the slave reads."""
     store = FakeStore(mappedFileSizeCommitLog=32 << 20, haHousekeepingInterval=60_000)
     store.put(100)
     with running(store), Peer.connect(store) as peer:
@@ -122,7 +125,8 @@ def test_what_putting_threads_could_not_send_is_sent_by_the_writer():
 
         def put_some(seed: int) -> None:
             for number in range(50):
-                with lock:  # as the put lock does it
+                # As under the put lock.
+                with lock:
                     store.put(100_000, seed + number)
         threads = [threading.Thread(target=put_some, args=(seed,)) for seed in (1, 2, 3)]
         for thread in threads:
@@ -144,8 +148,9 @@ def test_what_putting_threads_could_not_send_is_sent_by_the_writer():
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOBUFS, "no buffers"), MemoryError("no room")])
-def test_put_whose_transfer_breaks_off_ends_the_connection_and_is_answered(monkeypatch, error):
-    monkeypatch.setattr("rmqha.store.ha.ha_connection._NO_DATA_WAIT_MS", 600_000)  # the writer stays out of it
+def test_put_whose_transfer_fails_closes_the_connection_and_is_answered(monkeypatch, error):
+    # Keep the writer thread out of it.
+    monkeypatch.setattr("rmqha.store.ha.ha_connection._NO_DATA_WAIT_MS", 600_000)
     store = FakeStore(haHousekeepingInterval=60_000)
     with running(store), Peer.connect(store) as peer:
         peer.report(0)
@@ -159,7 +164,8 @@ def test_put_whose_transfer_breaks_off_ends_the_connection_and_is_answered(monke
             raise error
         monkeypatch.setattr(writer, "_send", send_a_part)
         store.put(100)
-        with pytest.raises(EOFError, match="after 5 of"):  # nothing follows half a header
+        # Nothing follows half a header.
+        with pytest.raises(EOFError, match="after 5 of"):
             peer.read(200)
     wait_until(lambda: store.shares == 0, what="all of the log is given back")
 
@@ -175,7 +181,7 @@ def test_put_on_an_asynchronous_master_sends_nothing_itself(monkeypatch):
         assert peer.read_data_frame()[0] == 0
 
 
-def test_put_beside_a_writer_that_has_not_begun_or_has_ended_leaves_the_sending_to_it(monkeypatch):
+def test_put_leaves_the_sending_to_a_writer_that_has_not_begun_or_has_ended(monkeypatch):
     begin = threading.Event()
     transfer = WriteSocketService._transfer_until_end
     monkeypatch.setattr(WriteSocketService, "_transfer_until_end", lambda self: begin.wait(240) and transfer(self))
@@ -185,7 +191,7 @@ def test_put_beside_a_writer_that_has_not_begun_or_has_ended_leaves_the_sending_
         wait_until(lambda: store.ha_service.connection_list, 60_000)
         (connection,) = store.ha_service.connection_list
         writer = connection.write_socket_service
-        assert not writer.transfer_now()  # nobody has reported
+        assert not writer.transfer_now()  # no slave has reported
         peer.report(0)
         wait_until(lambda: connection.is_serving, 60_000)
         store.put(100)
@@ -198,14 +204,15 @@ def test_put_beside_a_writer_that_has_not_begun_or_has_ended_leaves_the_sending_
         assert not writer.transfer_now()
 
 
-def test_bytes_that_a_put_names_are_sent_as_they_are_when_the_slave_lacks_nothing_else(monkeypatch):
+def test_bytes_passed_by_a_put_are_sent_directly_to_a_slave_that_lacks_nothing_else(monkeypatch):
     idle, go_on, looks = threading.Event(), threading.Event(), []
     monkeypatch.setattr(WriteSocketService, "_gather", lambda self: idle.set() or go_on.wait(240))
     store = FakeStore()
     look = store.get_commit_log_data
     with running(store), Peer.connect(store) as peer:
         peer.report(0)
-        assert idle.wait(240)  # from here on only this thread sends
+        # From here on, only this thread sends.
+        assert idle.wait(240)
         monkeypatch.setattr(store, "get_commit_log_data", lambda offset: looks.append(offset) or look(offset))
         monkeypatch.setattr(store.ha_service, "on_appended", lambda: None)
         store.put(100)
@@ -242,10 +249,11 @@ def test_puts_of_one_round_are_one_transfer(monkeypatch):
 
 
 @pytest.mark.parametrize("offset", [1 << 62, -1, -(1 << 63), (1 << 63) - 1])
-def test_impossible_first_report_closes_and_is_no_acknowledgement(master, offset):
+def test_impossible_first_report_closes_and_is_not_an_acknowledgement(master, offset):
     with Peer.connect(master) as peer:
         peer.report(offset)
-        if offset == -1:  # asks for the handshake, and the silence after it is what closes
+        # -1 asks for the handshake; the silence after it closes the connection.
+        if offset == -1:
             wait_until(lambda: master.ha_service.connection_count.get() == 1)
             master.message_store_config.haHousekeepingInterval = 1000
         assert peer.is_closed()
@@ -269,21 +277,21 @@ def test_later_report_beyond_the_masters_log_closes(master):
     assert master.ha_service.push2_slave_max_offset.get() == 5000
 
 
-def test_good_and_impossible_report_in_one_read_count_as_none(master):
+def test_valid_and_impossible_report_in_one_read_are_both_ignored(master):
     with Peer.connect(master) as peer:
         peer.report(5000, master.get_max_phy_offset() + 1)
         assert peer.is_closed()
     assert master.ha_service.push2_slave_max_offset.get() == 0
 
 
-def test_falling_report_closes(master):
+def test_decreasing_report_closes(master):
     with Peer.connect(master) as peer:
         peer.report(5000, 6000, 5999)
         assert peer.is_closed()
     assert master.ha_service.push2_slave_max_offset.get() == 0
 
 
-def test_acknowledgements_never_fall(master):
+def test_acknowledgements_never_decrease(master):
     for offset in (9000, 5000, 0):
         with Peer.connect(master) as peer:
             peer.report(offset)
@@ -293,7 +301,7 @@ def test_acknowledgements_never_fall(master):
     assert master.ha_service.push2_slave_max_offset.get() == 9000
 
 
-def test_four_bytes_then_close_leave_nothing(master):
+def test_four_bytes_then_close_leave_no_trace(master):
     with Peer.connect(master) as peer:
         peer.send(b"\0\0\0\0")
     wait_until(lambda: master.ha_service.connection_count.get() == 0)
@@ -310,17 +318,19 @@ def test_seven_bytes_and_silence_are_closed_by_housekeeping(master):
     assert master.ha_service.push2_slave_max_offset.get() == 0
 
 
-def test_bytes_that_never_make_a_report_do_not_keep_a_connection(master):
+def test_incomplete_report_does_not_keep_a_connection_alive(master):
     """4.9 counts any byte as a sign of life."""
     master.message_store_config.haHousekeepingInterval = 1000
     with Peer.connect(master) as peer:
         stop, dripped = threading.Event(), []
 
         def drip():
-            for number in range(7):  # the eighth byte would make a report
+            # The eighth byte would complete a report.
+            for number in range(7):
                 try:
                     peer.sock.send(b"\0")
-                except OSError:  # closed meanwhile
+                except OSError:
+                    # The connection is closed by now.
                     return
                 dripped.append(number)
                 if stop.wait(0.9):
@@ -343,7 +353,7 @@ def test_silent_peer_is_closed_and_never_a_slave(master):
     wait_until(lambda: master.ha_service.connection_count.get() == 0)
 
 
-def test_slave_that_has_reported_is_a_slave_until_it_goes(master):
+def test_slave_counts_from_its_first_report_until_it_disconnects(master):
     with Peer.connect(master) as peer:
         peer.report(5000)
         wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()))
@@ -371,7 +381,7 @@ def test_flood_of_repeated_reports_is_closed(master):
         assert peer.is_closed()
 
 
-def test_slave_below_the_masters_first_file_is_told_and_seen(master, caplog):
+def test_slave_below_the_masters_first_file_is_refused_and_reported(master, caplog):
     while master.get_max_phy_offset() < 3 * SEGMENT:
         master.put(3000)
     del master.segments[0]
@@ -392,7 +402,7 @@ def test_slave_below_the_masters_first_file_is_told_and_seen(master, caplog):
     assert not master.ha_service.ack_rule.is_slave_ok(0)
 
 
-def test_slave_ahead_of_the_master_is_told_the_masters_end(master):
+def test_slave_ahead_of_the_master_gets_the_masters_end(master):
     end = master.get_max_phy_offset()
     with Peer.connect(master) as peer:
         peer.report(end + 5000)
@@ -416,7 +426,7 @@ def test_slave_whose_file_is_deleted_while_it_is_served_is_refused():
     assert len(middle) == SEGMENT
 
 
-def test_hole_in_the_log_is_refused_after_the_housekeeping_interval():
+def test_slave_at_a_gap_in_the_log_is_refused_after_the_housekeeping_interval():
     store = FakeStore(haHousekeepingInterval=2000)
     while store.get_max_phy_offset() < 2 * SEGMENT + 100:
         store.put(3000)
@@ -424,7 +434,8 @@ def test_hole_in_the_log_is_refused_after_the_housekeeping_interval():
     with running(store), Peer.connect(store) as peer:
         while not store.ha_service.refused_slaves():
             try:
-                peer.report(SEGMENT)  # keeps the reader's housekeeping content
+                # Otherwise the reader's housekeeping would close the connection.
+                peer.report(SEGMENT)
                 peer.sock.settimeout(0.1)
                 peer.read_frame()
             except TimeoutError:
@@ -442,23 +453,26 @@ def test_connections_come_and_go_without_a_trace(master):
         sock.connect(("127.0.0.1", master.ha_service.ha_listen_port))
         if number % 3 == 0:
             sock.send(b"\0" * (number % 8))
-        if number % 10 == 0:  # a reset instead of a close
+        # A reset instead of a close.
+        if number % 10 == 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         sock.close()
-        if number % 200 == 0:  # served only after all before it; a full backlog would make the kernel wait a second
+        # This peer is served only after all before it: a full backlog would make the kernel wait for a second.
+        if number % 200 == 0:
             with Peer.connect(master) as peer:
                 peer.report(5000)
                 peer.read_data_frame()
     wait_until(lambda: master.ha_service.connection_list == () and len(own_threads()) <= threads
                and open_descriptors() <= descriptors, 60_000)
     wait_until(lambda: master.ha_service.connection_count.get() == 0)
-    with Peer.connect(master) as peer:  # and the port still serves
+    # The port still serves.
+    with Peer.connect(master) as peer:
         peer.report(5000)
         assert peer.read_data_frame()[0] == 5000
 
 
 @pytest.mark.parametrize("said", [b"", b"\0\0\0", ha_handshake.ASK], ids=["nothing", "a part", "a greeting"])
-def test_connections_that_report_nothing_cost_no_thread_and_the_most_silent_go(master, said, monkeypatch):
+def test_connections_without_a_report_need_no_thread_and_the_most_silent_are_closed(master, said, monkeypatch):
     monkeypatch.setattr(ha_service, "MAX_WAITING", 20)
     waiting = master.ha_service.accept_socket_service._waiting
     hear, heard = HAConnection.hear, []
@@ -471,14 +485,15 @@ def test_connections_that_report_nothing_cost_no_thread_and_the_most_silent_go(m
     with Peer.connect(master) as slave, ExitStack() as stack:
         slave.report(5000)
         slave.read_data_frame()
-        # the writer is started first, and may have sent before the reader runs
+        # The writer is started first, and may have sent before the reader runs.
         wait_until(lambda: {"ReadSocketService", "WriteSocketService"} <= {one.name for one in own_threads()})
         threads = own_threads()
         peers = []
         for number in range(60):
             peers.append(stack.enter_context(Peer.connect(master)))
             peers[-1].send(said)
-            own = "%s:%d" % peers[-1].sock.getsockname()  # who comes, or is heard, later is less silent
+            # A peer that arrives or sends later is less silent.
+            own = "%s:%d" % peers[-1].sock.getsockname()
             wait_until(lambda own=own: own in heard if said else own in [one.client_addr for one in list(waiting)])
             wait_until(lambda count=number + 1: len(waiting) == min(count, 20))
         assert own_threads() <= threads
@@ -493,7 +508,7 @@ def test_connections_that_report_nothing_cost_no_thread_and_the_most_silent_go(m
 
 
 def questions(end, count):
-    """What a slave says that has its log of `end` bytes compared, and asks `count` questions at once."""
+    """Make the bytes of a slave that asks to compare its log of `end` bytes, with `count` questions at once."""
     question = ha_handshake.encode_question(ha_handshake.Question(0, [ha_handshake.Block(end, 1)]))
     who = ha_handshake.encode_who_compares(ha_handshake.WhoCompares("c/b/1", 0, end))
     return ha_handshake.ASK + who + question * count
@@ -501,7 +516,7 @@ def questions(end, count):
 
 @pytest.mark.parametrize("said", [questions(5000, 100), ha_handshake.ASK + ha_handshake.encode_who(
     ha_handshake.Who("c/b/1", 5000, 1000, 1))], ids=["blocks", "a tail"])
-def test_comparing_a_log_keeps_no_other_connection_waiting(said, monkeypatch):
+def test_comparing_a_log_blocks_no_other_connection(said, monkeypatch):
     asked, may_answer = threading.Event(), threading.Event()
 
     def slow(*arguments):
@@ -524,7 +539,7 @@ def test_comparing_a_log_keeps_no_other_connection_waiting(said, monkeypatch):
             may_answer.set()
 
 
-def test_connections_that_compare_have_few_threads_and_the_most_silent_goes(master, monkeypatch):
+def test_comparing_connections_share_few_threads_and_the_most_silent_is_closed(master, monkeypatch):
     monkeypatch.setattr(ha_service, "MAX_COMPARING", 3)
     before = own_threads()
     with ExitStack() as stack:
@@ -601,8 +616,8 @@ def test_state_of_a_connection_is_visible(master):
     wait_until(lambda: connection.state is HAConnectionState.SHUTDOWN)
 
 
-def test_start_is_fixed_before_the_slave_counts(master, monkeypatch):
-    """Else a put could rely on the slave, and the log roll to the next file before the start is looked up."""
+def test_start_offset_is_fixed_before_the_slave_counts(master, monkeypatch):
+    """Otherwise a put could rely on the slave, and the log could roll to the next file before the start is known."""
     begin = ha_connection.WriteSocketService.start
     held = []
     monkeypatch.setattr(ha_connection.WriteSocketService, "start", lambda service: held.append(service))

@@ -1,4 +1,4 @@
-"""The greeting of two rmqha peers, and an empty slave that takes the log from its first file on."""
+"""The greeting of two rmqha peers, and an empty slave that copies the log from its first file on."""
 import re
 import struct
 
@@ -12,7 +12,7 @@ from rmqha.store.ha.peers import HAConnectionState
 from tests.store.ha.support import SEGMENT, FakeMaster, FakeStore, Peer, follow, record, running, served
 from tests.support.wait import wait_until
 
-# The greeting of two rmqha peers: its bytes, and what the two make of it.
+# The greeting of two rmqha peers: its bytes, and the decisions of both.
 
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 
@@ -66,7 +66,7 @@ def test_any_bytes_are_a_greeting_or_an_error(data, decode, with_magic):
         assert str(error)
 
 
-def test_the_question_is_a_report_that_means_nothing():
+def test_the_request_for_a_greeting_is_a_meaningless_report():
     assert ha_handshake.ASK == struct.pack(">q", -1)
 
 
@@ -77,7 +77,7 @@ def test_tail_lies_in_one_file(end, begin, place):
     assert ha_handshake.tail_place(end, begin, SEGMENT) == place
 
 
-def test_slave_whose_log_is_a_part_of_the_masters_goes_on():
+def test_slave_whose_log_is_a_prefix_of_the_masters_resumes():
     master, slave = greeting_store(20), greeting_store()
     slave.segments[0] = bytearray(master.segments[0][:7000])
     with running(master, slave):
@@ -88,7 +88,7 @@ def test_slave_whose_log_is_a_part_of_the_masters_goes_on():
         assert slave.log() == master.log()
 
 
-def test_empty_slave_and_empty_master_go_on():
+def test_empty_slave_follows_an_empty_master():
     master, slave = greeting_store(), greeting_store()
     with running(master, slave):
         follow(slave, master)
@@ -106,7 +106,7 @@ def test_diverged_slave_is_refused_with_the_offsets_on_both_sides(caplog):
         wait_until(lambda: client.state is HAConnectionState.DIVERGED and client.last_error, 60_000)
         (refused,) = master.ha_service.refused_slaves()
         assert refused.slave_offset == 10_000
-        assert re.search(r"SLAVE: 10000 MASTER: 0 to 20000\. It holds other bytes", client.last_error)
+        assert re.search(r"SLAVE: 10000 MASTER: 0 to 20000\. The master holds other bytes", client.last_error)
         assert "SLAVE: 10000 MASTER: 0 to 20000. The master holds other bytes" in caplog.text
         assert master.ha_service.push2_slave_max_offset.get() == 0
         assert slave.log() == before
@@ -125,23 +125,23 @@ def test_slave_outside_of_the_masters_log_is_refused(slave_end, gone):
         assert master.ha_service.push2_slave_max_offset.get() == 0
 
 
-def test_slave_that_was_never_asked_to_is_served_without():
+def test_slave_that_does_not_ask_is_served_without_a_greeting():
     master, slave = greeting_store(20), FakeStore()
     with running(master, slave):
         follow(slave, master)
         wait_until(lambda: slave.log() == master.log(), 60_000)
 
 
-def test_master_that_refuses_the_question_is_followed_without(caplog):
+def test_master_that_refuses_the_greeting_is_followed_without_it(caplog):
     master, slave = FakeStore(haHandshakeEnable="false"), greeting_store()
     master.put(500)
     with running(master, slave):
         follow(slave, master)
         wait_until(lambda: slave.log() == master.log(), 60_000)
-    assert "followed without" in caplog.text
+    assert "following it without" in caplog.text
 
 
-def test_master_of_rocketmq_hears_a_report_of_minus_one_and_then_the_usual(monkeypatch):
+def test_master_of_rocketmq_gets_a_report_of_minus_one_and_then_normal_reports(monkeypatch):
     monkeypatch.setattr(master_connection, "_HELLO_WAIT_MS", 50)
     slave, body = greeting_store(), record(500)
     with FakeMaster() as master, running(slave):
@@ -153,7 +153,7 @@ def test_master_of_rocketmq_hears_a_report_of_minus_one_and_then_the_usual(monke
 
 
 def test_peer_that_asks_and_reports_at_once_is_served():
-    """A slave that did not wait for the hello."""
+    """The slave did not wait for the hello."""
     master = greeting_store(20)
     with running(master), Peer.connect(master) as peer:
         peer.report(-1, 0)
@@ -163,7 +163,7 @@ def test_peer_that_asks_and_reports_at_once_is_served():
 
 
 @pytest.mark.parametrize("data", [b"RMQ!" + b"x" * 40, b"RMQH\0\2" + b"x" * 40, b"RMQH\0\1" + b"\xff" * 40])
-def test_what_is_no_introduction_closes_and_acknowledges_nothing(data):
+def test_invalid_introduction_closes_and_acknowledges_nothing(data):
     master = greeting_store(20)
     with running(master), Peer.connect(master) as peer:
         peer.send(ha_handshake.ASK + data)
@@ -172,7 +172,7 @@ def test_what_is_no_introduction_closes_and_acknowledges_nothing(data):
         assert not served(master)
 
 
-def test_peer_that_asks_and_is_silent_then_is_closed_and_never_a_slave():
+def test_peer_that_asks_and_stays_silent_is_closed_and_never_a_slave():
     master = greeting_store(20)
     master.message_store_config.haHousekeepingInterval = 1000
     with running(master), Peer.connect(master) as peer:
@@ -182,7 +182,7 @@ def test_peer_that_asks_and_is_silent_then_is_closed_and_never_a_slave():
         assert peer.is_closed()
 
 
-def test_report_behind_a_bad_introduction_counts_for_nothing():
+def test_report_after_a_wrong_introduction_does_not_count():
     master = greeting_store(20)
     with running(master), Peer.connect(master) as peer:
         peer.send(ha_handshake.ASK + ha_handshake.encode_who(Who("liar", 15_000, 100, 1)) + struct.pack(">q", 15_000))
@@ -190,7 +190,7 @@ def test_report_behind_a_bad_introduction_counts_for_nothing():
         assert master.ha_service.push2_slave_max_offset.get() == 0
 
 
-def test_slave_that_comes_again_replaces_its_older_connection():
+def test_reconnected_slave_replaces_its_older_connection():
     master, end = greeting_store(20), 20_000
 
     def introduced(name: str) -> Peer:
@@ -204,8 +204,8 @@ def test_slave_that_comes_again_replaces_its_older_connection():
             wait_until(lambda: set(master.ha_service.counted_slaves.slave_acks()) == {"a", "b"}, 60_000)
 
 
-def test_connection_that_has_ended_closes_none_of_the_same_slave_and_tells_of_no_loss(caplog):
-    """Its thread may come to that late, when the slave is here again."""
+def test_ended_connection_does_not_close_a_newer_one_and_reports_no_loss(caplog):
+    """The ended connection's thread may get there late, when the slave has already reconnected."""
     master = greeting_store(20)
     end = master.get_max_phy_offset()
 
@@ -225,7 +225,7 @@ def test_connection_that_has_ended_closes_none_of_the_same_slave_and_tells_of_no
     assert "was lost" not in caplog.text
 
 
-def test_bytes_after_the_greeting_in_any_cut_are_reports():
+def test_bytes_after_the_greeting_are_reports_however_they_are_split():
     master = greeting_store(20)
     stream = ha_handshake.ASK + ha_handshake.encode_who(Who("name", 0, 0, 0)) + struct.pack(">q", 5000)
     with running(master):
@@ -237,7 +237,7 @@ def test_bytes_after_the_greeting_in_any_cut_are_reports():
                 assert peer.read_data_frame()[0] == 5000
 
 
-def test_two_brokers_with_one_identity_are_told_what_to_do(caplog):
+def test_two_brokers_with_the_same_identity_are_reported_with_a_remedy(caplog):
     master = greeting_store(20)
 
     def introduced() -> Peer:
@@ -250,12 +250,12 @@ def test_two_brokers_with_one_identity_are_told_what_to_do(caplog):
             assert first.is_closed()
             first = second
         first.close()
-    told = [record.getMessage() for record in caplog.records if "has come again" in record.getMessage()]
-    assert len(told) == 1 and told[0].startswith("slave c/name/1 has come again")
+    told = [record.getMessage() for record in caplog.records if "has reconnected" in record.getMessage()]
+    assert len(told) == 1 and told[0].startswith("slave c/name/1 has reconnected")
     assert "the same brokerClusterName, brokerName and brokerId: give one of them another brokerId" in told[0]
 
 
-# haSyncFromFirstFile: an empty slave takes the master's log from its first file on.
+# haSyncFromFirstFile: an empty slave copies the master's log from its first file on.
 
 
 @pytest.fixture(autouse=True)
@@ -297,7 +297,7 @@ def test_without_the_key_a_new_slave_begins_at_the_last_file():
         assert list(slave.segments) == [2 * SEGMENT]
 
 
-def test_slave_that_holds_something_goes_on_there():
+def test_slave_that_is_not_empty_resumes_at_its_end():
     master, slave = filled(3), FakeStore(haSyncFromFirstFile=True)
     slave.segments[SEGMENT] = bytearray(master.segments[SEGMENT][:9000])
     with running(master, slave):
@@ -306,7 +306,7 @@ def test_slave_that_holds_something_goes_on_there():
         assert list(slave.segments) == [SEGMENT, 2 * SEGMENT]
 
 
-def test_empty_master_is_waited_for():
+def test_slave_waits_for_an_empty_master():
     master, slave = FakeStore(), FakeStore(haSyncFromFirstFile=True)
     with running(master, slave):
         follow(slave, master)
@@ -317,8 +317,8 @@ def test_empty_master_is_waited_for():
         assert slave.segments == master.segments
 
 
-def test_master_that_sends_heartbeats_only_is_asked_for_later_files():
-    """As 4.9 does it when its first files are deleted: nothing but heartbeats at the offset that was asked for."""
+def test_master_that_sends_only_heartbeats_is_asked_for_later_files():
+    """4.9 does this when its first files are deleted: it sends only heartbeats, at the requested offset."""
     slave, first = FakeStore(haSyncFromFirstFile=True), 2 * SEGMENT
     log = record(1000, 1) + record(2000, 2)
     with FakeMaster() as master, running(slave):
@@ -329,13 +329,15 @@ def test_master_that_sends_heartbeats_only_is_asked_for_later_files():
                 report = peer.read_report()
                 asked.append(report)
                 if asked[-2:] == [SEGMENT + 1, first + 1]:
-                    peer.send_frame(report)  # a heartbeat was due just then
+                    # A heartbeat was due just then.
+                    peer.send_frame(report)
                     peer.send_frame(report, log[1:])
                     assert peer.next_report() == first + len(log)
                     break
                 if report == 0:
                     peer.send_frame(4 * SEGMENT, b"\0\0")
-                elif report > first:  # its files are searched from the middle
+                elif report > first:
+                    # The slave searches the files from the middle.
                     peer.send_frame(report, b"\0\0")
                 else:
                     peer.send_frame(report)
@@ -344,7 +346,7 @@ def test_master_that_sends_heartbeats_only_is_asked_for_later_files():
         assert slave.segments == {first: log}
 
 
-def test_first_record_that_is_no_record_is_refused():
+def test_invalid_first_record_is_refused():
     slave = FakeStore(haSyncFromFirstFile=True)
     with FakeMaster() as master, running(slave):
         slave.ha_service.update_master_address(master.address)

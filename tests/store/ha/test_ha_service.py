@@ -1,4 +1,4 @@
-"""Master and slave in one process, also with real stores: the slave's files hold what the master's hold."""
+"""Master and slave in one process, with in-memory and real stores: the slave's files equal the master's."""
 import errno
 import shutil
 import threading
@@ -35,7 +35,8 @@ def test_slave_holds_the_masters_bytes_across_files():
     master, slave = FakeStore(), FakeStore()
     with running(master, slave):
         follow(slave, master)
-        wait_until(lambda: master.ha_service.slave_count())  # an empty slave begins at the master's last file
+        # An empty slave begins at the master's last file.
+        wait_until(lambda: master.ha_service.slave_count())
         for size in range(100, 3000, 7):
             master.put(size, size)
         wait_until(lambda: slave.get_max_phy_offset() == master.get_max_phy_offset())
@@ -43,7 +44,7 @@ def test_slave_holds_the_masters_bytes_across_files():
     wait_until(lambda: master.shares == 0, what="all of the log is given back")
 
 
-def test_two_slaves_and_a_chained_one_hold_the_same():
+def test_two_slaves_and_a_chained_slave_hold_the_same_log():
     master, first, second, chained = (FakeStore() for _ in range(4))
     with running(master, first, second, chained):
         follow(first, master)
@@ -120,8 +121,8 @@ def test_master_that_was_down_is_found_again():
             wait_until(lambda: slave.log() == master.log() and slave.log())
 
 
-def test_slave_that_is_ahead_never_acknowledges():
-    """The master lost its tail: in 4.9 the slave's report made sync puts succeed at once."""
+def test_slave_that_is_ahead_of_its_master_never_acknowledges():
+    """The master lost its tail: in 4.9, the slave's report made sync puts succeed at once."""
     master, slave = FakeStore(), FakeStore()
     for seed in range(10):
         slave.put(1000, seed)
@@ -134,7 +135,7 @@ def test_slave_that_is_ahead_never_acknowledges():
         wait_until(lambda: "SLAVE: 10000 MASTER: 1000" in slave.ha_service.ha_client.last_error)
 
 
-def test_diverged_slave_is_found_when_the_masters_log_has_grown_past_it():
+def test_diverged_slave_is_detected_after_the_masters_log_has_grown_past_it():
     master, slave = FakeStore(), FakeStore()
     for seed in range(10):
         slave.put(1000, seed)
@@ -142,7 +143,7 @@ def test_diverged_slave_is_found_when_the_masters_log_has_grown_past_it():
         master.put(777, seed)
     with running(master, slave):
         follow(slave, master)
-        wait_until(lambda: "is no record" in slave.ha_service.ha_client.last_error)
+        wait_until(lambda: "no valid record" in slave.ha_service.ha_client.last_error)
         assert slave.get_max_phy_offset() == 10_000
 
 
@@ -200,7 +201,7 @@ def test_many_putting_threads_and_a_slave_agree():
         assert slave.log() == master.log() and len(master.log()) > 3 * SEGMENT
 
 
-def test_rate_limit_says_each_key_once_per_interval():
+def test_rate_limit_allows_each_key_once_per_interval():
     limit = RateLimit(60_000)
     assert [limit.allow("a"), limit.allow("b"), limit.allow("a")] == [True, True, False]
     limit = RateLimit(0)
@@ -210,7 +211,7 @@ def test_rate_limit_says_each_key_once_per_interval():
     assert len(limit._said) <= RateLimit.MAX_KEYS
 
 
-# Two real stores in one process: what the slave's files hold is what the master's hold.
+# Two real stores in one process: the slave's files equal the master's.
 
 REAL_STORES_SEGMENT = 64 * 1024
 
@@ -229,13 +230,14 @@ def make_store(root, role: BrokerRole, **keys) -> DefaultMessageStore:
     for key, value in values.items():
         assert hasattr(config, key), key
         setattr(config, key, value)
-    broker_id = 1 if role is BrokerRole.SLAVE else 0  # a slave waits at a record that is not whole yet
+    # A slave waits at an incomplete record.
+    broker_id = 1 if role is BrokerRole.SLAVE else 0
     return DefaultMessageStore(config, None, None, BrokerConfig(brokerId=broker_id))
 
 
 @pytest.fixture
 def stores(tmp_path):
-    """start(name, role) -> a running store in its folder; all are shut down at the end."""
+    """start(name, role) returns a running store in its folder; all are shut down at the end."""
     running: list[DefaultMessageStore] = []
 
     def start(name: str, role: BrokerRole, master: DefaultMessageStore | None = None, **keys) -> DefaultMessageStore:
@@ -318,8 +320,8 @@ def test_slave_restarts_and_catches_up(stores):
     wait_for_same_logs(master, slave)
 
 
-def test_slave_that_is_killed_within_a_record_catches_up(stores, tmp_path):
-    """Recovery cuts the log behind the last whole record; the stream goes on from there."""
+def test_slave_killed_within_a_record_catches_up(stores, tmp_path):
+    """Recovery truncates the log after the last whole record; the stream resumes from there."""
     master = stores("master", BrokerRole.ASYNC_MASTER, haTransferBatchSize=1000)
     slave = stores("slave", BrokerRole.SLAVE, master)
     wait_until(lambda: master.ha_service.slave_count())
@@ -341,7 +343,7 @@ def test_slave_that_is_killed_within_a_record_catches_up(stores, tmp_path):
     wait_for_same_logs(master, killed)
 
 
-def test_promoted_slave_goes_on_with_the_next_offsets(stores):
+def test_promoted_slave_continues_with_the_next_offsets(stores):
     master = stores("master", BrokerRole.SYNC_MASTER)
     slave = stores("slave", BrokerRole.SLAVE, master)
     wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()))
@@ -363,7 +365,7 @@ def test_read_only_slave_never_acknowledges(stores):
     assert master.ha_service.push2_slave_max_offset.get() == 0
 
 
-def test_slave_acknowledges_what_is_on_its_disk(stores):
+def test_slave_acknowledges_only_flushed_bytes(stores):
     master = stores("master", BrokerRole.SYNC_MASTER)
     slave = stores("slave", BrokerRole.SLAVE, master, haSlaveAckAfterFlush=True, flushIntervalCommitLog=600_000)
     wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()), 60_000)
@@ -374,7 +376,7 @@ def test_slave_acknowledges_what_is_on_its_disk(stores):
     assert acknowledged > REAL_STORES_SEGMENT
 
 
-def test_slave_whose_disk_fails_acknowledges_nothing_any_more(stores, monkeypatch):
+def test_slave_whose_disk_fails_stops_acknowledging(stores, monkeypatch):
     master = stores("master", BrokerRole.SYNC_MASTER, slaveTimeout=500)
     slave = stores("slave", BrokerRole.SLAVE, master, haSlaveAckAfterFlush=True, flushIntervalCommitLog=600_000)
     wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()), 60_000)
@@ -387,8 +389,9 @@ def test_slave_whose_disk_fails_acknowledges_nothing_any_more(stores, monkeypatc
     assert master.ha_service.push2_slave_max_offset.get() == 0
 
 
-def test_put_that_is_waited_for_within_a_round_does_not_wait_for_its_end(stores, monkeypatch):
-    monkeypatch.setattr("rmqha.store.ha.ha_connection._NO_DATA_WAIT_MS", 600_000)  # nor for the writer's next look
+def test_put_awaited_within_a_round_does_not_wait_for_the_end_of_the_round(stores, monkeypatch):
+    # The put must not wait for the writer's next poll either.
+    monkeypatch.setattr("rmqha.store.ha.ha_connection._NO_DATA_WAIT_MS", 600_000)
     master = stores("master", BrokerRole.SYNC_MASTER)
     stores("slave", BrokerRole.SLAVE, master)
     wait_until(lambda: master.ha_service.ack_rule.is_slave_ok(master.get_max_phy_offset()), 60_000)

@@ -1,4 +1,4 @@
-"""What an operator sees of replication, and how one waits for a state."""
+"""The replication status that an operator sees, and waiting for a connection state."""
 import pytest
 
 from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
@@ -25,7 +25,7 @@ def filled(**keys) -> FakeStore:
     return store
 
 
-def test_master_tells_of_each_slave():
+def test_master_reports_every_slave():
     store = filled(haMaxGapNotInSync=15_000)
     with running(store), Peer.connect(store) as slow, Peer.connect(store) as silent:
         slow.report(4000)
@@ -43,7 +43,7 @@ def test_master_tells_of_each_slave():
         assert again == info
 
 
-def test_slave_tells_of_its_master():
+def test_slave_reports_its_master():
     master, slave = filled(), FakeStore(brokerRole=BrokerRole.SLAVE)
     with running(master, slave):
         assert slave.ha_service.get_runtime_info(0).haClientRuntimeInfo.lastReadTimestamp == 0
@@ -57,7 +57,7 @@ def test_slave_tells_of_its_master():
         assert client.lastWriteTimestamp > 1_600_000_000_000 and client.masterFlushOffset == -1
 
 
-def test_time_behind_is_since_the_slave_held_everything():
+def test_time_behind_counts_since_the_slave_was_last_caught_up():
     store = filled()
     with running(store), Peer.connect(store) as peer:
         peer.report(20_000)
@@ -80,7 +80,7 @@ def told_by(store: FakeStore) -> dict[str, str]:
     return stats
 
 
-def test_each_side_tells_where_it_is_connected_and_how_long_it_hears_nothing():
+def test_slave_reports_its_address_and_its_masters_silence():
     slave = FakeStore(brokerRole=BrokerRole.SLAVE)
     with FakeMaster() as master, running(slave):
         slave.ha_service.update_master_address(master.address)
@@ -88,26 +88,26 @@ def test_each_side_tells_where_it_is_connected_and_how_long_it_hears_nothing():
             peer.read_report()
             host, port = peer.sock.getpeername()[:2]
             assert told_by(slave)["haClientAddress"] == f"{host}:{port}"
-            wait_until(lambda: int(told_by(slave)["haClientSilenceMs"]) > 200, 60_000, "nothing is heard")
+            wait_until(lambda: int(told_by(slave)["haClientSilenceMs"]) > 200, 60_000, "the master is silent")
             peer.send_frame(0)
-            wait_until(lambda: int(told_by(slave)["haClientSilenceMs"]) < 200, 60_000, "a heartbeat is heard")
+            wait_until(lambda: int(told_by(slave)["haClientSilenceMs"]) < 200, 60_000, "a heartbeat has arrived")
         slave.ha_service.update_master_address(None)
         wait_until(lambda: slave.ha_service.ha_client.local_address == "", 60_000, "the connection has ended")
         assert slave.ha_service.ha_client.silence_ms() == -1
 
 
-def test_master_tells_for_how_long_a_slave_has_not_reported():
+def test_master_reports_the_silence_of_a_slave():
     store = filled(haSendHeartbeatInterval=60_000)
     with running(store), Peer.connect(store) as peer:
         peer.report(20_000)
         wait_until(lambda: served(store) == 1, 60_000)
         key = f"haSlaveSilenceMs_{store.ha_service.connection_list[0].client_addr}"
-        wait_until(lambda: int(told_by(store)[key]) > 200, 60_000, "no report comes")
+        wait_until(lambda: int(told_by(store)[key]) > 200, 60_000, "no report arrives")
         peer.report(20_000)
-        wait_until(lambda: int(told_by(store)[key]) < 200, 60_000, "a report has come")
+        wait_until(lambda: int(told_by(store)[key]) < 200, 60_000, "a report has arrived")
 
 
-def test_unexpected_failure_of_the_slaves_side_is_no_transfer(monkeypatch):
+def test_slave_is_not_in_transfer_after_an_unexpected_failure(monkeypatch):
     master, slave = filled(), FakeStore(brokerRole=BrokerRole.SLAVE)
     with running(master, slave):
         follow(slave, master)
@@ -115,7 +115,7 @@ def test_unexpected_failure_of_the_slaves_side_is_no_transfer(monkeypatch):
         wait_until(lambda: client.state is HAConnectionState.TRANSFER, 60_000)
         monkeypatch.setattr(MasterConnection, "_process_read_event", lambda _connection: 1 // 0)
         master.put(1000)
-        wait_until(lambda: client.state is HAConnectionState.READY, 60_000, "it does not say TRANSFER")
+        wait_until(lambda: client.state is HAConnectionState.READY, 60_000, "the state is not TRANSFER")
         assert "ZeroDivisionError" in client.last_error
 
 
@@ -126,7 +126,7 @@ def wait_for(store: FakeStore, state: HAConnectionState, address: str = "127.0.0
     return request
 
 
-def test_state_of_a_slave_is_waited_for():
+def test_request_waits_for_the_state_of_a_slave():
     store = filled()
     with running(store):
         request = wait_for(store, HAConnectionState.TRANSFER)
@@ -137,7 +137,7 @@ def test_state_of_a_slave_is_waited_for():
             assert request.request_future.get(120_000) is True
 
 
-def test_state_of_another_address_is_not_taken():
+def test_state_of_another_address_does_not_complete_a_request():
     store = filled()
     with running(store), Peer.connect(store) as peer:
         store.ha_service.ha_connection_state_notification_service.establish_timeout_ms = 300
@@ -146,7 +146,7 @@ def test_state_of_another_address_is_not_taken():
         assert wait_for(store, HAConnectionState.TRANSFER, "10.9.9.9").request_future.get(120_000) is False
 
 
-def test_connection_that_ends_answers_those_who_want_to_know():
+def test_closed_connection_completes_requests_that_ask_for_shutdowns():
     store = filled()
     with running(store):
         with Peer.connect(store) as peer:
@@ -156,7 +156,7 @@ def test_connection_that_ends_answers_those_who_want_to_know():
         assert request.request_future.get(120_000) is False
 
 
-def test_new_request_takes_the_place_of_the_old_one_and_shutdown_answers_it():
+def test_new_request_replaces_the_old_one_and_shutdown_completes_it():
     store = filled()
     with running(store):
         first, second = wait_for(store, HAConnectionState.TRANSFER), wait_for(store, HAConnectionState.TRANSFER)

@@ -1,4 +1,4 @@
-"""The stream between master and slave as bytes: frames, records in a chain, cuts, and the first file."""
+"""The byte stream between master and slave: frames, chains of records, splits, and the search for the first file."""
 import itertools
 import struct
 
@@ -38,7 +38,7 @@ def test_header_is_offset_then_size():
 
 @settings(deadline=None)
 @given(st.lists(INT64), st.data())
-def test_reports_survive_any_cut(offsets, data):
+def test_reports_are_read_however_they_are_split(offsets, data):
     stream, decoder, found = struct.pack(f">{len(offsets)}q", *offsets), ReportDecoder(), []
     while stream:
         count = data.draw(st.integers(1, len(stream)))
@@ -62,7 +62,7 @@ def test_frames_hold_the_body_in_order_and_none_is_above_the_batch_size(body, ba
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=5)), st.integers(0, 40))
-def test_unsent_is_what_remains(buffers, sent):
+def test_unsent_returns_the_remaining_bytes(buffers, sent):
     whole = b"".join(buffers)
     assert b"".join(ha_transfer.unsent(list(buffers), sent)) == whole[sent:]
 
@@ -83,10 +83,11 @@ def decode(stream: bytes, cuts, segment_size: int, capacity: int = 200) -> list[
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=20), st.data())
-def test_runs_are_the_log_whatever_the_cut(bodies, data):
+def test_runs_equal_the_log_however_it_is_split(bodies, data):
     stream, log = b"", b""
     for body in bodies:
-        body = body[:64 - len(log) % 64]  # a frame never crosses a segment
+        # A frame never crosses a segment.
+        body = body[:64 - len(log) % 64]
         stream += ha_transfer.encode_header(len(log), len(body)) + body
         log += body
     cuts = iter(lambda: data.draw(st.integers(1, 300)), None)
@@ -119,7 +120,7 @@ def record_frame(offset=700, size=40, magic=MESSAGE_MAGIC_CODE):
     record_frame(magic=0), record_frame(size=300), record_frame(size=8),
     ha_transfer.encode_header(700, 0), ha_transfer.encode_header(700, 80) + record_frame()[12:] * 2,
     ha_transfer.encode_header(700, 39) + record_frame()[12:51], b""], ids=lambda data: str(len(data)))
-def test_only_a_frame_of_one_whole_record_is_taken(data):
+def test_take_record_accepts_only_a_frame_of_one_whole_record(data):
     decoder = FrameDecoder()
     decoder.writable(len(data))[:] = data
     decoder.received(len(data))
@@ -134,8 +135,8 @@ def test_only_a_frame_of_one_whole_record_is_taken(data):
         assert bytes(decoder.view[ha_transfer.HEADER.size:len(frame)]) == frame[ha_transfer.HEADER.size:]
 
 
-def test_a_lone_record_larger_than_the_foreseen_ones_is_not_taken_from_the_places():
-    """Its first bytes lie in front of the heads, the rest after them: only `runs` puts them together."""
+def test_take_record_refuses_a_record_larger_than_the_foreseen_ones():
+    """Its first bytes lie before the headers, the rest after them: only `runs` joins them."""
     decoder, first = FrameDecoder(), bytes(at * 7 & 255 for at in range(5000))
     frame = ha_transfer.encode_header(0, 5000) + first
     decoder.writable(1 << 20)[:len(frame)] = frame
@@ -189,7 +190,7 @@ def test_any_bytes_give_runs_or_an_error(stream, data):
         assert "impossible size" in str(error)
 
 
-# Bodies side by side: the bytes of a stream are put where `places` says.
+# Bodies side by side: the bytes of a stream are stored at the positions that `places` returns.
 
 FRAME, FILE = 16, 16 * 20
 
@@ -200,7 +201,7 @@ def foreseen_small(monkeypatch):
 
 
 def fill(buffers: list[memoryview], stream: bytes) -> int:
-    """As a socket does; how many bytes."""
+    """Fill the buffers as a socket does; return the number of bytes."""
     at = 0
     for buffer in buffers:
         part = stream[at:at + len(buffer)]
@@ -210,7 +211,7 @@ def fill(buffers: list[memoryview], stream: bytes) -> int:
 
 
 def decode_at_places(decoder, stream: bytes, cuts, segment_size: int = FILE) -> tuple[list, str, int]:
-    """Runs with their bytes, the error that ended it, and how many reads went to places."""
+    """Return the runs with their bytes, the error that ended the stream, and the number of reads into places."""
     found, foreseen = [], 0
     try:
         while stream:
@@ -228,12 +229,12 @@ def decode_at_places(decoder, stream: bytes, cuts, segment_size: int = FILE) -> 
 
 
 def placed(pieces) -> list[tuple[int, int]]:
-    """Each byte with its offset."""
+    """Return each byte with its offset."""
     return [(offset + at, byte) for offset, body in pieces for at, byte in enumerate(body)]
 
 
 def frames_of(stream: bytes, capacity: int) -> tuple[list[tuple[int, bytes]], bool]:
-    """Offset and body of each whole frame, and whether an impossible one follows."""
+    """Return offset and body of each whole frame, and whether an impossible one follows."""
     found, at = [], 0
     while at + 12 <= len(stream):
         offset, size = ha_transfer.decode_header(stream, at)
@@ -261,7 +262,7 @@ def stream_of(sizes: list[int]) -> bytes:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STREAM_SIZES, CUTS)
-def test_bodies_side_by_side_are_the_log_whatever_the_sizes_and_cuts(foreseen_small, sizes, cuts):
+def test_bodies_side_by_side_equal_the_log_for_all_sizes_and_splits(foreseen_small, sizes, cuts):
     stream = stream_of(sizes)
     found, error, _foreseen = decode_at_places(FrameDecoder(2000), stream, itertools.cycle(cuts))
     assert not error
@@ -271,7 +272,7 @@ def test_bodies_side_by_side_are_the_log_whatever_the_sizes_and_cuts(foreseen_sm
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STREAM_SIZES, CUTS, st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 7)), min_size=1, max_size=3))
-def test_whatever_is_wrong_in_the_stream_is_read_as_without_places(foreseen_small, sizes, cuts, flips):
+def test_damaged_stream_is_read_as_without_places(foreseen_small, sizes, cuts, flips):
     stream = bytearray(stream_of(sizes))
     for at, bit in flips if stream else ():
         stream[at % len(stream)] ^= 1 << bit
@@ -282,7 +283,7 @@ def test_whatever_is_wrong_in_the_stream_is_read_as_without_places(foreseen_smal
     assert got == (expected[:len(got)] if error else expected)
 
 
-def test_frames_of_one_size_are_one_run_where_they_are(foreseen_small):
+def test_frames_of_one_size_become_one_run_in_place(foreseen_small):
     stream = b"".join(ha_transfer.encode_frames(0, bytes(range(160)), FRAME))
     found, error, foreseen = decode_at_places(FrameDecoder(2000), stream, itertools.cycle([40, 200, 200]))
     assert [run for run, _body in found] == [Run(0, 12, 16), Run(16, 12, 112), Run(128, 12, 32)]
@@ -290,7 +291,7 @@ def test_frames_of_one_size_are_one_run_where_they_are(foreseen_small):
 
 
 @pytest.mark.parametrize("last, pending, limit", [(FRAME, 0, 55), (FRAME, 17, 2000), (7, 0, 2000), (160, 0, 2000)])
-def test_nothing_is_foreseen_of_few_small_or_other_frames_or_at_a_files_end(foreseen_small, last, pending, limit):
+def test_nothing_is_foreseen_for_few_or_small_frames_or_at_the_end_of_a_file(foreseen_small, last, pending, limit):
     decoder, stream = FrameDecoder(2000), ha_transfer.encode_header(0, last) + bytes(last)
     stream += (ha_transfer.encode_header(last, pending) + b"x") if pending else b""
     decoder.received(fill([decoder.writable(500)], stream))
@@ -333,7 +334,7 @@ def follow_all(data: bytes, cuts: list[int], base: int = 0) -> RecordChain:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(9, 400), max_size=20), st.lists(st.integers(0, 5000)).map(sorted))
-def test_whole_records_end_at_the_logs_end_whatever_the_cuts(sizes, cuts):
+def test_whole_records_end_at_the_logs_end_for_all_splits(sizes, cuts):
     data = log_of(sizes)
     assert follow_all(data, cuts, 7 * SEGMENT) == RecordChain(7 * SEGMENT + len(data))
 
@@ -348,7 +349,7 @@ def test_a_wrong_magic_is_found_and_named(sizes, cuts, data):
         at += struct.unpack_from(">i", log, at)[0]
     flaw = data.draw(st.sampled_from(starts))
     log = log[:flaw + 5] + bytes([log[flaw + 5] ^ 0x10]) + log[flaw + 6:]
-    with pytest.raises(RecordChainError, match=f"at commit log offset {flaw} is no record"):
+    with pytest.raises(RecordChainError, match=f"no valid record at commit log offset {flaw}"):
         follow_all(log, cuts)
 
 
@@ -358,7 +359,7 @@ def test_an_absurd_size_is_found(size):
         follow_all(struct.pack(">ii", size, -626843481) + b"x" * 50, [])
 
 
-def test_a_blank_that_does_not_reach_the_segments_end_is_found():
+def test_a_blank_that_ends_before_its_segment_is_found():
     with pytest.raises(RecordChainError):
         follow_all(record(100) + struct.pack(">ii", 100, BLANK_MAGIC_CODE), [])
 
@@ -369,7 +370,7 @@ def test_any_bytes_give_a_chain_or_an_error(data, cuts):
     try:
         chain = follow_all(data, cuts)
     except RecordChainError as error:
-        assert "is no record" in str(error)
+        assert "no valid record" in str(error)
     else:
         assert chain.next_record + len(chain.head) >= len(data)
 
@@ -379,7 +380,7 @@ BIG_SEGMENT = 1 << 16
 
 
 def real_log(bodies: list[int]) -> bytearray:
-    """Records as the broker writes them, in files of BIG_SEGMENT bytes."""
+    """Make records as the broker writes them, in files of BIG_SEGMENT bytes."""
     data = bytearray()
     for size in bodies:
         length = layout.cal_msg_length(0, size, 1, 4)
@@ -409,7 +410,7 @@ def outcome(data: bytes, cuts: list[int], bulk_bytes: int) -> RecordChain | str:
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 9000), min_size=1, max_size=30), st.lists(st.integers(0, 250_000)).map(sorted),
        st.none() | st.tuples(st.integers(0, 200_000), st.integers(1, 255)))
-def test_bulk_and_plain_way_say_the_same(bodies, cuts, flip):
+def test_bulk_and_plain_implementation_agree(bodies, cuts, flip):
     data = real_log(bodies)
     if flip is not None:
         data[flip[0] % len(data)] ^= flip[1]
@@ -417,11 +418,11 @@ def test_bulk_and_plain_way_say_the_same(bodies, cuts, flip):
     assert outcome(data, cuts, 0) == outcome(data, cuts, 1 << 60)
 
 
-# Small pieces leave whole, however little the socket takes.
+# Small pieces are sent completely, however little the socket accepts.
 
 
 class Narrow:
-    """A socket that takes what the list says; None: it has no room."""
+    """A socket that accepts as many bytes as the list says; None means that it is full."""
 
     def __init__(self, *takes: int | None) -> None:
         self.takes = list(takes)
@@ -436,20 +437,20 @@ class Narrow:
 
 
 @pytest.mark.parametrize("takes", [(), (1, 2), (3, None, 1, None), (None, None)])
-def test_all_of_it_is_sent_in_order(takes):
+def test_all_bytes_are_sent_in_order(takes):
     sock = Narrow(*takes)
     send_whole(sock, b"greeting")
     assert sock.sent == b"greeting"
 
 
-def test_socket_without_room_is_tried_three_times():
+def test_full_socket_is_tried_three_times():
     sock = Narrow(2, None, None, None)
     with pytest.raises(BlockingIOError):
         send_whole(sock, b"greeting")
     assert (sock.sent, sock.takes) == (b"gr", [])
 
 
-def test_who_may_wait_decides_for_how_long():
+def test_callback_decides_how_long_to_wait():
     sock, waits = Narrow(*[None] * 9), []
     send_whole(sock, b"greeting", lambda: waits.append(1) or True)
     assert (sock.sent, len(waits)) == (b"greeting", 9)
@@ -457,20 +458,20 @@ def test_who_may_wait_decides_for_how_long():
         send_whole(Narrow(None), b"greeting", lambda: False)
 
 
-# Masters of both kinds, with any files, asked for their first one.
+# The search for the first file of a master: masters of both kinds, with any files.
 
 SEGMENT = 1000
 
 
 class Master:
-    """A master with the files `first` to `last`; how it answers the first report of a connection."""
+    """A master with the files `first` to `last`, which answers the first report of a connection."""
 
     def __init__(self, first: int, last: int, names_its_first: bool, last_size: int = 500) -> None:
         self.first, self.last, self.names_its_first = first, last, names_its_first
         self.end = last + last_size
 
     def answer(self, report: int) -> list[tuple[int, int]]:
-        """(offset, size) of the frames that come."""
+        """Return (offset, size) of the frames that the master sends."""
         start = report or self.last
         if self.first <= start < self.end:
             return [(start, min(100, self.end - start))]
@@ -480,7 +481,7 @@ class Master:
 
 
 def search_out(master: Master, search: FirstFileSearch) -> tuple[int, int]:
-    """(first report of the connection that is followed, connections)."""
+    """Search to the end; return (first report of the connection that is followed, number of connections)."""
     for connections in range(1, 100):
         report = search.next_report()
         found = Found.WAIT
@@ -490,7 +491,7 @@ def search_out(master: Master, search: FirstFileSearch) -> tuple[int, int]:
             found = search.nothing_came()
         if found is Found.FOLLOW:
             return report, connections
-    raise AssertionError("it does not end")
+    raise AssertionError("the search does not end")
 
 
 @settings(deadline=None)
@@ -510,19 +511,19 @@ def test_most_masters_take_two_connections():
 @pytest.mark.parametrize("names_its_first", [False, True])
 @pytest.mark.parametrize("first", [0, 7000])
 def test_master_whose_last_file_is_empty_is_followed(first, names_its_first):
-    """Its log ends where the next file will begin."""
+    """The master's log ends where the next file will begin."""
     master = Master(first, first, names_its_first, last_size=0)
     assert search_out(master, FirstFileSearch(SEGMENT))[0] == 0
 
 
-def test_data_behind_a_heartbeat_is_taken():
+def test_data_after_a_heartbeat_is_accepted():
     search = FirstFileSearch(SEGMENT)
     assert search.heard(5000, 10) is Found.AGAIN and search.next_report() == 1
     assert search.heard(1, 0) is Found.WAIT
     assert search.heard(1, 10) is Found.FOLLOW
 
 
-def test_files_deleted_meanwhile_begin_the_search_anew():
+def test_search_starts_over_when_files_are_deleted_meanwhile():
     master, search = Master(0, 20 * SEGMENT, False), FirstFileSearch(SEGMENT)
     assert search.heard(*master.answer(search.next_report())[0]) is Found.AGAIN
     master.first, master.last, master.end = 30 * SEGMENT, 40 * SEGMENT, 40 * SEGMENT + 1
@@ -531,7 +532,7 @@ def test_files_deleted_meanwhile_begin_the_search_anew():
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(-5, 1 << 40), st.integers(0, 100), st.booleans()), max_size=50))
-def test_any_answers_leave_a_search_that_can_ask(answers):
+def test_search_can_continue_after_any_answers(answers):
     search = FirstFileSearch(SEGMENT)
     for offset, size, nothing in answers:
         if search.heard(offset, size) is Found.WAIT and nothing:

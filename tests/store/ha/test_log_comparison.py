@@ -1,4 +1,4 @@
-"""Comparing a slave's log with its master's: how far, how fast, and what is said of what differs."""
+"""The comparison of a slave's log with its master's: its extent, its rate, and the report of differences."""
 import json
 import struct
 from collections.abc import Callable
@@ -23,11 +23,11 @@ from tests.store.ha.support import BIG_SEGMENT, SEGMENT, FakeStore, Peer, config
 from tests.store.support import message, open_store, put, wait_dispatched
 from tests.support.wait import wait_until
 
-# Up to where a slave's log is its master's: any divergence is found, and where it begins.
+# The common part of the two logs: every divergence is found, with its offset.
 
 
 def answer(store: FakeStore, question: Question) -> Answer:
-    """A master's answer, by the book."""
+    """Answer as a correct master does."""
     offset = question.offset
     for number, block in enumerate(question.blocks):
         crc = read_tail(store, offset, block.size)
@@ -42,7 +42,7 @@ def compare(slave: FakeStore, master: FakeStore) -> Finding:
 
 
 def answered(slave: FakeStore, held: Range, ask: Callable[[Question], Answer]) -> Finding:
-    """What the slave finds of a master that `ask` speaks for."""
+    """Return the slave's finding, with `ask` answering for the master."""
     comparison = compare_with_master(slave, held)
     said = None
     while True:
@@ -54,7 +54,7 @@ def answered(slave: FakeStore, held: Range, ask: Callable[[Question], Answer]) -
 
 
 def store_of(records: list[tuple[int, int]]) -> FakeStore:
-    """Records of (size, seed)."""
+    """Make a store with records of (size, seed)."""
     store = FakeStore()
     for size, seed in records:
         store.put(size, seed)
@@ -62,7 +62,7 @@ def store_of(records: list[tuple[int, int]]) -> FakeStore:
 
 
 def first_other(slave: FakeStore, master: FakeStore) -> int:
-    """Where the slave's first record begins that the master does not have: by looking at all bytes."""
+    """Return the offset of the slave's first record that differs from the master's, by comparing all bytes."""
     mine, theirs, at = slave.log(), master.log(), 0
     while at < len(mine):
         size = struct.unpack_from(">i", mine, at)[0]
@@ -88,7 +88,7 @@ COMMON = [(1000, number) for number in range(90)]  # more than a file
     ([(60_000, 200)], [(60_000, 201)]), ([(500, 9)] * 3, []), ([(1000, 200)] * 5, [(900, 201)])],
     ids=["equal sizes, overtaken", "more of it", "other sizes", "behind a same one", "over a file's end", "one large",
          "ahead", "ahead, and other bytes"])
-def test_divergence_is_found_and_its_beginning(sizes, lost, written):
+def test_divergence_is_found_with_its_offset(sizes, lost, written):
     slave, master = store_of([*COMMON, *lost]), store_of([*COMMON, *written])
     expected = first_other(slave, master)
     assert compare(slave, master) == (Verdict.DIVERGED, expected)
@@ -99,7 +99,7 @@ def test_divergence_is_found_and_its_beginning(sizes, lost, written):
 @given(st.lists(st.tuples(st.integers(100, 3000), st.integers(0, 3)), min_size=1, max_size=80),
        st.lists(st.tuples(st.integers(100, 3000), st.integers(4, 7)), max_size=30),
        st.lists(st.tuples(st.integers(100, 3000), st.integers(8, 11)), max_size=30))
-def test_any_two_logs_with_a_common_beginning(common, lost, written):
+def test_common_part_of_any_two_logs_is_found(common, lost, written):
     slave, master = store_of([*common, *lost]), store_of([*common, *written])
     finding, expected = compare(slave, master), first_other(slave, master)
     end = slave.get_max_phy_offset()
@@ -111,7 +111,7 @@ def test_any_two_logs_with_a_common_beginning(common, lost, written):
         assert slave.log()[:expected] == master.log()[:expected]
 
 
-def test_part_of_a_record_at_the_slaves_end_is_good():
+def test_incomplete_record_at_the_slaves_end_is_accepted():
     master = store_of(COMMON)
     slave = FakeStore()
     slave.segments = {0: bytearray(master.log()[:12_345])}
@@ -123,8 +123,8 @@ def test_log_of_another_master_has_nothing_in_common(sizes):
     assert compare(slave, master) == (Verdict.DIVERGED, -1)
 
 
-def test_tail_in_a_file_that_has_just_begun_is_compared_beyond_it():
-    """The bytes behind the last file's beginning alone may be equal by chance: a record begins with its size."""
+def test_tail_in_a_new_file_is_compared_beyond_that_file():
+    """The few bytes in the last file may be equal by chance, since a record begins with its size."""
     slave, master = store_of([(1000, number) for number in range(66)]), store_of([(1000, 9) for _ in range(70)])
     slave.segments[SEGMENT] = bytearray(master.segments[SEGMENT][:9])
     assert compare(slave, master).verdict is Verdict.DIVERGED
@@ -138,7 +138,7 @@ def test_masters_deleted_files_are_not_asked_for():
     assert compare(slave, master) == (Verdict.GOOD, slave.get_max_phy_offset())
 
 
-def test_slave_that_ends_before_the_masters_first_file_is_not_held():
+def test_slave_that_ends_before_the_masters_first_file_gets_not_held():
     master = store_of([*COMMON, *COMMON])
     slave = store_of(COMMON[:3])
     del master.segments[0]
@@ -160,8 +160,8 @@ def test_impossible_answer_is_an_error(said):
         answered(store_of(COMMON), Range(0, 1 << 40), lambda _question: said)
 
 
-def test_master_that_changes_its_mind_is_an_error():
-    """A block is different, and then its records are the same."""
+def test_contradictory_answers_of_a_master_are_an_error():
+    """A block differs, but then all its records are equal."""
     asked = []
 
     def ask(question: Question) -> Answer:
@@ -179,19 +179,19 @@ def test_record_start_knows_the_blank_end_of_a_file():
         blank - 1000, blank, blank, blank, SEGMENT, SEGMENT]
 
 
-def test_record_start_of_what_is_no_log_is_unknown():
+def test_record_start_in_invalid_bytes_is_unknown():
     store = FakeStore()
     store.segments = {0: bytearray(b"x" * 5000)}
     assert record_start(store, 3000) == -1 and record_start(store, 0) == 0
 
 
-def test_large_record_is_one():
+def test_large_record_is_compared_as_one():
     slave, master = store_of([*COMMON[:3], (60_000, 1)]), store_of([*COMMON[:3], (60_000, 2)])
     assert record(60_000, 1) != record(60_000, 2)
     assert compare(slave, master) == (Verdict.DIVERGED, 3000)
 
 
-# A slave that notices that its queues are not its master's says so, and goes on saying so until they are mended.
+# A slave whose queues do not match its master's log reports this until the queues are rebuilt.
 
 
 def told(store) -> dict[str, str]:
@@ -209,7 +209,7 @@ def state(store) -> tuple[str | None, int, str | None]:
 
 @pytest.fixture
 def records(tmp_path) -> bytes:
-    """A log of ten messages of one queue."""
+    """Make a log of ten messages of one queue."""
     with open_store(tmp_path / "master") as master:
         put(master, *(message(body=b"%d" % number * 100) for number in range(10)))
         with master.get_commit_log_data(0) as result:
@@ -223,16 +223,18 @@ def start_of(records: bytes, number: int) -> int:
 
 
 @pytest.mark.parametrize("repeated", [True, False], ids=["repeatedly", "order maybe wrong"])
-def test_record_whose_index_does_not_fit_is_divergence(records, repeated, tmp_path):
+def test_record_with_an_unexpected_index_is_a_divergence(records, repeated, tmp_path):
     fifth = start_of(records, 5)
     with open_store(tmp_path / "slave", brokerRole=BrokerRole.SLAVE) as slave:
         slave.append_to_commit_log(0, records, 0, fifth)
         wait_dispatched(slave)
         queue = slave.get_consume_queue("T", 0)
-        if repeated:  # a unit of a message that the master does not have
+        # Add a unit for a message that the master does not have.
+        if repeated:
             queue.put_message_position_info(fifth - 50, 60, 0, 5)
             queue.max_physic_offset = fifth
-        else:  # the records whose units are missing are not in the log
+        else:
+            # The records of the lost units are not in the log.
             queue.mapped_file_queue.mapped_files[-1].set_positions(4 * 20)
         assert state(slave)[1:] == (-1, None) and "haDivergedOffset" not in told(slave)
         slave.append_to_commit_log(fifth, records, fifth, len(records) - fifth)
@@ -245,7 +247,7 @@ def test_record_whose_index_does_not_fit_is_divergence(records, repeated, tmp_pa
         assert int(stats["haDivergedCount"]) == (1 if repeated else 2)
 
 
-def test_master_does_not_call_it_divergence(records, tmp_path):
+def test_unexpected_index_is_not_a_divergence_on_a_master(records, tmp_path):
     with open_store(tmp_path / "store") as store:
         queue = store.consume_queue_table.find_queue("T", 0)
         assert queue.put_message_position_info(0, 50, 0, 0)
@@ -253,7 +255,7 @@ def test_master_does_not_call_it_divergence(records, tmp_path):
         assert store.ha_service.divergence.found is None
 
 
-def test_finding_outlives_a_restart_and_ends_with_a_rebuild(records, tmp_path):
+def test_divergence_is_kept_across_a_restart_and_cleared_by_a_rebuild(records, tmp_path):
     with open_store(tmp_path, brokerRole=BrokerRole.SLAVE) as slave:
         slave.append_to_commit_log(0, records, 0, len(records))
         wait_dispatched(slave)
@@ -267,7 +269,7 @@ def test_finding_outlives_a_restart_and_ends_with_a_rebuild(records, tmp_path):
         assert state(slave)[1:] == (-1, None)
 
 
-def test_log_comes_before_queues_and_is_forgotten_when_it_fits(tmp_path):
+def test_divergence_of_the_log_takes_precedence_and_is_cleared_when_the_log_matches(tmp_path):
     divergence = Divergence(str(tmp_path / "file"))
     divergence.queue_does_not_fit(7, "queue")
     divergence.log_differs(3, "log")
@@ -279,14 +281,14 @@ def test_log_comes_before_queues_and_is_forgotten_when_it_fits(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"offset": "x", "reason": "", "count": 1}', b"\xff"])
-def test_file_that_can_not_be_read_is_said_and_left(tmp_path, content, caplog):
+def test_unreadable_divergence_file_is_reported_and_ignored(tmp_path, content, caplog):
     (tmp_path / "file").write_bytes(content)
     divergence = Divergence(str(tmp_path / "file"))
     divergence.load()
-    assert divergence.found is None and "is not known" in caplog.text
+    assert divergence.found is None and "it is unknown whether" in caplog.text
 
 
-# How far a slave was compared: rounds, ages by a clock of the test's, differences, and the file.
+# The progress of scrubbing: rounds, ages by a clock of the test, differences, and the saved file.
 
 HOUR = 3_600_000
 
@@ -309,11 +311,11 @@ def scrub_state(tmp_path, clock):
     return ScrubState(str(tmp_path / "scrub.json"), clock)
 
 
-def test_nothing_is_known_before_the_first_look(scrub_state):
+def test_age_is_unknown_before_the_first_round(scrub_state):
     assert scrub_state.unscrubbed_ms() == -1 and scrub_state.is_round_due(HOUR)
 
 
-def test_age_is_that_of_the_oldest_byte_that_was_never_compared(scrub_state, clock):
+def test_age_is_that_of_the_oldest_uncompared_byte(scrub_state, clock):
     scrub_state.log_is(0, 1000)
     scrub_state.begin_round(0)
     clock.now += 5000
@@ -321,7 +323,7 @@ def test_age_is_that_of_the_oldest_byte_that_was_never_compared(scrub_state, clo
     assert scrub_state.unscrubbed_ms() == 5000
     scrub_state.compared(1000, 1000)
     clock.now += 100
-    assert scrub_state.unscrubbed_ms() == 5100, "appended at some time after the first look, which is 5,100 ms ago"
+    assert scrub_state.unscrubbed_ms() == 5100, "appended some time after the first call, 5,100 ms ago"
     scrub_state.compared(2000, 1000)
     assert scrub_state.unscrubbed_ms() == 0 and scrub_state.rounds == 1 and scrub_state.compared_bytes == 2000
     clock.now += 7000
@@ -330,7 +332,7 @@ def test_age_is_that_of_the_oldest_byte_that_was_never_compared(scrub_state, clo
     assert 0 < scrub_state.unscrubbed_ms() <= 7110
 
 
-def test_bytes_that_were_compared_are_due_again_with_the_next_round(scrub_state, clock):
+def test_compared_bytes_are_due_again_in_the_next_round(scrub_state, clock):
     scrub_state.log_is(0, 1000)
     scrub_state.begin_round(0)
     scrub_state.compared(1000, 1000)
@@ -346,7 +348,7 @@ def test_bytes_that_were_compared_are_due_again_with_the_next_round(scrub_state,
     assert scrub_state.unscrubbed_ms() == 0 and scrub_state.rounds == 2
 
 
-def test_a_log_that_was_cut_off_or_deleted_is_followed(scrub_state):
+def test_position_follows_a_truncated_or_deleted_log(scrub_state):
     scrub_state.log_is(0, 5000)
     scrub_state.begin_round(0)
     scrub_state.compared(4000, 4000)
@@ -356,7 +358,7 @@ def test_a_log_that_was_cut_off_or_deleted_is_followed(scrub_state):
     assert scrub_state.position == 3500
 
 
-def test_a_clock_that_goes_back_begins_a_round_rather_than_none(scrub_state, clock):
+def test_a_clock_set_back_starts_a_round(scrub_state, clock):
     scrub_state.log_is(0, 10)
     scrub_state.begin_round(0)
     scrub_state.compared(10, 10)
@@ -364,7 +366,7 @@ def test_a_clock_that_goes_back_begins_a_round_rather_than_none(scrub_state, clo
     assert scrub_state.is_round_due(HOUR) and scrub_state.unscrubbed_ms() == 0
 
 
-def test_samples_stay_few_and_the_age_an_upper_bound(scrub_state, clock):
+def test_number_of_samples_is_limited_and_the_age_is_an_upper_bound(scrub_state, clock):
     scrub_state.log_is(0, 1)
     scrub_state.begin_round(0)
     scrub_state.compared(1, 1)
@@ -383,7 +385,7 @@ def difference(offset: int) -> Difference:
     return Difference(offset, 100, f"at {offset}", "slave")
 
 
-def test_each_difference_is_kept_once_and_at_most_a_hundred(scrub_state):
+def test_each_difference_is_kept_once_and_at_most_100_are_kept(scrub_state):
     assert scrub_state.differs(difference(7)) and not scrub_state.differs(difference(7))
     assert all(scrub_state.differs(difference(1000 + at)) for at in range(150))
     assert len(scrub_state.found) == 100 and scrub_state.differences == 151 and scrub_state.first_difference == 7
@@ -391,7 +393,7 @@ def test_each_difference_is_kept_once_and_at_most_a_hundred(scrub_state):
     assert scrub_state.found == (difference(1000),) and scrub_state.differences == 1
 
 
-def test_all_of_it_outlives_a_restart(scrub_state, clock, tmp_path):
+def test_the_state_survives_a_restart(scrub_state, clock, tmp_path):
     scrub_state.load()
     scrub_state.log_is(0, 1000)
     scrub_state.begin_round(0)
@@ -407,20 +409,20 @@ def test_all_of_it_outlives_a_restart(scrub_state, clock, tmp_path):
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"found": 3}', '{"found": [{}]}', "\x00" * 100,
                                   json.dumps({"position": -1, "roundBegin": 0, "roundStarted": 0, "lastRoundBegan": 0,
                                               "lastRoundEnd": 0, "more": 0, "samples": [], "found": []})])
-def test_a_file_that_is_damaged_begins_with_a_new_round(scrub_state, tmp_path, text, caplog):
+def test_a_damaged_file_leads_to_a_new_round(scrub_state, tmp_path, text, caplog):
     (tmp_path / "scrub.json").write_text(text)
     scrub_state.load()
     assert scrub_state.is_round_due(HOUR) and not scrub_state.found
     assert "scrubbing begins with a new round" in caplog.text
 
 
-# Bytes a second: counted, and held to a limit.
+# Bytes per second: counted, and limited.
 
 SECOND = 1_000_000_000
 
 
 class FlowMonitorClock:
-    """Stands in for `time` in flow_monitor."""
+    """A replacement for `time` in flow_monitor."""
 
     def __init__(self) -> None:
         self.now = 5 * SECOND
@@ -436,7 +438,7 @@ def flow_monitor_clock(monkeypatch) -> FlowMonitorClock:
     return clock
 
 
-def test_bytes_of_the_last_whole_second_are_the_rate(flow_monitor_clock):
+def test_rate_is_the_number_of_bytes_in_the_last_whole_second(flow_monitor_clock):
     monitor = FlowMonitor(config())
     monitor.add_byte_count_transferred(100)
     monitor.add_byte_count_transferred(200)
@@ -470,7 +472,7 @@ def test_limit_holds_within_each_second(flow_monitor_clock):
 
 
 @pytest.mark.parametrize("limit", [0, -5])
-def test_a_limit_of_nothing_lets_a_slave_get_on(flow_monitor_clock, limit):
+def test_a_limit_of_zero_or_less_still_lets_bytes_through(flow_monitor_clock, limit):
     assert FlowMonitor(config(haFlowControlEnable=True, maxHaTransferByteInSecond=limit)).can_transfer_max_byte_num()
 
 
@@ -504,4 +506,4 @@ def test_suspended_slave_is_kept_alive_by_heartbeats():
     with running(store), Peer.connect(store) as peer:
         peer.report(1)
         frames = [peer.read_frame() for _ in range(4)]
-        assert [body for _offset, body in frames if not body], "no heartbeat"
+        assert [body for _offset, body in frames if not body], "no heartbeat arrived"

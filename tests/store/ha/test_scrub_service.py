@@ -1,4 +1,4 @@
-"""A slave's log is compared with its master's, by the master's checksums or by its bytes: what differs is found."""
+"""Scrubbing: a slave's log is compared with its master's, by checksums or byte by byte, and differences are found."""
 import os
 import random
 import threading
@@ -42,7 +42,7 @@ def opened(folder, role, address=None, **keys):
 
 
 def by_checksums(master):
-    """Answers as the master's main port."""
+    """Answer as the master's main port does."""
     def ask(_address: str, offset: int, block_size: int, count: int) -> LogChecksums:
         crcs = (read_tail(master, offset + number * block_size, block_size) for number in range(count))
         return LogChecksums(max(0, master.get_min_phy_offset()), master.get_max_phy_offset(),
@@ -51,13 +51,13 @@ def by_checksums(master):
 
 
 def by_bytes(_master):
-    """Answers as a master of RocketMQ 4.9: its HA port has to be read."""
+    """Answer as a RocketMQ 4.9 master does, so that its HA port has to be read."""
     return lambda *_question: CantAsk.UNKNOWN_REQUEST
 
 
 @pytest.fixture(params=[by_checksums, by_bytes], ids=["checksums", "bytes"])
 def pair(request, tmp_path):
-    """(master, slave) with the same log of three files and a half."""
+    """Return (master, slave) with the same log of three and a half files."""
     with opened(tmp_path / "master", BrokerRole.ASYNC_MASTER) as master:
         rng = random.Random(3)
         while master.get_max_phy_offset() < 3.5 * SEGMENT:
@@ -70,14 +70,14 @@ def pair(request, tmp_path):
 
 
 def rounds_pass(slave, count: int = 2) -> None:
-    """Until so many rounds have begun and ended."""
+    """Wait until `count` more rounds have ended."""
     wanted = slave.ha_service.scrub.rounds + count
     wait_until(lambda: slave.ha_service.scrub.rounds >= wanted, 120_000,
                f"a round; {vars(slave.ha_service.scrub)}")
 
 
 def flip(store, offset: int, bit: int) -> None:
-    """On the disk, not by way of the store."""
+    """Flip a bit on the disk, bypassing the store."""
     path = os.path.join(store.message_store_config.get_store_path_commit_log(), f"{offset - offset % SEGMENT:020d}")
     file = os.open(path, os.O_RDWR)
     try:
@@ -88,7 +88,7 @@ def flip(store, offset: int, bit: int) -> None:
 
 
 def records_of(log: bytes) -> list[tuple[int, int]]:
-    """(offset, size) of each record, blanks included."""
+    """Return (offset, size) of each record, blanks included."""
     found, at = [], 0
     while at < len(log):
         size = int.from_bytes(log[at:at + 4], "big")
@@ -98,11 +98,11 @@ def records_of(log: bytes) -> list[tuple[int, int]]:
 
 
 def is_blank(log: bytes, at: int) -> bool:
-    """Whether the blank that ends a file begins there."""
+    """Return whether the blank that ends a file begins there."""
     return log[at + 4:at + 8] == BLANK_MAGIC_CODE.to_bytes(4, "big", signed=True)
 
 
-def test_a_blank_differs_in_its_head_alone(pair):
+def test_only_the_head_of_a_blank_is_compared(pair):
     master, slave = pair
     scrub, log = slave.ha_service.scrub, log_of(master)
     blanks = [at for at, size in records_of(log) if is_blank(log, at) and size > 8]
@@ -116,7 +116,7 @@ def test_a_blank_differs_in_its_head_alone(pair):
     assert scrub.differences >= 1 and scrub.first_difference <= blanks[0] + 6
 
 
-def test_equal_logs_are_compared_whole_and_again(pair):
+def test_equal_logs_are_compared_completely_in_every_round(pair):
     master, slave = pair
     scrub = slave.ha_service.scrub
     rounds_pass(slave)
@@ -128,7 +128,7 @@ def test_equal_logs_are_compared_whole_and_again(pair):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_each_bit_that_goes_bad_is_found_in_its_record_and_forgotten_when_it_is_good_again(pair, seed):
+def test_each_flipped_bit_is_found_in_its_record_and_forgotten_when_it_is_restored(pair, seed):
     master, slave = pair
     rng, scrub, log = random.Random(seed), slave.ha_service.scrub, log_of(master)
     rounds_pass(slave, 1)
@@ -139,7 +139,7 @@ def test_each_bit_that_goes_bad_is_found_in_its_record_and_forgotten_when_it_is_
     rounds_pass(slave)
     for (begin, size), (at, _bit) in zip(chosen, flips):
         hits = [each for each in scrub.found if each.offset <= at < each.offset + each.size]
-        assert len(hits) == 1, f"the bit at {at} of the record from {begin} to {begin + size}: {scrub.found}"
+        assert len(hits) == 1, f"not one difference at {at} of the record from {begin} to {begin + size}: {scrub.found}"
         assert hits[0].where != "master"
     assert scrub.differences == len(scrub.found) == 5
     for at, bit in flips:
@@ -148,7 +148,7 @@ def test_each_bit_that_goes_bad_is_found_in_its_record_and_forgotten_when_it_is_
     assert scrub.differences == 0 and log_of(slave) == log
 
 
-def test_the_masters_acknowledgements_do_not_change_by_it(pair):
+def test_scrubbing_does_not_change_the_masters_acknowledgements(pair):
     master, slave = pair
     rounds_pass(slave)
     end = master.get_max_phy_offset()
@@ -167,7 +167,7 @@ def test_a_master_that_does_not_answer_is_asked_again(pair):
     put(master, b"unseen")
     wait_until(lambda: scrub.state == "CANT")
     wait_until(lambda: scrub.round_end == master.get_max_phy_offset() and scrub.unscrubbed_ms() > 0)
-    assert "does not answer" in scrub.last_error
+    assert "does not respond" in scrub.last_error
     answers.set()
     wait_until(lambda: scrub.position == master.get_max_phy_offset() and not scrub.last_error)
 

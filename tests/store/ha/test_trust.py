@@ -1,4 +1,4 @@
-"""Who may connect and who counts, and comparing with a master that compares nothing."""
+"""Trust between peers: allowed addresses, the acknowledgements that count, and masters without a log comparison."""
 import struct
 
 import pytest
@@ -12,7 +12,7 @@ from tests.store.ha.support import BIG_SEGMENT, FakeMaster, FakeStore, Peer, fol
 from tests.store.ha.test_log_comparison import COMMON, first_other, store_of
 from tests.support.wait import wait_until
 
-# Who may connect, who counts, and what an acknowledgement means.
+# Peers that may connect, slaves that count, and the meaning of an acknowledgement.
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def master():
         yield store
 
 
-# Who may connect.
+# Peers that may connect.
 
 @pytest.mark.parametrize("text, host, allowed", [
     (None, "203.0.113.9", True), ("", "::1", True), (" , ;", "10.0.0.1", True), ("10.1.2.3", "10.1.2.3", True),
@@ -42,8 +42,8 @@ def test_addresses_and_networks_are_allowed(text, host, allowed):
 
 
 @pytest.mark.parametrize("text", ["10.0.0", "10.0.0.0/33", "host", "10.0.0.1-10.0.0.9", "10.0.0.1,,x"])
-def test_what_is_no_address_is_named(text):
-    with pytest.raises(ValueError, match="haAllowedPeers: '.*' is no address"):
+def test_invalid_address_is_named_in_the_error(text):
+    with pytest.raises(ValueError, match="haAllowedPeers: '.*' is not a valid address"):
         AllowedPeers(text)
 
 
@@ -56,24 +56,24 @@ def test_any_text_is_a_list_or_an_error_that_names_the_key(text):
         assert "haAllowedPeers" in str(error)
 
 
-def test_bad_list_keeps_the_service_from_starting_and_takes_no_port():
+def test_invalid_list_prevents_the_start_and_binds_no_port():
     store = FakeStore(haAllowedPeers="nonsense")
     with pytest.raises(ValueError, match="haAllowedPeers"):
         store.ha_service.start()
     store.ha_service.shutdown()
 
 
-def test_peer_that_is_not_allowed_is_closed_before_it_costs_anything(caplog):
+def test_disallowed_peer_is_closed_at_once(caplog):
     store = FakeStore(haAllowedPeers="10.0.0.0/8")
     with running(store):
         for _ in range(3):
             with Peer.connect(store) as peer:
                 assert peer.is_closed()
         assert store.ha_service.connection_count.get() == 0
-    assert caplog.text.count("none of haAllowedPeers") == 1
+    assert caplog.text.count("is not in haAllowedPeers") == 1
 
 
-def test_peer_that_is_allowed_is_served():
+def test_allowed_peer_is_served():
     store = FakeStore(haAllowedPeers="10.0.0.0/8,127.0.0.0/8")
     store.put(500)
     with running(store), Peer.connect(store) as peer:
@@ -81,17 +81,17 @@ def test_peer_that_is_allowed_is_served():
         assert peer.read_data_frame()[0] == 0
 
 
-# Who counts.
+# Slaves that count.
 
-def test_report_of_what_was_never_sent_closes(master):
-    """It is within the master's log, but beyond what this connection has carried."""
+def test_report_of_unsent_bytes_closes(master):
+    """The offset is within the master's log, but beyond the bytes sent on this connection."""
     with Peer.connect(master) as peer:
         peer.report(5000, 6000)
         assert peer.is_closed()
     assert master.ha_service.push2_slave_max_offset.get() == 0
 
 
-def test_report_ahead_of_a_stream_that_is_held_up_closes():
+def test_report_ahead_of_a_throttled_stream_closes():
     store = FakeStore(mappedFileSizeCommitLog=BIG_SEGMENT, haFlowControlEnable=True, maxHaTransferByteInSecond=1000)
     for seed in range(50):
         store.put(1000, seed)
@@ -114,9 +114,9 @@ def test_two_connections_of_one_host_are_one_slave_and_the_newer_one_counts(mast
         assert master.ha_service.ack_rule.acked_offset(2) == 5000 and master.ha_service.ack_rule.acked_offset(3) == -1
 
 
-# What an acknowledgement means.
+# The meaning of an acknowledgement.
 
-def test_slave_reports_only_what_it_has_flushed():
+def test_slave_reports_only_flushed_bytes():
     slave, body = FakeStore(haSlaveAckAfterFlush=True), record(800)
     slave.segments[0] = bytearray(record(300))
     with FakeMaster() as master, running(slave):
@@ -155,7 +155,7 @@ def test_slave_that_reads_nothing_does_not_block_the_others():
         assert other.log() == store.log()
 
 
-# Comparing with a master that compares nothing, by the records that its main port shows.
+# The comparison with a master that does not support it, by the records that its main port returns.
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +164,7 @@ def quick_waits(monkeypatch):
 
 
 def shown_by(master: FakeStore):
-    """A main port that shows what RocketMQ's does: as many bytes as the int at the offset says."""
+    """Make a main port like RocketMQ's: it returns as many bytes as the int at the offset says."""
     def show(offset: int) -> bytes | None:
         data = master.log(offset)
         if offset < max(0, master.get_min_phy_offset()):
@@ -179,14 +179,14 @@ WRITTEN = {"equal sizes": [(1000, 201)] * 9, "other sizes": [(731, 201)] * 9, "n
 
 
 @pytest.mark.parametrize("written", WRITTEN.values(), ids=list(WRITTEN))
-def test_other_end_is_found_and_where_it_begins(written):
+def test_diverged_end_is_found_with_its_offset(written):
     slave, master = store_of([*COMMON, *LOST]), store_of([*COMMON, *written])
     end = slave.get_max_phy_offset()
     assert ends_as_master(slave, end, shown_by(master)) is False
     assert first_other_record(slave, end, shown_by(master)) == first_other(slave, master)
 
 
-def test_part_of_the_masters_log_is_the_same():
+def test_prefix_of_the_masters_log_matches():
     master = store_of([*COMMON, *LOST])
     slave = store_of(COMMON)
     assert ends_as_master(slave, slave.get_max_phy_offset(), shown_by(master)) is True
@@ -194,7 +194,7 @@ def test_part_of_the_masters_log_is_the_same():
     assert ends_as_master(slave, slave.get_max_phy_offset(), shown_by(master)) is True
 
 
-def test_end_behind_a_files_blank_is_compared_by_the_record_before():
+def test_end_after_a_files_blank_is_compared_by_the_record_before_it():
     master = store_of(COMMON)
     slave = FakeStore()
     slave.segments = {0: bytearray(master.segments[0])}
@@ -203,7 +203,7 @@ def test_end_behind_a_files_blank_is_compared_by_the_record_before():
     assert ends_as_master(slave, 65536, shown_by(master)) is False
 
 
-def test_what_the_master_has_deleted_or_does_not_tell_is_unknown():
+def test_deleted_or_unavailable_records_leave_the_comparison_open():
     master, slave = store_of([*COMMON, *COMMON]), store_of(COMMON[:5])
     del master.segments[0]
     assert ends_as_master(slave, 5000, shown_by(master)) is None
@@ -217,7 +217,7 @@ def test_other_log_has_no_record_in_common():
 
 
 def asking(slave: FakeStore, master: FakeStore, kind: MasterKind | None) -> list[str]:
-    """Let the slave ask a main port of that kind; the addresses that it asked."""
+    """Let the slave ask a main port of that kind; return the list of addresses that it asks."""
     asked: list[str] = []
     client, show = slave.ha_service.ha_client, shown_by(master)
     client.ask_main_port = lambda address: asked.append(address) or kind
@@ -225,7 +225,7 @@ def asking(slave: FakeStore, master: FakeStore, kind: MasterKind | None) -> list
     return asked
 
 
-def test_slave_with_another_end_does_not_follow_a_master_of_rocketmq():
+def test_diverged_slave_does_not_follow_a_master_of_rocketmq():
     master, slave = store_of([*COMMON, *[(1000, 201)] * 9]), store_of([*COMMON, *LOST])
     before = slave.log()
     asking(slave, master, MasterKind.OTHER)
@@ -237,7 +237,7 @@ def test_slave_with_another_end_does_not_follow_a_master_of_rocketmq():
         assert slave.log() == before and not served(master)
 
 
-def test_master_of_rocketmq_hears_its_own_protocol_and_nothing_else():
+def test_master_of_rocketmq_gets_only_its_own_protocol():
     master, slave = store_of([*COMMON, *LOST]), store_of(COMMON)
     end = slave.get_max_phy_offset()
     asked = asking(slave, master, MasterKind.OTHER)
@@ -250,7 +250,7 @@ def test_master_of_rocketmq_hears_its_own_protocol_and_nothing_else():
     assert asked[0] == fake.address
 
 
-def test_unknown_master_is_waited_for_and_then_followed_by_the_old_protocol(monkeypatch, caplog):
+def test_slave_waits_for_an_unknown_master_and_then_follows_it_by_the_old_protocol(monkeypatch, caplog):
     monkeypatch.setattr(master_connection, "_SOON_MS", 20)
     monkeypatch.setattr(peers, "_MAIN_PORT_WAIT_MS", 300)
     master, slave = store_of([*COMMON, *LOST]), store_of(COMMON)
@@ -261,10 +261,11 @@ def test_unknown_master_is_waited_for_and_then_followed_by_the_old_protocol(monk
             with fake.accept() as peer:
                 try:
                     assert peer.read_report() == slave.get_max_phy_offset()
-                except EOFError:  # it was still waiting for the main port
+                except EOFError:
+                    # The slave was still waiting for the main port.
                     continue
                 break
-    assert len(asked) > 1 and "followed as one of RocketMQ 4.9" in caplog.text
+    assert len(asked) > 1 and "following it like a RocketMQ 4.9 master" in caplog.text
 
 
 def test_empty_slave_does_not_wait_for_the_main_port():
@@ -277,7 +278,7 @@ def test_empty_slave_does_not_wait_for_the_main_port():
     assert len(asked) == 1
 
 
-def test_master_that_is_known_to_be_ours_is_never_followed_unchecked(monkeypatch):
+def test_master_known_to_be_rmqha_is_never_followed_unchecked(monkeypatch):
     monkeypatch.setattr(master_connection, "_SOON_MS", 20)
     monkeypatch.setattr(peers, "_MAIN_PORT_WAIT_MS", 0)
     slave = store_of(COMMON)
@@ -287,14 +288,15 @@ def test_master_that_is_known_to_be_ours_is_never_followed_unchecked(monkeypatch
     with FakeMaster() as fake, running(slave):
         slave.ha_service.update_master_address(fake.address)
         with fake.accept() as peer:
-            assert peer.read_report() == -1  # the question for a handshake; the master is gone before it answers
+            # The request for a greeting; the master is gone before it answers.
+            assert peer.read_report() == -1
         for _ in range(10):
             with fake.accept() as peer, pytest.raises(EOFError):
                 peer.read_report()
-        assert "can't be found out yet" in client.last_error
+        assert "can't be compared yet" in client.last_error
 
 
-def test_ours_that_says_nothing_to_the_question_is_not_followed(monkeypatch):
+def test_rmqha_master_that_does_not_answer_the_greeting_is_not_followed(monkeypatch):
     monkeypatch.setattr(master_connection, "_VERDICT_WAIT_MS", 50)
     slave = store_of(COMMON)
     asking(slave, slave, MasterKind.OURS)

@@ -1,9 +1,9 @@
-"""The slave's side when roles can change.
+"""The slave's side of replication with roles that can change.
 
-    AutoSwitchHAClient makes one AutoSwitchMasterConnection after the other:
+    AutoSwitchHAClient creates one AutoSwitchMasterConnection after the other:
     master <--handshake-- --its epochs--> truncate to the consistent point
     master --frames--> append_entry --> EpochFileCache, append_to_commit_log --> commit log
-    master <--reports, after the handshake, after each read that grew the log, and each 5 s--
+    master <--reports: after the handshake, after each read that extended the log, and every 5 s--
 """
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ log = logging.getLogger("RocketmqStore")
 
 _SELECT_MS = 1000
 _REFUSED = HAConnectionState.OFFSET_REFUSED
-# a new master may be told of before it knows; a master that is gone is asked ever less often
+# A slave may learn of a new master before that master itself does, so it retries soon; a master that is gone is asked
+# less and less often.
 _FIRST_RETRY_MS, _MAX_RETRY_MS, _RETRY_GROWS = 5, 1000, 1.5
 _FAULTS = (_REFUSED, HAConnectionState.DIVERGED, HAConnectionState.APPEND_FAILED)
 
 
 class AutoSwitchHAClient(HAClient):
-    """Follows a master after both have found out up to where their logs are the same.
+    """The client that follows a master after truncating its log to the last common offset.
 
-    `expected_epoch` is the epoch that the operator gave for the master, None when the address comes from elsewhere:
-    then a master of an older epoch than this log's last is refused.
+    `expected_epoch` is the master's epoch as given by the operator or the controller; None when the address comes from
+    elsewhere. In that case a master whose epoch is older than this log's last one is refused.
 
     Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAClient (5.1.4)
     """
@@ -59,7 +60,8 @@ class AutoSwitchHAClient(HAClient):
     def __init__(self, ha_service: AutoSwitchHAService) -> None:
         super().__init__(ha_service)
         self.epoch_cache: EpochFileCache = ha_service.epoch_cache
-        self.expected_epoch: int | None = None  # replaced while the client does not run, or when it rises
+        # replaced while the client is not running, or when it increases
+        self.expected_epoch: int | None = None
         self._retry_ms = float(_FIRST_RETRY_MS)
 
     def start(self) -> None:
@@ -71,7 +73,7 @@ class AutoSwitchHAClient(HAClient):
         super().transfers()
 
     def next_retry_ms(self) -> int:
-        # Differs: 5.1.4 waits 5 s before it asks again
+        # Differs: a slave with a controller connects again after 5 ms, later 1 s at most; 5.1.4 waits 5 s.
         if not self.ha_service.is_controlled or self.state in _FAULTS:
             return super().next_retry_ms()
         retry_ms, self._retry_ms = self._retry_ms, min(self._retry_ms * _RETRY_GROWS, _MAX_RETRY_MS)
@@ -82,7 +84,7 @@ class AutoSwitchHAClient(HAClient):
 
 
 class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
-    """Handshake, truncation, then frames that name their epoch.
+    """A connection with a handshake, a truncation, and then frames that name their epoch.
 
     Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAClient (5.1.4)
     """
@@ -102,19 +104,21 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
         self.last_read_ns = time.monotonic_ns()
         self.client.state = HAConnectionState.HANDSHAKE
         self.ha_service.cut_off_partial_record()
-        self._followed.forget()  # a whole record ends where the log does
+        # The log ends with a complete record.
+        self._followed.forget()
         handshake = self._handshake_with_master()
         if handshake is None:
             return False
         self._do_truncate(handshake)
         self.client.fits()
-        # Differs: 5.1.4 sends its first report only after haSendHeartbeatInterval when it has a log
+        # Differs: a slave sends its first report right after the handshake. 5.1.4 sends it only after
+        # haSendHeartbeatInterval when its log is not empty.
         self._current_reported_offset = self._stored_offset()
         self._report_slave_max_offset(self._current_reported_offset)
         return True
 
     def _handshake_with_master(self) -> MasterHandshake | None:
-        """Say who this is and wait for the master's epochs; None when the client is to end."""
+        """Introduce this replica and wait for the master's epochs; return None when the client has to stop."""
         config = self.config
         greeting = SlaveEpochGreeting(SlaveHandshake(config.syncFromLastFile, config.asyncLearner,
                                                      self.ha_service.local_broker_id))
@@ -143,14 +147,15 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
             raise ReplicationError(f"{error}; the connection is closed", _REFUSED) from error
 
     def _do_truncate(self, handshake: MasterHandshake) -> None:
-        """Cut log and epochs back to where they are the same as the master's, or raise."""
+        """Truncate log and epochs to the last offset up to which they equal the master's, or raise."""
         store, master = self.store, handshake.entries
         max_offset, local = log_end = store.get_max_phy_offset(), self.epoch_cache.get_all_entries()
         log.info("master epoch entries is %s, it ends at %d; local epoch entries is %s, and ends at %d", master,
                  handshake.max_offset, local, max_offset)
         expected = self.client.expected_epoch
         if self.ha_service.is_controlled and expected is not None and handshake.last_epoch < expected:
-            # Differs: 5.1.4 follows it, and may hold what a master that was deposed goes on to write
+            # Differs: a slave does not follow a master that has not begun the expected epoch. 5.1.4 follows it, and may
+            # receive what a deposed master continues to write.
             raise ReplicationError(f"the master {self.master_address} has not begun epoch {expected} yet, its last is "
                                    f"{handshake.last_epoch}")
         try:
@@ -160,23 +165,26 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
         if not local:
             self._take_epochs_up_to(0, master)
             return
-        # a controller gives no epoch twice; a master that was started anew goes on with its last, and may lack its end
+        # A controller never assigns an epoch twice; but a restarted master continues its last epoch, and may lack the
+        # end of its log.
         if not self.ha_service.is_controlled or handshake.last_epoch == self.epoch_cache.last_epoch():
             self._check_is_same(truncate_offset, max_offset)
         if truncate_offset < max_offset:
-            self.ha_service.destroy_connections()  # slaves of this one hold what goes
+            # Slaves of this slave hold the bytes to be truncated.
+            self.ha_service.destroy_connections()
         self.ha_service.lower_confirm_offset(truncate_offset)
         if not truncate_files(store, truncate_offset):
-            raise ReplicationError(f"the logs are the same up to {truncate_offset}, where no record of this one begins",
-                                   _REFUSED)
+            raise ReplicationError(f"the logs are identical up to {truncate_offset}, but no record of this log begins "
+                                   "there", _REFUSED)
         self.epoch_cache.truncate_suffix_by_offset(truncate_offset)
         self._take_epochs_up_to(truncate_offset, master)
         log.info("Truncate slave log to %d success, change to transfer state", truncate_offset)
 
     def _check_is_same(self, end: int, max_offset: int) -> None:
-        """Refuse a master whose log has the same epochs, and other bytes: two were told the same epoch number.
+        """Refuse a master whose log has the same epochs but other bytes: two brokers were given the same epoch number.
 
-        Differs: for 5.1.4 the epochs alone say what is the same; its controller gives no number twice.
+        Differs: a slave compares records, too, where the epochs are the same; 5.1.4 relies on the epochs alone, because
+        its controller never assigns a number twice.
         """
         same = ends_as_master(self.store, end, self._record_of_master)
         if same is None and not self.ha_service.is_controlled and self._ask_main_port() is None and self._may_wait():
@@ -188,32 +196,33 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
         if same_up_to >= 0 and self.client.may_cut_off:
             self.ha_service.lower_confirm_offset(same_up_to)
         self.client.diverged(self.master_address, max_offset, same_up_to,
-                             f"other bytes under epoch {entry.epoch if entry else '?'}, which two brokers were told to "
-                             "be the master of")
+                             f"other bytes under epoch {entry.epoch if entry else '?'}, for which two brokers were "
+                             "made the master")
 
     def _take_epochs_up_to(self, offset: int, master: list[EpochEntry]) -> None:
-        """Note the master's epochs that begin no later than `offset`, up to which both logs are the same.
+        """Record the master's epochs that begin no later than `offset`, up to which both logs are identical.
 
-        Differs: 5.1.4 notes each with its first frame, and knows none when it is promoted before any came.
+        Differs: a slave records the master's epochs as soon as its log agrees with them. 5.1.4 records each epoch with
+        its first frame, and has none if it is promoted before any frame arrives.
         """
         for entry in master:
             if self.epoch_cache.last_epoch() < entry.epoch and entry.start_offset <= offset:
                 self.epoch_cache.append_entry(entry)
 
     def _append(self, run: TransferRun) -> None:
-        """Append one run, or raise: nothing that was not appended is ever reported."""
+        """Append one run, or raise: bytes that were not appended are never reported."""
         slave_phy_offset = self._next_offset()
         if slave_phy_offset not in (0, run.offset):
             raise ReplicationError("master pushed offset not equal the max phy offset in slave, "
                                    f"SLAVE: {slave_phy_offset} MASTER: {run.offset}", _REFUSED)
         if slave_phy_offset == 0 and run.length and run.offset % self.config.mappedFileSizeCommitLog:
-            raise ReplicationError(f"the master begins at {run.offset}, where no commit log file of "
-                                   f"{self.config.mappedFileSizeCommitLog} bytes begins: SLAVE: 0 MASTER: {run.offset}",
-                                   _REFUSED)
+            raise ReplicationError(f"the master's log begins at {run.offset}, which is not the beginning of a commit "
+                                   f"log file of {self.config.mappedFileSizeCommitLog} bytes: SLAVE: 0 MASTER: "
+                                   f"{run.offset}", _REFUSED)
         if run.length and run.offset % self.config.mappedFileSizeCommitLog + run.length > \
                 self.config.mappedFileSizeCommitLog:
             raise ReplicationError(f"the master sends {run.length} bytes at {run.offset}, beyond the end of a file of "
-                                   f"{self.config.mappedFileSizeCommitLog} bytes: its files are of another size",
+                                   f"{self.config.mappedFileSizeCommitLog} bytes: its files have another size",
                                    _REFUSED)
         if run.length:
             self._append_run(run, partial(self._take_epoch, run))
@@ -225,11 +234,11 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
             self.client.transfers()
 
     def _take_epoch(self, run: TransferRun) -> None:
-        """Note a new epoch before its first byte; ReplicationError when the run's epoch doesn't fit to the log."""
+        """Record a new epoch before its first byte; ReplicationError when the run's epoch does not match the log."""
         known = self.epoch_cache.get_entry(run.epoch)
         last_epoch = self.epoch_cache.last_epoch()
         if known is None and run.epoch > last_epoch:
-            # 5.1.4 names an epoch one frame before it begins; of a record that is held the log has nothing yet
+            # 5.1.4 names an epoch one frame before it begins. The log does not contain a record that is being held.
             log_end = self.store.get_max_phy_offset()
             begins_here = last_epoch < 0 or log_end <= run.epoch_start_offset <= run.offset + run.length
             if begins_here and self.epoch_cache.append_entry(EpochEntry(run.epoch, run.epoch_start_offset)):
@@ -239,13 +248,14 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
                 (not run.length or known.epoch == last_epoch):
             return
         elif not run.length and known is None:
-            return  # the heartbeat of a 5.1.4 master can name its first epoch
+            # The heartbeat of a 5.1.4 master may name its first epoch.
+            return
         raise ReplicationError(f"the master sends epoch {run.epoch} from {run.epoch_start_offset} on at {run.offset}, "
-                               f"and this log knows {epochs_text(self.epoch_cache.get_all_entries())}", _REFUSED)
+                               f"but this log has {epochs_text(self.epoch_cache.get_all_entries())}", _REFUSED)
 
 
 def truncate_files(replicated_log: ReplicatedLog, offset_to_truncate: int) -> bool:
-    """Drop everything at and behind `offset_to_truncate`; False when no record begins there.
+    """Drop everything from `offset_to_truncate` on; return False when no record begins there.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore#truncateFiles (5.1.4)
     """
@@ -262,7 +272,7 @@ def truncate_files(replicated_log: ReplicatedLog, offset_to_truncate: int) -> bo
 
 
 def is_offset_aligned(log_reader: LogReader, offset: int) -> bool:
-    """Whether a record, or the blank at the end of a file, begins at `offset`; True when the log does not hold it.
+    """Return whether a record, or a file's blank, begins at `offset`; True when the log does not hold that offset.
 
     Java: org.apache.rocketmq.store.DefaultMessageStore#isOffsetAligned (5.1.4)
     """

@@ -1,9 +1,9 @@
-"""One slave, seen from a master whose role can change.
+"""A slave's connection, seen from a master whose role can change.
 
-    slave --handshake--> ReadSocketService --its epochs, at once--> slave
+    slave --handshake--> ReadSocketService --the master's epochs, at once--> slave
     slave --reports-->   ReadSocketService --slave_acknowledged--> AutoSwitchHAService
-                            | starts it at the first report
-    slave <--frames--    WriteSocketService <--WaitNotifyObject-- an append; the socket turning writable
+                            | starts the writer at the first report
+    slave <--frames--    WriteSocketService <--WaitNotifyObject-- an append; the socket becoming writable
 """
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqStore")
 
 class AutoSwitchHAConnection(HAConnection):
-    """A connection of a slave that says who it is, and gets the master's epochs before it reports.
+    """A connection to a slave that introduces itself, and receives the master's epochs before it reports.
 
     Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAConnection (5.1.4)
     """
@@ -45,7 +45,8 @@ class AutoSwitchHAConnection(HAConnection):
         # set by ReadSocketService at the handshake, before anything is sent
         self.is_sync_from_last_file = False
         self.is_async_learner = False
-        # (end of the log, monotonic ns when it was there): caught up to when acknowledged; ReadSocketService's own
+        # (end of the log, monotonic ns at that time): the slave has caught up to it once it acknowledges this offset.
+        # Used only by ReadSocketService.
         self._mark: tuple[int, int] | None = None
         super().__init__(ha_service, sock, client_addr)
 
@@ -53,11 +54,11 @@ class AutoSwitchHAConnection(HAConnection):
         return EpochFrames(self)
 
     def log_end(self) -> LogEnd:
-        """Where the master's log ends now, and its epochs."""
+        """Return the current end of the master's log, and its epochs."""
         return self.ha_service.replicated_log.get_max_phy_offset(), self.epoch_cache.get_all_entries()
 
     def introduced(self, slave: SlaveHandshake) -> None:
-        """The slave has said who it is; before anything is sent."""
+        """Record the slave's introduction, before anything is sent."""
         self.slave_id = slave.slave_id
         self.slave_identity = f"broker {slave.slave_id}"
         self.is_sync_from_last_file = slave.is_sync_from_last_file
@@ -65,10 +66,11 @@ class AutoSwitchHAConnection(HAConnection):
         self.change_state(HAConnectionState.READY, HAConnectionState.HANDSHAKE)
 
     def caught_up_at(self, ack_offset: int, highest: int) -> int | None:
-        """Since when (monotonic ns) the log has been longer than what the slave holds; None when that is no news.
+        """Return the last time (monotonic ns) at which the slave held all of the log; None if that is not new.
 
-        Differs: 5.1.4 compares with the end of the log when something was last sent, which moves on under load, and
-        takes what was only sent for caught up with.
+        Differs: a slave has caught up when it has acknowledged an earlier end of the log. 5.1.4 compares with the end
+        of the log at the last send, which keeps moving under load; and it counts a slave as caught up when the bytes
+        were only sent.
         """
         now = time.monotonic_ns()
         if ack_offset >= highest:
@@ -82,7 +84,7 @@ class AutoSwitchHAConnection(HAConnection):
 
 
 class EpochFrames(FrameFormat[EpochStep]):
-    """Frames that name the epoch of their bytes, behind a handshake that tells the epochs.
+    """A protocol whose frames name the epoch of their bytes, after a handshake that transfers all epochs.
 
     Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAConnection$ReadSocketService (5.1.4)
     Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAConnection$WriteSocketService (5.1.4)
@@ -90,7 +92,7 @@ class EpochFrames(FrameFormat[EpochStep]):
 
     connection: AutoSwitchHAConnection
     max_body_size = auto_switch_transfer.MAX_BODY_SIZE
-    sends_appended = False  # they may be of two epochs
+    sends_appended = False  # the bytes of a put may be of two epochs
 
     def __init__(self, connection: AutoSwitchHAConnection) -> None:
         ha_service = connection.ha_service
@@ -100,13 +102,13 @@ class EpochFrames(FrameFormat[EpochStep]):
                                                          connection.log_end))
 
     def answer(self, step: EpochStep) -> bool:
-        """Tell the slave how this log came to be; False when it can't be served."""
+        """Send the slave the epochs of this log; return False when it can't be served."""
         connection, said = self.connection, step.said
         if said is None:  # Refusal.REPORTS_FIRST
-            log.warning("slave[%s] reports before its handshake", connection.client_addr)
+            log.warning("slave[%s] sends a report before its handshake", connection.client_addr)
             return False
         if step.refusal is Refusal.SAME_BROKER:
-            log.error("slave[%s] says that it is broker %d, which this one is", connection.client_addr, said.slave_id)
+            log.error("slave[%s] claims to be broker %d, which is this broker", connection.client_addr, said.slave_id)
         elif step.refusal is Refusal.NO_MASTER:
             log.warning("slave[%s] asks for the log, but this broker is not a master now", connection.client_addr)
         if step.refusal is not None:
@@ -117,7 +119,7 @@ class EpochFrames(FrameFormat[EpochStep]):
         try:
             send_whole(connection.socket, step.reply)
         except OSError as error:
-            log.info("slave[%s] is gone before it could be told: %s", connection.client_addr, error)
+            log.info("slave[%s] disconnected before it could be notified: %s", connection.client_addr, error)
             return False
         return True
 
@@ -125,16 +127,18 @@ class EpochFrames(FrameFormat[EpochStep]):
         frames = self._frames.feed(data)
         for at, frame in enumerate(frames):
             if type(frame) is not int:
-                # Differs: 5.1.4 goes back to the handshake, and never fits the slave's new offset to the transfer
+                # Differs: a handshake in the middle of a transfer ends the connection. 5.1.4 returns to the handshake,
+                # and never adjusts the transfer to the slave's new offset.
                 if not at:
                     log.warning("slave[%s] sends a handshake in state %s", self.connection.client_addr,
                                 self.connection.state.value)
                 self.connection.close()
                 return []
-        return frames  # type: ignore[return-value]  # no handshake is among them
+        # All frames are reports.
+        return frames  # type: ignore[return-value]
 
     def start_position(self) -> int:
-        """Where an empty slave begins: with the first file, or with the last as it wishes."""
+        """Return the offset at which an empty slave begins: the first file, or the last one if it asks for that."""
         ha_service = self.connection.ha_service
         held = ha_service.held_range()
         if self.connection.is_sync_from_last_file:
@@ -159,9 +163,10 @@ class EpochFrames(FrameFormat[EpochStep]):
         return -1 if entry is None else entry.end_offset
 
     def encode_frames(self, offset: int, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
-        """Frames of bytes that are all of the first one's epoch."""
+        """Return frames of `body`, whose bytes are all of the epoch of its first byte."""
         entry = self._epoch_cache.find_epoch_entry_by_offset(offset)
-        if entry is None:  # since the end of its run was looked for
+        # It was deleted after `end_of_run` had found it.
+        if entry is None:
             raise ConnectionAbortedError(f"the epoch of commit log offset {offset} was deleted")
         confirm_offset = self.connection.ha_service.confirm_offset()
         buffers: list[bytes | memoryview] = []

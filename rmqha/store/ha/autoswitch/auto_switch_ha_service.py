@@ -1,9 +1,28 @@
 """Replication of one store whose role can change while it runs.
 
-    admin request --change_to_master, change_to_slave--> AutoSwitchHAService
+    admin request, controller --change_to_master, change_to_slave--> AutoSwitchHAService
     slaves ==TCP==> AutoSwitchHAConnection --slave_acknowledged--> SyncStateSet --> confirm offset, waiting puts
     AutoSwitchHAClient ==TCP==> the master, on a slave
     AutoSwitchHAService_Executor_: drops slaves that fall behind, and epochs whose log is deleted
+
+A change of roles must not mix two logs: a byte that was appended, sent, acknowledged or waited for under the old role
+must not be taken for the byte that is at the same offset under the new one. So every change first leaves the old role
+completely (`_leave_role`), and only then takes the new one:
+
+1. The role becomes SLAVE under the put lock, which raises the term. A put is either in the log already, or refused.
+2. The sync-state set resigns: nothing is confirmed any more. All slaves are disconnected, and their threads have ended.
+3. Waiting puts are answered FLUSH_SLAVE_TIMEOUT at once. The client stops, so no bytes of a master are appended
+   either. Now the log is still.
+4. An incomplete last record is truncated; its rest will never arrive.
+5. A new master writes its epoch to disk before any byte, and forgets what slaves had acknowledged, since that referred
+   to another log. A new slave instead compares epochs with its master when it connects, and truncates.
+6. A new master waits until its log is dispatched, because the consume queues determine the next queue offsets. Only
+   then it takes the role SYNC_MASTER, and puts are accepted.
+
+A master that was restarted and continues its last epoch needs one more step (`_open_at`). Its previous process may have
+acknowledged messages with a sync-state set that this process does not know yet. It accepts no puts until the controller
+has confirmed the set, and all members hold its whole log. A new epoch of the same master, on the other hand, changes
+nothing about the log, so connections and waiting puts survive (`change_to_master_when_last_role_is_master`).
 """
 from __future__ import annotations
 
@@ -34,8 +53,8 @@ from rmqha.store.store_state import StoreState
 
 log = logging.getLogger("RocketmqStore")
 
-# Asks the controller to make the first the set, if the epoch of the set is still the second, hands what it answers to
-# `set_sync_state_set`, and returns whether it has answered at all.
+# Arguments: a set and an epoch. Asks the controller to adopt the set if its epoch is still this one, passes the
+# response to `set_sync_state_set`, and returns whether the controller has responded at all.
 SyncStateSetListener = Callable[[frozenset[int], int], bool]
 
 _HOUSEKEEPING_MS = 1000
@@ -43,15 +62,16 @@ _DISPATCH_STEP_MS = 1000
 _FIRST_EPOCH = 1
 _OPEN_STEP_MS = 10
 _ASK_AGAIN_MS = 200
-_NEAR_MS = 1000  # a slave that held all so shortly ago may join: puts wait for the rest
+# A slave that held all of the log within this time may join; puts then wait until it has the rest.
+_NEAR_MS = 1000
 
 
 class AutoSwitchHAService(HAService):
-    """Serves slaves or follows a master, as it is told; roles and epochs change under `_role_lock`.
+    """The replication of a store that serves slaves or follows a master, as instructed.
 
-    A store without epochs takes the role in its configuration. One with epochs was in use, and may no longer be the
-    master: it takes no puts until it is told so, and follows the master that it is told, or that the name server knows
-    if that one's epochs are no older than its own.
+    Roles and epochs change under `_role_lock`. A store without epochs takes the role in its configuration. A store with
+    epochs was in use before, and may no longer be the master: it accepts no puts until it is made the master. It
+    follows the assigned master, or the one that the name server knows unless that one's epochs are older than its own.
 
     Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService (5.1.4)
     """
@@ -66,16 +86,17 @@ class AutoSwitchHAService(HAService):
         self._reput = reput_message_service
         self._recover_topic_queue_table = recover_topic_queue_table
         self.epoch_cache = EpochFileCache(config.get_store_path_epoch_file())
-        # Read once: whether a controller decides who is the master and who is in sync
+        # Read once: whether a controller decides which replica is the master and which are in sync.
         self.is_controlled = broker_config.enableControllerMode
         self._controlled = ControlledSyncStateSet(replicated_log.get_max_phy_offset) \
             if self.is_controlled else None
         self.sync_state_set: SyncStateSet = self._controlled or SyncStateSet(replicated_log.get_max_phy_offset)
         self._sync_state_set_listener: SyncStateSetListener | None = None
         self._last_ask: Ask | None = None  # of the executor's thread
-        # who this replica is among those of its name, whatever its role; set by start
+        # id of this replica among those of its broker's name, whatever its role; set by start
         self.local_broker_id = broker_config.brokerId
-        self._is_told = False  # whom to follow, by a role change; guarded by _role_lock
+        # a role change has determined the master to follow; guarded by _role_lock
+        self._is_told = False
         self._role_lock = threading.Lock()
         self._executor = ScheduledService("AutoSwitchHAService_Executor_")
         super().__init__(replicated_log, state, broker_config)
@@ -93,15 +114,15 @@ class AutoSwitchHAService(HAService):
 
     @property
     def is_master(self) -> bool:
-        """Whether it serves slaves and takes puts."""
+        """True if this replica serves slaves and accepts puts."""
         return self.sync_state_set.is_master
 
-    # Life.
+    # Start and shutdown.
 
     def start(self) -> None:
-        """Listen, and take the configured role when the store has no epochs yet.
+        """Listen, and take the configured role if the store has no epochs yet.
 
-        ValueError names the epoch file, or the identity's, when it can't be used.
+        ValueError names the epoch file or the identity file when it can't be used.
         """
         self.epoch_cache.init_cache_from_file()
         broker, role = self.broker_config, self.role
@@ -118,8 +139,9 @@ class AutoSwitchHAService(HAService):
             return
         if self.epoch_cache.entry_size:
             role.take_id(self.local_broker_id)
-            log.error("this store was in use, and another broker may be the master by now: it waits to be told to be "
-                      "the master of an epoch above %d, or finds one at the name server", self.epoch_cache.last_epoch())
+            log.error("this store was in use before, and another broker may be the master by now: waiting to be made "
+                      "the master of an epoch above %d, or to find a master at the name server",
+                      self.epoch_cache.last_epoch())
         else:
             self.change_to_master(_FIRST_EPOCH)
 
@@ -134,34 +156,35 @@ class AutoSwitchHAService(HAService):
         if min_offset > 0:
             self.epoch_cache.truncate_prefix_by_offset(min_offset)
 
-    # What a controller decides. ReplicasManager calls all of it; each call is safe on any thread.
+    # Decisions of a controller. ReplicasManager calls these methods; all are safe on any thread.
 
     def set_local_broker_id(self, broker_id: int) -> None:
-        """Who this replica is, as the controller knows it: before the first role."""
+        """Set the id by which the controller knows this replica; called before the first role."""
         self.local_broker_id = broker_id
 
     def use_lease(self, holds: Callable[[], bool] | None, renounce: Callable[[float], object] | None = None) -> None:
-        """Ask `holds` (MasterLease.holds) before each put and each acknowledgement; None: no lease is needed.
+        """Call `holds` (MasterLease.holds) before each put and each acknowledgement; None: no lease is needed.
 
-        When a lease ends, what waits stays without an answer until it is granted again, the roles change, or its time
-        is over. `renounce` (MasterLease.renounced) is called when the mastership is handed over, before that is
-        answered: nothing that is asked for within so many ms from then on may grant a lease to this mastership.
+        When a lease ends, waiting puts stay unanswered until a lease is granted again, the roles change, or they time
+        out. `renounce` (MasterLease.renounced) is called in a handover, before the response to it: no lease that is
+        requested within the given number of ms from then on may be granted to this master.
         """
         guard = self.role.need_guard()
         guard.holds_lease, guard.renounce = holds, renounce
 
     def lease_granted(self) -> None:
-        """There is a lease, and there was none before: acknowledge what has been waiting for it."""
+        """Acknowledge the puts that waited for a lease, which has just been granted."""
         self.group_transfer_service.notify_transfer_some()
 
     def register_sync_state_set_changed_listener(self, listener: SyncStateSetListener) -> None:
-        """Have `listener(wanted, epoch)` called whenever the controller is to be asked for another set (1001).
+        """Register `listener(wanted, epoch)`, called whenever the controller has to be asked for another set (1001).
 
-        It is called on a thread of this service, one call at a time, at once when a slave has caught up or is gone, and
-        each second again while the controller's set differs. It sends exactly `wanted` with exactly `epoch` as
-        syncStateSetEpoch, calls `set_sync_state_set` with the set of a good answer (of one that names another epoch, it
-        asks with 1004, and hands that over), and returns whether the controller, as leader, has answered. False, or an
-        exception: no answer, not the leader: nobody knows whether it will still be carried out.
+        It is called on a thread of this service, one call at a time: at once when a slave has caught up or is gone, and
+        every second while the controller's set differs. It must send exactly `wanted`, with exactly `epoch` as
+        syncStateSetEpoch. It calls `set_sync_state_set` with the set in a successful response; if the response names
+        another epoch, it queries the set with 1004 and passes that on. It returns whether the controller has responded
+        as the leader. False or an exception means that the leader has not responded: it is unknown whether the request
+        will still be carried out.
 
         Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#registerSyncStateSetChangedListener (5.1.4)
         """
@@ -169,7 +192,7 @@ class AutoSwitchHAService(HAService):
         self._ask_for_sync_state_set()
 
     def set_sync_state_set(self, sync_state_set: Iterable[int], epoch: int) -> None:
-        """The controller's set is this one, at `epoch`; an epoch that is not new is ignored.
+        """Adopt the controller's set at `epoch`; an epoch that is not new is ignored.
 
         Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#setSyncStateSet (5.1.4)
         """
@@ -180,34 +203,36 @@ class AutoSwitchHAService(HAService):
         self._ask_for_sync_state_set()
 
     def get_sync_state_set(self) -> frozenset[int]:
-        """Who has to hold what is acknowledged: what the controller has decided, and what it was asked for.
+        """Return the replicas that must hold what is acknowledged: the controller's set, and the requested ones.
 
         Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#getSyncStateSet (5.1.4)
         """
         return self.sync_state_set.members
 
     def get_local_sync_state_set(self) -> frozenset[int]:
-        """Who is in sync as far as this master knows.
+        """Return the replicas that are in sync according to this master.
 
         Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#getLocalSyncStateSet (5.1.4)
         """
         return self.sync_state_set.wanted
 
     def maybe_shrink_sync_state_set(self) -> frozenset[int]:
-        """Drop who has not caught up for haMaxTimeSlaveNotCatchup; who is in sync then. It is done each second anyhow.
+        """Drop slaves that have not caught up for haMaxTimeSlaveNotCatchup; return the replicas that are still in sync.
+
+        Housekeeping does this every second anyway.
 
         Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#maybeShrinkSyncStateSet (5.1.4)
         """
         late = self.sync_state_set.shrink(self.config.haMaxTimeSlaveNotCatchup)
         if late:
-            log.warning("brokers %s have not caught up for %d ms, and leave the syncStateSet, which is %s now",
+            log.warning("brokers %s have not caught up for %d ms and leave the syncStateSet, which is now %s",
                         sorted(late), self.config.haMaxTimeSlaveNotCatchup, sorted(self.sync_state_set.wanted))
             self._confirmed()
         self._ask_for_sync_state_set()
         return self.sync_state_set.wanted
 
     def _ask_for_sync_state_set(self) -> None:
-        """Tell the listener, on the service's thread, when the set is to be another one."""
+        """Call the listener, on the service's thread, if another set is needed."""
         if self._needs_ask():
             self._executor.schedule(self._ask_now, 0)
 
@@ -228,26 +253,29 @@ class AutoSwitchHAService(HAService):
             controlled.answered(ask, is_over)
             self._confirmed()
             is_done, is_first, self._last_ask = controlled.epoch > ask.epoch, ask != self._last_ask, ask
-            if self._needs_ask() and (is_done or is_first):  # what is asked for in vain is asked for each second
+            # A repeated request without success is left to housekeeping, every second.
+            if self._needs_ask() and (is_done or is_first):
                 self._executor.schedule(self._ask_now, 0 if is_done else _ASK_AGAIN_MS)
 
     # Roles.
 
     def update_master_address(self, new_addr: str | None) -> None:
-        """What configuration or name server say; it holds on a slave that was not told whom to follow."""
+        """Adopt the address from the configuration or the name server, on a slave that was not assigned a master."""
         with self._role_lock:
             if not self.is_master and not self._is_told:
                 super().update_master_address(new_addr)
 
     def change_to_master(self, master_epoch: int, sync_state_set: Iterable[int] = (),
                          sync_state_set_epoch: int = 0) -> bool:
-        """Become the master of `master_epoch`, which must be above all that this log knows; False when it is not.
+        """Become the master of `master_epoch`, which must be higher than all epochs of this log; else return False.
 
-        Under a controller with its set, whose epoch is `sync_state_set_epoch`; the log's last epoch will do then: that
-        master was started anew, and goes on with it. Puts are taken from here on; by one that goes on, not before it
-        has an answer of the controller's, and the others of the set hold all of this log, or are out of it.
+        A controller also passes its set, whose epoch is `sync_state_set_epoch`. With a controller, the log's last epoch
+        is allowed too: this master was restarted, and continues it. Puts are accepted from here on; a master that
+        continues its epoch first needs a response of the controller, and the other members of the set must hold all of
+        this log, or be removed from the set.
 
-        Differs: 5.1.4 takes the last epoch again, so that two masters may write under one, and lets it begin anew.
+        Differs: a restarted master continues its last epoch. 5.1.4 accepts the last epoch again and restarts it, so
+        that two masters may write under one epoch.
         """
         with self._role_lock:
             last_epoch = self.epoch_cache.last_epoch()
@@ -258,7 +286,8 @@ class AutoSwitchHAService(HAService):
             self._leave_role()
             end = self.cut_off_partial_record()
             start = self._begin_epoch(master_epoch, end)
-            # Differs: what slaves have acknowledged was of another log; 5.1.4 keeps it, and believes it
+            # Differs: a new master forgets what slaves have acknowledged, because it referred to another log; 5.1.4
+            # keeps it, and relies on it.
             self.push2_slave_max_offset.set(0)
             self.forget_acknowledged()
             if self._controlled is not None:
@@ -272,7 +301,7 @@ class AutoSwitchHAService(HAService):
             return True
 
     def cut_off_partial_record(self) -> int:
-        """Drop the beginning of a record whose rest never came; the end of the log then. Nobody appends meanwhile."""
+        """Drop an incomplete last record, and return the end of the log. Nothing may be appended meanwhile."""
         held = self.replicated_log
         end = held.end_of_whole_records()
         if end < held.get_max_phy_offset():
@@ -281,19 +310,23 @@ class AutoSwitchHAService(HAService):
         return end
 
     def _begin_epoch(self, master_epoch: int, end: int) -> int:
-        """Note the epoch of a log that ends at `end`, unless it goes on; where it starts."""
+        """Record the epoch of a log that ends at `end`, unless the last one continues; return its start offset."""
         cache = self.epoch_cache
         last = cache.last_entry()
         if last is not None and last.epoch == master_epoch and last.start_offset <= end:
             return last.start_offset
         cache.truncate_suffix_by_offset(end + 1)
-        # Differs: the first epoch covers what the log has; 5.1.4 can't serve what no epoch covers
+        # Differs: the first epoch of a log covers what the log already has; 5.1.4 can't serve bytes that no epoch
+        # covers.
         start = end if cache.entry_size else max(self.commit_log.get_min_offset(), 0)
         cache.append_entry(EpochEntry(master_epoch, start))
         return start
 
     def _open_at(self, end: int) -> None:
-        """Take puts once the log up to `end` is confirmed and in its queues, which say where the next message goes."""
+        """Accept puts once the log up to `end` is confirmed and dispatched to its queues.
+
+        The queues determine the offset of the next message.
+        """
         guard = self.role.guard
         if guard is not None:
             guard.is_closed = False
@@ -301,10 +334,11 @@ class AutoSwitchHAService(HAService):
             self._wait_dispatched()
             self._recover_topic_queue_table()
             return
-        assert guard is not None  # a controller has named others
+        # There are other members, so a controller is in use.
+        assert guard is not None
         guard.is_closed = True
-        log.info("messages are taken once the controller has confirmed the syncStateSet, and brokers %s hold this log "
-                 "up to %d, or are out of it", sorted(self.sync_state_set.members), end)
+        log.info("puts are accepted once the controller has confirmed the syncStateSet, and brokers %s hold this log "
+                 "up to %d, or have left the set", sorted(self.sync_state_set.members), end)
         self._executor.schedule(partial(self._open_when_confirmed, end, self.role.term + 1), _OPEN_STEP_MS)
 
     def _is_open_at(self, end: int) -> bool:
@@ -320,11 +354,11 @@ class AutoSwitchHAService(HAService):
                 self._wait_dispatched()
                 self._recover_topic_queue_table()
                 guard.is_closed = False
-                log.info("the log is confirmed up to %d: messages are taken", end)
+                log.info("the log is confirmed up to %d; puts are accepted", end)
 
     def change_to_master_when_last_role_is_master(self, master_epoch: int, sync_state_set: Iterable[int] = (),
                                                   sync_state_set_epoch: int = 0) -> bool:
-        """Stay the master, under a new epoch: slaves stay connected, waiting puts wait on. False: the epoch is old.
+        """Stay the master under a new epoch; slaves stay connected, puts keep waiting. Return False for an old epoch.
 
         Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#changeToMasterWhenLastRoleIsMaster (5.1.4)
         """
@@ -344,10 +378,10 @@ class AutoSwitchHAService(HAService):
         return True
 
     def change_to_slave(self, new_master_addr: str | None, new_master_epoch: int | None = None) -> bool:
-        """Follow `new_master_addr` ("host:port" of its HA port), the master of `new_master_epoch`; None: nobody.
+        """Follow `new_master_addr` ("host:port" of its HA port), the master of `new_master_epoch`; None: no master.
 
-        False when that epoch is older than the last one here. Without an epoch a master is followed only when its last
-        epoch is no older than what this log holds.
+        Return False when that epoch is older than the last one here. Without an epoch, a master is not followed if its
+        last epoch is older than this log's.
         """
         with self._role_lock:
             last_epoch = self.epoch_cache.last_epoch()
@@ -364,7 +398,7 @@ class AutoSwitchHAService(HAService):
             return True
 
     def change_to_slave_when_master_not_change(self, new_master_addr: str | None, new_master_epoch: int) -> bool:
-        """Follow on: the same master has a new epoch. False: the epoch is old.
+        """Continue to follow the same master under a new epoch. Return False when the epoch is old.
 
         Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#changeToSlaveWhenMasterNotChange (5.1.4)
         """
@@ -379,14 +413,14 @@ class AutoSwitchHAService(HAService):
         return self.change_to_slave(new_master_addr, new_master_epoch)
 
     def _leave_role(self) -> None:
-        """From here on nobody appends: no puts, no slaves, no master."""
+        """Leave the current role: afterwards nothing is appended or sent. The module explains the order."""
         with self.commit_log.put_message_lock:
             self.role.take(SLAVE)
         if self.role.guard is not None:
             self.role.guard.resume()
         self.sync_state_set.resign()
         self.destroy_connections()
-        # what still waits may be cut off: the next mastership must not acknowledge it
+        # The bytes of waiting puts may be truncated, so the next master role must not acknowledge them.
         self.group_transfer_service.give_up()
         self.ha_client.shutdown()
         self.ha_client.update_master_address(None)
@@ -397,20 +431,22 @@ class AutoSwitchHAService(HAService):
                 and not reput.has_only_part_of_a_record():
             log.info("Waiting consume queue dispatch, %d bytes behind", reput.behind())
 
-    # Who holds what.
+    # Acknowledgements and the confirm offset.
 
     def slave_acknowledged(self, connection: HAConnection, ack_offset: int) -> bool:
-        """A slave holds everything below `ack_offset`; whether no slave had told that before."""
+        """Handle a slave's acknowledgement of everything below `ack_offset`; return whether it is the first to do so.
+        """
         assert isinstance(connection, AutoSwitchHAConnection)
         caught_up_ns = connection.caught_up_at(ack_offset, self.replicated_log.get_max_phy_offset())
         is_near = caught_up_ns is not None and time.monotonic_ns() - caught_up_ns < _NEAR_MS * 1_000_000
         before = self.sync_state_set.wanted
+        # The slave sends its id before any report.
         self.sync_state_set.acknowledged(
-            connection.slave_id, ack_offset,  # type: ignore[arg-type]  # it is told before anything is reported
+            connection.slave_id, ack_offset,  # type: ignore[arg-type]  # see above
             caught_up_ns, is_near and not connection.is_async_learner)
         wanted = self.sync_state_set.wanted
         if wanted != before:
-            log.info("slave %d has caught up at %d, the syncStateSet is %s", connection.slave_id, ack_offset,
+            log.info("slave %d has caught up at %d, the syncStateSet is now %s", connection.slave_id, ack_offset,
                      sorted(wanted))
             self._ask_for_sync_state_set()
         self._wake_dispatch()
@@ -422,26 +458,26 @@ class AutoSwitchHAService(HAService):
         if slave_id is None or any(other.slave_id == slave_id for other in self.connection_list):
             return
         if slave_id in self.sync_state_set.members:
-            log.warning("slave %d is gone, and leaves the syncStateSet", slave_id)
+            log.warning("slave %d has disconnected and leaves the syncStateSet", slave_id)
         self.sync_state_set.left(slave_id)
         self._ask_for_sync_state_set()
         self._confirmed()
 
     def confirm_offset(self) -> int:
-        """End of what consumers may read."""
+        """Return the end of the bytes that consumers may read."""
         return self.sync_state_set.confirm_offset()
 
     def learn_confirm_offset(self, confirm_offset: int) -> None:
-        """The master says up to where its slaves hold its log."""
+        """Adopt the confirm offset received from the master."""
         if self.sync_state_set.learn(confirm_offset):
             self._wake_dispatch()
 
     def lower_confirm_offset(self, offset: int) -> None:
-        """The log is about to be cut off at `offset`."""
+        """Lower the confirm offset, because the log is about to be truncated at `offset`."""
         self.sync_state_set.lower(offset)
 
     def _confirmed(self) -> None:
-        """More may be confirmed, since fewer are asked."""
+        """Handle a change of the set: more bytes may be confirmed if there are fewer members."""
         self._wake_dispatch()
         self.group_transfer_service.notify_transfer_some()
 
@@ -449,7 +485,7 @@ class AutoSwitchHAService(HAService):
         self._reput.wakeup()
 
     def build_running_stats(self, stats: dict[str, str]) -> None:
-        """Add what an operator asks about replication to `stats`: also role, epochs and who is in sync."""
+        """Add the state of replication to `stats`, including role, epochs and the replicas in sync."""
         super().build_running_stats(stats)
         stats["haRole"] = "master" if self.is_master else "slave"
         stats["haLocalBrokerId"] = str(self.local_broker_id)
@@ -460,7 +496,7 @@ class AutoSwitchHAService(HAService):
     # Puts.
 
     def why_no_puts(self) -> str | None:
-        """Why a role that others decide lets no puts in, for the producer; None when it is not that."""
+        """Return the reason, for the producer, why an externally decided role refuses puts; None if it does not."""
         guard = self.role.guard
         if guard is None:
             return None

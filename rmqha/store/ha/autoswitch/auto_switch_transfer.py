@@ -19,8 +19,8 @@ Master to slave:
 The exchange before the slave's first report:
 
     SlaveEpochGreeting.begin    --SlaveHandshake-->   MasterEpochGreeting.receive
-    SlaveEpochGreeting.receive  <--MasterHandshake--  at once; the slave may ask again, until it reports
-    consistent_point: up to where the slave's log is the master's, by their epochs
+    SlaveEpochGreeting.receive  <--MasterHandshake--  at once; the slave may ask again until it reports
+    consistent_point: the offset up to which the slave's log equals the master's, according to their epochs
 """
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.store.ha.autoswitch.epoch_file_cache import EpochEntry, EpochFileCache
 from rmqha.store.ha.ha_transfer import READ_MAX_BUFFER_SIZE, RunDecoder, TransferError
 
-# HAConnectionState's ordinals in 5.x
+# ordinals of HAConnectionState in 5.x
 STATE_HANDSHAKE = 1
 STATE_TRANSFER = 2
 
@@ -44,14 +44,14 @@ TRANSFER_HEADER = struct.Struct(">iiqiqq")
 assert TRANSFER_HEADER.size == 36
 EPOCH_ENTRY = struct.Struct(">iq")
 assert EPOCH_ENTRY.size == 12
-# A 5.1.4 master has room for so many in its answer.
+# A 5.1.4 master's response has space for this many.
 MAX_EPOCH_ENTRIES = 1000
 MAX_BODY_SIZE = READ_MAX_BUFFER_SIZE - TRANSFER_HEADER.size
 _STATE = struct.Struct(">i")
 
 
 class SlaveHandshake(NamedTuple):
-    """Who the slave is."""
+    """A slave's introduction."""
 
     is_sync_from_last_file: bool
     is_async_learner: bool
@@ -59,7 +59,7 @@ class SlaveHandshake(NamedTuple):
 
 
 class MasterHandshake(NamedTuple):
-    """How the master's log came to be."""
+    """The master's response: the end of its log, and its epochs."""
 
     max_offset: int
     last_epoch: int  # -1: none
@@ -67,7 +67,7 @@ class MasterHandshake(NamedTuple):
 
 
 class TransferRun(NamedTuple):
-    """Contiguous bytes of one epoch: `length` of them at `start` of the decoder's view; 0 is a heartbeat."""
+    """Contiguous bytes of one epoch: `length` bytes at `start` of the decoder's view; 0 is a heartbeat."""
 
     offset: int
     epoch: int
@@ -78,17 +78,17 @@ class TransferRun(NamedTuple):
 
 
 def encode_slave_handshake(handshake: SlaveHandshake) -> bytes:
-    """The slave's first frame."""
+    """Encode the slave's first frame."""
     return SLAVE_HANDSHAKE.pack(STATE_HANDSHAKE, *handshake)
 
 
 def encode_report(max_offset: int) -> bytes:
-    """The frame that says "my commit log ends at `max_offset`"."""
+    """Encode the frame that says "my commit log ends at `max_offset`"."""
     return SLAVE_TRANSFER.pack(STATE_TRANSFER, max_offset)
 
 
 def encode_master_handshake(max_offset: int, entries: Iterable[EpochEntry]) -> bytes:
-    """The master's answer to a handshake: all its epochs, the newest MAX_EPOCH_ENTRIES when there are more."""
+    """Encode the master's response to a handshake: all its epochs, or the newest MAX_EPOCH_ENTRIES of them."""
     entries = tuple(entries)[-MAX_EPOCH_ENTRIES:]
     last_epoch = entries[-1].epoch if entries else -1
     header = HANDSHAKE_HEADER.pack(STATE_HANDSHAKE, len(entries) * EPOCH_ENTRY.size, max_offset, last_epoch)
@@ -96,17 +96,20 @@ def encode_master_handshake(max_offset: int, entries: Iterable[EpochEntry]) -> b
 
 
 def encode_header(offset: int, size: int, entry: EpochEntry, confirm_offset: int) -> bytes:
-    """The 36 bytes before `size` bytes of the log, all of them of the epoch `entry`."""
+    """Encode the 36 bytes before `size` bytes of the log, all of which are of the epoch `entry`."""
     return TRANSFER_HEADER.pack(STATE_TRANSFER, size, offset, entry.epoch, entry.start_offset, confirm_offset)
 
 
 def decode_slave_frame(data: bytes, position: int = 0) -> tuple[SlaveHandshake | int, int] | None:
-    """(what a slave says, bytes used), an int for a report; None when there are too few bytes. TransferError: none."""
+    """Return (a slave's message, bytes used), an int for a report; None when there are too few bytes.
+
+    TransferError when the bytes are not a valid frame.
+    """
     if len(data) - position < _STATE.size:
         return None
     state = _STATE.unpack_from(data, position)[0]
     if state not in (STATE_HANDSHAKE, STATE_TRANSFER):
-        raise TransferError(f"a frame of a slave has state {state}, neither handshake nor transfer")
+        raise TransferError(f"a slave's frame has state {state}, neither handshake nor transfer")
     layout = SLAVE_TRANSFER if state == STATE_TRANSFER else SLAVE_HANDSHAKE
     if len(data) - position < layout.size:
         return None
@@ -116,14 +119,15 @@ def decode_slave_frame(data: bytes, position: int = 0) -> tuple[SlaveHandshake |
 
 
 class SlaveFrameDecoder:
-    """Cuts the bytes of a slave into handshakes and reports. One per connection; owned by the reading thread."""
+    """A decoder for a slave's handshakes and reports. One per connection; owned by the reading thread."""
 
     def __init__(self) -> None:
         self._rest = b""  # of an incomplete frame, 0 to 15 bytes
 
     def feed(self, data: bytes | memoryview) -> list[SlaveHandshake | int]:
-        """What `data` completes, in order. TransferError when it is not a frame."""
-        if len(data) == SLAVE_TRANSFER.size and not self._rest:  # as almost always
+        """Return the messages that `data` completes, in order. TransferError for an invalid frame."""
+        # the usual case
+        if len(data) == SLAVE_TRANSFER.size and not self._rest:
             state, offset = SLAVE_TRANSFER.unpack(data)
             if state == STATE_TRANSFER:
                 return [offset]
@@ -138,14 +142,17 @@ class SlaveFrameDecoder:
 
 
 def decode_master_handshake(data: bytes) -> tuple[MasterHandshake | None, int]:
-    """(the master's answer, how many bytes it has), or (None, how many bytes are known to belong to it) when there are
-    too few. TransferError when it is not an answer."""
+    """Return (the master's response, its size in bytes).
+
+    When there are too few bytes, return (None, number of bytes known to belong to it). TransferError when they are not
+    a valid response.
+    """
     if len(data) < HANDSHAKE_HEADER.size:
         return None, HANDSHAKE_HEADER.size
     state, size, max_offset, last_epoch = HANDSHAKE_HEADER.unpack_from(data)
     _check_state(state, STATE_HANDSHAKE)
     if not 0 <= size <= READ_MAX_BUFFER_SIZE - HANDSHAKE_HEADER.size or size % EPOCH_ENTRY.size or max_offset < 0:
-        raise TransferError(f"the master's handshake has {size} bytes of epochs, and ends at {max_offset}")
+        raise TransferError(f"invalid handshake of the master: {size} bytes of epochs, log end {max_offset}")
     end = HANDSHAKE_HEADER.size + size
     if len(data) < end:
         return None, end
@@ -158,18 +165,18 @@ def _check_entries(entries: list[EpochEntry], last_epoch: int) -> None:
     before = EpochEntry(-1, 0)
     for entry in entries:
         if entry.epoch <= before.epoch or entry.start_offset < before.start_offset:
-            raise TransferError(f"the master's epochs do not rise: {entry.epoch} at {entry.start_offset} follows "
-                                f"{before.epoch} at {before.start_offset}")
+            raise TransferError(f"the master's epochs are not in ascending order: {entry.epoch} at "
+                                f"{entry.start_offset} follows {before.epoch} at {before.start_offset}")
         before = entry
     if last_epoch != before.epoch:
-        raise TransferError(f"the master's last epoch is {last_epoch}, and the last one that it names is "
+        raise TransferError(f"the master's last epoch is {last_epoch}, but the last one in its list is "
                             f"{before.epoch}")
 
 
 class MasterFrameDecoder(RunDecoder[TransferRun]):
-    """Cuts the bytes of a master behind its handshake.
+    """A decoder for a master's bytes after its handshake.
 
-    A frame of another state than the slave's own is a TransferError; so is one whose size, offset or epoch can't be.
+    TransferError for a frame whose state differs from the slave's, or whose size, offset or epoch is impossible.
     """
 
     header_size = TRANSFER_HEADER.size
@@ -196,7 +203,7 @@ class MasterFrameDecoder(RunDecoder[TransferRun]):
         return frames, run._replace(length=frames * size, confirm_offset=confirm_offset)
 
     def _runs_in_view(self, segment_size: int) -> Iterator[TransferRun]:
-        """A run ends also with its epoch."""
+        """Yield runs of the frames in `view`; a run also ends with its epoch."""
         view, end, position, last = self.view, self._end, 0, 0
         run: TransferRun | None = None
         while end - position >= HANDSHAKE_HEADER.size:
@@ -222,8 +229,8 @@ class MasterFrameDecoder(RunDecoder[TransferRun]):
 
     def _frame(self, position: int, body: int) -> TransferRun:
         _state, size, offset, epoch, start, confirm = TRANSFER_HEADER.unpack_from(self.view, position)
-        # an empty 5.1.4 master sends its heartbeats with offset -1
-        # the last frame of an epoch carries the next one's number, when 5.1.4 sends it
+        # An empty 5.1.4 master sends its heartbeats with offset -1. The last frame of an epoch carries the number of
+        # the next one when 5.1.4 sends it.
         if start < 0 or offset < (0 if size else -1) or offset < start < offset + size:
             raise TransferError(f"{size} bytes at commit log offset {offset} can't be of epoch {epoch} from {start} on")
         other_start = start < self._epoch_start or epoch == self._epoch and start != self._epoch_start
@@ -240,22 +247,22 @@ class MasterFrameDecoder(RunDecoder[TransferRun]):
 
 def _check_state(state: int, expected: int) -> None:
     if state != expected:
-        raise TransferError(f"the master's frame has state {state}, the slave is in state {expected}")
+        raise TransferError(f"the master's frame has state {state}, but the slave is in state {expected}")
 
 
 LogEnd = tuple[int, tuple[EpochEntry, ...]]  # a log's max offset, and its epochs
 
 
 class Refusal(Enum):
-    """Why a slave can't be served."""
+    """The reason why a slave can't be served."""
 
-    SAME_BROKER = "it says that it is the broker that it asks"
+    SAME_BROKER = "it claims to be the broker that it connects to"
     NO_MASTER = "this broker is not a master now"
-    REPORTS_FIRST = "it reports before its handshake"
+    REPORTS_FIRST = "it sends a report before its handshake"
 
 
 class EpochStep(NamedTuple):
-    """One thing that a slave has said, and what the master says to it: `reply`, or nothing but a refusal."""
+    """A slave's message, and the master's reaction: either a `reply` or a refusal."""
 
     said: SlaveHandshake | None  # None: a report
     reply: bytes = b""
@@ -264,9 +271,9 @@ class EpochStep(NamedTuple):
 
 
 class MasterEpochGreeting:
-    """The master's part.
+    """The master's part of the handshake.
 
-    `receive` gives a step for each handshake; with the first report `is_over`, and `rest` begins with it.
+    `receive` yields a step for each handshake. After the first report `is_over` is set, and `rest` begins with it.
     """
 
     def __init__(self, local_broker_id: int, is_master: Callable[[], bool], log_end: Callable[[], LogEnd]) -> None:
@@ -279,7 +286,7 @@ class MasterEpochGreeting:
         self._is_introduced = False
 
     def receive(self, data: bytes | memoryview) -> Iterator[EpochStep]:
-        """What comes of `data`. TransferError, behind the steps before it, when it is not a frame of a slave."""
+        """Yield the steps that result from `data`. TransferError, after the steps before it, for an invalid frame."""
         self.rest += data
         while not self.is_over:
             found = decode_slave_frame(self.rest)
@@ -306,47 +313,51 @@ class MasterEpochGreeting:
 
 
 class SlaveEpochGreeting:
-    """The slave's part."""
+    """The slave's part of the handshake."""
 
     def __init__(self, introduction: SlaveHandshake) -> None:
-        self.handshake: MasterHandshake | None = None  # what the master has said, once it is there whole
-        self.wanted = decode_master_handshake(b"")[1]  # bytes to read at most: nothing of what comes behind
+        # the master's response, once it is complete
+        self.handshake: MasterHandshake | None = None
+        # maximum number of bytes to read, so that nothing after the handshake is read
+        self.wanted = decode_master_handshake(b"")[1]
         self._introduction = introduction
         self._rest = b""
 
     def begin(self) -> bytes:
-        """What to send."""
+        """Return the bytes to send."""
         return encode_slave_handshake(self._introduction)
 
     def receive(self, data: bytes) -> None:
-        """Hear the master, up to `wanted` bytes. TransferError when it is not a handshake."""
+        """Process up to `wanted` bytes of the master. TransferError when they are not a handshake."""
         self._rest += data
         self.handshake, size = decode_master_handshake(self._rest)
         self.wanted = size - len(self._rest)
 
 
 class EpochsDifferError(Exception):
-    """Why a slave may not follow a master, by the epochs of both."""
+    """The reason, found by comparing their epochs, why a slave may not follow a master."""
 
 
 def consistent_point(handshake: MasterHandshake, log_end: LogEnd, expected_epoch: int | None) -> int:
-    """Up to where the slave's log, which ends at `log_end`, is the same as the master's. EpochsDifferError when the
-    slave may not follow.
+    """Return the offset up to which the slave's log, described by `log_end`, equals the master's.
 
-    `expected_epoch` is what the slave was told of the master's, None for nothing.
+    EpochsDifferError when the slave may not follow. `expected_epoch` is the master's epoch as given to the slave; None
+    if it was not given.
     """
     max_offset, local = log_end
     if not local:
         if max_offset > 0:
-            # Differs: 5.1.4 goes on at its end without comparing anything
-            raise EpochsDifferError(f"this log ends at {max_offset}, and knows no epochs: whether it is the master's"
-                                    " can't be found out. Set the slave up anew")
+            # Differs: a slave with messages but no epochs can't be compared, and does not follow; 5.1.4 continues at
+            # its end without comparing anything.
+            raise EpochsDifferError(f"this log ends at {max_offset}, but has no epochs, so it can't be compared with "
+                                    "the master's. Set the slave up from scratch")
         return 0
-    # Differs: 5.1.4 relies on its controller; without one a stale master would cut off what a newer one wrote
+    # Differs: a slave refuses a master with an older last epoch than its own. 5.1.4 relies on its controller; without
+    # one, a stale master would truncate what a newer one wrote.
     newest = max((entry.epoch for entry in local if entry.start_offset < max_offset), default=-1)
     if handshake.last_epoch < newest and (expected_epoch is None or expected_epoch <= newest):
-        raise EpochsDifferError(f"the master's last epoch is {handshake.last_epoch}, and this log has messages of "
-                                f"epoch {newest}: it is no longer the master")
+        raise EpochsDifferError(f"the master's last epoch is {handshake.last_epoch}, but this log has messages of "
+                                f"epoch {newest}: that broker is no longer the master")
     caches = []
     for entries, end_offset in ((local, max_offset), (handshake.entries, handshake.max_offset)):
         cache = EpochFileCache()
@@ -356,10 +367,10 @@ def consistent_point(handshake: MasterHandshake, log_end: LogEnd, expected_epoch
     point = min(caches[0].find_consistent_point(caches[1]), max_offset)
     if point < 0:
         raise EpochsDifferError(f"the logs have no epoch in common: MASTER: {epochs_text(handshake.entries)} SLAVE: "
-                                f"{epochs_text(local)}. Set the slave up anew")
+                                f"{epochs_text(local)}. Set the slave up from scratch")
     return point
 
 
 def epochs_text(entries: Iterable[EpochEntry]) -> str:
-    """The epochs, for the log."""
+    """Return the epochs as text, for the log."""
     return ", ".join(f"{entry.epoch} from {entry.start_offset}" for entry in entries) or "none"

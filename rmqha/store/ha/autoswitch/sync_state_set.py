@@ -1,12 +1,28 @@
-"""Which replicas hold everything that was confirmed, and how far that is.
+"""The sync-state set: the replicas that hold everything that was confirmed, and the confirm offset.
 
     ReadSocketService  --acknowledged-->  SyncStateSet  --> confirm offset --> dispatch, frames' headers, waiting puts
     housekeeping       --shrink-->
 
-The set of in-sync replicas when a controller decides it: only a member of the controller's set is ever elected.
+With a controller, which elects only members of the set that it has decided:
 
-    ReadSocketService, housekeeping --wanted--> next_ask --> the listener: 1001 to the controller --> answered, decided
-    members = decided | wanted | asked for, and not yet heard about  --> confirm offset
+    ReadSocketService, housekeeping --wanted--> next_ask --> the listener: request 1001 --> answered, decided
+    members = decided | wanted | requested with unknown outcome  --> confirm offset
+
+The invariant: every replica that may become the master holds everything below the confirm offset. A put is acknowledged
+when the confirm offset has passed it, and consumers read no further; so no acknowledged message is lost by an election.
+The confirm offset is the minimum of the ends of all members' logs, and never falls except by `lower`.
+
+Adding a slave is the first difficulty. A slave that is one byte short of the confirm offset must not be a member, but
+while it catches up, the confirm offset moves on. So a slave that is close first joins (`_joining`): it holds the
+confirm offset back, but may not be elected. It becomes a member as soon as it holds everything confirmed so far.
+
+The second difficulty is that two processes decide. The master computes the confirm offset, the controller elects, and
+messages between them are delayed and lost. The master therefore computes with every set that the controller may have
+decided or may still decide: the last set that the controller reported, the set that the master now wants, and all sets
+that it has requested without knowing the outcome. Additions thus count at once, and removals only when the controller
+has confirmed them. A request names the epoch of the set that it changes, and the controller applies it only to that
+epoch; once the epoch has passed, an old request can no longer take effect and is forgotten. If the master dropped a
+slave on its own instead, it would acknowledge messages without it, and the controller could still elect that slave.
 """
 from __future__ import annotations
 
@@ -20,13 +36,14 @@ _NO_CONNECTION = -1
 
 
 class SyncStateSet:
-    """The master, and the slaves that hold all confirmed bytes. The confirm offset never falls but by `lower`.
+    """The master, and the slaves that hold all confirmed bytes. Only `lower` lowers the confirm offset.
 
-    A slave that has caught up first holds the confirm offset back, and is a member as soon as it holds everything
-    that was confirmed before: so whatever was ever confirmed, each member has.
+    A slave that is close to the end of the log does not become a member at once. First it holds the confirm offset
+    back. It becomes a member when it holds everything that was confirmed before. So each member has whatever was ever
+    confirmed.
 
-    Differs: the master alone decides, at once. 5.1.4 asks its controller, and adds a slave while messages are confirmed
-    without it.
+    Differs: without a controller, the master alone decides the sync-state set, at once. 5.1.4 asks its controller, and
+    adds a slave while messages are being confirmed without it.
     """
 
     def __init__(self, max_offset: Callable[[], int], clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -34,30 +51,35 @@ class SyncStateSet:
         self._clock = clock
         self._lock = threading.Lock()  # guards all below
         self._local_id: int | None = None  # None: not a master
-        self._wanted: frozenset[int] = frozenset()  # who is to be a member
-        self._members: frozenset[int] = frozenset()  # who counts as one: whoever may be elected
-        self._joining: frozenset[int] = frozenset()  # they hold the confirm offset back
-        self._acks: dict[int, int] = {}  # slave id -> its last acknowledgement, while it is connected
-        self._caught_up_ns: dict[int, int] = {}  # slave id -> when it held all that the log had (monotonic)
+        # replicas that should be members
+        self._wanted: frozenset[int] = frozenset()
+        # replicas that count as members, because they may be elected
+        self._members: frozenset[int] = frozenset()
+        # slaves that hold the confirm offset back, but may not be elected yet
+        self._joining: frozenset[int] = frozenset()
+        # slave id -> its last acknowledgement, while it is connected
+        self._acks: dict[int, int] = {}
+        # slave id -> last time (monotonic) at which it held all of the log
+        self._caught_up_ns: dict[int, int] = {}
         self._confirm_offset = -1
 
     @property
     def is_master(self) -> bool:
-        """Whether this replica is the one that decides."""
+        """True if this replica is the master, which computes the set."""
         return self._local_id is not None
 
     @property
     def members(self) -> frozenset[int]:
-        """Broker ids of the members, the master's included; empty when this is not a master."""
+        """Broker ids of the members, including the master's; empty when this replica is not a master."""
         return self._members
 
     @property
     def wanted(self) -> frozenset[int]:
-        """Who is to be a member, as far as this master knows: those that hold all that was confirmed."""
+        """The replicas that should be members, according to this master: they hold everything that was confirmed."""
         return self._wanted
 
     def become_master(self, local_id: int) -> None:
-        """Begin with the master alone: all that it holds is confirmed."""
+        """Begin as the master and only member: everything that it holds is confirmed."""
         with self._lock:
             self._local_id = local_id
             self._wanted, self._joining = frozenset((local_id,)), frozenset()
@@ -66,7 +88,7 @@ class SyncStateSet:
             self._confirm_offset = self._max_offset()
 
     def resign(self) -> None:
-        """This replica is no longer a master: nothing is confirmed here."""
+        """End the master role: nothing is confirmed here any more."""
         with self._lock:
             if self._local_id is not None:
                 self._confirm()
@@ -76,14 +98,14 @@ class SyncStateSet:
             self._derive()
 
     def confirm_offset(self) -> int:
-        """End of what all members hold; on a slave, of what the master said so about. -1: unknown."""
+        """Return the end of the bytes that all members hold; on a slave, the value last received. -1: unknown."""
         with self._lock:
             if self._local_id is not None:
                 return self._confirm()
             return min(self._confirm_offset, self._max_offset())
 
     def learn(self, confirm_offset: int) -> bool:
-        """A slave hears its master's confirm offset; True when it is new."""
+        """Adopt the master's confirm offset on a slave; return whether it is new."""
         with self._lock:
             if self._local_id is not None or confirm_offset <= self._confirm_offset:
                 return False
@@ -91,21 +113,21 @@ class SyncStateSet:
             return True
 
     def lower(self, offset: int) -> None:
-        """The log is cut off at `offset`."""
+        """Lower the confirm offset, because the log is truncated at `offset`."""
         with self._lock:
             self._confirm_offset = min(self._confirm_offset, offset)
 
     def acknowledged(self, slave_id: int, ack_offset: int, caught_up_ns: int | None, may_join: bool) -> None:
-        """A slave holds everything below `ack_offset`.
+        """Handle a slave's acknowledgement of everything below `ack_offset`.
 
-        `caught_up_ns`: when (monotonic) the log ended no further than that; None: no news. `may_join`: begin to make it
-        a member, unless it is one already.
+        `caught_up_ns`: last time (monotonic) at which the slave held all of the log; None: not new. `may_join`: begin
+        to make the slave a member, unless it is one already.
         """
         with self._lock:
             if self._local_id is None:
                 return
             if slave_id in self._members and ack_offset < self._confirm():
-                # it comes back with less than it had acknowledged: it no longer holds all that was confirmed
+                # It has returned with less than it had acknowledged, and lacks confirmed bytes.
                 self._wanted -= {slave_id}
                 self._has_lost(slave_id)
                 self._derive()
@@ -122,18 +144,18 @@ class SyncStateSet:
                 self._derive()
 
     def holds(self, slave_id: int, offset: int) -> bool:
-        """Whether a slave has acknowledged all below `offset`, and is in sync."""
+        """Return whether a slave is in sync and has acknowledged everything below `offset`."""
         with self._lock:
             return slave_id in self._wanted and self._acks.get(slave_id, _NO_CONNECTION) >= offset
 
     def left(self, slave_id: int) -> None:
-        """A slave's last connection has ended."""
+        """Drop a slave whose last connection has ended."""
         with self._lock:
             if self._local_id is not None:
                 self._drop(frozenset((slave_id,)))
 
     def shrink(self, max_behind_ms: int) -> frozenset[int]:
-        """Drop the members that have not caught up for so long, or are not connected; returns those dropped."""
+        """Drop and return the members that have not caught up for `max_behind_ms`, or are not connected."""
         now = self._clock()
         with self._lock:
             if self._local_id is None:
@@ -155,14 +177,14 @@ class SyncStateSet:
         self._derive()
 
     def _has_lost(self, slave_id: int) -> None:
-        """Under the lock: a member does not hold what was confirmed any more."""
+        """Handle a member that has lost confirmed bytes. Called under the lock."""
 
     def _derive(self) -> None:
-        """Under the lock: who counts as a member."""
+        """Recompute the members. Called under the lock."""
         self._members = self._wanted
 
     def _confirm(self) -> int:
-        """Under the lock: raise the confirm offset to what all hold."""
+        """Raise the confirm offset to the end of the bytes that all members hold. Called under the lock."""
         offset = self._max_offset()
         for slave in (self._members | self._joining) - {self._local_id}:
             offset = min(offset, self._acks.get(slave, _NO_CONNECTION))
@@ -174,58 +196,66 @@ _FORGET_NS = 10_000_000_000
 
 
 class Ask(NamedTuple):
-    """Make `members` the set if its epoch is still `epoch`."""
+    """A request to the controller: make `members` the set, if the set's epoch is still `epoch`."""
 
     members: frozenset[int]
     epoch: int
 
 
 class ControlledSyncStateSet(SyncStateSet):
-    """The union of what the controller has decided and of what it may decide without a further word of this master.
+    """The union of the controller's set and of the sets that it may still decide without another request.
 
-    So an addition counts at once, a removal only when the controller has confirmed it: whatever is confirmed, each
-    member of the controller's set has, whenever it looks. An ask names the epoch of the set that it changes. One whose
-    fate is not known counts until that epoch has passed: then it was carried out, or can't be any more.
+    So an addition counts at once, and a removal only when the controller has confirmed it. At any time, each member of
+    the controller's set has everything that was confirmed. A request names the epoch of the set that it changes. If its
+    outcome is unknown, it counts until that epoch has passed: then it was carried out, or can't be any more.
 
-    Differs: 5.1.4 forgets what it had asked for when it asks for the next set, and when any answer comes.
+    Differs: a request for a new sync-state set counts until its outcome is known; 5.1.4 forgets it when it sends the
+    next one, and when any response arrives.
     """
 
     def __init__(self, max_offset: Callable[[], int], clock: Callable[[], int] = time.monotonic_ns) -> None:
         super().__init__(max_offset, clock)
         self._decided: frozenset[int] = frozenset()  # guarded by _lock, as the rest
-        self._epoch = 0  # of what is decided
-        self._asked: Ask | None = None  # being asked for
-        self._unknown: dict[frozenset[int], int] = {}  # asked for at `_epoch`, fate not known: when last (clock)
-        self._lost: frozenset[int] = frozenset()  # they came back with less than was confirmed
-        self._is_settled = True  # no process before this one can have asked for anything behind `_epoch`
+        # of the decided set
+        self._epoch = 0
+        # the current request
+        self._asked: Ask | None = None
+        # sets requested at `_epoch` with unknown outcome -> time of the last request (clock)
+        self._unknown: dict[frozenset[int], int] = {}
+        # slaves that returned with less than was confirmed
+        self._lost: frozenset[int] = frozenset()
+        # No request of an earlier process of this master can take effect at `_epoch` any more.
+        self._is_settled = True
 
     @property
     def decided(self) -> frozenset[int]:
-        """The controller's set, as it was last heard."""
+        """The controller's set, as last received."""
         return self._decided
 
     @property
     def epoch(self) -> int:
-        """How often the controller has changed the set, as it was last heard."""
+        """The number of times that the controller has changed the set, as last received."""
         return self._epoch
 
     @property
     def is_settled(self) -> bool:
-        """False for a master that goes on, until the controller has answered it: before, it may carry out what the same
-        master's process before had asked for."""
+        """False for a restarted master that continues its epoch, until the controller has responded to it.
+
+        Before that, the controller may still carry out a request of the master's previous process.
+        """
         return self._is_settled
 
     def become_master_of(self, local_id: int, decided: Iterable[int], epoch: int, goes_on: bool = False) -> None:
-        """Begin with the controller's set. What this replica holds is confirmed as far as the others hold it.
+        """Begin as the master with the controller's set. This log is confirmed as far as the other members hold it.
 
-        `goes_on`: with the epoch that it was the master of before it was started anew.
+        `goes_on`: the master continues the epoch that it had before it was restarted.
         """
         with self._lock:
             self._begin(local_id, decided, epoch, self._max_offset() if set(decided) <= {local_id} else None)
             self._is_settled = not goes_on
 
     def re_elected(self, local_id: int, decided: Iterable[int], epoch: int) -> None:
-        """The master stays, the controller begins with another set: who still holds all is wanted again."""
+        """Stay the master with another set from the controller; slaves that still hold everything are wanted again."""
         with self._lock:
             self._confirm()
             acks, times, before = self._acks, self._caught_up_ns, self._wanted
@@ -253,7 +283,7 @@ class ControlledSyncStateSet(SyncStateSet):
         super().resign()
 
     def decide(self, members: Iterable[int], epoch: int) -> bool:
-        """The controller's set is `members` at `epoch`; whether that is news."""
+        """Adopt the controller's set `members` at `epoch`; return whether that is new."""
         with self._lock:
             if self._local_id is None or epoch <= self._epoch:
                 return False
@@ -262,12 +292,13 @@ class ControlledSyncStateSet(SyncStateSet):
             return True
 
     def needs_ask(self, min_in_sync: int) -> bool:
-        """Whether the controller is to be asked for another set.
+        """Return whether the controller has to be asked for another set.
 
-        Not for one of fewer than `min_in_sync`: nothing is acknowledged then, so who was in sync stays so, and may be
-        elected should this master die, too.
+        It is not asked for a set of fewer than `min_in_sync` members. Nothing is acknowledged then, so the replicas
+        that were in sync still are, and may be elected if this master fails too.
 
-        Differs: 5.1.4 reports the master alone, whose death then leaves nobody to elect.
+        Differs: a master does not request a sync-state set of fewer than minInSyncReplicas members. 5.1.4 reports the
+        master alone; if it then fails, no replica can be elected.
         """
         with self._lock:
             return self._local_id is not None and self._differs(min_in_sync)
@@ -281,7 +312,7 @@ class ControlledSyncStateSet(SyncStateSet):
         return self._decided if is_too_small and not self._lost & self._decided else self._wanted
 
     def next_ask(self, min_in_sync: int) -> Ask | None:
-        """What to ask for now; counted from here on, until `answered` and beyond. None: nothing."""
+        """Return the request to send now, or None. It counts from here on, at least until `answered`."""
         with self._lock:
             if self._local_id is None or self._asked is not None or not self._differs(min_in_sync):
                 return None
@@ -290,10 +321,11 @@ class ControlledSyncStateSet(SyncStateSet):
             return self._asked
 
     def answered(self, ask: Ask, is_over: bool) -> None:
-        """`ask` has come to an end; `is_over`: the controller has answered it, so it will not be carried out later."""
+        """Handle the end of `ask`. `is_over`: the controller has responded, so it will not be carried out later."""
         with self._lock:
+            # It belongs to an earlier master role.
             if self._asked is not ask:
-                return  # of a mastership before
+                return
             self._asked = None
             if ask.epoch == self._epoch:
                 if not is_over:
@@ -304,10 +336,11 @@ class ControlledSyncStateSet(SyncStateSet):
             self._derive()
 
     def _forget_old(self) -> None:
-        """What was asked for long before an ask that the controller has now answered, lies nowhere any more.
+        """Forget requests sent long before the one that the controller has just answered: they must have been lost.
 
-        That is not so for sure, when the controller slept meanwhile. One of rmqha gives the set that it has already a
-        new epoch when it is asked for it, and nothing has to be forgotten; one of RocketMQ refuses that.
+        This is not certain if the controller was suspended meanwhile. It is needed only for a RocketMQ controller,
+        which rejects a request for the set that it already has. An rmqha controller gives that set a new epoch instead,
+        which ends all earlier requests.
         """
         now = self._clock()
         self._unknown = {members: at for members, at in self._unknown.items() if now - at < _FORGET_NS}

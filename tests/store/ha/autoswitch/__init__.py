@@ -1,1 +1,1 @@
-"""Tests of replication whose roles change."""
+"""Tests of replication with role changes."""

@@ -1,4 +1,4 @@
-"""Peers that speak the protocol byte by byte, and small real stores."""
+"""Peers driven by the test frame by frame, and small real stores."""
 import contextlib
 import struct
 from functools import partial
@@ -19,7 +19,7 @@ WAIT_MS = 60_000
 @contextlib.contextmanager
 def open_replica(root: Path, broker_id: int = 1, role: BrokerRole = BrokerRole.SLAVE, controlled: bool = False,
                  **keys: object):
-    """A running store whose role changes, as a controller decides when it is `controlled`; shut down at the end."""
+    """Open a running store whose role may change, by a controller if `controlled`; shut it down at the end."""
     values = {"enableAutoSwitchHA": True, "brokerRole": role, "haSendHeartbeatInterval": 100, "slaveTimeout": 60_000,
               "mappedFileSizeCommitLog": SEGMENT, **keys}
     store = new_store(root, broker=BrokerConfig(brokerId=broker_id, enableControllerMode=controlled), **values)
@@ -32,12 +32,12 @@ def open_replica(root: Path, broker_id: int = 1, role: BrokerRole = BrokerRole.S
 
 
 def master_of(root: Path, **keys: object):
-    """A new store that is the master of epoch 1, with id 1."""
+    """Open a new store that is the master of epoch 1, with id 1."""
     return open_replica(root, role=BrokerRole.SYNC_MASTER, **keys)
 
 
 class DecidingController:
-    """The sync-state set of one broker name, and whether its controller answers."""
+    """A stand-in for the controller: holds the sync-state set of one broker name, and may stop answering."""
 
     def __init__(self) -> None:
         self.members: frozenset[int] = frozenset()
@@ -53,7 +53,7 @@ class DecidingController:
         return service.change_to_master(master_epoch, self.members, self.epoch)
 
     def resumes(self, store, master_epoch: int) -> bool:
-        """The master was started anew, and goes on."""
+        """Restart the master, which keeps its epoch."""
         service = store.ha_service
         service.register_sync_state_set_changed_listener(partial(self._ask, service))
         return service.change_to_master(master_epoch, self.members, self.epoch)
@@ -69,28 +69,28 @@ class DecidingController:
 
 
 class SlavePeer(Peer):
-    """A slave, spoken by hand."""
+    """A slave whose frames are sent and read by the test."""
 
     def greet(self, slave_id: int = 2, last_file: int = 0, learner: int = 0) -> tuple[int, int, list[EpochEntry]]:
-        """Introduce the slave; (max offset, last epoch, epochs) of the master's answer."""
+        """Introduce the slave; return (max offset, last epoch, epochs) of the master's answer."""
         self.send(struct.pack(">ihhq", 1, last_file, learner, slave_id))
         state, size, max_offset, last_epoch = struct.unpack(">iiqi", self.read(20))
         assert state == 1
         return max_offset, last_epoch, [EpochEntry(*fields) for fields in struct.iter_unpack(">iq", self.read(size))]
 
     def say(self, *offsets: int) -> None:
-        """Report."""
+        """Report these offsets."""
         for offset in offsets:
             self.send(transfer.encode_report(offset))
 
     def frame(self) -> tuple[int, int, int, int, bytes]:
-        """(offset, epoch, epoch's start, confirm offset, bytes) of the next frame."""
+        """Return (offset, epoch, epoch's start, confirm offset, bytes) of the next frame."""
         state, size, offset, epoch, start, confirm = struct.unpack(">iiqiqq", self.read(36))
         assert state == 2
         return offset, epoch, start, confirm, self.read(size)
 
     def data(self, end: int) -> list[tuple[int, int, int, int, bytes]]:
-        """The frames with bytes up to the log's `end`."""
+        """Return the frames with bytes, up to the log's `end`."""
         frames = []
         while not frames or frames[-1][0] + len(frames[-1][4]) < end:
             frame = self.frame()
@@ -99,25 +99,25 @@ class SlavePeer(Peer):
         return frames
 
     def is_in_sync(self, store, slave_id: int = 2) -> None:
-        """Wait until it is."""
+        """Wait until the slave is in the sync-state set."""
         wait_until(lambda: slave_id in store.ha_service.sync_state_set.members, WAIT_MS, "in sync")
 
 
 class MasterPeer(Peer):
-    """A master, spoken by hand."""
+    """A master whose frames are sent and read by the test."""
 
     def greeted(self) -> tuple[int, int, int]:
-        """(isSyncFromLastFile, isAsyncLearner, id) of the slave that introduces itself."""
+        """Return (isSyncFromLastFile, isAsyncLearner, id) from the handshake of a slave."""
         state, last_file, learner, slave_id = struct.unpack(">ihhq", self.read(16))
         assert state == 1
         return last_file, learner, slave_id
 
     def answer(self, max_offset: int, *entries: tuple[int, int]) -> None:
-        """Tell the epochs."""
+        """Send the epochs."""
         self.send(transfer.encode_master_handshake(max_offset, [EpochEntry(*entry) for entry in entries]))
 
     def reported(self) -> int:
-        """The offset of the next report that is another than the last one: an idle slave repeats it."""
+        """Return the offset of the next report that differs from the last one: an idle slave repeats its report."""
         last = self._last_report
         while self._last_report == last:
             state, self._last_report = struct.unpack(">iq", self.read(12))
@@ -125,5 +125,5 @@ class MasterPeer(Peer):
         return self._last_report
 
     def send_log(self, offset: int, body: bytes, epoch: int, start: int, confirm: int = 0) -> None:
-        """One frame."""
+        """Send one frame."""
         self.send(transfer.encode_header(offset, len(body), EpochEntry(epoch, start), confirm) + body)

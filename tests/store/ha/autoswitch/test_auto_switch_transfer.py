@@ -1,4 +1,4 @@
-"""Replicas whose roles change: their greeting, frames, epochs, and who they are."""
+"""Replicas whose roles change: their handshake, frames, epochs and identities."""
 import itertools
 import os
 import struct
@@ -41,7 +41,7 @@ LONGS = st.integers(0, (1 << 63) - 1)
 
 
 def decoder(data: bytes, capacity: int = 1 << 16) -> transfer.MasterFrameDecoder:
-    """A decoder that has received `data`."""
+    """Make a decoder that has received `data`."""
     made = transfer.MasterFrameDecoder(capacity)
     made.writable(len(data))[:] = data
     made.received(len(data))
@@ -49,13 +49,13 @@ def decoder(data: bytes, capacity: int = 1 << 16) -> transfer.MasterFrameDecoder
 
 
 def runs_of(made: transfer.MasterFrameDecoder) -> list[tuple]:
-    """Each run with its bytes."""
+    """Return each run with its bytes."""
     return [(run.offset, run.epoch, run.epoch_start_offset, run.confirm_offset,
              bytes(made.view[run.start:run.start + run.length])) for run in made.runs(SEGMENT)]
 
 
 def frame(offset: int, body: bytes, epoch: int, start: int, confirm: int = 0) -> bytes:
-    """A transfer frame."""
+    """Make a transfer frame."""
     return transfer.encode_header(offset, len(body), EpochEntry(epoch, start), confirm) + body
 
 
@@ -77,7 +77,7 @@ def test_master_frames_have_5_1_4s_layout():
 @settings(deadline=None)
 @given(st.lists(st.one_of(LONGS, st.builds(transfer.SlaveHandshake, st.booleans(), st.booleans(), LONGS))),
        st.lists(st.integers(1, 40)))
-def test_what_a_slave_sends_is_read_however_it_is_cut(sent, cuts):
+def test_slave_frames_are_read_however_they_are_split(sent, cuts):
     data = b"".join(transfer.encode_report(one) if isinstance(one, int) and not isinstance(one, tuple)
                     else transfer.encode_slave_handshake(one) for one in sent)
     reader, found = transfer.SlaveFrameDecoder(), []
@@ -89,7 +89,7 @@ def test_what_a_slave_sends_is_read_however_it_is_cut(sent, cuts):
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
-def test_a_slaves_bytes_are_frames_or_an_error(data):
+def test_any_bytes_of_a_slave_are_frames_or_an_error(data):
     try:
         found = transfer.SlaveFrameDecoder().feed(data)
     except TransferError as error:
@@ -113,7 +113,7 @@ def test_a_run_ends_where_a_file_begins():
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.lists(st.integers(1, 70), max_size=40))
-def test_log_bytes_are_read_however_the_frames_are_cut(bodies, cuts):
+def test_log_bytes_are_read_however_the_frames_are_split(bodies, cuts):
     data, offset = b"", 0
     for body in bodies:
         data += frame(offset, body, 1, 0)
@@ -144,19 +144,19 @@ def test_log_bytes_are_read_however_the_frames_are_cut(bodies, cuts):
     (frame(9, b"", 2, 5) + frame(9, b"", 2, 6), "epoch 2 at 6 follows epoch 2 at 5"),
     (frame(9, b"", 2, 5) + frame(9, b"", 3, 4), "epoch 3 at 4 follows epoch 2 at 5"),
 ])
-def test_frames_that_can_not_be_are_an_error(data, complaint):
+def test_impossible_frames_are_an_error(data, complaint):
     with pytest.raises(TransferError, match=complaint):
         list(decoder(data).runs(SEGMENT))
 
 
-def test_the_last_frame_of_an_epoch_may_name_the_next_one():
+def test_the_frame_after_the_end_of_an_epoch_may_still_name_it():
     assert runs_of(decoder(frame(3, b"ab", 2, 5) + frame(5, b"c", 2, 5))) == [(3, 2, 5, 0, b"abc")]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.one_of(*[st.just(16)] * 4, st.integers(0, 40)), st.sampled_from([0, 0, 0, 0, 1])),
                 max_size=60), st.lists(st.integers(1, 600), min_size=1, max_size=10))
-def test_bodies_side_by_side_are_read_as_others(monkeypatch, frames, cuts):
+def test_bodies_placed_side_by_side_are_read_like_any_others(monkeypatch, frames, cuts):
     monkeypatch.setattr(ha_transfer, "_MIN_FORESEEN", 8)
     stream, offset, epoch, start, expected = b"", 0, 1, 0, []
     for number, (size, step) in enumerate(frames):
@@ -180,7 +180,7 @@ def test_bodies_side_by_side_are_read_as_others(monkeypatch, frames, cuts):
     assert got == expected and confirmed == len(frames) - 1
 
 
-def test_an_epoch_ends_among_bodies_side_by_side(monkeypatch):
+def test_an_epoch_may_end_among_bodies_placed_side_by_side(monkeypatch):
     monkeypatch.setattr(ha_transfer, "_MIN_FORESEEN", 8)
     made = decoder(frame(0, b"a" * 16, 1, 0, 0))
     assert len(runs_of(made)) == 1
@@ -195,7 +195,7 @@ def test_an_epoch_ends_among_bodies_side_by_side(monkeypatch):
     assert runs_of(made) == [(16, 1, 0, 2, b"1" * 16 + b"2" * 16), (48, 2, 48, 4, b"3" * 16 + b"4" * 16)]
 
 
-def test_a_handshake_is_read_once_it_is_whole():
+def test_a_handshake_is_read_once_it_is_complete():
     data = transfer.encode_master_handshake(900, [EpochEntry(1, 0), EpochEntry(2, 500), EpochEntry(3, 500)])
     for size in range(len(data)):
         known = len(data) if size >= 20 else 20
@@ -209,13 +209,13 @@ def test_a_handshake_is_read_once_it_is_whole():
     (struct.pack(">iiqi", 1, -12, 0, -1), "-12 bytes of epochs"),
     (struct.pack(">iiqi", 1, 13, 0, -1), "13 bytes of epochs"),
     (struct.pack(">iiqi", 1, 1 << 30, 0, -1), "bytes of epochs"),
-    (struct.pack(">iiqi", 1, 0, -1, -1), "ends at -1"),
+    (struct.pack(">iiqi", 1, 0, -1, -1), "log end -1"),
     (struct.pack(">iiqi", 1, 0, 0, 4), "last epoch is 4"),
-    (struct.pack(">iiqiiqiq", 1, 24, 0, 1, 2, 0, 1, 5), "do not rise: 1 at 5 follows 2 at 0"),
-    (struct.pack(">iiqiiqiq", 1, 24, 0, 2, 1, 5, 2, 0), "do not rise: 2 at 0 follows 1 at 5"),
-    (struct.pack(">iiqiiq", 1, 12, 0, 1, 1, -4), "do not rise"),
+    (struct.pack(">iiqiiqiq", 1, 24, 0, 1, 2, 0, 1, 5), "not in ascending order: 1 at 5 follows 2 at 0"),
+    (struct.pack(">iiqiiqiq", 1, 24, 0, 2, 1, 5, 2, 0), "not in ascending order: 2 at 0 follows 1 at 5"),
+    (struct.pack(">iiqiiq", 1, 12, 0, 1, 1, -4), "not in ascending order"),
 ])
-def test_handshakes_that_can_not_be_are_an_error(data, complaint):
+def test_impossible_handshakes_are_an_error(data, complaint):
     with pytest.raises(TransferError, match=complaint):
         transfer.decode_master_handshake(data)
 
@@ -233,13 +233,13 @@ def test_any_bytes_of_a_master_are_frames_or_an_error(data, handshake):
         assert str(error)
 
 
-def test_a_master_names_its_newest_epochs_when_it_has_more_than_a_slave_takes():
+def test_a_master_with_too_many_epochs_sends_only_the_newest():
     entries = [EpochEntry(epoch, epoch * 10) for epoch in range(1500)]
     handshake = transfer.decode_master_handshake(transfer.encode_master_handshake(20_000, entries))[0]
     assert handshake.entries == entries[500:]
 
 
-# What a master whose role can change makes of a slave's bytes, and a slave of its master's epochs.
+# The master's handling of a slave's bytes, and a slave's handling of its master's epochs.
 
 END = 700, (EpochEntry(1, 0), EpochEntry(3, 500))
 SLAVE = SlaveHandshake(False, True, 2)
@@ -247,7 +247,7 @@ HELLO, REPORT = transfer.encode_slave_handshake(SLAVE), transfer.encode_report(4
 
 
 def heard(data: list[bytes], is_master: bool = True) -> tuple[list[EpochStep], str, bool, bytes]:
-    """(what came of the pieces, the error at its end, whether it is over, what is left)."""
+    """Feed the pieces; return (steps, the error at the end, whether the greeting is over, the unread bytes)."""
     greeting, steps, error = MasterEpochGreeting(1, lambda: is_master, lambda: END), [], ""
     try:
         for piece in data:
@@ -260,7 +260,7 @@ def heard(data: list[bytes], is_master: bool = True) -> tuple[list[EpochStep], s
     return steps, error, greeting.is_over, greeting.rest
 
 
-def test_slave_is_told_the_epochs_as_often_as_it_asks_until_it_reports():
+def test_master_sends_the_epochs_for_every_request_until_the_first_report():
     steps, error, is_over, rest = heard([HELLO + HELLO + REPORT + HELLO])
     assert steps == [EpochStep(SLAVE, transfer.encode_master_handshake(*END), END)] * 2
     assert (error, is_over, rest) == ("", True, REPORT + HELLO)
@@ -269,12 +269,12 @@ def test_slave_is_told_the_epochs_as_often_as_it_asks_until_it_reports():
 @pytest.mark.parametrize("said, is_master, refusal", [
     (transfer.encode_slave_handshake(SLAVE._replace(slave_id=1)), True, Refusal.SAME_BROKER),
     (HELLO, False, Refusal.NO_MASTER), (REPORT, True, Refusal.REPORTS_FIRST)])
-def test_slave_that_can_not_be_served_is_told_nothing(said, is_master, refusal):
+def test_refused_slave_gets_no_reply(said, is_master, refusal):
     (step,), error, is_over, _rest = heard([said + HELLO], is_master)
     assert (step.refusal, step.reply, error, is_over) == (refusal, b"", "", True)
 
 
-def test_frame_of_another_state_is_an_error_behind_what_was_good():
+def test_frame_of_an_unexpected_state_is_an_error_after_the_good_frames():
     steps, error, is_over, _rest = heard([HELLO + struct.pack(">i", 3)])
     assert len(steps) == 1 and "has state 3" in error and not is_over
 
@@ -282,7 +282,7 @@ def test_frame_of_another_state_is_an_error_behind_what_was_good():
 @settings(deadline=None)
 @given(st.lists(st.sampled_from([HELLO, REPORT, transfer.encode_slave_handshake(SLAVE._replace(slave_id=1))]),
                 max_size=5), st.binary(max_size=20), CUTS)
-def test_what_comes_of_the_bytes_does_not_depend_on_their_cuts(said, noise, cuts):
+def test_the_result_does_not_depend_on_how_the_bytes_are_split(said, noise, cuts):
     data = b"".join(said) + noise
     whole, cut = heard([data]), heard(pieces(data, cuts))
     assert cut[:3] == whole[:3]
@@ -291,7 +291,7 @@ def test_what_comes_of_the_bytes_does_not_depend_on_their_cuts(said, noise, cuts
 
 @settings(deadline=None)
 @given(CUTS, st.binary(max_size=30))
-def test_slave_reads_the_epochs_and_nothing_behind_them(cuts, behind):
+def test_slave_reads_the_epochs_and_nothing_after_them(cuts, behind):
     greeting = SlaveEpochGreeting(SLAVE)
     assert greeting.begin() == HELLO
     data, read = transfer.encode_master_handshake(*END) + behind, 0
@@ -304,57 +304,61 @@ def test_slave_reads_the_epochs_and_nothing_behind_them(cuts, behind):
 
 
 def told(max_offset: int, *entries: tuple[int, int]) -> MasterHandshake:
-    """What a master says."""
+    """Make the handshake of a master."""
     return MasterHandshake(max_offset, entries[-1][0] if entries else -1, [EpochEntry(*entry) for entry in entries])
 
 
 def held(max_offset: int, *entries: tuple[int, int]) -> tuple[int, tuple[EpochEntry, ...]]:
-    """What the slave holds."""
+    """Make the end and the epochs of the slave's log."""
     return max_offset, tuple(EpochEntry(*entry) for entry in entries)
 
 
 @pytest.mark.parametrize("master, slave, expected_epoch, point", [
     (told(700, (1, 0), (3, 500)), held(0), None, 0),
     (told(700, (1, 0), (3, 500)), held(400, (1, 0)), None, 400),
-    (told(700, (1, 0), (3, 500)), held(600, (1, 0)), None, 500),  # it has more of epoch 1 than the master had
-    (told(700, (1, 0), (3, 500)), held(900, (1, 0), (3, 500)), None, 700),  # more than the master
+    # The slave has more of epoch 1 than the master.
+    (told(700, (1, 0), (3, 500)), held(600, (1, 0)), None, 500),
+    # The slave's log is longer than the master's.
+    (told(700, (1, 0), (3, 500)), held(900, (1, 0), (3, 500)), None, 700),
     (told(700, (1, 0), (3, 500)), held(800, (1, 0), (2, 450)), None, 450),
-    (told(300, (1, 0)), held(800, (1, 0), (4, 500)), 5, 300),  # older, and the operator wants it
-    (told(300, (1, 0)), held(500, (1, 0), (4, 500)), None, 300)])  # nothing was written under epoch 4
-def test_slave_goes_on_where_both_are_the_same(master, slave, expected_epoch, point):
+    # The master's epoch is older, and the operator has named a newer one.
+    (told(300, (1, 0)), held(800, (1, 0), (4, 500)), 5, 300),
+    # The slave wrote nothing under epoch 4.
+    (told(300, (1, 0)), held(500, (1, 0), (4, 500)), None, 300)])
+def test_slave_resumes_at_the_last_common_offset(master, slave, expected_epoch, point):
     assert consistent_point(master, slave, expected_epoch) == point
 
 
 @pytest.mark.parametrize("master, slave, expected_epoch, complaint", [
-    (told(700, (1, 0)), held(400), None, "knows no epochs"),
+    (told(700, (1, 0)), held(400), None, "has no epochs"),
     (told(300, (1, 0)), held(800, (1, 0), (4, 500)), None, "no longer the master"),
     (told(300, (1, 0)), held(800, (1, 0), (4, 500)), 4, "no longer the master"),
     (told(700, (5, 0)), held(400, (1, 0)), None, "no epoch in common: MASTER: 5 from 0 SLAVE: 1 from 0"),
     (told(0), held(400, (1, 0)), 5, "no epoch in common: MASTER: none SLAVE: 1 from 0")])
-def test_slave_says_why_it_does_not_follow(master, slave, expected_epoch, complaint):
+def test_slave_reports_why_it_does_not_follow(master, slave, expected_epoch, complaint):
     with pytest.raises(EpochsDifferError, match=complaint):
         consistent_point(master, slave, expected_epoch)
 
 
-# Epochs, and their file as 5.1.4 writes it.
+# Epochs, and their file in 5.1.4's format.
 
 # Captured from 5.1.4: changeToMaster(1), 100 messages, changeToMaster(2).
 JAVA_FILE = b"2\n901660701\n1-0\n2-10390\n"
 
 
 def cache_of(*entries: tuple[int, int], path: str | None = None) -> EpochFileCache:
-    """A cache with these (epoch, start offset)."""
+    """Make a cache with these (epoch, start offset)."""
     made = EpochFileCache(path)
     made.init_cache_from_entries(EpochEntry(*entry) for entry in entries)
     return made
 
 
 def pairs(cache: EpochFileCache) -> list[tuple[int, int]]:
-    """(epoch, start offset) of each entry."""
+    """Return (epoch, start offset) of each entry."""
     return [entry[:2] for entry in cache.get_all_entries()]
 
 
-def test_javas_file_is_read_and_written(tmp_path):
+def test_file_of_java_is_read_and_written(tmp_path):
     path = tmp_path / "epochFileCheckpoint"
     path.write_bytes(JAVA_FILE)
     cache = EpochFileCache(str(path))
@@ -365,7 +369,7 @@ def test_javas_file_is_read_and_written(tmp_path):
     assert path.read_bytes() == JAVA_FILE
 
 
-def test_each_change_is_in_the_file_and_the_one_before_in_the_copy(tmp_path):
+def test_each_change_is_in_the_file_and_the_previous_state_in_the_copy(tmp_path):
     path = tmp_path / "epochs"
     cache = cache_of((1, 0), path=str(path))
     assert cache.append_entry(EpochEntry(2, 100))
@@ -393,14 +397,14 @@ def test_a_damaged_file_is_replaced_by_its_copy_and_two_damaged_ones_are_refused
         again.init_cache_from_file()
 
 
-def test_a_file_whose_epochs_fall_is_refused_by_name(tmp_path):
+def test_a_file_whose_epochs_decrease_is_refused_by_name(tmp_path):
     path = tmp_path / "epochs"
     path.write_text(config_manager.encode(["2-50", "1-100"]))
     with pytest.raises(EpochError, match="epochs: epoch 1 at 100 follows epoch 2 at 50"):
         EpochFileCache(str(path)).init_cache_from_file()
 
 
-def test_no_entries_stay_no_entries(tmp_path):
+def test_an_empty_cache_stays_empty(tmp_path):
     path = tmp_path / "epochs"
     cache = cache_of((1, 0), (2, 50), path=str(path))
     cache.truncate_suffix_by_offset(0)
@@ -415,7 +419,7 @@ def test_the_checksum_0_is_not_checked():
 
 @settings(deadline=None)
 @given(st.lists(st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=20)))
-def test_entries_come_back(lines):
+def test_entries_survive_a_round_trip(lines):
     assert config_manager.decode(config_manager.encode(lines)) == lines
 
 
@@ -432,7 +436,7 @@ def test_any_text_is_entries_or_an_error(text):
 
 @settings(deadline=None)
 @given(st.binary(max_size=80), st.integers(0, 40), st.integers(0, 40))
-def test_any_damage_to_the_file_is_noticed(tmp_path_factory, noise, start, length):
+def test_any_damage_to_the_file_is_detected(tmp_path_factory, noise, start, length):
     path = tmp_path_factory.mktemp("epochs") / "epochs"
     whole = b"3\n2084911310\n1-0\n2-100\n4-5000\n"
     cache = cache_of((1, 0), (2, 100), (4, 5000), path=str(path))
@@ -474,14 +478,14 @@ def test_an_offset_belongs_to_the_last_epoch_that_begins_no_later():
     ([(2, 10)], 50, [(2, 20)], 80, -1),
     ([], 50, [(2, 20)], 80, -1),
 ])
-def test_logs_are_the_same_up_to_the_end_of_the_newest_common_epoch(local, local_end, other, other_end, point):
+def test_logs_agree_up_to_the_end_of_the_newest_common_epoch(local, local_end, other, other_end, point):
     one, two = cache_of(*local), cache_of(*other)
     one.set_last_epoch_entry_end_offset(local_end)
     two.set_last_epoch_entry_end_offset(other_end)
     assert one.find_consistent_point(two) == two.find_consistent_point(one) == point
 
 
-def test_epochs_are_cut_off_from_either_side():
+def test_epochs_can_be_truncated_at_either_end():
     entries = (1, 0), (2, 50), (4, 100), (6, 100), (7, 150)
     cache = cache_of(*entries)
     cache.truncate_suffix_by_offset(100)
@@ -493,24 +497,24 @@ def test_epochs_are_cut_off_from_either_side():
     assert pairs(cache) == [(7, 150)]
 
 
-# Who a replica is.
+# The identity of a replica.
 
 
-def test_an_identity_stays_whatever_the_configuration_says_later(tmp_path):
+def test_an_identity_survives_later_changes_of_the_configuration(tmp_path):
     path = str(tmp_path / "brokerIdentity")
     assert load_or_make(path, "C", "broker-a", 2).broker_id == 2
     assert (tmp_path / "brokerIdentity").read_text() == "C#broker-a#2"
     assert load_or_make(path, "C", "broker-a", 0).broker_id == 2
 
 
-def test_the_first_master_has_an_id_of_its_own(tmp_path):
+def test_the_first_master_gets_a_unique_id(tmp_path):
     assert load_or_make(str(tmp_path / "brokerIdentity"), "C", "broker-a", 0).broker_id == FIRST_MASTER_ID
 
 
 def test_the_identity_of_another_broker_is_refused(tmp_path):
     path = str(tmp_path / "brokerIdentity")
     load_or_make(path, "C", "broker-a", 2)
-    with pytest.raises(BrokerMetadataError, match="brokerIdentity is of broker broker-a, and this one is broker-b"):
+    with pytest.raises(BrokerMetadataError, match="belongs to broker broker-a.*, but this broker is broker-b"):
         load_or_make(path, "C", "broker-b", 2)
 
 
@@ -518,7 +522,7 @@ def test_the_identity_of_another_broker_is_refused(tmp_path):
 def test_a_damaged_identity_is_refused_by_name(tmp_path, text):
     path = tmp_path / "brokerIdentity"
     path.write_text(text)
-    with pytest.raises(BrokerMetadataError, match="brokerIdentity: .* is no cluster#name#id"):
+    with pytest.raises(BrokerMetadataError, match="brokerIdentity: .* is not a valid cluster#name#id"):
         load_or_make(str(path), "C", "a", 1)
 
 

@@ -1,4 +1,4 @@
-"""Puts across changes of role: handed over, held up, and under a controller that elects the master."""
+"""Puts across role changes: during a handover, held up in between, and under a controller that elects the master."""
 import threading
 
 import pytest
@@ -20,7 +20,7 @@ from tests.store.ha.support import FakeMaster
 from tests.store.support import bodies, crash, message, put, wait_dispatched
 from tests.support.wait import at_least, wait_until
 
-# A mastership that is handed over: nothing is taken meanwhile, and nothing lost.
+# A planned handover: no put is accepted meanwhile, and none is lost.
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def master(tmp_path):
 
 
 def in_sync(store, peer: SlavePeer) -> None:
-    """Let the peer be in sync."""
+    """Bring the peer into sync."""
     peer.greet()
     peer.say(store.get_max_phy_offset())
     peer.is_in_sync(store)
 
 
-def test_it_waits_for_the_heir_and_for_the_answers_and_renounces_the_lease(master):
+def test_handover_waits_for_the_heir_and_for_pending_puts_and_renounces_the_lease(master):
     said = []
     master.ha_service.use_lease(lambda: True, lambda ms: said.append(f"renounced for {ms}"))
     with SlavePeer.connect(master) as peer:
@@ -59,7 +59,7 @@ def test_it_waits_for_the_heir_and_for_the_answers_and_renounces_the_lease(maste
         assert master.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
 
 
-def test_it_waits_for_an_heir_that_no_message_waits_for(tmp_path):
+def test_handover_waits_for_the_heir_without_pending_puts(tmp_path):
     with master_of(tmp_path) as store, SlavePeer.connect(store) as peer:
         in_sync(store, peer)
         assert store.put_message(message()).is_ok
@@ -70,7 +70,7 @@ def test_it_waits_for_an_heir_that_no_message_waits_for(tmp_path):
         assert hand_over(store.ha_service, 2, WAIT_MS) == store.get_max_phy_offset()
 
 
-def test_messages_are_taken_again_when_the_role_stays(master, monkeypatch):
+def test_puts_are_accepted_again_when_no_election_follows(master, monkeypatch):
     monkeypatch.setattr(handover, "_ELECTION_MS", 50)
     with SlavePeer.connect(master) as peer:
         in_sync(master, peer)
@@ -78,7 +78,7 @@ def test_messages_are_taken_again_when_the_role_stays(master, monkeypatch):
         wait_until(lambda: master.ha_service.why_no_puts() is None, WAIT_MS, "taken again")
 
 
-def test_an_heir_that_does_not_get_there_leaves_the_master_as_it_was(master):
+def test_an_heir_that_does_not_catch_up_leaves_the_master_unchanged(master):
     with SlavePeer.connect(master) as peer:
         in_sync(master, peer)
         waiting = master.async_put_message(message())
@@ -90,7 +90,7 @@ def test_an_heir_that_does_not_get_there_leaves_the_master_as_it_was(master):
         assert waiting.get(WAIT_MS).is_ok
 
 
-def test_a_change_of_roles_ends_it(master):
+def test_a_role_change_ends_the_handover(master):
     failed = []
 
     def run() -> None:
@@ -111,13 +111,13 @@ def test_a_change_of_roles_ends_it(master):
 
 
 @pytest.mark.parametrize("heir, reason", [(1, "broker 1 is the master"), (2, "broker 2 is not in sync, only [1]")])
-def test_who_can_not_be_the_heir_is_named(master, heir, reason):
+def test_invalid_heir_is_named_in_the_error(master, heir, reason):
     with pytest.raises(HandoverError) as failure:
         hand_over(master.ha_service, heir, 100)
     assert str(failure.value) == reason and master.ha_service.why_no_puts() is None
 
 
-def test_it_needs_a_master_and_no_controller(tmp_path):
+def test_handover_needs_a_master_but_no_controller(tmp_path):
     with master_of(tmp_path) as store:
         with SlavePeer.connect(store) as peer:
             in_sync(store, peer)
@@ -127,7 +127,7 @@ def test_it_needs_a_master_and_no_controller(tmp_path):
             hand_over(store.ha_service, 2, 100)
 
 
-def test_puts_go_on_while_the_heir_connects_anew(master):
+def test_puts_continue_while_the_heir_reconnects(master):
     said = []
     with SlavePeer.connect(master) as before, SlavePeer.connect(master) as heir:
         in_sync(master, before)
@@ -148,25 +148,25 @@ def test_puts_go_on_while_the_heir_connects_anew(master):
         assert said == [end]
 
 
-def test_an_heir_that_does_not_come_on_is_no_reason_to_refuse_puts(master):
+def test_puts_continue_when_the_heir_does_not_finish_connecting(master):
     with SlavePeer.connect(master) as before, SlavePeer.connect(master) as heir:
         in_sync(master, before)
         heir.greet()
         wait_until(lambda: master.ha_service.connection_list[-1].slave_id == 2, WAIT_MS, "greeted")
-        with pytest.raises(HandoverError, match="is connecting, and was not sent the log within 20 ms"):
+        with pytest.raises(HandoverError, match="is connecting, and its transfer did not begin within 20 ms"):
             hand_over(master.ha_service, 2, 20)
         assert master.ha_service.why_no_puts() is None
 
 
-def test_no_thread_waits_for_states_that_nobody_asks_about(master):
+def test_no_notification_thread_runs_without_a_request(master):
     assert not master.ha_service.ha_connection_state_notification_service.is_alive()
 
 
-# A put that stands still while the broker is no master for a while, and its bytes are cut off.
+# A put that is held up while the broker loses and regains the master role, and its bytes are truncated.
 
 
 class HeldPut(threading.Thread):
-    """A put on a thread of its own, that stops just before `method` of `owner`."""
+    """A put on its own thread that stops just before `method` of `owner`."""
 
     def __init__(self, monkeypatch, store, owner: object, method: str) -> None:
         super().__init__(daemon=True)
@@ -187,14 +187,14 @@ class HeldPut(threading.Thread):
         self.status = self._store.async_put_message(message(body=b"held" * 10)).get(WAIT_MS).put_message_status
 
     def released(self) -> PutMessageStatus:
-        """Let it go on; what it is answered."""
+        """Release the put, and return its status."""
         self._go.set()
         self.join(WAIT_MS / 1000)
         return self.status
 
 
 def demote_and_cut(store, end: int) -> None:
-    """Follow a master whose log is the same up to `end` only, until what lies behind is cut off."""
+    """Follow a master that shares the log only up to `end`, until the rest is truncated."""
     with FakeMaster() as server:
         assert store.ha_service.change_to_slave(server.address, 2)
         with MasterPeer(server.accept().sock) as master:
@@ -205,7 +205,7 @@ def demote_and_cut(store, end: int) -> None:
 
 
 def acknowledged_by_a_slave(store, peer: SlavePeer) -> None:
-    """The log grows under the next mastership, and a slave in sync holds all of it."""
+    """Grow the log under the next mastership; a slave in sync holds all of it."""
     peer.greet()
     peer.say(store.get_max_phy_offset())
     peer.is_in_sync(store)
@@ -218,14 +218,15 @@ def acknowledged_by_a_slave(store, peer: SlavePeer) -> None:
 @pytest.mark.parametrize("keys", [
     {"allAckInSyncStateSet": True}, {"inSyncReplicas": 2}, {},
 ], ids=["all in sync", "two replicas", "the master alone"])
-def test_a_put_held_across_demotion_cut_and_promotion_is_not_acknowledged(tmp_path, monkeypatch, keys):
+def test_a_put_held_across_demotion_truncation_and_promotion_is_not_acknowledged(tmp_path, monkeypatch, keys):
     with master_of(tmp_path, **keys) as store:
         with SlavePeer.connect(store) as peer:
             peer.greet()
             peer.say(0)
             peer.is_in_sync(store)
             begin = store.get_max_phy_offset()
-            held = HeldPut(monkeypatch, store, store.commit_log, "submit_flush_request")  # it is appended
+            # The put is appended by now.
+            held = HeldPut(monkeypatch, store, store.commit_log, "submit_flush_request")
             end = store.get_max_phy_offset()
             assert end > begin
             demote_and_cut(store, begin)
@@ -248,7 +249,7 @@ def test_a_put_checked_before_a_demotion_is_not_written_under_the_next_mastershi
         assert store.get_max_phy_offset() == end
 
 
-# Stores whose master a controller elects: what they acknowledge, and when.
+# Stores whose master is elected by a controller: the messages that they acknowledge, and when.
 
 KEYS = {"controlled": True, "allAckInSyncStateSet": True}
 NOT_AVAILABLE = PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -267,18 +268,18 @@ def under_controller_master(tmp_path, controller):
 
 
 def joined(store, controller: DecidingController, peer: SlavePeer, slave_id: int = 2) -> None:
-    """Let the peer be in sync, for the controller too."""
+    """Bring the peer into sync, also in the controller's set."""
     peer.greet(slave_id)
     peer.say(store.get_max_phy_offset())
     wait_until(lambda: slave_id in controller.members, WAIT_MS, "the controller knows")
 
 
 def address(store) -> str:
-    """Where slaves find it."""
+    """Return the address that slaves connect to."""
     return f"127.0.0.1:{store.ha_service.ha_listen_port}"
 
 
-def test_nobody_is_the_master_before_the_controller_says_so(tmp_path):
+def test_no_replica_is_master_before_the_controller_decides(tmp_path):
     with open_replica(tmp_path, **KEYS) as store:
         assert not store.ha_service.is_master
         assert store.put_message(message()).put_message_status is NOT_AVAILABLE
@@ -289,7 +290,7 @@ def test_nobody_is_the_master_before_the_controller_says_so(tmp_path):
         assert store.put_message(message()).is_ok and store.ha_service.why_no_puts() is None
 
 
-def test_who_catches_up_counts_at_once_and_the_controller_is_told_at_once(under_controller_master, controller):
+def test_caught_up_slave_counts_at_once_and_is_reported_to_the_controller(under_controller_master, controller):
     put(under_controller_master, message(body=b"alone"))
     with SlavePeer.connect(under_controller_master) as peer:
         joined(under_controller_master, controller, peer)
@@ -301,7 +302,7 @@ def test_who_catches_up_counts_at_once_and_the_controller_is_told_at_once(under_
         assert waiting.get(WAIT_MS).is_ok
 
 
-def test_who_is_gone_is_waited_for_until_the_controller_has_taken_it_out(under_controller_master, controller):
+def test_puts_wait_for_a_lost_slave_until_the_controller_has_removed_it(under_controller_master, controller):
     with SlavePeer.connect(under_controller_master) as peer:
         joined(under_controller_master, controller, peer)
         controller.answers = False
@@ -314,7 +315,7 @@ def test_who_is_gone_is_waited_for_until_the_controller_has_taken_it_out(under_c
     assert controller.members == {1}
 
 
-def test_nothing_is_taken_or_acknowledged_without_the_lease(under_controller_master, controller):
+def test_nothing_is_accepted_or_acknowledged_without_the_lease(under_controller_master, controller):
     leased = True
     under_controller_master.ha_service.use_lease(lambda: leased)
     with SlavePeer.connect(under_controller_master) as peer:
@@ -327,7 +328,7 @@ def test_nothing_is_taken_or_acknowledged_without_the_lease(under_controller_mas
                    under_controller_master.get_max_phy_offset(), WAIT_MS, "replicated")
         assert not waiting.is_done
         assert under_controller_master.put_message(message()).put_message_status is NOT_AVAILABLE
-        assert "no controller confirms" in under_controller_master.ha_service.why_no_puts()
+        assert "no controller currently confirms" in under_controller_master.ha_service.why_no_puts()
         leased = True
         under_controller_master.ha_service.lease_granted()
         assert waiting.get(WAIT_MS).is_ok
@@ -339,7 +340,7 @@ def test_nothing_is_taken_or_acknowledged_without_the_lease(under_controller_mas
 
 @pytest.mark.parametrize("keys", [{"inSyncReplicas": 1, "allAckInSyncStateSet": False}, {}],
                          ids=["the master alone", "all in sync"])
-def test_what_is_flushed_without_the_lease_is_not_acknowledged(tmp_path, monkeypatch, controller, keys):
+def test_put_flushed_without_the_lease_is_not_acknowledged(tmp_path, monkeypatch, controller, keys):
     with open_replica(tmp_path, flushDiskType=FlushDiskType.SYNC_FLUSH, **{**KEYS, **keys}) as store:
         controller.elect(store, 5)
         leased = [True]
@@ -356,7 +357,7 @@ def test_what_is_flushed_without_the_lease_is_not_acknowledged(tmp_path, monkeyp
             PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 
 
-def test_a_fenced_store_takes_nothing(under_controller_master):
+def test_a_fenced_store_accepts_no_puts(under_controller_master):
     under_controller_master.running_flags.make_fenced(True)
     assert under_controller_master.running_flags.is_fenced
     assert under_controller_master.put_message(message()).put_message_status is NOT_AVAILABLE
@@ -364,7 +365,7 @@ def test_a_fenced_store_takes_nothing(under_controller_master):
     assert under_controller_master.put_message(message()).is_ok and not under_controller_master.running_flags.is_fenced
 
 
-def test_a_master_that_is_elected_again_keeps_its_slaves_and_its_puts(under_controller_master, controller):
+def test_a_reelected_master_keeps_its_slaves_and_its_pending_puts(under_controller_master, controller):
     with SlavePeer.connect(under_controller_master) as peer:
         joined(under_controller_master, controller, peer)
         waiting = under_controller_master.async_put_message(message(body=b"x" * 300))
@@ -381,7 +382,7 @@ def test_a_master_that_is_elected_again_keeps_its_slaves_and_its_puts(under_cont
     assert not under_controller_master.ha_service.change_to_master_when_last_role_is_master(5, {1}, 99)
 
 
-def test_a_master_that_was_started_anew_goes_on_with_its_epoch(tmp_path, controller):
+def test_a_restarted_master_continues_with_its_epoch(tmp_path, controller):
     with open_replica(tmp_path, **KEYS) as store:
         controller.elect(store, 5)
         put(store, message(body=b"confirmed"))
@@ -400,7 +401,7 @@ def test_a_master_that_was_started_anew_goes_on_with_its_epoch(tmp_path, control
         end = store.get_max_phy_offset()
         assert end > confirmed == store.ha_service.confirm_offset()
         assert store.put_message(message()).put_message_status is NOT_AVAILABLE
-        assert "what it holds is not confirmed yet" in store.ha_service.why_no_puts()
+        assert "its log is not confirmed yet" in store.ha_service.why_no_puts()
         with SlavePeer.connect(store) as peer:
             assert peer.greet()[1:] == (5, [(5, 0, (1 << 63) - 1)])
             peer.say(confirmed)
@@ -415,7 +416,7 @@ def test_a_master_that_was_started_anew_goes_on_with_its_epoch(tmp_path, control
             wait_until(lambda: bodies(store) == [b"confirmed", b"tail", b"end", b"new"], WAIT_MS, "all of them")
 
 
-def test_a_master_started_anew_takes_messages_when_the_others_are_out_of_the_set(tmp_path, controller):
+def test_a_restarted_master_accepts_messages_once_the_others_are_out_of_the_set(tmp_path, controller):
     with open_replica(tmp_path, **KEYS) as store:
         controller.elect(store, 5)
         with SlavePeer.connect(store) as peer:
@@ -432,8 +433,8 @@ def test_a_master_started_anew_takes_messages_when_the_others_are_out_of_the_set
         assert store.put_message(message(body=b"new")).append_message_result.logics_offset == 1
 
 
-def test_a_master_started_anew_takes_nothing_before_the_controller_has_answered(tmp_path, controller):
-    """It may still carry out what the process before had asked for."""
+def test_a_restarted_master_accepts_no_puts_before_the_controller_has_answered(tmp_path, controller):
+    """The controller may still carry out a request of the previous process."""
     with open_replica(tmp_path, **KEYS) as store:
         controller.elect(store, 5)
         assert store.put_message(message()).is_ok
@@ -449,7 +450,7 @@ def test_a_master_started_anew_takes_nothing_before_the_controller_has_answered(
 
 
 def test_a_replica_follows_the_new_master_at_once(tmp_path, controller, monkeypatch):
-    """Also before that one knows; and both take messages with two in sync, long before a slave of 4.9 asks again."""
+    """It follows even before the new master knows its role; both accept messages long before 4.9's retry."""
     monkeypatch.setattr(ha_client, "_RETRY_MS", 2 * WAIT_MS)
     keys = {**KEYS, "minInSyncReplicas": 2}
     with open_replica(tmp_path / "1", 1, **keys) as old, open_replica(tmp_path / "2", 2, **keys) as new, \
@@ -461,7 +462,8 @@ def test_a_replica_follows_the_new_master_at_once(tmp_path, controller, monkeypa
         assert old.put_message(message(body=b"before")).is_ok
         old.ha_service.shutdown()
         assert third.ha_service.change_to_slave(address(new), 2)
-        at_least(0.3)  # it is refused meanwhile
+        # The connection is refused meanwhile.
+        at_least(0.3)
         assert controller.elect(new, 2)
         wait_until(lambda: new.put_message(message(body=b"behind")).is_ok, WAIT_MS, "acknowledged")
         for store in (new, third):
@@ -469,7 +471,7 @@ def test_a_replica_follows_the_new_master_at_once(tmp_path, controller, monkeypa
 
 
 def test_a_master_that_has_not_begun_its_epoch_is_not_followed(tmp_path):
-    """It may be the old one, whose address the name server still gives."""
+    """It may be the old master, whose address the name server still returns."""
     with FakeMaster() as server, open_replica(tmp_path, 2, **KEYS) as store:
         assert store.ha_service.change_to_slave(None, 4)
         store.ha_service.update_master_address(server.address)
@@ -481,7 +483,7 @@ def test_a_master_that_has_not_begun_its_epoch_is_not_followed(tmp_path):
         assert "has not begun epoch 4 yet, its last is 3" in store.ha_service.ha_client.last_error
 
 
-def test_a_slave_stays_connected_when_its_master_is_elected_again(tmp_path):
+def test_a_slave_stays_connected_when_its_master_is_reelected(tmp_path):
     with FakeMaster() as server, open_replica(tmp_path, 2, **KEYS) as store:
         service = store.ha_service
         service.set_local_broker_id(2)

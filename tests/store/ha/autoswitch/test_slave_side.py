@@ -1,4 +1,4 @@
-"""What a slave does with masters of any epoch, and with peers that are not masters."""
+"""The slave's side of replication with epochs: masters of any epoch, and peers that are not masters."""
 import contextlib
 import shutil
 import struct
@@ -18,7 +18,7 @@ from tests.store.ha.test_trust import shown_by
 from tests.store.support import bodies, crash, message, new_store, open_store, put
 from tests.support.wait import wait_until
 
-# What a slave does with masters, and with peers that are not masters.
+# A slave's handling of masters, and of peers that are not masters.
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def server():
 
 
 def accept(server: FakeMaster) -> MasterPeer:
-    """The next connection of the slave."""
+    """Accept the slave's next connection."""
     server.server.settimeout(60)
     return MasterPeer(server.server.accept()[0])
 
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory) -> list[bytes]:
-    """The records of a log."""
+    """Return the records of a log."""
     with master_of(tmp_path_factory.mktemp("log")) as store:
         results = put(store, *[message("T", 0, b"%03d" % index * 50, KEYS=f"k{index}") for index in range(40)])
         data = bytes(store.commit_log.mapped_file_queue.mapped_files[0].slice_byte_buffer())
@@ -43,7 +43,7 @@ def log(tmp_path_factory) -> list[bytes]:
 
 
 def forget_waiting(server: FakeMaster) -> None:
-    """Close the connections that nobody has accepted; the slave makes no new ones."""
+    """Close the connections that are not accepted yet; the slave makes no new ones."""
     server.server.settimeout(0)
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -51,7 +51,7 @@ def forget_waiting(server: FakeMaster) -> None:
 
 
 def following(store, server: FakeMaster, epoch: int | None = None) -> MasterPeer:
-    """Let the store follow the server; the connection, with the slave's introduction read."""
+    """Let the store follow the server; return the connection, after the slave's introduction."""
     assert store.ha_service.change_to_slave(None)
     forget_waiting(server)
     assert store.ha_service.change_to_slave(server.address, epoch)
@@ -61,11 +61,11 @@ def following(store, server: FakeMaster, epoch: int | None = None) -> MasterPeer
 
 
 def wait_end(store, end: int) -> None:
-    """Until the log ends there."""
+    """Wait until the log ends at `end`."""
     wait_until(lambda: store.get_max_phy_offset() == end, WAIT_MS, f"the log ends at {end}")
 
 
-def test_a_slave_takes_log_and_epochs_and_reports_what_it_has(tmp_path, server, log):
+def test_a_slave_stores_the_log_and_the_epochs_and_reports_its_end(tmp_path, server, log):
     two, four, six = (sum(map(len, log[:count])) for count in (2, 4, 6))
     with open_replica(tmp_path, 2, asyncLearner=True, syncFromLastFile=True) as store:
         assert store.ha_service.change_to_slave(server.address, 3)
@@ -80,14 +80,14 @@ def test_a_slave_takes_log_and_epochs_and_reports_what_it_has(tmp_path, server, 
             while peer.reported() != six:
                 continue
             assert store.ha_service.confirm_offset() == two
-            wait_until(lambda: len(bodies(store)) == 2, WAIT_MS, "what is confirmed is read")
+            wait_until(lambda: len(bodies(store)) == 2, WAIT_MS, "confirmed messages are readable")
             peer.send_log(six, b"", 3, four, six)
             wait_until(lambda: len(bodies(store)) == 6, WAIT_MS, "the rest too")
         assert [entry[:2] for entry in store.ha_service.epoch_cache.get_all_entries()] == [(1, 0), (3, four)]
 
 
 def filled(store, server: FakeMaster, log: list[bytes], *parts: tuple[int, int]) -> list[int]:
-    """Fill the store with (epoch, records) after another; the ends of the parts."""
+    """Fill the store with (epoch, number of records) in turn; return the end of each part."""
     with following(store, server) as peer:
         peer.answer(0)
         offset, at, ends = 0, 0, []
@@ -102,7 +102,7 @@ def filled(store, server: FakeMaster, log: list[bytes], *parts: tuple[int, int])
     return ends
 
 
-def test_a_diverged_log_is_cut_off_at_the_consistent_point(tmp_path, server, log):
+def test_a_diverged_log_is_truncated_at_the_consistent_point(tmp_path, server, log):
     with open_replica(tmp_path, 2) as store:
         first, end = filled(store, server, log, (1, 10), (2, 20))
         assert len(bodies(store)) == 30 and found(store, "k12") == 1
@@ -120,7 +120,7 @@ def test_a_diverged_log_is_cut_off_at_the_consistent_point(tmp_path, server, log
 
 
 def found(store, key: str) -> int:
-    """How many messages have the key, all that are stored taken together."""
+    """Return the number of stored messages with the key."""
     wait_until(lambda: store.dispatch_behind_bytes() <= 0, WAIT_MS, "all is indexed")
     result = store.query_message("T", key, 9, 0, 1 << 60)
     try:
@@ -130,11 +130,11 @@ def found(store, key: str) -> int:
 
 
 def moved(record: bytes, offset: int, queue_offset: int) -> bytes:
-    """The record as it is at another place."""
+    """Return the record as it would be at another offset."""
     return record[:20] + struct.pack(">qq", queue_offset, offset) + record[36:]
 
 
-def test_a_part_of_a_record_is_cut_off_before_the_slave_asks_again(tmp_path, server, log):
+def test_an_incomplete_record_is_truncated_before_the_slave_reconnects(tmp_path, server, log):
     with open_replica(tmp_path, 2, haVerifyRecords=False) as store:
         (end,) = filled(store, server, log, (1, 3))
         with following(store, server) as peer:
@@ -148,7 +148,7 @@ def test_a_part_of_a_record_is_cut_off_before_the_slave_asks_again(tmp_path, ser
             assert peer.reported() == end
 
 
-def test_a_part_of_a_record_is_held_until_the_rest_is_there(tmp_path, server, log):
+def test_an_incomplete_record_is_kept_until_the_rest_arrives(tmp_path, server, log):
     with open_replica(tmp_path, 2) as store:
         (end,) = filled(store, server, log, (1, 3))
         with following(store, server) as peer:
@@ -163,7 +163,7 @@ def test_a_part_of_a_record_is_held_until_the_rest_is_there(tmp_path, server, lo
 
 
 def refused(store, complaint: str) -> None:
-    """Wait until the client says so."""
+    """Wait until the client reports the complaint."""
     client = store.ha_service.ha_client
     wait_until(lambda: complaint in client.last_error, WAIT_MS, f"{complaint!r}, it says {client.last_error!r}")
 
@@ -185,7 +185,7 @@ def test_a_stale_master_is_refused_unless_the_operator_names_a_newer_epoch(tmp_p
         with following(store, server) as peer:
             peer.answer(first, (1, 0))
             assert peer.is_closed()
-        refused(store, "the master's last epoch is 1, and this log has messages of epoch 4")
+        refused(store, "the master's last epoch is 1, but this log has messages of epoch 4")
         assert store.get_max_phy_offset() == end
         with following(store, server, 5) as peer:
             peer.answer(first, (1, 0))
@@ -202,7 +202,7 @@ def test_a_log_without_epochs_is_not_continued(tmp_path, server, log):
         with following(store, server) as peer:
             peer.answer(1 << 20, (1, 0))
             assert peer.is_closed()
-        refused(store, "knows no epochs")
+        refused(store, "has no epochs")
 
 
 @pytest.mark.parametrize("bad, complaint", [
@@ -213,11 +213,11 @@ def test_a_log_without_epochs_is_not_continued(tmp_path, server, log):
     (lambda end, log: frame(end, log[6], 1, 0), "sends epoch 1 from 0"),
     (lambda end, log: frame(end, log[6], 2, end - 1), "sends epoch 2 from"),
     (lambda end, log: frame(end, log[6], 3, end - 1), "sends epoch 3 from"),
-    (lambda end, log: frame(end, b"no record at all", 3, end), "is not one"),
+    (lambda end, log: frame(end, b"no record at all", 3, end), "is not a valid record"),
     (lambda end, log: frame(end, b"x" * SEGMENT, 3, end), "beyond the end of a file"),
 ], ids=["handshake again", "too long", "negative", "hole", "epoch falls", "epoch moved", "epoch within the log",
         "no log", "beyond the file"])
-def test_frames_that_lie_close_the_connection_and_change_nothing(tmp_path, server, log, bad, complaint):
+def test_contradictory_frames_close_the_connection_and_change_nothing(tmp_path, server, log, bad, complaint):
     with open_replica(tmp_path, 2) as store:
         first, end = filled(store, server, log, (1, 3), (2, 3))
         with following(store, server) as peer:
@@ -231,11 +231,11 @@ def test_frames_that_lie_close_the_connection_and_change_nothing(tmp_path, serve
 
 
 def frame(offset: int, body: bytes, epoch: int, start: int) -> bytes:
-    """One frame."""
+    """Make one frame."""
     return struct.pack(">iiqiqq", 2, len(body), offset, epoch, start, 0) + body
 
 
-def test_a_promoted_slave_goes_on_with_the_queues(tmp_path, server, log):
+def test_a_promoted_slave_continues_the_queues(tmp_path, server, log):
     with open_replica(tmp_path, 2) as store:
         (end,) = filled(store, server, log, (1, 3))
         assert store.put_message(message()).put_message_status is PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -247,7 +247,7 @@ def test_a_promoted_slave_goes_on_with_the_queues(tmp_path, server, log):
         assert [entry[:2] for entry in store.ha_service.epoch_cache.get_all_entries()] == [(1, 0), (2, end)]
 
 
-def test_a_part_of_a_record_is_no_part_of_a_new_masters_log(tmp_path, server, log):
+def test_an_incomplete_record_is_not_part_of_a_new_masters_log(tmp_path, server, log):
     with open_replica(tmp_path, 2, haVerifyRecords=False) as store:
         (end,) = filled(store, server, log, (1, 3))
         with following(store, server) as peer:
@@ -262,7 +262,7 @@ def test_a_part_of_a_record_is_no_part_of_a_new_masters_log(tmp_path, server, lo
 
 @pytest.fixture(scope="module")
 def blank(tmp_path_factory) -> tuple[int, bytes]:
-    """A log of four records, the last of which lies in a second file; and where the first one's blank begins."""
+    """Make a log of four records, the last in a new file; return where the first one's blank begins, and its bytes."""
     with master_of(tmp_path_factory.mktemp("blank")) as store:
         results = put(store, *[message("T", 0, bytes((index,)) * 5000) for index in range(4)])
         assert results[3].wrote_offset == SEGMENT
@@ -272,24 +272,26 @@ def blank(tmp_path_factory) -> tuple[int, bytes]:
 
 WHOLE = 3  # records before the blank
 HELD = [0, 4, 8, 9, 500, -1, SEGMENT, SEGMENT + 1, SEGMENT + 5000]
-"""How much a slave has got, three records and never the fourth: of the blank, of the log, or all but that of the file.
+"""The bytes that a slave has received: all of three records and never all of the fourth. Below SEGMENT the
+number counts from the begin of the blank, otherwise from the begin of the log; a negative one counts from the end of
+the file.
 """
 
 
 def held(blank: tuple[int, bytes], much: int) -> bytes:
-    """So much of the log."""
+    """Return the part of the log given by `much`."""
     begin, data = blank
     return data[:much if much >= SEGMENT else begin + much if much >= 0 else SEGMENT + much]
 
 
 def wait_seen(store) -> None:
-    """Until the dispatch has come to the log's end, or to a record of which only a part is there."""
+    """Wait until the dispatch has reached the log's end, or an incomplete record."""
     reput = store.reput_message_service
     wait_until(lambda: reput.behind() <= 0 or reput.has_only_part_of_a_record(), WAIT_MS, "dispatched")
 
 
 @pytest.mark.parametrize("much", HELD)
-def test_a_new_master_appends_nothing_within_a_part_of_a_blank(tmp_path, server, blank, much):
+def test_a_new_master_appends_nothing_within_an_incomplete_blank(tmp_path, server, blank, much):
     data = held(blank, much)
     with open_replica(tmp_path, 2, haVerifyRecords=False) as store:
         with following(store, server) as peer:
@@ -306,7 +308,7 @@ def test_a_new_master_appends_nothing_within_a_part_of_a_blank(tmp_path, server,
 
 @pytest.mark.parametrize("much", HELD)
 @pytest.mark.parametrize("ending", [crash, DefaultMessageStore.shutdown])
-def test_a_slave_that_starts_as_a_master_appends_nothing_within_a_part_of_a_blank(tmp_path, blank, much, ending):
+def test_a_slave_restarted_as_a_master_appends_nothing_within_an_incomplete_blank(tmp_path, blank, much, ending):
     data = held(blank, much)
     slave = new_store(tmp_path, brokerRole=BrokerRole.SLAVE)
     assert slave.load()
@@ -320,14 +322,14 @@ def test_a_slave_that_starts_as_a_master_appends_nothing_within_a_part_of_a_blan
 
 
 def read_after_one_more(store) -> None:
-    """A message that fits into the blank is the next one of its queue, and is read."""
+    """Put a message that fits into the blank: it is the next one of its queue, and is read."""
     (result,) = put(store, message("T", 0, b"new"))
     assert result.logics_offset == WHOLE
     wait_until(lambda: bodies(store) == [bytes((index,)) * 5000 for index in range(WHOLE)] + [b"new"], WAIT_MS,
                "all are read")
 
 
-def test_a_restarted_master_takes_no_puts_until_it_is_told_to(tmp_path):
+def test_a_restarted_master_accepts_no_puts_until_it_is_made_master_again(tmp_path):
     with master_of(tmp_path) as store:
         put(store, message("T", 0, b"before"))
     with master_of(tmp_path) as store:
@@ -339,7 +341,7 @@ def test_a_restarted_master_takes_no_puts_until_it_is_told_to(tmp_path):
         wait_until(lambda: bodies(store) == [b"before", b"after"], WAIT_MS, "read")
 
 
-def test_the_name_servers_address_holds_until_a_slave_is_told_another(tmp_path, server):
+def test_the_name_servers_address_is_used_until_a_slave_gets_another(tmp_path, server):
     with open_replica(tmp_path, 2) as store:
         service = store.ha_service
         service.update_master_address("127.0.0.1:1")
@@ -352,7 +354,7 @@ def test_the_name_servers_address_holds_until_a_slave_is_told_another(tmp_path, 
         assert service.ha_client.master_address is None
 
 
-def test_an_old_slaves_acknowledgement_is_worth_nothing_to_a_new_master(tmp_path):
+def test_an_old_slaves_acknowledgement_does_not_count_for_a_new_master(tmp_path):
     with master_of(tmp_path) as store:
         put(store, message("T", 0, b"x" * 1000))
         store.ha_service.push2_slave_max_offset.set(store.get_max_phy_offset())
@@ -363,7 +365,7 @@ def test_an_old_slaves_acknowledgement_is_worth_nothing_to_a_new_master(tmp_path
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-def test_what_was_not_confirmed_is_not_read_after_a_restart_either(tmp_path, server, log, crashed):
+def test_unconfirmed_messages_are_not_readable_after_a_restart_either(tmp_path, server, log, crashed):
     with open_replica(tmp_path, 2) as store:
         (end,) = filled(store, server, log, (1, 3))
         with following(store, server) as peer:
@@ -384,15 +386,15 @@ def test_what_was_not_confirmed_is_not_read_after_a_restart_either(tmp_path, ser
         assert [found(store, key) for key in ("k2", "k3", "k4", "new")] == [1, 1, 1, 1]
 
 
-def test_damaged_epochs_stop_the_start(tmp_path):
+def test_damaged_epochs_prevent_the_start(tmp_path):
     with master_of(tmp_path) as store:
         put(store, message())
     (tmp_path / "epochFileCheckpoint").write_bytes(b"1\n5\n1-0\n")
-    with pytest.raises(CheckpointFileError, match="epochFileCheckpoint: its checksum 5 is not"), open_replica(tmp_path):
+    with pytest.raises(CheckpointFileError, match="epochFileCheckpoint: its checksum 5 does"), open_replica(tmp_path):
         pytest.fail("it started")
 
 
-# Two brokers that were told the same epoch number, and begin it at the same offset: each has what the other lacks.
+# Two brokers that were made master with the same epoch number, and begin it at the same offset: their logs diverge.
 
 
 @pytest.fixture
@@ -405,7 +407,7 @@ def send(store, first: int, count: int, size: int = 300) -> None:
 
 
 class Shown:
-    """The log of a real store, as its main port shows it."""
+    """The log of a real store, as its main port serves it."""
 
     def __init__(self, store) -> None:
         self._store = store
@@ -423,7 +425,7 @@ class Shown:
 
 @pytest.fixture(params=[300, 517], ids=["equal sizes", "other sizes"])
 def two(request, tmp_path):
-    """(this, other, end of what both hold): both are masters of epoch 2 since then, and have written."""
+    """Return (this, other, end of the common log): both became masters of epoch 2 there, and have written since."""
     with contextlib.ExitStack() as stack:
         this = stack.enter_context(open_replica(tmp_path / "this", 1))
         assert this.ha_service.change_to_master(1)
@@ -447,14 +449,14 @@ def follow(this, other) -> None:
 
 
 @pytest.mark.usefixtures("quick_waits")
-def test_slave_with_other_bytes_under_the_same_epoch_is_refused_and_tells(two):
+def test_slave_with_other_bytes_under_the_same_epoch_is_refused_and_reported(two):
     this, other, common = two
     end = this.get_max_phy_offset()
     follow(this, other)
     client = this.ha_service.ha_client
     wait_until(lambda: client.state is HAConnectionState.DIVERGED, WAIT_MS, "refused")
     found = this.ha_service.divergence.found
-    assert found.offset == common and "two brokers were told" in found.reason
+    assert found.offset == common and "two brokers were made the master" in found.reason
     assert this.get_max_phy_offset() == end
     assert not other.ha_service.slave_count() and other.ha_service.sync_state_set.members == {2}
 
@@ -477,8 +479,8 @@ def test_slave_with_other_bytes_under_the_same_epoch_rejoins(two, tmp_path):
 
 
 @pytest.mark.usefixtures("quick_waits")
-def test_replica_of_one_of_them_is_told_apart_as_well(two, tmp_path):
-    """It was never the master of the epoch: its bytes tell, not its history."""
+def test_replica_of_a_diverged_master_is_refused_too(two, tmp_path):
+    """It was never the master of the epoch: the comparison is of its bytes, not of its history."""
     this, other, common = two
     this.shutdown()
     shutil.copytree(tmp_path / "this", tmp_path / "third")
@@ -491,7 +493,7 @@ def test_replica_of_one_of_them_is_told_apart_as_well(two, tmp_path):
 
 
 @pytest.mark.usefixtures("quick_waits")
-def test_epoch_that_a_log_knows_is_not_begun_again(two):
+def test_known_epoch_is_not_begun_again(two):
     this, _other, _common = two
     assert not this.ha_service.change_to_master(2)
     assert not this.ha_service.change_to_master(1)

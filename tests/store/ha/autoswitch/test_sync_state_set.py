@@ -1,4 +1,4 @@
-"""Who is in sync, what is confirmed, also when a controller decides it, and what a master makes of slaves."""
+"""The sync-state set and the confirm offset, with and without a controller, and the master's handling of slaves."""
 import struct
 import time
 
@@ -14,13 +14,13 @@ from tests.store.support import bodies, message, put, wait_dispatched
 from tests.support.tiers import drawn
 from tests.support.wait import wait_until
 
-# Who is in sync, and what is confirmed.
+# Members of the set, and the confirm offset.
 
 MASTER, SLAVE, OTHER = 1, 2, 3
 
 
 class Log:
-    """The end of a master's log, and its set."""
+    """A sync-state set, and the end of its master's log."""
 
     def __init__(self, end: int = 0) -> None:
         self.end = end
@@ -28,7 +28,7 @@ class Log:
         self.set.become_master(MASTER)
 
     def ack(self, slave: int, offset: int, caught_up: bool = True, may_join: bool = True) -> None:
-        """A slave holds everything below `offset`."""
+        """Acknowledge for a slave everything below `offset`."""
         self.set.acknowledged(slave, offset, time.monotonic_ns() if caught_up else None, caught_up and may_join)
 
 
@@ -39,7 +39,7 @@ def test_a_master_alone_confirms_all_that_it_has():
     assert log.set.confirm_offset() == 150
 
 
-def test_a_slave_that_has_all_holds_the_confirm_offset_back():
+def test_a_slave_in_sync_holds_the_confirm_offset_back():
     log = Log(100)
     log.ack(SLAVE, 100)
     assert log.set.members == {MASTER, SLAVE}
@@ -49,13 +49,15 @@ def test_a_slave_that_has_all_holds_the_confirm_offset_back():
     assert log.set.confirm_offset() == 170
 
 
-def test_a_slave_becomes_a_member_only_with_all_that_was_confirmed_before():
+def test_a_slave_becomes_a_member_only_with_all_confirmed_bytes():
     log = Log(100)
     assert log.set.confirm_offset() == 100
-    log.ack(SLAVE, 90)  # it had caught up with what was sent to it
+    # The slave had caught up with the bytes sent to it.
+    log.ack(SLAVE, 90)
     log.end = 200
     assert log.set.members == {MASTER}
-    assert log.set.confirm_offset() == 100  # already held back
+    # The slave already holds the confirm offset back.
+    assert log.set.confirm_offset() == 100
     log.ack(SLAVE, 99, caught_up=False)
     assert log.set.members == {MASTER}
     log.ack(SLAVE, 120, caught_up=False)
@@ -69,7 +71,7 @@ def test_a_learner_never_joins():
     assert log.set.members == {MASTER} and log.set.confirm_offset() == 200
 
 
-def test_who_leaves_holds_nothing_back():
+def test_a_slave_that_leaves_holds_nothing_back():
     log = Log(100)
     log.ack(SLAVE, 100)
     log.end = 200
@@ -77,11 +79,12 @@ def test_who_leaves_holds_nothing_back():
     assert log.set.members == {MASTER} and log.set.confirm_offset() == 200
 
 
-def test_who_has_not_caught_up_for_long_leaves():
+def test_a_slave_that_has_been_behind_for_too_long_leaves():
     log = Log(100)
     log.ack(SLAVE, 100)
     log.ack(OTHER, 100)
-    assert log.set.shrink(0) == frozenset()  # they hold all
+    # Both slaves hold the whole log.
+    assert log.set.shrink(0) == frozenset()
     log.end = 200
     log.ack(OTHER, 200)
     assert log.set.shrink(60_000) == frozenset()
@@ -89,7 +92,7 @@ def test_who_has_not_caught_up_for_long_leaves():
     assert log.set.confirm_offset() == 200
 
 
-def test_a_slave_believes_what_its_master_confirms_as_far_as_its_log_goes():
+def test_a_slave_takes_its_masters_confirm_offset_up_to_the_end_of_its_log():
     log = Log(100)
     log.set.resign()
     assert not log.set.is_master and log.set.members == frozenset()
@@ -116,7 +119,7 @@ EVENTS = st.lists(st.one_of(
 
 @settings(deadline=None)
 @given(EVENTS)
-def test_whatever_was_confirmed_each_member_holds(events):
+def test_every_member_holds_all_confirmed_bytes(events):
     log, acks, confirmed = Log(), {SLAVE: 0, OTHER: 0}, 0
     for event in events:
         if event[0] == "put":
@@ -134,13 +137,13 @@ def test_whatever_was_confirmed_each_member_holds(events):
             assert acks[slave] >= confirmed, (event, slave)
 
 
-# Who is in sync, and what is confirmed, when a controller decides it, and is not always heard.
+# Members of the set, and the confirm offset, when a controller decides them and may not answer.
 
 CONTROLLED_MASTER, CONTROLLED_SLAVE, CONTROLLED_OTHER = 1, 2, 3
 
 
 class ControlledLog:
-    """The end of a master's log, its set, and the time."""
+    """A sync-state set, the end of its master's log, and a clock."""
 
     def __init__(self, decided: tuple[int, ...] = (CONTROLLED_MASTER,), end: int = 100, confirmed: int = -1) -> None:
         self.end, self.now = end, 1_000_000_000_000
@@ -149,21 +152,21 @@ class ControlledLog:
         self.set.become_master_of(CONTROLLED_MASTER, decided, 7)
 
     def ack(self, slave: int, offset: int, may_join: bool = True) -> None:
-        """A slave that is not far behind holds everything below `offset`."""
+        """Acknowledge everything below `offset` for a slave that is not far behind."""
         self.set.acknowledged(slave, offset, self.now, may_join)
 
     def ask(self, least: int = 1) -> Ask | None:
-        """What the controller is to be asked for."""
+        """Return the next request to the controller."""
         assert self.set.needs_ask(least) == ((ask := self.set.next_ask(least)) is not None)
         return ask
 
     def decided(self, ask: Ask) -> None:
-        """The controller has agreed."""
+        """Let the controller agree."""
         assert self.set.decide(ask.members, ask.epoch + 1)
         self.set.answered(ask, True)
 
 
-def test_an_addition_counts_before_the_controller_has_heard_of_it():
+def test_an_added_slave_counts_before_the_controller_is_notified():
     log = ControlledLog()
     assert log.set.members == {CONTROLLED_MASTER} and log.set.confirm_offset() == 100
     log.ack(CONTROLLED_SLAVE, 100)
@@ -177,7 +180,7 @@ def test_an_addition_counts_before_the_controller_has_heard_of_it():
     assert log.set.decided == {CONTROLLED_MASTER, CONTROLLED_SLAVE} and log.set.epoch == 8 and log.ask() is None
 
 
-def test_an_addition_that_is_asked_for_counts_when_its_slave_is_gone():
+def test_a_requested_addition_counts_after_its_slave_is_gone():
     log = ControlledLog()
     log.ack(CONTROLLED_SLAVE, 100)
     ask = log.ask()
@@ -203,7 +206,7 @@ def test_a_removal_counts_only_when_the_controller_has_agreed():
     assert log.set.members == {CONTROLLED_MASTER} and log.set.confirm_offset() == 200
 
 
-def test_an_ask_without_an_answer_counts_until_its_epoch_is_over():
+def test_an_unanswered_request_counts_until_its_epoch_is_over():
     log = ControlledLog()
     log.ack(CONTROLLED_SLAVE, 100)
     ask = log.ask()
@@ -212,11 +215,12 @@ def test_an_ask_without_an_answer_counts_until_its_epoch_is_over():
     log.set.left(CONTROLLED_SLAVE)
     assert log.set.wanted == {CONTROLLED_MASTER} and log.set.members == {CONTROLLED_MASTER, CONTROLLED_SLAVE}
     assert log.set.confirm_offset() == 100
-    log.set.decide((CONTROLLED_MASTER, CONTROLLED_SLAVE), 8)  # it was carried out
+    # The controller carried it out.
+    log.set.decide((CONTROLLED_MASTER, CONTROLLED_SLAVE), 8)
     assert log.set.members == {CONTROLLED_MASTER, CONTROLLED_SLAVE} and log.ask() == ({CONTROLLED_MASTER}, 8)
 
 
-def test_an_ask_without_an_answer_is_forgotten_when_a_much_later_one_is_refused():
+def test_an_unanswered_request_is_forgotten_when_a_much_later_one_is_refused():
     log = ControlledLog()
     log.ack(CONTROLLED_SLAVE, 100)
     log.set.answered(log.ask(), False)
@@ -230,7 +234,7 @@ def test_an_ask_without_an_answer_is_forgotten_when_a_much_later_one_is_refused(
     assert log.ask() is None
 
 
-def test_a_refused_addition_is_asked_for_again_and_leaves_with_its_slave():
+def test_a_refused_addition_is_retried_and_dropped_when_its_slave_leaves():
     log = ControlledLog()
     log.ack(CONTROLLED_SLAVE, 100)
     log.set.answered(log.ask(), True)
@@ -243,7 +247,7 @@ def test_a_refused_addition_is_asked_for_again_and_leaves_with_its_slave():
     assert log.set.members == {CONTROLLED_MASTER} and log.ask() is None
 
 
-def test_a_set_that_acknowledges_nothing_stays_as_it_was():
+def test_a_set_too_small_to_acknowledge_is_not_requested():
     log = ControlledLog()
     log.ack(CONTROLLED_SLAVE, 100)
     log.decided(log.ask(2))
@@ -255,7 +259,7 @@ def test_a_set_that_acknowledges_nothing_stays_as_it_was():
     assert log.ask(2) == ({CONTROLLED_MASTER, CONTROLLED_OTHER}, 8)
 
 
-def test_who_comes_back_with_less_is_out_whatever_is_left():
+def test_a_slave_that_returns_with_less_is_removed_even_if_too_few_remain():
     log = ControlledLog()
     log.ack(CONTROLLED_SLAVE, 100)
     log.decided(log.ask(2))
@@ -270,7 +274,7 @@ def test_who_comes_back_with_less_is_out_whatever_is_left():
     assert log.set.confirm_offset() == 200
 
 
-def test_a_master_that_was_started_anew_confirms_what_the_others_hold():
+def test_a_restarted_master_confirms_the_bytes_that_the_others_hold():
     log = ControlledLog((CONTROLLED_MASTER, CONTROLLED_SLAVE), 100, 60)
     assert log.set.members == {CONTROLLED_MASTER, CONTROLLED_SLAVE} and log.set.confirm_offset() == 60
     log.ack(CONTROLLED_SLAVE, 80)
@@ -279,7 +283,7 @@ def test_a_master_that_was_started_anew_confirms_what_the_others_hold():
     assert log.set.confirm_offset() == 100 and log.ask() is None
 
 
-def test_a_master_that_goes_on_is_settled_by_an_answer():
+def test_a_resumed_master_is_settled_by_an_answer():
     log = ControlledLog((CONTROLLED_MASTER, CONTROLLED_SLAVE))
     log.set.become_master_of(CONTROLLED_MASTER, (CONTROLLED_MASTER, CONTROLLED_SLAVE), 7, goes_on=True)
     assert not log.set.is_settled
@@ -291,16 +295,17 @@ def test_a_master_that_goes_on_is_settled_by_an_answer():
     log.set.answered(log.ask(), True)  # refused
     assert not log.set.is_settled
     ask = log.ask(2)
-    # one alone would do nothing with two that have to be in sync
+    # A set of one would be useless when two replicas have to be in sync.
     assert ask == ({CONTROLLED_MASTER, CONTROLLED_SLAVE}, 7)
-    log.set.answered(ask, True)  # 5.1.4 refuses the set that it has
+    # 5.1.4 refuses a set that it already has.
+    log.set.answered(ask, True)
     assert log.set.is_settled and log.ask(2) is None
     log.set.become_master_of(CONTROLLED_MASTER, (CONTROLLED_MASTER, CONTROLLED_SLAVE), 7, goes_on=True)
     log.decided(log.ask())
     assert log.set.is_settled and log.set.epoch == 8
 
 
-def test_who_is_elected_again_keeps_the_slaves_that_hold_all():
+def test_a_reelected_master_keeps_the_slaves_that_hold_all_confirmed_bytes():
     log = ControlledLog()
     for slave in (CONTROLLED_SLAVE, CONTROLLED_OTHER):
         log.ack(slave, 100)
@@ -314,7 +319,7 @@ def test_who_is_elected_again_keeps_the_slaves_that_hold_all():
     assert log.ask() == ({CONTROLLED_MASTER, CONTROLLED_SLAVE, CONTROLLED_OTHER}, 12)
 
 
-def test_old_news_and_what_is_told_to_a_slave_change_nothing():
+def test_outdated_decisions_and_decisions_sent_to_a_slave_change_nothing():
     log = ControlledLog()
     assert not log.set.decide((CONTROLLED_MASTER, CONTROLLED_SLAVE), 7) and log.set.members == {CONTROLLED_MASTER}
     log.ack(CONTROLLED_SLAVE, 100)
@@ -339,7 +344,7 @@ CONTROLLED_EVENTS = st.lists(st.one_of(
 
 
 class Cluster(ControlledLog):
-    """A master, the controller's set, asks on their way to it, and what the slaves hold."""
+    """A master, the controller's set, the requests on their way to it, and the bytes that the slaves hold."""
 
     def __init__(self, least: int) -> None:
         super().__init__(end=0)
@@ -347,10 +352,11 @@ class Cluster(ControlledLog):
         self.members, self.epoch = frozenset((CONTROLLED_MASTER,)), 7
         self.held = {CONTROLLED_SLAVE: 0, CONTROLLED_OTHER: 0}
         self.under_way: list[Ask] = []
-        self.asked: Ask | None = None  # the master waits for the answer
+        # The request whose answer the master waits for.
+        self.asked: Ask | None = None
 
     def happens(self, event: tuple) -> None:
-        """One event."""
+        """Apply one event."""
         match event:
             case "put", size:
                 self.end += size
@@ -394,7 +400,7 @@ class Cluster(ControlledLog):
 
 @settings(deadline=None, max_examples=drawn(400))
 @given(CONTROLLED_EVENTS, st.sampled_from([1, 2]))
-def test_whatever_was_confirmed_each_one_that_may_be_elected_holds(events, least):
+def test_every_electable_replica_holds_all_confirmed_bytes(events, least):
     cluster = Cluster(least)
     for event in events:
         cluster.happens(event)
@@ -404,11 +410,11 @@ def test_whatever_was_confirmed_each_one_that_may_be_elected_holds(events, least
             assert cluster.held[slave] >= cluster.confirmed, (event, slave)
 
 
-# What a master does with slaves, and with what is no slave.
+# A master's handling of slaves, and of peers that are not slaves.
 
 
 def log_of(store) -> bytes:
-    """The whole commit log."""
+    """Return the whole commit log."""
     return b"".join(bytes(file.slice_byte_buffer()) for file in store.commit_log.mapped_file_queue.mapped_files)
 
 
@@ -419,7 +425,7 @@ def master(tmp_path):
         yield store
 
 
-def test_a_slave_is_told_the_epochs_and_gets_the_log_with_them(master):
+def test_a_slave_gets_the_epochs_and_the_log(master):
     with SlavePeer.connect(master) as peer:
         end = master.get_max_phy_offset()
         assert peer.greet() == (end, 1, [(1, 0, (1 << 63) - 1)])
@@ -431,7 +437,7 @@ def test_a_slave_is_told_the_epochs_and_gets_the_log_with_them(master):
         assert heartbeat == (end, 1, 0, master.ha_service.confirm_offset(), b"")
 
 
-def test_a_frame_ends_with_its_epoch(tmp_path):
+def test_a_frame_never_crosses_an_epoch(tmp_path):
     with master_of(tmp_path, haTransferBatchSize=1000) as store:
         starts = {1: 0}
         for epoch in (2, 3, 5):
@@ -449,7 +455,7 @@ def test_a_frame_ends_with_its_epoch(tmp_path):
             assert start <= offset and offset + len(data) <= min(following, default=1 << 60), epoch
 
 
-def test_a_slave_whose_epoch_is_deleted_while_its_bytes_are_sent_is_closed(master, caplog):
+def test_a_slave_is_disconnected_when_its_epoch_is_deleted_during_the_transfer(master, caplog):
     caplog.set_level("INFO", "RocketmqStore")
     with SlavePeer.connect(master) as peer:
         peer.greet()
@@ -469,7 +475,7 @@ def test_a_slave_whose_epoch_is_deleted_while_its_bytes_are_sent_is_closed(maste
 
 
 @pytest.mark.parametrize("last_file, start", [(0, 0), (1, 2 * SEGMENT)])
-def test_an_empty_slave_begins_with_the_file_that_it_asks_for(tmp_path, last_file, start):
+def test_an_empty_slave_begins_at_the_file_that_it_asks_for(tmp_path, last_file, start):
     with master_of(tmp_path) as store:
         while store.get_max_phy_offset() < 2 * SEGMENT + 500:
             put(store, message("T", 0, b"x" * 1000))
@@ -479,7 +485,7 @@ def test_an_empty_slave_begins_with_the_file_that_it_asks_for(tmp_path, last_fil
             assert peer.data(start + 1)[0][0] == start
 
 
-def test_a_put_waits_for_all_that_are_in_sync_and_is_read_only_then(tmp_path):
+def test_a_put_waits_for_all_in_sync_replicas_and_is_readable_only_then(tmp_path):
     with master_of(tmp_path, allAckInSyncStateSet=True) as store, SlavePeer.connect(store) as peer:
         put(store, message(body=b"alone"))
         peer.greet()
@@ -500,7 +506,7 @@ def test_a_put_waits_for_all_that_are_in_sync_and_is_read_only_then(tmp_path):
         wait_until(lambda: bodies(store) == [b"alone", b"together"], WAIT_MS, "read")
 
 
-def test_too_few_in_sync_refuse_a_put_before_it_is_written(tmp_path):
+def test_a_put_is_refused_before_it_is_written_when_too_few_are_in_sync(tmp_path):
     with master_of(tmp_path, allAckInSyncStateSet=True, minInSyncReplicas=2) as store:
         assert store.put_message(message()).put_message_status is PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
         assert store.get_max_phy_offset() == 0
@@ -530,7 +536,7 @@ def test_a_put_whose_slave_leaves_is_acknowledged_when_one_is_enough(tmp_path):
         assert waiting.get(WAIT_MS).is_ok
 
 
-def test_a_put_that_waits_at_a_change_of_roles_is_not_acknowledged_by_the_next_mastership(tmp_path):
+def test_a_put_pending_at_a_role_change_is_not_acknowledged_by_the_next_mastership(tmp_path):
     with master_of(tmp_path, allAckInSyncStateSet=True, slaveTimeout=600_000) as store:
         with SlavePeer.connect(store) as peer:
             peer.greet()
@@ -555,7 +561,7 @@ def test_a_learner_gets_the_log_and_is_never_in_sync(master):
         assert master.ha_service.sync_state_set.members == {1}
 
 
-def test_a_silent_slave_leaves_the_set(tmp_path):
+def test_a_silent_slave_is_removed_from_the_set(tmp_path):
     with master_of(tmp_path, haMaxTimeSlaveNotCatchup=300, allAckInSyncStateSet=True) as store, \
             SlavePeer.connect(store) as peer:
         peer.greet()
@@ -566,7 +572,7 @@ def test_a_silent_slave_leaves_the_set(tmp_path):
         assert waiting.get(WAIT_MS).is_ok
 
 
-def test_a_slave_that_comes_again_replaces_its_older_connection(master):
+def test_a_reconnected_slave_replaces_its_older_connection(master):
     end = master.get_max_phy_offset()
     with SlavePeer.connect(master) as old, SlavePeer.connect(master) as new:
         old.greet()
@@ -589,7 +595,7 @@ HELLO = struct.pack(">ihhq", 1, 0, 0, 2)
     HELLO + transfer.encode_report(0) + HELLO, HELLO + struct.pack(">iq", 4, 0),
 ], ids=["state 0", "state 3", "state -1", "http", "report before handshake", "the master's own id", "negative",
         "above max", "falling", "handshake again", "shutdown"])
-def test_what_is_no_slave_is_closed_and_counts_for_nothing(master, what):
+def test_a_peer_that_is_not_a_slave_is_disconnected_and_not_counted(master, what):
     service = master.ha_service
     with SlavePeer.connect(master) as peer:
         peer.send(what)
@@ -603,7 +609,7 @@ def test_what_is_no_slave_is_closed_and_counts_for_nothing(master, what):
         good.is_in_sync(master)
 
 
-def test_a_slave_that_reports_more_than_there_is_is_closed(master):
+def test_a_slave_that_reports_more_than_the_log_holds_is_disconnected(master):
     with SlavePeer.connect(master) as peer:
         peer.greet()
         peer.say(master.get_max_phy_offset())
@@ -612,14 +618,14 @@ def test_a_slave_that_reports_more_than_there_is_is_closed(master):
         assert peer.is_closed()
 
 
-def test_a_broker_that_is_no_master_serves_nobody(master):
+def test_a_broker_that_is_not_the_master_serves_no_slaves(master):
     assert master.ha_service.change_to_slave(None, 1)
     with SlavePeer.connect(master) as peer:
         peer.send(HELLO)
         assert peer.is_closed()
 
 
-def test_a_slave_far_behind_joins_only_when_it_is_near(tmp_path):
+def test_a_slave_far_behind_joins_only_when_it_is_nearly_caught_up(tmp_path):
     with master_of(tmp_path, allAckInSyncStateSet=True) as store, SlavePeer.connect(store) as peer:
         results = put(store, *[message("T", 0, b"x" * 1000) for _ in range(10)])
         ends = [result.wrote_offset + result.wrote_bytes for result in results]
