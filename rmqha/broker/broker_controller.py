@@ -3,9 +3,9 @@
     NettyServerNIOSelector (one per port)  read, decode, serve inline, write
     SendMessageThread_, PullMessageThread_, HeartbeatThread_   the requests of those kinds that may block
     QueryMessageThread_, AdminBrokerThread_                    all requests of those kinds
-    ClientManageThread_                    locks of queues, and offsets by time, which consumers ask for
-    BrokerControllerScheduledThread1       registration, saving, slave synchronisation, marks
-    TransactionalMessageCheckService       half messages that nobody ended (masters)
+    ClientManageThread_                    consumers' requests for locks of queues and for offsets by time
+    BrokerControllerScheduledThread1       registration, saving, slave synchronization, watermarks
+    TransactionalMessageCheckService       half messages without an outcome (masters)
     ClientHousekeepingScheduledThread1, BrokerStatsThread1, PullRequestHoldService, brokerOutApi_thread_, the store's
 """
 import copy
@@ -92,12 +92,14 @@ LOG_WATER_MARK = logging.getLogger("RocketmqWaterMark")
 _SECOND_MS = 1000
 _MINUTE_MS = 60 * _SECOND_MS
 _DAY_MS = 24 * 60 * _MINUTE_MS
-_REGISTER_AGAIN_MS = (100, 200, 400, 800, 1600, 3200)  # waits after a start; 10 s after it begins the period
-_MIN_HA_ADDRESS_LENGTH = 6  # a shorter haMasterAddress counts as none
+# Pauses between registrations after a start; the periodic registration begins 10 s after the start.
+_REGISTER_AGAIN_MS = (100, 200, 400, 800, 1600, 3200)
+# A shorter haMasterAddress is treated as not set.
+_MIN_HA_ADDRESS_LENGTH = 6
 
 
 class BrokerController:
-    """One broker. `initialize()`, `start()`, `shutdown()`; the parts are attributes.
+    """One broker: call `initialize()`, `start()` and `shutdown()`. Its parts are attributes.
 
     Java: org.apache.rocketmq.broker.BrokerController (4.9.8)
     """
@@ -140,13 +142,15 @@ class BrokerController:
         self._is_shutdown = False  # guarded by _shutdown_lock
         self._is_api_started = False  # written by start()
         self.is_started = False  # written by start()
-        self.failure: str | None = None  # why it can't go on; written by the service that has given up
-        self.on_failed: Callable[[], None] | None = None  # told of it
+        # Why the broker cannot continue; written by the service that failed.
+        self.failure: str | None = None
+        # Called after `failure` is set.
+        self.on_failed: Callable[[], None] | None = None
         for server in (self.remoting_server, self.fast_remoting_server):
             server.io.on_failed = self._service_failed
 
     def _make_tables(self) -> None:
-        """Topics, groups, offsets, filters, statistics, and the clients that are there."""
+        """Create the tables: topics, groups, offsets, filters, statistics and connected clients."""
         broker_config, store_config = self.broker_config, self.message_store_config
         is_lmq = store_config.enableLmq
         self.topic_config_manager = (LmqTopicConfigManager if is_lmq else TopicConfigManager)(
@@ -173,14 +177,15 @@ class BrokerController:
         return self.message_store.get_consume_queue(topic, 0) is not None
 
     def _metrics(self) -> "BrokerMetrics":
-        from rmqha.broker.metrics.broker_metrics import BrokerMetrics  # many brokers have no metrics port
+        # Imported here because many brokers have no metrics port.
+        from rmqha.broker.metrics.broker_metrics import BrokerMetrics
 
         return BrokerMetrics(self)
 
     def initialize(self) -> bool:
-        """Load the tables and the store. False when a file can't be used; the log says which.
+        """Load the tables and the store. Returns False when a file cannot be used; the log says which.
 
-        PortError when the metrics port is taken: it is opened first, to tell what a long recovery does.
+        Raises PortError when the metrics port is in use: it is opened first, to report progress during a long recovery.
         """
         self.metrics_port.start()
         loaded = (self.topic_config_manager.load() and self.consumer_offset_manager.load()
@@ -188,10 +193,12 @@ class BrokerController:
         if not loaded:
             return False
         if self.broker_config.aclEnable:
-            # Differs: the validator is fixed; the original looks for others in META-INF/service
+            # Differs: access control always uses PlainAccessValidator; the original looks for other validators in
+            # META-INF/service
             home = self.broker_config.rocketmqHome
-            assert home is not None  # the start has asked for it
-            from rmqha.acl.plain_access_validator import PlainAccessValidator  # most brokers have no access control
+            assert home is not None  # set at the start
+            # Imported here because most brokers have no access control.
+            from rmqha.acl.plain_access_validator import PlainAccessValidator
 
             self.access_validator = PlainAccessValidator(home)
         try:
@@ -201,7 +208,8 @@ class BrokerController:
             log.exception("Failed to initialize")
             return False
         self._make_services()
-        # Differs: whether bit maps are computed is decided at the start: dispatching in bulk needs to know
+        # Differs: the bit maps of filters are enabled or disabled at the start only, because bulk dispatch depends on
+        # it
         if self.broker_config.enableCalcFilterBitMap:
             self.message_store.record_dispatcher.dispatcher_list.insert(
                 0, CommitLogDispatcherCalcBitMap(self.broker_config, self.consumer_filter_manager))
@@ -219,7 +227,7 @@ class BrokerController:
         return True
 
     def _make_services(self) -> None:
-        """What stands on the store."""
+        """Create the services that use the store."""
         store, topics, offsets = self.message_store, self.topic_config_manager, self.consumer_offset_manager
         reput = store.reput_message_service
         self.addresses.replicates_by(store.ha_service)
@@ -246,7 +254,8 @@ class BrokerController:
             self.transactional_message_check_service, self._scheduler)
 
     def _make_transactions(self) -> None:
-        # Differs: the services are fixed; the original looks for other ones in META-INF/service
+        # Differs: the classes of the transaction services are fixed; the original looks for other ones in
+        # META-INF/service
         store, topics = self.message_store, self.topic_config_manager
         self.transactional_message_service = TransactionalMessageServiceImpl(TransactionalMessageBridge(
             store, self.broker_stats_manager, self.addresses, topics, self.consumer_offset_manager))
@@ -256,8 +265,9 @@ class BrokerController:
             self.broker_config, self.transactional_message_service, self.transactional_message_check_listener)
 
     def _make_replicas_manager(self) -> "ReplicasManager":
+        # Imported here because most brokers have no controller.
         from rmqha.broker.controller.controller_heartbeat import MasterHaAddress
-        from rmqha.broker.controller.replicas_manager import ReplicasManager  # most brokers have no controller
+        from rmqha.broker.controller.replicas_manager import ReplicasManager
 
         self.replicas_manager = manager = ReplicasManager(
             self.broker_config, self.client_config, self.addresses, self.message_store, self.topic_config_manager,
@@ -313,7 +323,7 @@ class BrokerController:
         at_fixed_rate(self.registration.register_periodically, 10 * _SECOND_MS, period)
 
     def register_processor(self) -> None:
-        """Say who serves which request code. Without an executor: the thread that read the request."""
+        """Register a processor for each request code. Without an executor, the thread that read the request runs it."""
         self._register_clients()
         send, pools, store = self._send_processor(), self.pools, self.message_store
         reply = ReplyMessageProcessor(
@@ -342,7 +352,7 @@ class BrokerController:
             server.register_default_processor(admin, pools.admin_broker_executor)
 
     def _register_clients(self) -> None:
-        """Those who serve heartbeats, consumer offsets, and the ends of transactions."""
+        """Register the processors of heartbeats, consumer offsets and the ends of transactions."""
         config, store, hand_over_to = self.broker_config, self.message_store, self.broker_fast_failure.hand_over_to
         client = ClientManageProcessor(
             config, self.topic_config_manager, self.subscription_group_manager, self.consumer_manager,
@@ -384,7 +394,7 @@ class BrokerController:
         return processor
 
     def _admin_handlers(self) -> Iterator[AdminHandlers]:
-        """All families."""
+        """Yield the handlers of all admin requests."""
         config, role, store = self.broker_config, self.role, self.message_store
         topics, groups, offsets = (self.topic_config_manager, self.subscription_group_manager,
                                    self.consumer_offset_manager)
@@ -407,7 +417,7 @@ class BrokerController:
                                 self.registration, self.replicas_manager)
 
     def protect_broker(self) -> None:
-        """Stop groups that are too far behind from reading, if the configuration wants that."""
+        """Disable groups that are too far behind, if disableConsumeIfConsumerReadSlowly is set."""
         if not self.broker_config.disableConsumeIfConsumerReadSlowly:
             return
         for item in list(self.broker_stats_manager.moment_stats_item_set_fall_size.stats_item_table.values()):
@@ -425,7 +435,10 @@ class BrokerController:
             LOG_WATER_MARK.info("[WATERMARK] %s Queue Size: %d SlowTimeMills: %d", name, executor.queue_size(), 0)
 
     def start(self) -> None:
-        """Open the store and the ports, and register. OSError when a port is taken, or nobody knows brokerIP1."""
+        """Open the store and the ports, and register.
+
+        Raises OSError when a port is in use or brokerIP1 cannot be resolved.
+        """
         host = self._own_host()
         self.stall_watch.start()
         self.message_store.start()
@@ -452,7 +465,7 @@ class BrokerController:
         self.is_started = True
 
     def shutdown(self) -> None:
-        """Stop everything, save the offsets, leave the name servers. Idempotent."""
+        """Stop all services, save the offsets, and unregister from the name servers. Idempotent."""
         with self._shutdown_lock:
             if self._is_shutdown:
                 return
@@ -482,7 +495,8 @@ class BrokerController:
         self.pools.admin_broker_executor.shutdown()
         self.pools.client_manage_executor.shutdown()
         self.broker_outer_api.shutdown()
-        if is_initialized:  # the table was loaded: an empty one would replace the file's
+        # Only save tables that were loaded: an empty one would overwrite the file.
+        if is_initialized:
             self.consumer_offset_manager.persist()
             self.consumer_filter_manager.persist()
         self.pools.heartbeat_executor.shutdown()
@@ -490,13 +504,18 @@ class BrokerController:
         self.stall_watch.shutdown()
 
     def _leave_controllers(self) -> None:
-        """Have another master elected. Name servers first: they would forget the new one, which has the same id."""
+        """Leave the controllers, so that they elect another master.
+
+        The name servers come first. The new master registers under the same id, so unregistering after the election
+        would remove the new master.
+        """
         if self.replicas_manager is not None:
             self.registration.isolate()
             self.replicas_manager.shutdown()
 
     def lives(self, timeout_s: float) -> bool:
-        """Whether it serves: both ports' threads answer within `timeout_s`, and messages are flushed and dispatched."""
+        """Return whether the broker works: the threads of both ports respond within `timeout_s`, and the services that
+        flush and dispatch messages run."""
         store = self.message_store
         services = (store.commit_log.flush_commit_log_service, store.reput_message_service)
         return (self.failure is None and all(service.is_alive() for service in services)
@@ -504,7 +523,7 @@ class BrokerController:
                 and self.fast_remoting_server.io.answers(timeout_s / 2))
 
     def waits_for_role(self) -> str | None:
-        """Why it has no role and takes no messages, and who gives it one; None: it has one."""
+        """Return why the broker has no role, and so accepts no messages, and how it gets one; None when it has one."""
         config, service = self.broker_config, self.message_store.ha_service
         if not self.message_store_config.enableAutoSwitchHA \
                 or not self.role.is_slave:
@@ -512,40 +531,41 @@ class BrokerController:
         if self.replicas_manager is not None:
             if self.replicas_manager.role.master_id is not None:
                 return None
-            return f"the controllers at {config.controllerAddr} have not given it one yet"
+            return f"the controllers at {config.controllerAddr} have not assigned one yet"
         if self.configured_role is SLAVE or service.ha_client.master_address is not None:
             return None
-        return ("enableAutoSwitchHA=true, and its store was in use: another broker may be the master by now. `rmqha ha "
-                f"promote -b {self.broker_addr}` makes it the master; without that key it is a "
-                f"{self.configured_role.name} at once")
+        return ("enableAutoSwitchHA=true and its store has been used before, so another broker may be the master now. "
+                f"Run `rmqha ha promote -b {self.broker_addr}` to make it the master; without enableAutoSwitchHA it "
+                f"starts as {self.configured_role.name}")
 
     def _service_failed(self, service: ServiceThread) -> None:
-        """A port is closed for good, and a broker without it would only look like one."""
-        self.failure = f"{service.get_service_name()} has given up: {service.failure!r}"
-        log.critical("The broker can't go on: %s", self.failure)
+        """Stop the broker after a service of a port failed for good: without the port it would only seem to run."""
+        self.failure = f"{service.get_service_name()} failed: {service.failure!r}"
+        log.critical("The broker cannot continue: %s", self.failure)
         if self.on_failed is not None:
             self.on_failed()
 
     def _own_host(self) -> str:
-        """The address that messages carry."""
+        """Return the address that is stored in messages as their store host."""
         try:
             return resolved_host(self.broker_config.brokerIP1)
         except OSError as error:
-            raise OSError(f"brokerIP1={self.broker_config.brokerIP1} is no address, and no host of that name is known: "
-                          f"{error}. Set it to an address of this host, or to a name that this host knows") from error
+            raise OSError(f"brokerIP1={self.broker_config.brokerIP1} is neither a valid address nor a resolvable host "
+                          f"name: {error}. Set it to an address of this host or to a host name that it can resolve"
+                          ) from error
 
     @property
     def broker_addr(self) -> str:
-        """`brokerIP1:port`, at which clients find this broker."""
+        """The address for clients, `brokerIP1:port`."""
         return self.addresses.broker_addr
 
     @property
     def ha_server_addr(self) -> str:
-        """The `ip:port` at which slaves find this broker."""
+        """The address for slaves, `brokerIP2:port`."""
         return self.addresses.ha_server_addr
 
     def register_server_rpc_hook(self, rpc_hook: RPCHook) -> None:
-        """Let a hook see the requests of both ports."""
+        """Register a hook that is called with the requests and responses of both ports."""
         self.remoting_server.register_rpc_hook(rpc_hook)
         self.fast_remoting_server.register_rpc_hook(rpc_hook)
 
@@ -559,7 +579,7 @@ class BrokerController:
         self.broker_outer_api.update_name_server_address_list(self.broker_config.namesrvAddr or "")
 
     def _register_again_soon(self, tries: int = 0) -> None:
-        # Differs: a broker whose name server is not up yet tries again 0.1 to 6.3 s after its own start; the original
+        # Differs: a broker whose name server is not up yet retries 0.1 to 6.3 s after its own start; the original
         # registers again after 10 s
         if tries == len(_REGISTER_AGAIN_MS) or self.registration.is_registered_everywhere():
             return
@@ -571,7 +591,7 @@ class BrokerController:
 
 
 def _fast_config(server_config: ServerConfig) -> ServerConfig:
-    """The same two ports below; any port stays any port."""
+    """Return the configuration of the fast port, which is listenPort - 2; port 0 stays "any port"."""
     fast = copy.copy(server_config)
     fast.listenPort = server_config.listenPort - 2 if server_config.listenPort else 0
     return fast

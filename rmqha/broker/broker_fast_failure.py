@@ -1,4 +1,4 @@
-"""What may block leaves the IO thread, and comes back or is refused in time.
+"""Requests that may block run in a thread pool instead of the IO thread, or are refused if they wait for too long.
 
     IO thread --run_in--> pool's queue --> pool thread: too old? SYSTEM_BUSY, else the work --> Completable --> IO
 """
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
-# Hands the work of a request over to a pool, and gives its answer.
+# Submits the work of a request to a pool and returns the future response.
 HandOver = Callable[["Callable[[], Answer]"], Completable[RemotingCommand | None]]
 
-_PEERS_FAULTS = (RemotingCommandException, RequestDeniedException)  # logged without a stack of ours
-# Differs: the original's queue of admin requests has no end
+# These failures are the client's fault, so they are logged without our stack trace.
+_PEERS_FAULTS = (RemotingCommandException, RequestDeniedException)
+
+# Differs: the queue of admin requests is limited; the original's is unbounded
 _ADMIN_QUEUE_CAPACITY = 10_000
 
 
 class BrokerPools:
-    """The threads of the requests that may block."""
+    """The thread pools for requests that may block."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.send_message_executor = NamedThreadPool(
@@ -41,7 +43,8 @@ class BrokerPools:
             "QueryMessageThread_", config.queryMessageThreadPoolNums, config.queryThreadPoolQueueCapacity)
         self.admin_broker_executor = NamedThreadPool("AdminBrokerThread_", config.adminBrokerThreadPoolNums,
                                                      _ADMIN_QUEUE_CAPACITY)
-        # Differs: four threads at most: what they do takes the interpreter, and more of them would only share it
+        # Differs: the pool for client management has at most four threads: their work is bound by the interpreter lock,
+        # so more threads would not help
         self.client_manage_executor = NamedThreadPool(
             "ClientManageThread_", min(config.clientManageThreadPoolNums, 4),
             config.clientManagerThreadPoolQueueCapacity)
@@ -50,23 +53,26 @@ class BrokerPools:
 
 
 class BrokerFastFailure:
-    """Runs requests in pools; one that waited longer than its limit is answered SYSTEM_BUSY instead of being served.
+    """Runs requests in pools, and answers SYSTEM_BUSY for a request that waited longer than its limit.
 
     Java: org.apache.rocketmq.broker.latency.BrokerFastFailure (4.9.8)
     """
 
-    # Differs: most requests are served by the thread that read them and never wait in a queue; for the others the
-    # age is looked at when their turn comes, where the original cleans its queues every 10 ms.
+    # Differs: most requests are served by the thread that read them and never wait in a queue; the age of the others is
+    # checked when a pool thread takes them, while the original scans its queues every 10 ms.
     def __init__(self, is_enabled: Callable[[], bool]) -> None:
         self._is_enabled = is_enabled
 
     def hand_over_to(self, pool: NamedThreadPool, max_wait_ms: Callable[[], int]) -> HandOver:
-        """What runs its work in the pool, with the limit that holds at that time."""
+        """Return a function that runs work in the pool; `max_wait_ms` is called for each request."""
         return lambda work: self.run_in(pool, max_wait_ms(), work)
 
     def run_in(self, pool: NamedThreadPool, max_wait_ms: int,
                work: "Callable[[], Answer]") -> Completable[RemotingCommand | None]:
-        """The answer of `work`, run in the pool; SYSTEM_BUSY when the pool is full or the wait took too long."""
+        """Run `work` in the pool and return its future response.
+
+        The response is SYSTEM_BUSY when the pool is full or the request waited for too long.
+        """
         answer: Completable[RemotingCommand | None] = Completable()
         try:
             pool.submit(self._run, pool, time.monotonic_ns(), max_wait_ms, work, answer)

@@ -72,42 +72,47 @@ Topics = Callable[[Iterable[str] | None], TopicConfigSerializeWrapper]
 
 
 class Part(NamedTuple):
-    """What one name server is told."""
+    """The contents of a registration for one name server."""
 
     wrapper: TopicConfigSerializeWrapper
-    since: str = ""  # the state that these topics complete, "": they are all, or one alone
-    now: str = ""  # the state after that
-    alone: str = ""  # the topic that an administrator has made or changed, "": they are not registered for one
+    # The state of the name server to which these topics are changes; "": they are all topics, or a single one.
+    since: str = ""
+    # The state after these topics are applied.
+    now: str = ""
+    # The topic that an administrator created or changed; "": the registration has another cause.
+    alone: str = ""
 
 
 class Registration:
-    """One registration with all name servers: `part` for each of them. For any thread.
+    """One registration with all name servers; `part` returns the contents for each of them. For any thread.
 
-    `topics` gives the topics of these names as they are registered, all for None. `alone` is the topic that an
-    administrator has made or changed: a name server of the original gets no other one then.
+    `topics` returns the topics of the given names in the form in which they are registered; all topics for None.
+    `alone` is the topic that an administrator created or changed; a name server of the original is sent only that one.
     """
 
     def __init__(self, changes: ChangeLog, topics: Topics, alone: str | None = None) -> None:
-        self._now = changes.mark()  # first: what changes from here on is told with the next one
+        # Take the mark before the topics are read: later changes are then sent with the next registration.
+        self._now = changes.mark()
         self._changes = changes
         self._topics = topics
         self._alone = alone
 
     def part(self, told: str) -> Part:
-        """For a name server that has the state `told`, "" for one of which that is not known."""
+        """Return the contents for a name server, given the state that it last reported; "" when that is unknown."""
         changed = self._changes.since(told)
         if changed is None and self._alone is not None:
-            # what the original does; one of ours has the state before, or says that it lacks it
+            # Send the single topic, as the original does. A name server of ours checks that it has the state before
+            # this change, and otherwise asks for everything.
             told = self._changes.before(self._alone)
             changed = [self._alone, *(self._changes.since(told) or ())]
         return self.everything() if changed is None else Part(self._topics(changed), told, self._now,
                                                               self._alone or "")
 
     def everything(self, as_another_version: bool = False) -> Part:
-        """For a name server that lacks the state before.
+        """Return the contents for a name server that lacks the previous state: all topics.
 
-        `as_another_version` for one of the original that has taken some topics in the place of all: it takes others
-        of another version only. With the next registration it gets the right one.
+        `as_another_version` is for a name server of the original that took a list of changes for the complete list. It
+        accepts another list only under another version; the next registration sends it the right version.
         """
         wrapper = self._topics(None)
         if as_another_version and wrapper.dataVersion is not None:
@@ -116,19 +121,19 @@ class Registration:
 
 
 class ToldStates:
-    """Which state of the topics each name server of ours has said that it has, by its address. For any thread."""
+    """The state of the topics that each name server of ours last reported, by its address. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._states: dict[str, str] = {}
 
     def of(self, namesrv_addr: str) -> str:
-        """The state, "" when none is known."""
+        """Return the last reported state; "" when it is unknown."""
         with self._lock:
             return self._states.get(namesrv_addr, "")
 
     def note(self, namesrv_addr: str, state: str) -> None:
-        """It has this state now; "": it tells none."""
+        """Note the state that the name server reports; "": it reports none."""
         with self._lock:
             if state:
                 self._states[namesrv_addr] = state
@@ -158,22 +163,25 @@ class BrokerAnswerException(RemotingException):
 
 
 class Told(NamedTuple, Generic[T]):
-    """What a master has answered about a table."""
+    """The response of a master to a request for a table."""
 
-    table: T | None  # None: it is in the state that was known
-    state: str  # "": a master that tells none, and always the whole table
-    only_changes: bool = False  # the table lacks what has not changed since the known state
+    # None: the table is unchanged since the known state.
+    table: T | None
+    # "": the master reports no states and always sends the whole table.
+    state: str
+    # True: the table holds only the entries that changed since the known state.
+    only_changes: bool = False
 
 
 class _Encoded(NamedTuple):
-    """A registration's request, for any number of name servers."""
+    """The encoded request of a registration, for any number of name servers."""
 
     part: Part
     header: RegisterBrokerRequestHeader
     body: bytes
 
     def request(self) -> RemotingCommand:
-        """One more of it."""
+        """Return a new request with these contents."""
         request = RemotingCommand.create_request_command(request_code.REGISTER_BROKER, self.header)
         request.body = self.body
         request.add_ext_field(table_version.SINCE, self.part.since)
@@ -190,7 +198,7 @@ def _registration_result(response: RemotingCommand) -> RegisterBrokerResult:
 
 
 class BrokerOuterAPI:
-    """Registration with all name servers at once, and what a slave asks its master.
+    """The requests to all name servers in parallel, and the requests of a slave to its master.
 
     Java: org.apache.rocketmq.broker.out.BrokerOuterAPI (4.9.8)
     """
@@ -215,7 +223,8 @@ class BrokerOuterAPI:
 
     def fetch_name_server_addr(self) -> str | None:
         """Ask the address server (HTTP) for the name servers, and use them."""
-        import urllib.request  # heavy, and hardly anybody has an address server
+        # Imported here because it is heavy and address servers are rare.
+        import urllib.request
 
         try:
             with urllib.request.urlopen(self.ws_addr, timeout=_TIMEOUT_MS / 1000) as answer:
@@ -237,12 +246,13 @@ class BrokerOuterAPI:
     def register_broker_all(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int,
                             ha_server_addr: str, registration: Registration, filter_server_list: list[str],
                             oneway: bool, timeout_mills: int, compressed: bool) -> list[RegisterBrokerResult]:
-        """Register with all name servers; their answers, the first one first. Waits up to `timeout_mills`.
+        """Register with all name servers, and return their responses in the order in which they arrive.
 
-        One way, it waits for nobody: a name server of ours answers nevertheless, and gets everything when it lacks the
-        state before.
+        Waits up to `timeout_mills`. With `oneway` it does not wait: a name server of ours responds nevertheless, and is
+        sent everything when it lacks the previous state.
 
-        Differs: one of ours is told only what has changed since it said what it has; the original tells all topics.
+        Differs: a name server of ours is sent only the changes since the state that it reported; the original sends all
+        topics.
         """
         def encode(part: Part) -> _Encoded:
             request_body = RegisterBrokerBody(part.wrapper, filter_server_list)
@@ -268,7 +278,7 @@ class BrokerOuterAPI:
             taken = (response.ext_fields or {}).get(table_version.TAKEN)
             part = encoded[states[namesrv_addr]].part
             if part.since and not taken and (taken is not None or states[namesrv_addr]):
-                # one that names no state any more, where one of ours was, is of the original
+                # A name server that no longer reports a state has been replaced by one of the original.
                 everything = encode(registration.everything(as_another_version=taken is None))
                 response = self._invoke(namesrv_addr, everything.request(), timeout_mills)
                 taken = (response.ext_fields or {}).get(table_version.TAKEN)
@@ -283,7 +293,7 @@ class BrokerOuterAPI:
 
     def _complete_later(self, complete: Callable[[str, RemotingCommand], object], namesrv_addr: str,
                         future: ResponseFuture) -> None:
-        """The answer to a registration that nobody waits for has come, or can't come."""
+        """Process the response to a one-way registration, or its failure."""
         def run(namesrv_addr: str) -> None:
             try:
                 if response is None:
@@ -295,10 +305,11 @@ class BrokerOuterAPI:
                 log.warning("registerBroker Exception, %s: %s", namesrv_addr, failure)
 
         response = future.response_command
-        self._submit(run, namesrv_addr)  # it may wait for another answer: not in the thread that hears them
+        # `run` may wait for another response, so it must not block the thread that reads responses.
+        self._submit(run, namesrv_addr)
 
     def unregister_broker_all(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int) -> None:
-        """Tell each name server that the broker leaves."""
+        """Unregister the broker from each name server."""
         for namesrv_addr in self.remoting_client.get_name_server_address_list() or ():
             try:
                 self.unregister_broker(namesrv_addr, cluster_name, broker_addr, broker_name, broker_id)
@@ -308,7 +319,7 @@ class BrokerOuterAPI:
 
     def unregister_broker(self, namesrv_addr: str, cluster_name: str, broker_addr: str, broker_name: str,
                           broker_id: int) -> None:
-        """Tell one name server that the broker leaves. Raises RemotingException."""
+        """Unregister the broker from one name server. Raises RemotingException."""
         header = UnRegisterBrokerRequestHeader(brokerName=broker_name, brokerAddr=broker_addr,
                                                clusterName=cluster_name, brokerId=broker_id)
         request = RemotingCommand.create_request_command(request_code.UNREGISTER_BROKER, header)
@@ -316,7 +327,7 @@ class BrokerOuterAPI:
 
     def need_register(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int,
                       version: DataVersion, timeout_mills: int) -> list[bool]:
-        """True for each name server that lacks the topics of this version, or does not answer."""
+        """Return True for each name server that lacks the topics of this version or does not respond."""
         header = QueryDataVersionRequestHeader(brokerName=broker_name, brokerAddr=broker_addr,
                                                clusterName=cluster_name, brokerId=broker_id)
 
@@ -334,16 +345,16 @@ class BrokerOuterAPI:
         return self._ask_all(query, addresses, timeout_mills, "query data version %s: %s")
 
     def get_all_topic_config(self, addr: str, known: str) -> Told[TopicConfigSerializeWrapper]:
-        """The master's topics, asked on its fast port: see `_ask_for_table`."""
+        """Return the master's topics, requested on its fast port; see `_ask_for_table`."""
         return self._ask_for_table(TopicConfigSerializeWrapper, mix_all.broker_vip_channel(True, addr),
                                    request_code.GET_ALL_TOPIC_CONFIG, known)
 
     def get_all_consumer_offset(self, addr: str, known: str) -> Told[ConsumerOffsetSerializeWrapper]:
-        """The master's consumer offsets: see `_ask_for_table`."""
+        """Return the master's consumer offsets; see `_ask_for_table`."""
         return self._ask_for_table(ConsumerOffsetSerializeWrapper, addr, request_code.GET_ALL_CONSUMER_OFFSET, known)
 
     def _ask_for_table(self, cls: type[T], addr: str, code: int, known: str) -> Told[T]:
-        """What a master tells of a table to somebody who has it in the state `known`, "" for none.
+        """Request a table from a master for a caller that has it in the state `known`; "": it does not have it.
 
         Raises RemotingException, FastjsonError.
         """
@@ -359,37 +370,43 @@ class BrokerOuterAPI:
         return Told(table, told, table_version.CHANGES in fields)
 
     def get_all_delay_offset(self, addr: str) -> str:
-        """The master's delay offsets, as JSON. Raises RemotingException."""
+        """Return the master's delay offsets as JSON. Raises RemotingException."""
         return bytes(self._ask(addr, request_code.GET_ALL_DELAY_OFFSET).body or b"").decode("utf-8", "replace")
 
     def get_commit_log_max_offset(self, addr: str) -> int:
-        """Where a broker's log ends. Raises RemotingException, FastjsonError, ValueError when it does not tell."""
+        """Return the end of a broker's log, as an offset.
+
+        Raises RemotingException, FastjsonError, or ValueError when the response does not contain it.
+        """
         return self._runtime_number(addr, "commitLogMaxOffset")
 
     def get_commit_log_min_offset(self, addr: str) -> int:
-        """Where a broker's log begins; raises as `get_commit_log_max_offset` does."""
+        """Return the beginning of a broker's log, as an offset. Raises as `get_commit_log_max_offset` does."""
         return self._runtime_number(addr, "commitLogMinOffset")
 
     def _runtime_number(self, addr: str, key: str) -> int:
         response = self._ask(addr, request_code.GET_BROKER_RUNTIME_INFO)
         table = remoting_serializable.from_json(KVTable, response.body or b"").table or {}
-        return int(table.get(key, "not told"))
+        return int(table.get(key, "not reported"))
 
     def get_broker_ha_fields(self, addr: str) -> dict[str, str]:
-        """What a broker says about its HA port, as fields beside the replication status. Raises RemotingException."""
+        """Return the fields about a broker's HA port, which accompany its replication status.
+
+        Raises RemotingException.
+        """
         return self._ask(addr, request_code.GET_BROKER_HA_STATUS).ext_fields or {}
 
     def view_record(self, addr: str, offset: int) -> bytes:
-        """The bytes of a broker's record at a commit log offset. Raises RemotingException."""
+        """Return the bytes of a broker's record at a commit log offset. Raises RemotingException."""
         header = ViewMessageRequestHeader(offset=offset)
         request = RemotingCommand.create_request_command(request_code.VIEW_MESSAGE_BY_ID, header)
         return bytes(self._invoke(addr, request).body or b"")
 
     def get_commit_log_checksums(self, addr: str, offset: int, block_size: int, count: int,
                                  timeout_ms: int = _TIMEOUT_MS) -> log_checksums.LogChecksums | None:
-        """CRC32 of blocks of a broker's log; None when the broker does not know the request, as the original.
+        """Return the CRC32s of blocks of a broker's log; None when the broker does not know the request, as RocketMQ's.
 
-        Raises RemotingException, ValueError when the answer has another form.
+        Raises RemotingException, or ValueError when the response is malformed.
         """
         request = RemotingCommand.create_request_command(
             request_code.GET_COMMIT_LOG_CHECKSUMS, GetCommitLogChecksumsRequestHeader(offset, block_size, count))
@@ -404,11 +421,11 @@ class BrokerOuterAPI:
                                           log_checksums.decode(response.body or b"", count))
 
     def get_all_subscription_group_config(self, addr: str, known: str) -> Told[SubscriptionGroupWrapper]:
-        """The master's groups: see `_ask_for_table`."""
+        """Return the master's consumer groups; see `_ask_for_table`."""
         return self._ask_for_table(SubscriptionGroupWrapper, addr, request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, known)
 
     def register_rpc_hook(self, rpc_hook: RPCHook) -> None:
-        """Let a hook see the requests and answers."""
+        """Register a hook that is called with each request and response."""
         self.remoting_client.register_rpc_hook(rpc_hook)
 
     def _query_data_version(self, namesrv_addr: str, header: QueryDataVersionRequestHeader, version: DataVersion,
@@ -435,10 +452,12 @@ class BrokerOuterAPI:
 
     def _ask_all(self, ask: Callable[[str], T | None], addresses: list[str], timeout_mills: int,
                  failure_text: str) -> list[T]:
-        """`ask` each address in a thread of its own; what came within the time-out, in the order it came."""
+        """Call `ask` for each address in the pool; return the results within the time-out, in order of arrival."""
         results: list[T] = []  # guarded by changed
-        changed = threading.Condition()  # announces: one more is done
-        waiting = set(addresses)  # for their answers; guarded by changed
+        # Notified when a call is finished.
+        changed = threading.Condition()
+        # Addresses that have not responded; guarded by changed.
+        waiting = set(addresses)
 
         def run(namesrv_addr: str) -> None:
             result = None
@@ -462,7 +481,7 @@ class BrokerOuterAPI:
             while waiting:
                 wait_s = deadline - time.monotonic()
                 if wait_s <= 0:
-                    # Differs: a name server that does not answer in time is logged; the original says nothing
+                    # Differs: a name server that does not respond in time is logged; the original logs nothing
                     for namesrv_addr in waiting:
                         log.warning(failure_text, namesrv_addr, f"no answer within {timeout_mills} ms")
                     break
@@ -473,7 +492,8 @@ class BrokerOuterAPI:
         try:
             self._executor.submit(run, namesrv_addr)
         except RejectedExecutionError:
-            log.warning("name server %s is not asked: too many calls wait, or the broker shuts down", namesrv_addr)
+            log.warning("request to name server %s not sent: too many requests are pending, or the broker is shutting "
+                        "down", namesrv_addr)
             return False
         return True
 
@@ -482,7 +502,8 @@ Header = TypeVar("Header", bound="CommandCustomHeader")
 
 
 class ControllerApi:
-    """Each call raises RemotingException, of which BrokerAnswerException has the controller's code, or FastjsonError.
+    """The requests to controllers. Each call raises RemotingException or FastjsonError; an error response of the
+    controller is a BrokerAnswerException with its code.
 
     Java: org.apache.rocketmq.broker.out.BrokerOuterAPI (5.1.4)
     """
@@ -492,7 +513,7 @@ class ControllerApi:
         self.remoting_client = WatchedClient(client_config, before_close, after_close)
 
     def register_rpc_hook(self, rpc_hook: RPCHook) -> None:
-        """Let a hook see the requests and answers."""
+        """Register a hook that is called with each request and response."""
         self.remoting_client.register_rpc_hook(rpc_hook)
 
     def start(self) -> None:
@@ -500,11 +521,11 @@ class ControllerApi:
         self.remoting_client.start()
 
     def shutdown(self) -> None:
-        """Close all connections, and end the calls. Idempotent."""
+        """Close all connections and fail the pending calls. Idempotent."""
         self.remoting_client.shutdown()
 
     def close_all(self) -> None:
-        """Close all connections; the next call opens another one."""
+        """Close all connections; the next call opens a new one."""
         for address in list(self.remoting_client.channel_tables):
             self.remoting_client.close_channel(address)
 
@@ -513,20 +534,20 @@ class ControllerApi:
         self.remoting_client.close_channel(address)
 
     def get_controller_meta_data(self, address: str, timeout_ms: int = _TIMEOUT_MS) -> GetMetaDataResponseHeader:
-        """Which controller leads, as this one knows."""
+        """Return which controller leads, as far as this one knows."""
         return self._ask(address, request_code.CONTROLLER_GET_METADATA_INFO, None, GetMetaDataResponseHeader,
                          timeout_ms)[0]
 
     def alter_sync_state_set(self, address: str, header: AlterSyncStateSetRequestHeader, members: Iterable[int],
                              epoch: int, timeout_ms: int = _TIMEOUT_MS) -> SyncStateSet:
-        """Ask for another sync-state set than that of `epoch`; the one that the controller has then."""
+        """Ask the controller to replace the sync-state set of `epoch`, and return the set that it has afterwards."""
         request = RemotingCommand.create_request_command(request_code.CONTROLLER_ALTER_SYNC_STATE_SET, header)
         request.body = remoting_serializable.encode(SyncStateSet(sorted(members), epoch))
         return _sync_state_set(self._invoke(address, request, timeout_ms))
 
     def broker_elect(self, address: str, cluster: str, name: str,
                      broker_id: int) -> tuple[ElectMasterResponseHeader, list[int]]:
-        """Try to become the master; who it is then, and the sync-state set."""
+        """Ask to be elected master. Returns the master after the election, and the sync-state set."""
         header = ElectMasterRequestHeader(cluster, name, broker_id, False)
         request = RemotingCommand.create_request_command(request_code.CONTROLLER_ELECT_MASTER, header)
         response = self.remoting_client.invoke_sync(address, request, _TIMEOUT_MS)
@@ -536,34 +557,35 @@ class ControllerApi:
         return response.decode_command_custom_header(ElectMasterResponseHeader), body.syncStateSet or []
 
     def get_next_broker_id(self, address: str, cluster: str, name: str) -> int | None:
-        """The id that is not taken yet."""
+        """Return an id that is not in use."""
         header = GetNextBrokerIdRequestHeader(cluster, name)
         return self._ask(address, request_code.CONTROLLER_GET_NEXT_BROKER_ID, header,
                          GetNextBrokerIdResponseHeader)[0].nextBrokerId
 
     def apply_broker_id(self, address: str, header: ApplyBrokerIdRequestHeader) -> None:
-        """Take an id."""
+        """Reserve an id for this replica."""
         self._invoke(address, RemotingCommand.create_request_command(request_code.CONTROLLER_APPLY_BROKER_ID, header))
 
     def register_broker_to_controller(self, address: str, header: RegisterBrokerToControllerRequestHeader) \
             -> tuple[RegisterBrokerToControllerResponseHeader, SyncStateSet]:
-        """Say where this broker is; who is the master, and the sync-state set."""
+        """Register this broker's addresses. Returns the master and the sync-state set."""
         answer, response = self._ask(address, request_code.CONTROLLER_REGISTER_BROKER, header,
                                      RegisterBrokerToControllerResponseHeader)
         return answer, _sync_state_set(response)
 
     def get_replica_info(self, address: str, name: str,
                          timeout_ms: int = _TIMEOUT_MS) -> tuple[GetReplicaInfoResponseHeader, SyncStateSet]:
-        """Who is the master, and the sync-state set."""
+        """Return the master and the sync-state set."""
         answer, response = self._ask(address, request_code.CONTROLLER_GET_REPLICA_INFO,
                                      GetReplicaInfoRequestHeader(name), GetReplicaInfoResponseHeader, timeout_ms)
         return answer, _sync_state_set(response)
 
     def send_heartbeat(self, address: str, header: BrokerHeartbeatRequestHeader,
                        timeout_ms: int) -> BrokerHeartbeatResponseHeader:
-        """This broker lives; what only a leading controller of rmqha tells then.
+        """Send a heartbeat and return the response; only a leading controller of rmqha fills in its fields.
 
-        Differs: 5.1.4 waits for no answer, so a master goes on when nobody hears it.
+        Differs: a broker waits for the controller's response to each heartbeat; 5.1.4 waits for none, so a master that
+        no controller can hear keeps serving.
         """
         return self._ask(address, request_code.BROKER_HEARTBEAT, header, BrokerHeartbeatResponseHeader, timeout_ms)[0]
 

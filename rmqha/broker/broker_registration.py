@@ -1,4 +1,4 @@
-"""A broker tells the name servers its topics and addresses, and hears of them which master has its name.
+"""Registration of a broker: it sends its topics and addresses to the name servers, which return the master's address.
 
     pools, BrokerControllerScheduledThread1, ReplicasManager_RegisterThread_ --one at a time--> BrokerOuterAPI
 """
@@ -22,7 +22,7 @@ _REGISTER_PATIENCE_S = 0.05
 
 
 class BrokerRegistration:
-    """Registers one broker at its name servers, and takes it away again. Any thread.
+    """Registers one broker at its name servers, and unregisters it. Any thread.
 
     Java: org.apache.rocketmq.broker.BrokerController#registerBrokerAll (4.9.8)
     """
@@ -35,35 +35,40 @@ class BrokerRegistration:
         self._topics = topics
         self._api = api
         self._lock = threading.RLock()  # one registration at a time
-        # a controller has not decided this broker's role yet: no name server hears of it
+        # True until a controller has decided this broker's role: the broker does not register before that.
         self.is_isolated = broker_config.enableControllerMode
-        self.may_register: Callable[[], bool] = lambda: True  # asked while it is not isolated
-        self.on_master: Callable[[str | None], None] | None = None  # told the master's address, None: there is none
-        self.on_master_ha: Callable[[str], None] | None = None  # told its HA address
-        # main address and HA address of the master that the first name server has told; guarded by _lock
+        # Called before each registration while the broker is not isolated.
+        self.may_register: Callable[[], bool] = lambda: True
+        # Called with the master's address, or with None without a master.
+        self.on_master: Callable[[str | None], None] | None = None
+        # Called with the master's HA address.
+        self.on_master_ha: Callable[[str], None] | None = None
+        # Main address and HA address of the master, as returned by the first name server; guarded by _lock.
         self.registered_master: tuple[str, str] | None = None
-        self.lacks_master = False  # a slave, and no name server knows a master of its name; under _lock
-        self.name_servers_registered = 0  # that took the last registration; guarded by _lock
+        # True for a slave when no name server knows a master with its name; guarded by _lock.
+        self.lacks_master = False
+        # Number of name servers that accepted the last registration; guarded by _lock.
+        self.name_servers_registered = 0
 
     def register_increment_broker_data(self, topic_config: TopicConfig) -> None:
-        """Register one topic that was made or changed."""
+        """Register one topic that was created or changed."""
         with self._lock:
             if self._may_register():
                 self._do_register_broker_all(True, False, topic_config.topicName)
 
     def register_broker_all(self, check_order_config: bool, oneway: bool, force_register: bool) -> None:
-        """Register all topics, unless the name servers have them already and `force_register` is false."""
+        """Register all topics; without `force_register` only if a name server lacks some of them."""
         with self._lock:
             if self._may_register() and (force_register or self._need_register()):
                 self._do_register_broker_all(check_order_config, oneway)
 
     def register_another_owner(self, check_order_config: bool) -> None:
-        """Register all topics, which name servers are to take anew: role or permission is another one."""
+        """Register all topics under a new version after a change of role or permission."""
         self._topics.note_another_owner()
         self.register_broker_all(check_order_config, False, True)
 
     def register_broker_at_once(self) -> None:
-        """Register all topics, even while another registration still waits for a name server that does not answer."""
+        """Register all topics, even while another registration still waits for an unresponsive name server."""
         has_lock = self._lock.acquire(timeout=_REGISTER_PATIENCE_S)
         try:
             if self._may_register():
@@ -73,22 +78,22 @@ class BrokerRegistration:
                 self._lock.release()
 
     def register_periodically(self) -> None:
-        """Register all topics if a name server lacks some, or always, as the configuration says."""
+        """Register all topics if a name server lacks some; always with forceRegister=true."""
         self.register_broker_all(True, False, self._config.forceRegister)
 
     def is_registered_everywhere(self) -> bool:
-        """Whether each name server took the last registration."""
+        """Return whether each name server accepted the last registration."""
         addresses = self._api.remoting_client.get_name_server_address_list() or []
         return self.name_servers_registered >= len(addresses)
 
     def unregister_broker_all(self) -> None:
-        """Take the broker away from all name servers."""
+        """Unregister the broker from all name servers."""
         config = self._config
         self._api.unregister_broker_all(config.brokerClusterName, self._addresses.broker_addr, config.brokerName,
                                         config.brokerId)
 
     def isolate(self) -> None:
-        """Take the broker away, if it may be there, and register it no more."""
+        """Unregister the broker if it may be registered, and do not register it again."""
         with self._lock:
             if self._may_register():
                 self.unregister_broker_all()
@@ -98,7 +103,7 @@ class BrokerRegistration:
         return not self.is_isolated and self.may_register()
 
     def _registered_topics(self, names: Iterable[str] | None) -> TopicConfigSerializeWrapper:
-        """These topics, or all, as name servers are told of them."""
+        """Return these topics, or all for None, in the form in which they are registered."""
         wrapper = self._topics.build_topic_config_serialize_wrapper(names)
         wrapper.topicConfigTable = {name: self._as_permitted(config)
                                     for name, config in wrapper.topicConfigTable.items()}
@@ -133,22 +138,22 @@ class BrokerRegistration:
             self._topics.update_order_topic_config(result.kvTable)
 
     def _note_master(self, has_master: bool) -> None:
-        """Warn once when no master has a slave's name: it is misspelt, or the master is gone."""
+        """Warn once when no master has the slave's brokerName: it is misspelled, or the master is down."""
         lacked = self.lacks_master
         self.lacks_master = not has_master and self._role.is_slave
-        # Differs: the original says nothing, and follows nobody for ever
+        # Differs: a slave that finds no master to follow is logged; the original logs nothing
         if self.lacks_master and not lacked:
             log.warning("%s", self.lacking_master_text())
         elif lacked and has_master:
             log.info("a master of brokerName=%s is registered now", self._config.brokerName)
 
     def lacking_master_text(self) -> str:
-        """What is wrong when `lacks_master`."""
+        """Return the warning for `lacks_master`."""
         follows, name_servers = self._store_config.haMasterAddress, self._config.namesrvAddr or "the name server"
         return (f"no master of brokerName={self._config.brokerName} is registered at {name_servers}: "
-                + (f"this slave follows {follows} by its haMasterAddress, and gets neither topics nor offsets"
-                   if follows else "this slave has nobody to follow")
-                + ". Start the master, or correct brokerName: it has to be the master's")
+                + (f"this slave follows {follows} (its haMasterAddress) but receives neither topics nor offsets"
+                   if follows else "this slave has no master to follow")
+                + ". Start the master, or correct brokerName: it must match the master's")
 
     def _need_register(self) -> bool:
         config = self._config

@@ -30,23 +30,23 @@ EXIT_INITIALIZE_FAILED = 253  # Java: System.exit(-3)
 _DOMAIN = "rmqAddressServerDomain"
 _SUBGROUP = "rmqAddressServerSubGroup"
 
-_DESCRIPTION = """Runs a broker in the foreground, until Ctrl-C or SIGTERM: it takes messages from producers, keeps
-them, gives them to consumers and copies them to its slaves. Without -c it is a master at port 10911, named as the host,
-and keeps all in ~/store."""
+_DESCRIPTION = """Runs a broker in the foreground until Ctrl-C or SIGTERM. A broker accepts messages from producers,
+stores them, delivers them to consumers and replicates them to its slaves. Without -c it is a master on port 10911, is
+named after the host, and stores its data in ~/store."""
 _EXAMPLES = """examples:
-  mqbroker -n 127.0.0.1:9876                         known to a name server
+  mqbroker -n 127.0.0.1:9876                         register at a name server
   mqbroker -c conf/2m-2s-sync/broker-a.properties    a master with a slave; `rmqha config init` copies such files
-  mqbroker -n 127.0.0.1:9876 autoCreateTopicEnable=false    a key without a file; it wins over the file's
+  mqbroker -n 127.0.0.1:9876 autoCreateTopicEnable=false    set a key without a file; it overrides the file
   mqbroker -c broker.conf -p                         print each key with its value; -m: the important ones
-exit codes: 0 stopped, 1 wrong option, 2 bad config, 70 a port's thread gave up, 253 store or tables can't be loaded,
-255 can't start"""
+exit codes: 0 stopped, 1 invalid option, 2 invalid configuration, 70 a port's thread failed, 253 the store or the
+tables cannot be loaded, 255 cannot start"""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a broker until SIGTERM, SIGHUP or SIGINT; returns the exit code.
+    """Run a broker until SIGTERM, SIGHUP or SIGINT, and return the exit code.
 
-    2: a config that it cannot start with, 70: a port's thread has given up, 253: tables or store can't be loaded,
-    255: it cannot start.
+    2: invalid configuration; 70: the thread of a port failed; 253: the tables or the store cannot be loaded; 255: the
+    broker cannot start.
 
     Java: org.apache.rocketmq.broker.BrokerStartup (4.9.8)
     """
@@ -57,8 +57,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         controller = create_broker_controller(command_line)
     except ConfigError as failure:
-        # Differs: a bad configuration ends with exit code 2; the original exits with -3 or -1, or goes on without the
-        # bad value
+        # Differs: an invalid configuration ends with exit code 2; the original exits with -3 or -1, or ignores the
+        # invalid value
         server_util.say(str(failure), err=True)
         return server_util.EXIT_BAD_CONFIG
     if controller is None:
@@ -70,14 +70,17 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
-    """-c, -p, -m, -n, -h, --version. Exits with 1 for a wrong option."""
+    """Parse the options -c, -p, -m, -n, -h and --version. Exits with 1 for an invalid option."""
     parser = server_util.add_broker_options(
         server_util.build_commandline_options("mqbroker", _DESCRIPTION, _EXAMPLES))
     return server_util.parse_arguments(parser, argv)
 
 
 def create_broker_controller(command_line: argparse.Namespace) -> BrokerController | None:
-    """The controller of the command line's config; None after -p and -m. Raises ConfigError."""
+    """Return the controller for the configuration that the command line gives; None after -p and -m.
+
+    Raises ConfigError.
+    """
     client_tls = use_tls(default=TlsSystemConfig().tls_mode is TlsMode.ENFORCING)
     configs = (BrokerConfig(), ServerConfig(listenPort=DEFAULT_LISTEN_PORT), RemotingClientConfig(useTLS=client_tls),
                MessageStoreConfig())
@@ -98,7 +101,7 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
     metrics.check_available(broker_config.metricsPort, bad_key)
     check_role(broker_config, store_config, bad_key)
     check_sums(server_config, store_config, bad_key)
-    # As in the original, whatever haListenPort says; port 0 stays "any port".
+    # The HA port follows from listenPort, as in the original: haListenPort is ignored. Port 0 stays "any port".
     store_config.haListenPort = server_config.listenPort + 1 if server_config.listenPort else 0
     if command_line.printConfigItem or command_line.printImportantConfig:
         print_config_items(configs, only_important=not command_line.printConfigItem)
@@ -106,8 +109,8 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
     _set_up_logging(broker_config, server_config, command_line.logDir)
     shared = logs.shared_log_file("RocketmqBroker")
     if shared is not None:
-        warnings.append(f"warning: another process writes to {shared} too, and each moves it away from the other when "
-                        "it is full: isolateLogEnable=true gives this broker a folder of its own")
+        warnings.append(f"warning: another process also writes to {shared}; when either process rotates the file, the "
+                        "other loses it. Set isolateLogEnable=true to give this broker its own log folder")
     for warning in warnings:
         server_util.say(warning, err=True)
         log.warning(warning)
@@ -121,20 +124,23 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
         controller.broker_outer_api.ws_addr = mix_all.get_ws_addr(
             properties.get(_DOMAIN, mix_all.DEFAULT_NAMESRV_ADDR_LOOKUP),
             properties.get(_SUBGROUP, mix_all.DEFAULT_NAMESRV_SUBGROUP))
-        # remembered, so that an update of the config writes them again
+        # Keep the unknown keys too, so that a later configuration update writes them back.
         controller.configuration.register_config(properties)
     return controller
 
 
 def print_config_items(configs: tuple[object, ...], only_important: bool) -> None:
-    """The (important) items of the config objects, to the standard output."""
+    """Print the items of the configuration objects, or only the important ones, to the standard output."""
     logs.setup_console_logging()
     for config in configs:
         mix_all.print_object_properties(console, config, only_important)
 
 
 def run(controller: BrokerController, stop: StopSignal) -> int:
-    """Initialize, start, say so, and wait for `stop`; the exit code. After a failure nothing is left running."""
+    """Initialize and start the broker, report that it runs, wait for `stop`, and return the exit code.
+
+    After a failure nothing is left running.
+    """
     try:
         if not controller.initialize():
             server_util.say(f"The broker cannot be initialized; {_where_it_says_why()}", err=True)
@@ -157,7 +163,7 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
     if config.namesrvAddr is not None:
         tip += f" and name server is {config.namesrvAddr}"
     waits = controller.waits_for_role()
-    role = [f"warning: this broker waits for a role, and takes no messages until then: {waits}"] if waits else []
+    role = [f"warning: this broker has no role yet and accepts no messages until it has one: {waits}"] if waits else []
     if controller.registration.lacks_master:
         role.append(f"warning: {controller.registration.lacking_master_text()}")
     for warning in [*role, *unsafe_settings(controller)]:
@@ -170,7 +176,7 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
     if controller.failure is None:
         process.wait(stop, controller.lives)
     if controller.failure is not None:
-        server_util.say(f"The broker can't go on, and ends: {controller.failure}", err=True)
+        server_util.say(f"The broker cannot continue and is shutting down: {controller.failure}", err=True)
         shutdown(controller)
         return server_util.EXIT_SERVICE_FAILED
     return 0
@@ -178,27 +184,27 @@ def run(controller: BrokerController, stop: StopSignal) -> int:
 
 def _where_it_says_why() -> str:
     files = logs.log_files("RocketmqBroker", "RocketmqStore")
-    return f"{' and '.join(files)} say why" if files else "what stands above says why"
+    return f"see {' and '.join(files)} for the reason" if files else "see the messages above for the reason"
 
 
 def unsafe_settings(controller: BrokerController) -> list[str]:
-    """Settings that let strangers in, as warnings for the console."""
+    """Return a console warning for each setting that gives access to unauthenticated clients."""
     config = controller.broker_config
     warnings = []
     if not config.aclEnable:
         warnings.append(
-            "warning: access control is off (aclEnable=false): whoever reaches port "
-            f"{controller.remoting_server.local_listen_port} of any address of this host may send, read and "
-            "administrate")
+            "warning: access control is off (aclEnable=false): any client that can reach port "
+            f"{controller.remoting_server.local_listen_port} on any address of this host can send messages, read them "
+            "and administer the broker")
     if not controller.role.is_slave:
         warnings.append(
             f"warning: the replication port {controller.message_store.ha_service.ha_listen_port} is open on all "
-            "addresses and asks nobody who they are: whoever reaches it may copy all messages")
+            "addresses and has no authentication: any host that can reach it can copy all messages")
     return warnings
 
 
 def shutdown(controller: BrokerController) -> None:
-    """Stop, and say so in the log."""
+    """Shut the broker down, and log it."""
     log.info("Shutdown hook was invoked, 1")
     process.stopping()
     begin = time.monotonic()
@@ -207,7 +213,7 @@ def shutdown(controller: BrokerController) -> None:
 
 
 def _check_environment(broker_config: BrokerConfig) -> None:
-    """Check the environment's addresses; those of files and options were checked when they were set."""
+    """Check the name server addresses from the environment; those from files and options were checked when set."""
     if broker_config.namesrvAddr is not None:
         try:
             parse_property(broker_config.namesrvAddr, NamesrvAddresses)
@@ -216,12 +222,13 @@ def _check_environment(broker_config: BrokerConfig) -> None:
 
 
 def _set_up_logging(broker_config: BrokerConfig, server_config: ServerConfig, log_dir: str | None) -> None:
-    # Differs: brokers whose id a controller gives are told apart by their ports; 5.1.4 has one folder for all of them
+    # Differs: the log folder of a broker whose id a controller assigns is named by its port; in 5.1.4 all such brokers
+    # share one folder
     own = server_config.listenPort if broker_config.enableControllerMode else broker_config.brokerId
     sub_dir = f"{broker_config.brokerName}_{own}" if broker_config.isolateLogEnable else ""
     if sub_dir and not is_folder_name(sub_dir):
-        raise ConfigError(f"with isolateLogEnable=true it names a folder of logs, which {broker_config.brokerName!r} "
-                          "can't", key="brokerName")
+        raise ConfigError(f"{broker_config.brokerName!r} is not a valid folder name, and with isolateLogEnable=true "
+                          "the log folder is named after the broker", key="brokerName")
     style = LogStyle(broker_config.logLevel, broker_config.logFormat, broker_config.logTimeZone,
                      (("brokerName", broker_config.brokerName), ("brokerId", broker_config.brokerId)))
     logs.setup_broker_logging(log_dir, sub_dir, style)

@@ -1,7 +1,4 @@
-"""What a consumer group wants of a topic, when it says so by an expression.
-
-The expressions of consumer groups and their file, consumerFilter.json.
-"""
+"""The filter expressions of consumer groups and their file, consumerFilter.json."""
 import logging
 import threading
 from collections.abc import Iterable
@@ -22,7 +19,9 @@ from rmqha.store.message_store_config import MessageStoreConfig
 
 @dataclass(eq=False)
 class ConsumerFilterData:
-    """The expression, its compiled form, and the group's bits. Times are ms since the epoch; deadTime 0: never dead.
+    """A group's expression for a topic, its compiled form, and the group's bits in the bloom filter.
+
+    Times are ms since the epoch. deadTime 0: not dead.
 
     Java: org.apache.rocketmq.broker.filter.ConsumerFilterData (4.9.8)
     """
@@ -36,19 +35,20 @@ class ConsumerFilterData:
     deadTime: int = 0
     bloomFilterData: BloomFilterData | None = None
     clientVersion: int = 0
-    dead: bool = field(default=False, init=False)  # for the file only, as in Java: see is_dead
+    # For the file only, as in Java; see is_dead.
+    dead: bool = field(default=False, init=False)
 
     @property
     def is_dead(self) -> bool:
-        """Whether nobody of the group has been online since deadTime."""
+        """True if no consumer of the group has been online since deadTime."""
         return self.deadTime >= self.bornTime
 
     def how_long_after_death(self) -> int:
-        """ms since deadTime, -1 while alive."""
+        """Return the ms since deadTime; -1 while the group is alive."""
         return util_all.current_time_millis() - self.deadTime if self.is_dead else -1
 
     def is_msg_in_live(self, msg_store_time: int) -> bool:
-        """Whether a message stored at this time has the group's result in its bit map."""
+        """Return whether a message stored at this time has the group's result in its bit map."""
         return msg_store_time > self.bornTime
 
 
@@ -56,13 +56,14 @@ log = logging.getLogger("RocketmqFilter")
 
 MAX_EXPRESSION_LENGTH = 64 * 1024
 MAX_CHARACTERS = 32 << 20  # of the expressions of all groups
-_OVERHEAD = 1600  # characters that each expression counts for besides
+# Characters that are added to the length of each expression, for its compiled form.
+_OVERHEAD = 1600
 _DEAD_BEFORE_LOAD_MS = 30 * 1000
 
 
 @dataclass
 class FilterDataMapByTopic:
-    """The groups that want something of one topic.
+    """The expressions of all groups for one topic.
 
     Java: org.apache.rocketmq.broker.filter.ConsumerFilterManager$FilterDataMapByTopic (4.9.8)
     """
@@ -71,7 +72,7 @@ class FilterDataMapByTopic:
     groupFilterData: dict[str, ConsumerFilterData] = field(default_factory=dict)
 
     def un_register(self, consumer_group: str) -> bool:
-        """Nobody of the group is online any more; whether somebody was."""
+        """Mark the group as dead after its last consumer disconnected; return whether it was alive."""
         data = self.groupFilterData.get(consumer_group)
         if data is None or data.is_dead:
             return False
@@ -82,7 +83,7 @@ class FilterDataMapByTopic:
 
     def register(self, consumer_group: str, expression: str, type_: str, bloom_filter_data: BloomFilterData,
                  client_version: int) -> bool:
-        """Take a group's expression as of a version; False when it is older than ours, or does not compile."""
+        """Set a group's expression of this version; return False when it is older than ours or does not compile."""
         old = self.groupFilterData.get(consumer_group)
         if old is None:
             data = build(self.topic, consumer_group, expression, type_, client_version)
@@ -100,7 +101,8 @@ class FilterDataMapByTopic:
                 _re_alive(old)
             return True
         data = build(self.topic, consumer_group, expression, type_, client_version)
-        if data is None:  # the consumer is told when it pulls
+        # The consumer gets the error when it pulls.
+        if data is None:
             del self.groupFilterData[consumer_group]
             return False
         data.bloomFilterData = bloom_filter_data
@@ -121,13 +123,13 @@ class FilterDataMapByTopic:
 
 @dataclass
 class _File:
-    """consumerFilter.json."""
+    """The contents of consumerFilter.json."""
 
     filterDataByTopic: dict[str, FilterDataMapByTopic] = field(default_factory=dict)
 
 
 class ConsumerFilterManager(ConfigManager):
-    """Expressions by topic and group. Changed under `_lock`; read by pulls and the dispatch without it.
+    """The expressions by topic and group. Changes hold `_lock`; pulls and the dispatch read without it.
 
     Java: org.apache.rocketmq.broker.filter.ConsumerFilterManager (4.9.8)
     """
@@ -142,7 +144,7 @@ class ConsumerFilterManager(ConfigManager):
         self._characters = 0  # guarded by _lock
 
     def register(self, consumer_group: str, sub_list: Iterable[SubscriptionData]) -> None:
-        """All that a group subscribes to; its expressions for other topics are dead from now on."""
+        """Set all subscriptions of a group; its expressions for other topics become dead."""
         subscriptions = list(sub_list)
         if all(expression_type.is_tag_type(one.expressionType) for one in subscriptions) \
                 and not self.filter_data_by_topic:
@@ -162,10 +164,12 @@ class ConsumerFilterManager(ConfigManager):
         if topic is None or type_ is None or expression_type.is_tag_type(type_) or not expression:
             return False
         by_topic = self.filter_data_by_topic.get(topic) or FilterDataMapByTopic(topic)
-        # Differs: all expressions have 32 million characters at most; the original keeps any number for a day at least
+        # Differs: all filter expressions together have at most 32 Mi characters; the original keeps any number, for at
+        # least a day
         old = by_topic.groupFilterData.get(consumer_group)
         if self._characters - _size(old) + len(expression) + _OVERHEAD > MAX_CHARACTERS:
-            log.warning("no room for the expression of group %s for topic %s", consumer_group, topic)
+            log.warning("too many expressions: the expression of group %s for topic %s is not stored", consumer_group,
+                        topic)
             return False
         bloom_filter_data = self.bloom_filter.generate(f"{consumer_group}#{topic}")
         registered = by_topic.register(consumer_group, expression, type_, bloom_filter_data, client_version)
@@ -178,14 +182,15 @@ class ConsumerFilterManager(ConfigManager):
         return registered
 
     def un_register(self, consumer_group: str) -> None:
-        """Nobody of the group is online any more."""
+        """Mark the group as dead after its last consumer disconnected."""
         with self._lock:
             for by_topic in self.filter_data_by_topic.values():
                 if by_topic.un_register(consumer_group):
                     self.note_change()
 
     def remove_topic(self, topic: str) -> None:
-        """Forget what all groups want of a topic, and save that. Those who are online say it again."""
+        """Remove the expressions of all groups for a topic, and save the table. Consumers that are online send them
+        again."""
         with self._lock:
             removed = self.filter_data_by_topic.pop(topic, None)
         if removed is not None:
@@ -194,26 +199,26 @@ class ConsumerFilterManager(ConfigManager):
             self.persist()
 
     def get(self, topic: str, consumer_group: str) -> ConsumerFilterData | None:
-        """What a group wants of a topic."""
+        """Return a group's expression for a topic, or None."""
         by_topic = self.filter_data_by_topic.get(topic)
         return by_topic.groupFilterData.get(consumer_group) if by_topic is not None else None
 
     def get_by_group(self, consumer_group: str) -> list[ConsumerFilterData]:
-        """What a group wants of all topics."""
+        """Return a group's expressions for all topics."""
         return [by_topic.groupFilterData[consumer_group] for by_topic in list(self.filter_data_by_topic.values())
                 if consumer_group in by_topic.groupFilterData]
 
     def get_by_topic(self, topic: str) -> list[ConsumerFilterData]:
-        """What all groups want of a topic."""
+        """Return the expressions of all groups for a topic."""
         by_topic = self.filter_data_by_topic.get(topic)
         return list(by_topic.groupFilterData.values()) if by_topic is not None else []
 
     def config_file_path(self) -> str:
-        """consumerFilter.json."""
+        """Return the path of consumerFilter.json."""
         return broker_path_config_helper.get_consumer_filter_path(self._store_config.storePathRootDir)
 
     def decode(self, json_string: str) -> None:
-        """Take over a table from JSON, unless its bits are of another bloom filter. FastjsonError."""
+        """Load a table from JSON, unless its bits belong to a different bloom filter. Raises FastjsonError."""
         table = remoting_serializable.from_json(_File, json_string).filterDataByTopic
         for by_topic in table.values():
             for data in by_topic.groupFilterData.values():
@@ -229,17 +234,18 @@ class ConsumerFilterManager(ConfigManager):
     def _take_over(data: ConsumerFilterData) -> None:
         data.compiled_expression = _compile(data.expression, data.expressionType, data.topic, data.consumerGroup)
         log.info("load exist consumer filter data: %s", data)
-        if data.deadTime == 0:  # nobody is online yet
+        # No consumer is online yet.
+        if data.deadTime == 0:
             data.deadTime = max(data.bornTime, util_all.current_time_millis() - _DEAD_BEFORE_LOAD_MS)
 
     def persist_changes(self) -> None:
-        """Save the table when it has changed; what has been dead for too long goes."""
+        """Remove expressions that have been dead for too long, and save the table if it has changed."""
         with self._lock:
             self._clean()
         super().persist_changes()
 
     def encode(self, pretty_format: bool = False) -> str:
-        """The table as JSON, without what has been dead for too long."""
+        """Return the table as JSON, without expressions that have been dead for too long."""
         with self._lock:
             self._clean()
             for by_topic in self.filter_data_by_topic.values():
@@ -267,7 +273,7 @@ def _size(data: ConsumerFilterData | None) -> int:
 
 def build(topic: str | None, consumer_group: str, expression: str | None, type_: str | None,
           client_version: int) -> ConsumerFilterData | None:
-    """An expression without its bits; None for tags, and for an expression that does not compile."""
+    """Return an expression without its bits; None for tags and for an expression that does not compile."""
     if expression_type.is_tag_type(type_):
         return None
     compiled = _compile(expression, type_, topic, consumer_group)
@@ -281,12 +287,12 @@ def build(topic: str | None, consumer_group: str, expression: str | None, type_:
 def _compile(expression: str | None, type_: str | None, topic: str | None, group: str | None) -> Expression | None:
     spi = selector_parser.get(type_)
     if spi is None or expression is None:
-        log.error("parse error: expr=%s, topic=%s, group=%s, error=no filter of type %s", expression, topic, group,
+        log.error("parse error: expr=%s, topic=%s, group=%s, error=unknown filter type %s", expression, topic, group,
                   type_)
         return None
-    # Differs: an expression of more than 64 KiB does not compile: each term costs at each message
+    # Differs: a filter expression of more than 64 KiB does not compile, because each term is evaluated for each message
     if len(expression) > MAX_EXPRESSION_LENGTH:
-        log.error("parse error: topic=%s, group=%s, error=an expression of %d characters", topic, group,
+        log.error("parse error: topic=%s, group=%s, error=the expression is too long: %d characters", topic, group,
                   len(expression))
         return None
     try:

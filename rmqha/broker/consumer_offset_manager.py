@@ -1,6 +1,6 @@
-"""How far each group has read each queue, and the file of it, consumerOffset.json.
+"""The consumer offsets: how far each group has read each queue, and their file, consumerOffset.json.
 
-How far each group has read, on a broker with light message queues, and the file of it, lmqConsumerOffset.json.
+On a broker with light message queues the file is lmqConsumerOffset.json.
 """
 import logging
 import os
@@ -24,18 +24,19 @@ from rmqha.store.message_store_config import MessageStoreConfig
 log = logging.getLogger("RocketmqBroker")
 
 TOPIC_GROUP_SEPARATOR = "@"
-MAX_UNKNOWN_GROUPS = 1000  # topics of groups that nobody has ever used or made, but set an offset for
+# Limit of topic@group entries for groups that do not exist: offsets may be set before a group's first start.
+MAX_UNKNOWN_GROUPS = 1000
 
 
 @dataclass(slots=True)
 class _OffsetFile:
-    """What the file holds, as a ConsumerOffsetSerializeWrapper has it."""
+    """The contents of the file, in the form of a ConsumerOffsetSerializeWrapper."""
 
     offsetTable: WrittenEntries
 
 
 class ConsumerOffsetManager(ConfigManager):
-    """Offsets by `topic@group` and queue. Single dict operations from any thread; iterated over copies.
+    """The offsets by `topic@group` and queue. Any thread: single dict operations, and iteration over copies.
 
     Java: org.apache.rocketmq.broker.offset.ConsumerOffsetManager (4.9.8)
     """
@@ -50,24 +51,27 @@ class ConsumerOffsetManager(ConfigManager):
         self._adding = threading.Lock()
 
     def which_topic_by_consumer(self, group: str) -> set[str]:
-        """The topics that a group has offsets of."""
+        """Return the topics for which a group has offsets."""
         return {topic for _key, topic, owner in self._entries() if owner == group}
 
     def topics_by_group(self) -> dict[str, set[str]]:
-        """The topics that each group has offsets of."""
+        """Return, for each group, the topics for which it has offsets."""
         topics: dict[str, set[str]] = {}
         for _key, topic, group in self._entries():
             topics.setdefault(group, set()).add(topic)
         return topics
 
     def which_group_by_topic(self, topic: str) -> set[str]:
-        """The groups that have offsets of a topic."""
+        """Return the groups that have offsets for a topic."""
         return {group for _key, name, group in self._entries() if name == topic}
 
     def refusal(self, group: str, topic: str, queue_id: int) -> tuple[int, str] | None:
-        """Code and remark when a request may not set this offset, because it would stay for ever; None when it may."""
-        # Differs: offsets are kept of topics and queues that are there, and for known groups or a thousand others
-        # (which somebody may set before the group's first start); the original keeps whatever it is told
+        """Return the code and remark that refuse a request to set this offset, or None to accept it.
+
+        An offset of an unknown topic or group would stay in the table for ever.
+        """
+        # Differs: offsets are stored only for existing topics and queues, and for known groups or up to 1,000 others
+        # (offsets may be set before a group's first start); the original stores any offset
         if self.query_offset(group, topic, queue_id) >= 0:
             return None
         config = self._topics.select_topic_config(topic)
@@ -78,11 +82,11 @@ class ConsumerOffsetManager(ConfigManager):
             return response_code.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic:[{topic}] has {queues} queues"
         if not self._may_add(group, topic):
             return (response_code.SUBSCRIPTION_GROUP_NOT_EXIST,
-                    f"subscription group [{group}] does not exist, and there are offsets of too many such groups")
+                    f"subscription group [{group}] does not exist, and too many such groups have offsets already")
         return None
 
     def _may_add(self, group: str, topic: str) -> bool:
-        """Whether a group may get an entry for a topic."""
+        """Return whether a group may get an entry for a topic."""
         known = self._groups.subscription_group_table
         key = topic + TOPIC_GROUP_SEPARATOR + group
         if group in known or key in self.offset_table:
@@ -99,14 +103,15 @@ class ConsumerOffsetManager(ConfigManager):
             return may
 
     def commit_offset(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset. One below the present is taken too, with a line in the log."""
+        """Set an offset. A lower offset than the current one is accepted too, and logged."""
         key = topic + TOPIC_GROUP_SEPARATOR + group
         table = self.offset_table.get(key)
         if table is None:
             table = self.offset_table.setdefault(key, {})
         store_offset = table.get(queue_id)
         table[queue_id] = offset
-        if offset == store_offset:  # consumers at rest say the same every five seconds
+        # Idle consumers commit the same offset every 5 s.
+        if offset == store_offset:
             return
         self.note_change(key)
         if store_offset is not None and offset < store_offset:
@@ -114,27 +119,27 @@ class ConsumerOffsetManager(ConfigManager):
                         "requestOffset=%d, storeOffset=%d", client_host, key, queue_id, offset, store_offset)
 
     def query_offset(self, group: str, topic: str, queue_id: int) -> int:
-        """The offset, -1 when there is none."""
+        """Return the offset; -1 if not found."""
         table = self.offset_table.get(topic + TOPIC_GROUP_SEPARATOR + group)
         return table.get(queue_id, -1) if table is not None else -1
 
     def config_file_path(self) -> str:
-        """consumerOffset.json."""
+        """Return the path of consumerOffset.json."""
         return broker_path_config_helper.get_consumer_offset_path(self._store_config.storePathRootDir)
 
     def encode(self, pretty_format: bool = False) -> str:
-        """The table as JSON."""
+        """Return the table as JSON."""
         if not pretty_format:
             return self.encode_entries(None)
         return remoting_serializable.to_json(_OffsetFile(self._kept.written()), True)
 
     def encode_entries(self, keys: list[str] | None) -> str:
-        """Some entries, None for all, as JSON; one that is gone is left out."""
+        """Return some entries, all for None, as JSON. Removed entries are left out."""
         table = self.copy_of_entries(keys)
         return remoting_serializable.to_json(ConsumerOffsetSerializeWrapper(offsetTable=table))
 
     def copy_of_entries(self, keys: list[str] | None) -> dict[str, dict[int, int]]:
-        """Some entries of `offset_table`, None for all; one that is gone is left out."""
+        """Return a copy of some entries of `offset_table`, all for None. Removed entries are left out."""
         return {key: dict(offsets) for key, offsets in entries_of(self.offset_table, keys).items()}
 
     def _copy_of_entry(self, key: str) -> dict[int, int] | None:
@@ -142,19 +147,19 @@ class ConsumerOffsetManager(ConfigManager):
         return None if offsets is None else dict(offsets)
 
     def decode(self, json_string: str) -> None:
-        """Replace the table by one from JSON."""
+        """Replace the table with one from JSON."""
         wrapper = remoting_serializable.from_json(ConsumerOffsetSerializeWrapper, json_string)
         self.offset_table = dict(wrapper.offsetTable or {})
         self.changes.note_all()
 
     def query_min_offset_in_all_group(self, topic: str, filter_groups: str | None,
                                       min_offset_in_queue: Callable[[str, int], int]) -> dict[int, int]:
-        """The least offset of each queue over the groups that are not in the comma list `filter_groups`.
+        """Return the lowest offset of each queue over the groups that are not in the comma list `filter_groups`.
 
-        Offsets that the store, which knows `min_offset_in_queue`, has deleted already do not count.
+        Offsets below `min_offset_in_queue`, whose messages are deleted, do not count.
         """
-        # Differs: the original removes the offsets of the groups that a QUERY_CORRECTION_OFFSET leaves out from its
-        # live table
+        # Differs: the original removes the offsets of the groups that a QUERY_CORRECTION_OFFSET excludes from its live
+        # table
         ignored = set() if util_all.is_blank(filter_groups) else set((filter_groups or "").split(","))
         result: dict[int, int] = {}
         for key, name, group in self._entries():
@@ -166,14 +171,14 @@ class ConsumerOffsetManager(ConfigManager):
         return result
 
     def query_offsets(self, group: str, topic: str) -> dict[int, int] | None:
-        """The offsets of all queues, or None.
+        """Return the offsets of all queues, or None.
 
         Java: org.apache.rocketmq.broker.offset.ConsumerOffsetManager#queryOffset
         """
         return self.offset_table.get(topic + TOPIC_GROUP_SEPARATOR + group)
 
     def clone_offset(self, src_group: str, dest_group: str, topic: str) -> None:
-        """Give a group the offsets of another one, if it may have an entry."""
+        """Copy the offsets of one group to another, if that group may get an entry."""
         offsets = self.query_offsets(src_group, topic)
         if offsets is not None and self._may_add(dest_group, topic):
             key = topic + TOPIC_GROUP_SEPARATOR + dest_group
@@ -181,7 +186,7 @@ class ConsumerOffsetManager(ConfigManager):
             self.note_change(key)
 
     def remove_offset(self, group: str) -> None:
-        """Forget all offsets of a group."""
+        """Remove all offsets of a group."""
         for key, _topic, owner in self._entries():
             if owner == group:
                 self.offset_table.pop(key, None)
@@ -189,7 +194,7 @@ class ConsumerOffsetManager(ConfigManager):
                 log.warning("clean group offset %s", key)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget all offsets of a topic, and save that."""
+        """Remove all offsets of a topic, and save the table."""
         keys = [key for key in list(self.offset_table) if key.startswith(topic + TOPIC_GROUP_SEPARATOR)]
         for key in keys:
             self.offset_table.pop(key, None)
@@ -207,7 +212,7 @@ class ConsumerOffsetManager(ConfigManager):
 
 @dataclass(slots=True)
 class _Tables:
-    """What the file holds."""
+    """The contents of the file."""
 
     lmqOffsetTable: dict[str, int] = field(default_factory=dict)
     offsetTable: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -215,14 +220,14 @@ class _Tables:
 
 @dataclass(slots=True)
 class _TablesFile:
-    """The same, with the text of each entry."""
+    """The contents of the file, with the text of each entry."""
 
     lmqOffsetTable: WrittenEntries
     offsetTable: WrittenEntries
 
 
 class LmqConsumerOffsetManager(ConsumerOffsetManager):
-    """One offset by `topic@group` for groups named like a light queue, besides the table of all other groups.
+    """The offsets of groups that are named like a light queue, one per `topic@group`, and the table of other groups.
 
     Java: org.apache.rocketmq.broker.offset.LmqConsumerOffsetManager (4.9.8)
     """
@@ -230,7 +235,8 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
     def __init__(self, message_store_config: MessageStoreConfig, topics: TopicConfigManager,
                  groups: SubscriptionGroupManager, has_queue: Callable[[str], bool]) -> None:
         super().__init__(message_store_config, topics, groups)
-        self._has_queue = has_queue  # whether the store has a light queue of this name
+        # Returns whether the store has a light queue of this name.
+        self._has_queue = has_queue
         self.lmq_offset_table: dict[str, int] = {}  # single dict operations
         self._kept_light = KeptEntries(self.changes, lambda: list(self.lmq_offset_table),
                                        lambda key: self.lmq_offset_table.get(key))
@@ -238,8 +244,8 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
     def load(self) -> bool:
         """Read the file.
 
-        Differs: without one the offsets of consumerOffset.json are taken over, so that enableLmq forgets none; the
-        original starts with an empty table.
+        Differs: without a file of its own, the LMQ table takes the offsets of consumerOffset.json, so that setting
+        enableLmq keeps them; the original starts with an empty table.
         """
         path = self.config_file_path()
         if os.path.exists(path) or os.path.exists(path + ".bak"):
@@ -249,25 +255,28 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
             return False
         self.offset_table = ordinary.offset_table
         self.note_change()
-        log.info("%s is not there, %s offsets are taken over from %s", path, len(self.offset_table),
+        log.info("%s does not exist; using %s offsets from %s", path, len(self.offset_table),
                  ordinary.config_file_path())
         return True
 
     def query_offset(self, group: str, topic: str, queue_id: int) -> int:
-        """The offset, -1 when there is none."""
+        """Return the offset; -1 if not found."""
         if not mix_all.is_lmq(group):
             return super().query_offset(group, topic, queue_id)
         return self.lmq_offset_table.get(topic + TOPIC_GROUP_SEPARATOR + group, -1)
 
     def query_offsets(self, group: str, topic: str) -> dict[int, int] | None:
-        """The offsets of all queues, or None; a group named like a light queue has queue 0 or an empty table."""
+        """Return the offsets of all queues, or None.
+
+        For a group that is named like a light queue the result has only queue 0, or is empty.
+        """
         if not mix_all.is_lmq(group):
             return super().query_offsets(group, topic)
         offset = self.lmq_offset_table.get(topic + TOPIC_GROUP_SEPARATOR + group)
         return {0: offset} if offset is not None else {}
 
     def _may_add(self, group: str, topic: str) -> bool:
-        """Whether a group may get an entry for a topic: at most twice as many as there may be light queues."""
+        """Return whether a group may get an entry for a topic: at most twice the limit of light queues."""
         if not mix_all.is_lmq(group):
             return super()._may_add(group, topic)
         table, limit = self.lmq_offset_table, 2 * self._store_config.maxLmqConsumeQueueNum
@@ -280,7 +289,7 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
         return len(group) <= MAX_GROUP_LENGTH and len(table) < limit
 
     def commit_offset(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset. One below the present is taken too."""
+        """Set an offset. A lower offset than the current one is accepted too."""
         if not mix_all.is_lmq(group):
             super().commit_offset(client_host, group, topic, queue_id, offset)
         else:
@@ -290,7 +299,7 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
                 self.note_change(key)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget all offsets of a topic, and save that."""
+        """Remove all offsets of a topic, and save the tables."""
         keys = [key for key in list(self.lmq_offset_table) if key.startswith(topic + TOPIC_GROUP_SEPARATOR)]
         for key in keys:
             self.lmq_offset_table.pop(key, None)
@@ -300,22 +309,22 @@ class LmqConsumerOffsetManager(ConsumerOffsetManager):
             self.persist()
 
     def config_file_path(self) -> str:
-        """lmqConsumerOffset.json."""
+        """Return the path of lmqConsumerOffset.json."""
         return broker_path_config_helper.get_lmq_consumer_offset_path(self._store_config.storePathRootDir)
 
     def encode(self, pretty_format: bool = False) -> str:
-        """Both tables as JSON."""
+        """Return both tables as JSON."""
         if not pretty_format:
             return self.encode_entries(None)
         return remoting_serializable.to_json(_TablesFile(self._kept_light.written(), self._kept.written()), True)
 
     def encode_entries(self, keys: list[str] | None) -> str:
-        """Some entries of both tables, None for all, as JSON; one that is gone is left out."""
+        """Return some entries of both tables, all for None, as JSON. Removed entries are left out."""
         light = entries_of(self.lmq_offset_table, keys)
         return remoting_serializable.to_json(_Tables(light, self.copy_of_entries(keys)))
 
     def decode(self, json_string: str) -> None:
-        """Replace both tables by those from JSON."""
+        """Replace both tables with those from JSON."""
         tables = remoting_serializable.from_json(_Tables, json_string)
         self.offset_table = dict(tables.offsetTable or {})
         self.lmq_offset_table = dict(tables.lmqOffsetTable or {})

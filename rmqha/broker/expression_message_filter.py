@@ -1,6 +1,6 @@
 """Message filters of a broker: which messages match the tags or the expression of a subscription.
 
-- `MessageEvaluationContext`: the properties of a message as an expression reads them.
+- `MessageEvaluationContext`: gives an expression access to the properties of a message.
 - `ExpressionMessageFilter`, `ExpressionForRetryMessageFilter`: used when a consumer pulls.
 - `CommitLogDispatcherCalcBitMap`: evaluates the expressions of all groups once, when a message is dispatched.
 """
@@ -28,7 +28,7 @@ class MessageEvaluationContext(EvaluationContext):
         self._properties = properties
 
     def get(self, name: str) -> str | None:
-        """A property."""
+        """Return a property."""
         return self._properties.get(name) if self._properties is not None else None
 
 
@@ -36,9 +36,10 @@ log = logging.getLogger("RocketmqFilter")
 
 
 class ExpressionMessageFilter(MessageFilter):
-    """Tags: lets pass what has one of the hashes; the client compares the tags themselves.
+    """The filter of one pull, by tags or by an expression.
 
-    Expressions: first by the bit map of the queue's extension, if there is one, then by the properties.
+    Tags: a message passes if its tag has one of the wanted hashes; the client compares the tags themselves.
+    Expressions: first by the bit map in the queue's extension, if there is one, then by the message's properties.
 
     Java: org.apache.rocketmq.broker.filter.ExpressionMessageFilter (4.9.8)
     """
@@ -56,11 +57,11 @@ class ExpressionMessageFilter(MessageFilter):
 
     @property
     def takes_all(self) -> bool:
-        """Whether all tags are wanted."""
+        """True if all tags are wanted."""
         return self._is_tag and self._code_set is None
 
     def is_matched_by_consume_queue(self, tags_code: int | None, cq_ext_unit: CqExtUnit | None = None) -> bool:
-        """True when the message is wanted, or nobody can tell yet."""
+        """Return whether the message may be wanted; True also when the queue cannot decide it."""
         if self._is_tag:
             return self._code_set is None or tags_code is None or int32(tags_code) in self._code_set
         data = self.consumer_filter_data
@@ -74,7 +75,7 @@ class ExpressionMessageFilter(MessageFilter):
         return bloom_filter.is_hit(data.bloomFilterData, BitsArray.of(bit_map))
 
     def is_matched_by_commit_log(self, msg_buffer: memoryview | None, properties: dict[str, str] | None) -> bool:
-        """True when the expression is true for the message's properties; tags are not looked at twice."""
+        """Return whether the expression is true for the message's properties; tags are not checked again."""
         if self._is_tag:
             return True
         return is_true_for(self.consumer_filter_data, msg_buffer, properties)
@@ -82,7 +83,7 @@ class ExpressionMessageFilter(MessageFilter):
 
 def is_true_for(data: ConsumerFilterData | None, msg_buffer: memoryview | None,
              properties: dict[str, str] | None) -> bool:
-    """Whether a message fits an expression; without one all do."""
+    """Return whether a message matches an expression; without an expression all messages match."""
     if data is None or data.compiled_expression is None:
         return True
     if properties is None and msg_buffer is not None:
@@ -90,7 +91,8 @@ def is_true_for(data: ConsumerFilterData | None, msg_buffer: memoryview | None,
     try:
         return data.compiled_expression.evaluate(MessageEvaluationContext(properties)) is True
     except Exception as failure:
-        # Differs: one line without a stack: properties that don't fit an expression are no fault of the broker's
+        # Differs: an error in the evaluation of a filter expression is logged as one line without a stack trace: the
+        # message's properties cause it, not the broker
         log.error("Message Filter error, %s, %s: %r", data, properties, failure)
         return False
 
@@ -102,7 +104,7 @@ def _wanted_codes(subscription: SubscriptionData) -> set[int] | None:
 
 
 class ExpressionForRetryMessageFilter(ExpressionMessageFilter):
-    """A message that came back is measured by the group's expression for the topic it had at first.
+    """The filter that also applies to retry topics: it uses the group's expression for the message's original topic.
 
     Java: org.apache.rocketmq.broker.filter.ExpressionForRetryMessageFilter (4.9.8)
     """
@@ -111,13 +113,13 @@ class ExpressionForRetryMessageFilter(ExpressionMessageFilter):
 
     @property
     def takes_all(self) -> bool:
-        """Whether all tags are wanted; of what came back, the group's expression has to be looked at."""
+        """True if all tags are wanted, and the topic is not a retry topic: those need the group's expression."""
         subscription = self.subscription_data
         return super().takes_all and (
             subscription.classFilterMode or not subscription.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX))
 
     def is_matched_by_commit_log(self, msg_buffer: memoryview | None, properties: dict[str, str] | None) -> bool:
-        """True when the expression is true for the message's properties."""
+        """Return whether the expression is true for the message's properties."""
         subscription = self.subscription_data
         if subscription.classFilterMode:
             return True
@@ -133,7 +135,8 @@ class ExpressionForRetryMessageFilter(ExpressionMessageFilter):
 
 
 class CommitLogDispatcherCalcBitMap:
-    """Puts the groups whose expression is true into the message's bit map: a bloom filter. Stands before the queues.
+    """Adds the groups whose expression is true to the message's bit map, a bloom filter. Runs before the queues are
+    written.
 
     Java: org.apache.rocketmq.broker.filter.CommitLogDispatcherCalcBitMap (4.9.8)
     """

@@ -1,6 +1,6 @@
-"""What a slave asks its master's main port before it follows, and while it compares logs.
+"""Requests of a slave to its master's main port: before it follows the master, and while it compares logs.
 
-    HAClient, ScrubService --HA address--> the main port that belongs to it: what it is, its record, its CRCs
+    HAClient, ScrubService --HA address--> main port of the same broker: its kind, a record, CRCs of blocks
 """
 import logging
 import threading
@@ -24,17 +24,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
-# Fields of the answer to GET_BROKER_HA_STATUS. RocketMQ 4.9 does not know the request, 5.x does not have the fields.
-HANDSHAKE_FIELD = "haHandshake"  # the highest version that the HA port speaks; 0: haHandshakeEnable=false
+# Fields of the response to GET_BROKER_HA_STATUS. RocketMQ 4.9 does not know the request; 5.x does not have the fields.
+
+# The highest version of the handshake that the HA port supports; 0: haHandshakeEnable=false.
+HANDSHAKE_FIELD = "haHandshake"
 HA_PORT_FIELD = "haListenPort"
 HA_ADDRESS_FIELD = "haServerAddr"  # host:port
-_START_S = 5.0  # that the broker has, after its HA client has connected
-_HA_PORT_DISTANCE = 1  # from the main port, always
+
+# Time for this broker to finish its start after its HA client has connected.
+_START_S = 5.0
+# The HA port is always the main port plus this.
+_HA_PORT_DISTANCE = 1
 
 
 def handshake_fields(store_config: "MessageStoreConfig", ha_service: "HAService",
                      addresses: "BrokerAddresses") -> dict[str, str]:
-    """What this broker tells of its HA port."""
+    """Return the fields that describe the HA port of this broker."""
     speaks = handshake_mode(store_config) is not HandshakeMode.NEVER and not store_config.enableAutoSwitchHA
     return {HANDSHAKE_FIELD: str(COMPARING_VERSION if speaks else 0),
             HA_PORT_FIELD: str(ha_service.ha_listen_port),
@@ -42,7 +47,10 @@ def handshake_fields(store_config: "MessageStoreConfig", ha_service: "HAService"
 
 
 class MasterMainPort:
-    """Asks the brokers whose HA ports are named, once other brokers may be asked. Any thread."""
+    """Sends requests to the main ports of brokers that are given by their HA addresses. Any thread.
+
+    Requests are possible between `begin` and `end`, while the client for other brokers is open.
+    """
 
     def __init__(self, api: BrokerOuterAPI, addresses: "BrokerAddresses",
                  slave_synchronize: "SlaveSynchronize") -> None:
@@ -53,29 +61,32 @@ class MasterMainPort:
         self._has_ended = False
 
     def begin(self) -> None:
-        """Other brokers may be asked from now on."""
+        """Allow requests to other brokers from now on."""
         self._begun.set()
 
     def end(self) -> None:
-        """No more; who waits is let go."""
+        """Allow no more requests, and release the threads that wait for `begin`."""
         self._has_ended = True
         self._begun.set()
 
     @property
     def may_ask(self) -> bool:
-        """Whether other brokers may be asked."""
+        """True if other brokers may be asked."""
         return self._begun.is_set() and not self._has_ended
 
     def wait_until_may_ask(self, timeout_s: float) -> bool:
-        """Whether other brokers may be asked, within this time: the store's services start before that."""
+        """Wait until other brokers may be asked, and return whether they may.
+
+        The store's services start before the client for other brokers, so their first requests can come too early.
+        """
         self._begun.wait(timeout_s)
         return self.may_ask
 
     def ask_main_port(self, ha_address: str) -> MasterKind | None:
-        """What the broker is whose HA port is at `ha_address`; None when it can't be told now.
+        """Return the kind of the broker whose HA port is at `ha_address`; None when it cannot be determined now.
 
-        It is asked at the address that the name server gives for the master, and at the one that belongs to the HA
-        port.
+        Two addresses are asked: the main port that belongs to the HA port, and the address that the name server gives
+        for the master.
         """
         place = parse_address(ha_address)
         if place is None or not self.wait_until_may_ask(_START_S):
@@ -99,7 +110,7 @@ class MasterMainPort:
         except BrokerAnswerException as error:
             return MasterKind.OTHER if error.response_code == response_code.REQUEST_CODE_NOT_SUPPORTED else None
         except RemotingException as error:
-            log.info("the main port %s of the master does not tell what it is: %s", address, error)
+            log.info("cannot determine the kind of the master from its main port %s: %s", address, error)
             return None
         if HANDSHAKE_FIELD not in fields:
             return MasterKind.OTHER
@@ -110,9 +121,9 @@ class MasterMainPort:
         return MasterKind.OURS if version.isdecimal() and int(version) >= COMPARING_VERSION else MasterKind.OTHER
 
     def ask_record(self, ha_address: str, offset: int) -> bytes | None:
-        """The record at `offset` of the broker whose HA port is at `ha_address`, asked at the port that belongs to it.
+        """Return the record at `offset` of the broker whose HA port is at `ha_address`, read from its main port.
 
-        b"" when it has none there, and has not deleted it; None when it can't be told.
+        b"" when that broker has no record there and has not deleted one; None when it cannot be determined.
         """
         place = parse_address(ha_address)
         if place is None or not self.may_ask:
@@ -126,19 +137,19 @@ class MasterMainPort:
                     return None
             return b"" if 0 <= api.get_commit_log_min_offset(address) <= offset else None
         except (RemotingException, FastjsonError, ValueError) as error:
-            log.info("the main port of the master %s does not show its record at %d: %s", ha_address, offset, error)
+            log.info("cannot read the record of the master %s at %d from its main port: %s", ha_address, offset, error)
             return None
 
     def ask_checksums(self, ha_address: str, offset: int, block_size: int, count: int) -> LogChecksums | CantAsk:
-        """CRC32 of blocks of the log of the broker whose HA port is at `ha_address`, asked at the port that belongs to
-        it."""
+        """Return the CRC32s of blocks of the log of the broker whose HA port is at `ha_address`, read from its main
+        port."""
         place = parse_address(ha_address)
         if place is None or not self.may_ask:
             return CantAsk.NO_ANSWER
         try:
             found = self._api.get_commit_log_checksums(_main_address(*place), offset, block_size, count)
         except (RemotingException, BrokerAnswerException, ValueError) as error:
-            log.info("the main port of the master %s gives no checksums: %s", ha_address, error)
+            log.info("cannot read checksums from the main port of the master %s: %s", ha_address, error)
             return CantAsk.NO_ANSWER
         return CantAsk.UNKNOWN_REQUEST if found is None else found
 

@@ -1,11 +1,22 @@
-"""A pull that waits, and the pulls that wait for one queue.
+"""Long polling: a pull that finds no message is held until a message arrives or its time is over.
 
-Pulls that found nothing wait here for a message or for their time to be over.
+    IO thread --suspend--> [lists by queue] <--notify-- dispatching thread (a message arrived)
+                                            <--scan every 5 s-- PullRequestHoldService (time over)
 
-    IO thread --suspend--> [lists by queue] <--notify-- dispatching thread (a message came)
-                                            <--scan each 5 s-- PullRequestHoldService (time over)
-    woken pulls are collected, and run again by the thread that woke them at the end of its write round, all their
-    answers in one round of their own
+The hard part is that no wake-up may be lost. A pull reads its queue, finds nothing, and is then put on a list. A
+message that is dispatched between these two steps notifies a list that does not contain the pull yet; the pull would
+wait for the next message, or for the scan, although its message is there. So a pull is put on the list first, and its
+queue is checked again afterwards. If appended records are still waiting for their dispatch, the check runs after they
+are dispatched. A message that is dispatched later than the check finds the pull on the list, so one of the two always
+wakes it. Two rules on the lists complete this:
+
+- `take` decides which pulls go while it holds the list's lock. A pull that arrives in that time waits for the lock, is
+  added afterwards, and then makes its own check.
+- An empty list is closed under its lock before it is removed from the table. A pull that meets a closed list gets a
+  new one, so that no pull waits on a list that is never notified.
+
+Woken pulls are collected and run again at the end of the round of the thread that woke them, and their responses leave
+together. A woken pull is answered whatever it finds. To hold it again could exceed the time that its client waits.
 """
 import functools
 import logging
@@ -33,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class PullRequest:
-    """The request, where to answer, and until when to wait; times are ms of the monotonic clock.
+    """A held pull: the request, its connection, and how long it waits. Times are ms of the monotonic clock.
 
     Java: org.apache.rocketmq.broker.longpolling.PullRequest (4.9.8)
     """
@@ -53,12 +64,12 @@ class PullRequest:
         self.message_filter = message_filter
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether it has waited for as long as it wanted to."""
+        """Return whether the pull has been held for as long as it asked for."""
         return now_ms >= self.suspend_timestamp + self.timeout_millis
 
 
 class ManyPullRequest:
-    """A list that many add to, and that one at a time sifts.
+    """The held pulls of one queue. Any thread.
 
     Java: org.apache.rocketmq.broker.longpolling.ManyPullRequest (4.9.8)
     """
@@ -71,22 +82,22 @@ class ManyPullRequest:
         self._closed = False  # guarded by _lock
 
     def add_pull_request(self, pull_request: PullRequest) -> bool:
-        """One more waits; False when the list takes nobody any more."""
+        """Add a pull; return False if the list is closed."""
         with self._lock:
             if not self._closed:
                 self._pull_request_list.append(pull_request)
             return not self._closed
 
     def close_if_empty(self) -> bool:
-        """Take nobody any more; False when somebody waits."""
+        """Close the list if it is empty; return whether it is closed."""
         with self._lock:
             self._closed = not self._pull_request_list
             return self._closed
 
     def take(self, wants_to_go: Callable[[PullRequest], bool]) -> list[PullRequest]:
-        """Remove and return those that want to go; the others stay."""
-        # Differs: the list is sifted under its lock; the original empties it while it decides which held pulls go,
-        # and a message that comes meanwhile wakes nobody
+        """Remove and return the pulls for which `wants_to_go` is true."""
+        # Differs: the list of a queue's held pulls is filtered under its lock; the original empties it while it decides
+        # which held pulls go, and a message that arrives in that time wakes no pull
         with self._lock:
             going: list[PullRequest] = []
             staying: list[PullRequest] = []
@@ -97,7 +108,7 @@ class ManyPullRequest:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody waits; a look without the lock."""
+        """True if no pull is held; read without the lock."""
         return not self._pull_request_list
 
 
@@ -105,11 +116,12 @@ log = logging.getLogger("RocketmqBroker")
 
 _CHECK_INTERVAL_MS = 5 * 1000
 MAX_HELD_OF_CHANNEL = 10_000
-MAX_HELD_OF_CHANNEL_AND_QUEUE = 64  # a client has one for each of its groups
+# A client holds one pull for each of its groups.
+MAX_HELD_OF_CHANNEL_AND_QUEUE = 64
 
 
 class _Held:
-    """How many pulls of one connection are held, in all and by queue."""
+    """The number of held pulls of one connection, in total and by queue."""
 
     __slots__ = ("total", "by_queue")
 
@@ -119,20 +131,20 @@ class _Held:
 
 
 class PullProcessor(Protocol):
-    """Serves the pulls that are held here."""
+    """The interface to the processor that runs the held pulls again."""
 
     def execute_request_when_wakeup(self, channel: "Channel", request: "RemotingCommand") -> None:
-        """Answer a pull that was held, whatever it finds."""
+        """Answer a pull that was held, whether or not it finds messages."""
 
 
 class PullRequestHoldService(ServiceThread):
-    """Held pulls by (topic, queue id).
+    """The held pulls by (topic, queue id).
 
     Java: org.apache.rocketmq.broker.longpolling.PullRequestHoldService (4.9.8)
     """
 
-    # Differs: the lists of all queues that nobody waits for are forgotten, not those of light queues only, which in the
-    # original is LmqPullRequestHoldService; and a connection has its limit of held pulls
+    # Differs: the empty lists of held pulls are removed for all queues, not only for light queues, as in the original's
+    # LmqPullRequestHoldService; and the number of held pulls of a connection is limited
 
     def __init__(self, broker_config: BrokerConfig, queues: "QueueOffsets", reput: "ReputMessageService",
                  deleted_topics: "DeletedTopics", queues_of: Callable[[str], int]) -> None:
@@ -141,29 +153,33 @@ class PullRequestHoldService(ServiceThread):
         self._queues = queues
         self._reput = reput
         self._deleted_topics = deleted_topics
-        self._queues_of = queues_of  # how many queues a topic has, 0 when it is gone
-        self.processor: PullProcessor = LATER  # holds pulls here, and serves those that are woken
-        self.pull_request_table: dict[tuple[str, int], ManyPullRequest] = {}  # single dict operations only
-        self._woken: deque[PullRequest] = deque()  # appended by notifiers, popped by whoever runs them
+        # Returns the number of queues of a topic, 0 when it does not exist.
+        self._queues_of = queues_of
+        # Adds pulls to the lists, and runs the woken ones.
+        self.processor: PullProcessor = LATER
+        # Only single dict operations.
+        self.pull_request_table: dict[tuple[str, int], ManyPullRequest] = {}
+        # Appended by notifying threads, popped by the threads that run the pulls.
+        self._woken: deque[PullRequest] = deque()
         self._held: dict[Channel, _Held] = {}  # guarded by _held_lock
         self._held_lock = threading.Lock()
 
     def polling_ms(self, suspend_ms: int) -> int:
-        """For how long a pull is held that wants to be held this long."""
+        """Return how long to hold a pull that asks for `suspend_ms`."""
         return suspend_ms if self._config.longPollingEnable else self._config.shortPollingTimeMills
 
     def suspend_pull_request(self, topic: str, queue_id: int, pull_request: PullRequest) -> bool:
-        """Hold a pull; False when its connection has too many that are held.
+        """Hold a pull; return False when its connection has too many held pulls.
 
-        One whose message came since it looked is woken at once.
+        A pull whose message has arrived since it read the queue is woken at once.
         """
         key = (topic, queue_id)
         if not self._may_hold(pull_request.client_channel, key):
             return False
         while not self._list_of(key).add_pull_request(pull_request):
-            continue  # the scan forgets that list in this moment
-        # Differs: the queue is looked at again once the pull is held; in the original a message that came between
-        # wakes nobody, and the pull waits for the next message or the next scan
+            continue  # The scan is removing that list.
+        # Differs: a queue is checked again once a pull is held; in the original a message that arrives in between does
+        # not wake the pull, which waits for the next message or the next scan
         look_again = functools.partial(self._look_again, topic, queue_id, pull_request)
         if not self._reput.call_when_dispatched(look_again):
             look_again()
@@ -193,7 +209,8 @@ class PullRequestHoldService(ServiceThread):
 
     def _look_again(self, topic: str, queue_id: int, pull_request: PullRequest) -> None:
         if topic in self._deleted_topics.names and not self._queues_of(topic):
-            self.answer_all(topic)  # it was deleted while the pull looked
+            # The topic was deleted while the pull read the queue.
+            self.answer_all(topic)
             return
         max_offset = self._queues.get_max_offset_in_queue(topic, queue_id)
         if max_offset > pull_request.pull_from_this_offset:
@@ -220,16 +237,16 @@ class PullRequestHoldService(ServiceThread):
         log.info("%s service end", self.get_service_name())
 
     def is_waiting(self, topic: str, queue_id: int) -> bool:
-        """Whether any pull of the queue is held."""
+        """Return whether any pull of the queue is held."""
         many = self.pull_request_table.get((topic, queue_id))
         return many is not None and not many.is_empty
 
     def notify_message_arriving(self, topic: str, queue_id: int, max_offset: int, tags_code: int | None = None,
                                 msg_store_time: int = 0, filter_bit_map: bytes | None = None,
                                 properties: dict[str, str] | None = None) -> None:
-        """The queue ends at `max_offset` now: wake the pulls that want the message, and those whose time is over.
+        """Wake the pulls that want the message before `max_offset`, the new end of the queue, and the expired ones.
 
-        `tags_code` None: the message is not known, and everybody wants it.
+        `tags_code` None: the message is unknown, so all pulls want it.
         """
         many = self.pull_request_table.get((topic, queue_id))
         if many is None or many.is_empty:
@@ -259,31 +276,32 @@ class PullRequestHoldService(ServiceThread):
                 self.run_woken()
 
     def answer_all(self, topic: str) -> None:
-        """The topic is gone: answer all held pulls of its queues now."""
+        """Answer all held pulls of a topic now that it has been deleted."""
         for key, many in list(self.pull_request_table.items()):
             if key[0] == topic:
                 self._woken.extend(many.take(lambda _request: True))
         self.run_woken()
 
     def run_woken(self) -> None:
-        """Run all woken pulls again, in this thread; their answers leave together."""
+        """Run all woken pulls again, on this thread; their responses leave together."""
         processor = self.processor
         with Round():
             while self._woken:
                 try:
                     request = self._woken.popleft()
-                except IndexError:  # another thread took the last one
+                except IndexError:
+                    # Another thread took the last one.
                     return
-                # Differs: a held pull whose connection is gone is dropped, not served
+                # Differs: a held pull whose connection is closed is dropped, not served
                 if request.client_channel.is_active:
                     processor.execute_request_when_wakeup(request.client_channel, request.request_command)
 
     def check_hold_request(self) -> None:
-        """One scan of all held pulls."""
+        """Scan all held pulls: wake those that are due, and remove empty lists."""
         queues = self._queues
         for (topic, queue_id), many in list(self.pull_request_table.items()):
-            # Differs: a list takes nobody any more once it is forgotten; in the original a pull may be added to it
-            # meanwhile, and is never answered
+            # Differs: a queue's list of held pulls is closed before it is removed; in the original a pull may be added
+            # to a list that is being removed, and is never answered
             if many.is_empty and many.close_if_empty():
                 self.pull_request_table.pop((topic, queue_id), None)
                 continue
@@ -295,7 +313,7 @@ class PullRequestHoldService(ServiceThread):
 
 
 class NotifyMessageArrivingListener(MessageArrivingListener):
-    """Wakes held pulls, on the dispatching thread.
+    """The listener that wakes held pulls, on the dispatching thread.
 
     Java: org.apache.rocketmq.broker.longpolling.NotifyMessageArrivingListener (4.9.8)
     """
@@ -304,11 +322,11 @@ class NotifyMessageArrivingListener(MessageArrivingListener):
         self._pull_request_hold_service = pull_request_hold_service
 
     def is_waiting(self, topic: str, queue_id: int) -> bool:
-        """Whether any pull of the queue is held."""
+        """Return whether any pull of the queue is held."""
         return self._pull_request_hold_service.is_waiting(topic, queue_id)
 
     def arriving(self, topic: str, queue_id: int, logic_offset: int, tags_code: int, msg_store_time: int,
                  filter_bit_map: bytes | None, properties: dict[str, str] | None) -> None:
-        """A message is in its queue."""
+        """Wake the pulls that want a message that has been added to its queue."""
         self._pull_request_hold_service.notify_message_arriving(
             topic, queue_id, logic_offset, tags_code, msg_store_time, filter_bit_map, properties)

@@ -1,4 +1,4 @@
-"""What access control can say only of a record: who may use what lies at a commit log offset that a request names.
+"""Access control for requests that name a commit log offset: only the record at the offset shows which topic is used.
 
     the processor's thread, when access control is on: record -> its topic -> the account's permission
 """
@@ -24,18 +24,20 @@ if TYPE_CHECKING:
     from rmqha.store.message_store_config import MessageStoreConfig
     from rmqha.store.reput_message_service import ReputMessageService
 
-_DISPATCH_WAIT_NS = 3_000_000_000  # for the queue's unit of a record that was appended just now
+# How long to wait for the queue unit of a record that was just appended.
+_DISPATCH_WAIT_NS = 3_000_000_000
 _LOOK_AGAIN_S = 0.01
 
 
 class RecordAccess:
-    """Checks requests whose topic is known once their record is read. Does nothing while access control is off.
+    """Checks requests whose topic is known only after their record is read. Does nothing while access control is off.
 
-    A record counts only where its queue says that it begins: the bytes of a message may look like a record of another
-    topic, and its lengths then lead over the messages behind it.
+    A record is accepted only at an offset where its queue says that a record begins. The body of a message may contain
+    bytes that look like a record of another topic; its length fields could also cover the messages that follow.
     """
 
-    # Differs: all of this; the original gives each account the message at any offset
+    # Differs: with access control on, reading a record by its offset needs the permission for its topic; in the
+    # original each account may read the message at any offset
     def __init__(self, validator: "PlainAccessValidator | None", message_store_config: "MessageStoreConfig",
                  queues: "ConsumeQueueTable", reput: "ReputMessageService") -> None:
         self._validator = validator
@@ -45,14 +47,17 @@ class RecordAccess:
         self.is_on = validator is not None  # access control
 
     def check_reading(self, channel: "Channel", request: RemotingCommand, message: MessageExt, offset: int) -> None:
-        """AclException unless who asks may read the record at `offset`, whose message is `message`. May wait."""
+        """Check that the requester may read the record at `offset`, which holds `message`. May wait.
+
+        Raises AclException.
+        """
         if self._is_limited(channel, request):
             self._check_place(message, offset)
             self._check_topic(channel, request, message)
 
     def check_reading_bytes(self, channel: "Channel", request: RemotingCommand, record: memoryview,
                             offset: int) -> None:
-        """The same for the bytes of a record."""
+        """Check the same for the bytes of a record."""
         if self._is_limited(channel, request):
             try:
                 message = message_decoder.decode(record, False, False)
@@ -62,7 +67,10 @@ class RecordAccess:
             self._check_topic(channel, request, message)
 
     def check_ending(self, channel: "Channel", request: RemotingCommand, message: MessageExt, offset: int) -> None:
-        """AclException unless who asks may send the half message at `offset` to where it is meant to go. May wait."""
+        """Check that the requester may send the half message at `offset` to its real topic. May wait.
+
+        Raises AclException.
+        """
         if self._is_limited(channel, request):
             self._check_place(message, offset)
             topics = {message.get_property(message_const.PROPERTY_REAL_TOPIC) or message.topic}
@@ -71,39 +79,41 @@ class RecordAccess:
             self.check_topics(channel, request, topics, common.PUB)
 
     def keep_topic(self, channel: "Channel", request: RemotingCommand, result: QueryMessageResult, topic: str) -> None:
-        """Take other topics' records out of what a query by key has found.
+        """Remove the records of other topics from the result of a query by key.
 
-        The index knows hashes of topic and key: who chooses his key with care finds any message.
+        The index stores hashes of topic and key, so a carefully chosen key can match a message of any topic.
         """
         if self._is_limited(channel, request):
             result.keep(lambda record: message_decoder.decode(record, False, False).topic == topic)
 
     def check_topics(self, channel: "Channel", request: RemotingCommand, topics: Iterable[str],
                      perm: int = common.SUB) -> None:
-        """AclException unless who asks may use all of these topics."""
+        """Check that the requester may use all of these topics. Raises AclException."""
         validator = self._validator
         if validator is not None:
             validator.validate_needs(request, parse_channel_remote_addr(channel),
                                      [topic_need(topic, perm) for topic in topics])
 
     def account_of(self, request: RemotingCommand) -> str | None:
-        """The account that has signed a request, None without access control."""
+        """Return the account that signed a request; None without access control."""
         return (request.ext_fields or {}).get(ACCESS_KEY) if self.is_on else None
 
     def may_end(self, producer: ClientChannelInfo, topic: str) -> bool:
-        """Whether a producer may be asked about, and so see, a half message that is meant for a topic."""
+        """Return whether a transaction check for a half message of this topic may be sent to a producer: the check
+        contains the message."""
         validator = self._validator
         return validator is None or validator.may(producer.access_key, parse_channel_remote_addr(producer.channel),
                                                   [topic_need(topic, common.PUB)])
 
     def _is_limited(self, channel: "Channel", request: RemotingCommand) -> bool:
-        """Whether what the request names makes a difference."""
+        """Return whether the requester's permissions are limited, so that the record has to be checked."""
         validator = self._validator
         return validator is not None and not validator.may_do_all(request, parse_channel_remote_addr(channel))
 
     def _check_topic(self, channel: "Channel", request: RemotingCommand, message: MessageExt) -> None:
         topic = message.topic
-        if topic in common.INNER_TOPICS:  # what is delayed or half belongs to the topic that it is meant for
+        # A delayed or half message belongs to the topic that it will be delivered to.
+        if topic in common.INNER_TOPICS:
             topic = message.get_property(message_const.PROPERTY_REAL_TOPIC) or topic
         try:
             self.check_topics(channel, request, (topic,))
@@ -112,7 +122,7 @@ class RecordAccess:
                 raise
 
     def _is_readable_elsewhere(self, channel: "Channel", request: RemotingCommand, message: MessageExt) -> bool:
-        """Whether the record is in a further queue that may be read, as light queues are."""
+        """Return whether the record is also in another queue that the requester may read, such as a light queue."""
         if not self._store_config.enableMultiDispatch:
             return False
         text = message.get_property(message_const.PROPERTY_INNER_MULTI_DISPATCH)
@@ -126,11 +136,12 @@ class RecordAccess:
         return False
 
     def _check_place(self, message: MessageExt, offset: int) -> None:
-        """AclException unless a unit of the message's queue says that it begins at `offset`."""
+        """Check that a unit of the message's queue points to `offset`. Raises AclException."""
         deadline_ns = time.monotonic_ns() + _DISPATCH_WAIT_NS
         while not self._is_in_its_queue(message, offset):
             if not self._wait_for_dispatch(offset, deadline_ns):
-                if self._is_in_its_queue(message, offset):  # the dispatch came between the two looks
+                # The unit may have been dispatched between the two checks.
+                if self._is_in_its_queue(message, offset):
                     return
                 raise AclException(f"No message begins at the offset {offset}")
 
@@ -140,7 +151,7 @@ class RecordAccess:
         return unit is not None and unit[:2] == (offset, message.store_size)
 
     def _wait_for_dispatch(self, offset: int, deadline_ns: int) -> bool:
-        """Wait a moment for the dispatch of what lies at `offset`; False when it is done, or takes too long."""
+        """Wait a moment for the dispatch of `offset`; return False when it is done or takes too long."""
         if self._reput.reput_from_offset > offset or time.monotonic_ns() > deadline_ns:
             return False
         dispatched = threading.Event()

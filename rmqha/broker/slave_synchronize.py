@@ -1,6 +1,21 @@
-"""Copying the master's tables: topics, consumer offsets, delay offsets, consumer groups.
+"""Slave synchronization: copying the master's tables of topics, consumer offsets, delay offsets and consumer groups.
 
-    BrokerControllerScheduledThread1, after 3 s and then each 10 s --sync_all--> the master's remoting port
+    BrokerControllerScheduledThread1, after 3 s and then every 10 s --sync_all--> the master's remoting port
+
+Replication copies the commit log only. A slave also needs the master's tables: consumers may read from it, and it may
+be promoted. It polls the master for them, so its tables lag behind the master's by up to one period, and they may run
+ahead of its own log, which arrives through another connection. Each table has its own rule for that:
+
+- Topics and groups become those of the master. A master of ours reports the state of its table and sends only the
+  changes since the state that the slave names (see `TableVersions`); one of RocketMQ sends the whole table each time.
+  Deleted topics come with marks, and a mark takes effect when the slave's log has reached it (see `TopicDeletion`).
+- Consumer offsets are only raised, never lowered (unless `take_lower_offsets`). Consumers that read from the slave
+  commit to it; a master that returns with an older table must not undo those commits, or messages are consumed again.
+- Delay offsets say which delayed messages have been delivered. They must not run ahead of the slave's log: promoted
+  with such a table, the slave would count messages as delivered whose delivered copies it does not have, and they
+  would be lost. So each table waits in memory until the slave's log has reached the end that the master's log had
+  after the table was read: everything that the table counts lies before that end. Of several such tables the newest
+  one is written.
 """
 from __future__ import annotations
 
@@ -30,21 +45,25 @@ log = logging.getLogger("RocketmqBroker")
 
 T = TypeVar("T")
 
-_MAX_WAITING = 30  # tables of delay offsets; the last one makes room for a newer one
+# Limit of delay offset tables that wait for the log; beyond it, a new table replaces the last one.
+_MAX_WAITING = 30
 
 
 class TableVersions:
-    """Which state of each table was taken over completely, from which master. For any thread.
+    """The last state of each table that was copied completely, and the master that it is from. For any thread.
 
-    What is here may be less since, when this broker was a master in between: then `forget`.
+    Call `forget` when this broker may have been a master in between: its tables may have changed since.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, str, str]] = {}  # replaced by `forget`; table -> master, its state, our own
+        # Table -> (master, its state, our state after the copy). `forget` replaces the dict.
+        self._known: dict[str, tuple[str, str, str]] = {}
 
     def of(self, table: str, master_addr: str, own: str = "") -> tuple[str, Callable[..., None]]:
-        """The master's state, "" when none is known, or when `own`, the state of our table, is another one since; and
-        a function that notes the state that was taken over, and our own behind that."""
+        """Return the master's last copied state, and a function that notes the next one and our own state after it.
+
+        The state is "" when it is unknown, or when `own`, the state of our table, has changed since the copy.
+        """
         known = self._known
         master, state, noted = known.get(table, ("", "", ""))
 
@@ -54,15 +73,15 @@ class TableVersions:
         return (state if (master, noted) == (master_addr, own) else ""), note
 
     def forget(self) -> None:
-        """Ask for all anew; what is being taken over now counts for nothing."""
+        """Forget all states: the next request is for whole tables, and a copy in progress does not note its state."""
         self._known = {}
 
 
 class SlaveSynchronize:
-    """The four copies of one slave. `sync_all` runs on one thread; `master_addr` is set by any.
+    """Copies the four tables to one slave. `sync_all` runs on one thread; any thread may set `master_addr`.
 
-    Differs: each of the four, and each entry of a table, is taken over by itself; in 4.9 one bad entry keeps the
-    others of its table from coming.
+    Differs: a slave copies each table of its master, and each entry of a table, independently; in 4.9 one invalid entry
+    prevents the copy of the whole table.
 
     Java: org.apache.rocketmq.broker.slave.SlaveSynchronize (4.9.8)
     """
@@ -75,26 +94,30 @@ class SlaveSynchronize:
         self._store_config = message_store_config
         self._topics, self._groups, self._offsets = topics, groups, offsets
         self._topic_deletion = topic_deletion
-        self._log_end = log_end  # of this slave, as an offset
-        self.master_addr: str | None = None  # ip:port of the master's remoting server; None: nothing to do
-        # Whether a consumer offset that is lower at the master replaces the slave's.
+        # Returns the end of this slave's log, as an offset.
+        self._log_end = log_end
+        # ip:port of the master's remoting server; None: nothing to do.
+        self.master_addr: str | None = None
+        # True: a lower consumer offset of the master replaces the slave's.
         self.take_lower_offsets = False
         self._topics_lock = threading.Lock()
         self._versions = TableVersions()
-        self._last_delay_offset = ""  # what came last
-        # Tables that wait for the log: where it has to end for each, and the table; of `_waiting_of` only.
+        # The last table of delay offsets that was received.
+        self._last_delay_offset = ""
+        # The tables that wait for the log, each with the end that the log has to reach; all from `_waiting_of`.
         self._delay_offsets: list[tuple[int, str]] = []
         self._waiting_of: str | None = None
 
     def follow(self, master_addr: str | None) -> None:
-        """The master has this address; None: there is none."""
+        """Set the master's address; None: no master is known."""
         self.master_addr = master_addr
 
     def begin_anew(self) -> None:
-        """The role was changed: no master is known, nor what one has."""
+        """Start again after a role change: forget the master and the states of its tables."""
         self.master_addr = None
         self._versions.forget()
-        self._waiting_of = None  # the delay offsets, too: those in the file may be this broker's own
+        # Request the delay offsets again too: the file may now hold this broker's own.
+        self._waiting_of = None
 
     def sync_all(self) -> None:
         """Copy all four tables from the master."""
@@ -104,13 +127,13 @@ class SlaveSynchronize:
         self._sync("SyncSubscriptionGroup", self._sync_subscription_group_config)
 
     def take_topics(self) -> None:
-        """Copy the master's topics now. RemotingException: it does not answer, or is not known."""
+        """Copy the master's topics now. Raises RemotingException if the master is unknown or does not respond."""
         if self.master_addr is None:
             raise RemotingException("no master is known")
         self._sync_topic_config(self.master_addr)
 
     def take_consumer_offsets(self, address: str) -> None:
-        """Copy the consumer offsets of another broker that are higher than those here."""
+        """Copy those consumer offsets of another broker that are higher than ours."""
         self._sync_from(address, "SyncConsumerOffset", self._sync_consumer_offset)
 
     def _sync(self, name: str, copy: Callable[[str], None]) -> None:
@@ -127,7 +150,8 @@ class SlaveSynchronize:
             log.exception("%s Exception, %s", name, master_addr)
 
     def _sync_topic_config(self, master_addr: str) -> None:
-        with self._topics_lock:  # no older table over a newer one
+        # The lock prevents that an older table overwrites a newer one.
+        with self._topics_lock:
             self._take_topics_of(master_addr)
 
     def _take_topics_of(self, master_addr: str) -> None:
@@ -157,21 +181,22 @@ class SlaveSynchronize:
     @staticmethod
     def _take_over(manager: Any, table: dict[str, T], told: Told[Any], masters: dict[str, T] | None,
                    check: Callable[[str, T], None]) -> bool:
-        """Make `table` the master's when the versions differ; an invalid entry of the master leaves ours unchanged.
+        """Make `table` equal to the master's if the versions differ; an invalid entry leaves ours unchanged.
 
-        Changes since a state are taken in any case: an answer given while the master changes a topic may have brought
-        its next version before that topic.
+        Changes since a state are applied in any case: a response that is built while the master changes a topic may
+        contain the new version without that topic.
         """
         version = told.table.dataVersion if told.table is not None else None
         masters = masters or {}
         if version is None or manager.data_version == version and not (told.only_changes and masters):
             return False
-        # Differs: Java clears the table first, so that requests meanwhile find no topic
+        # Differs: a slave changes its tables entry by entry; Java clears a table first, so that concurrent requests
+        # find no topic
         for name, config in masters.items():
             try:
                 check(name, config)
             except (AttributeError, TypeError, ValueError) as error:
-                log.error("the master's entry %r is not taken over: %s", name, error)
+                log.error("ignoring the master's invalid entry %r: %s", name, error)
             else:
                 table[name] = config
         for name in [] if told.only_changes else list(table):
@@ -187,10 +212,12 @@ class SlaveSynchronize:
 
     def _sync_consumer_offset(self, master_addr: str) -> None:
         manager = self._offsets
-        # behind a topic that is deleted here, or an offset that was lowered, the master's counts again
+        # After any change here, such as a deleted topic or a lowered offset, the whole table of the master is merged
+        # again.
         known, note = self._versions.of("offsets", master_addr, manager.changes.mark())
         if self.take_lower_offsets:
-            known = ""  # what consumers have told this slave since goes, too
+            # The offsets that consumers have committed to this slave are replaced as well.
+            known = ""
         told = self._api.get_all_consumer_offset(master_addr, known)
         if told.table is None:
             return
@@ -200,8 +227,9 @@ class SlaveSynchronize:
                 if self._merge_offsets(manager.offset_table, key, offsets):
                     changed.append(key)
             except (TypeError, ValueError, AttributeError) as error:
-                log.error("the master's consumer offsets of %r are not taken over: %s", key, error)
-                changed.append(key)  # those in front of the bad one, perhaps
+                log.error("ignoring the master's invalid consumer offsets of %r: %s", key, error)
+                # The offsets before the invalid one may have been merged.
+                changed.append(key)
         if changed:
             manager.note_change(*changed)
             manager.persist_changes()
@@ -209,10 +237,11 @@ class SlaveSynchronize:
         log.info("Update slave consumer offset from master, %s", master_addr)
 
     def _merge_offsets(self, table: dict[str, dict[int, int]], key: str, offsets: dict[int, int]) -> bool:
-        """Take over what is higher at the master; whether that was anything.
+        """Raise our offsets to the master's where those are higher; return whether any changed.
 
-        Differs: 4.9 takes over all, so that a master which comes back with older offsets undoes what consumers have
-        committed to the slave meanwhile.
+        Differs: a slave raises its offsets to its master's, and keeps those that are higher. 4.9 copies all offsets, so
+        that a master that returns with older offsets undoes the offsets that consumers have committed to the slave
+        meanwhile.
         """
         changed = False
         mine = table.setdefault(key, {})
@@ -224,26 +253,27 @@ class SlaveSynchronize:
         return changed
 
     def _sync_delay_offset(self, master_addr: str) -> None:
-        """Copy the master's delayOffset.json; it is read when this broker becomes a master.
+        """Copy the master's delayOffset.json, which is read when this broker becomes a master.
 
-        Differs: it is written once the log holds what the table counts as delivered. In 4.9 a slave that is behind when
-        it is promoted never delivers what the master delivered last.
+        Differs: a slave writes delayOffset.json only when its log holds all messages that the table counts as
+        delivered. In 4.9 a slave that is behind when it is promoted loses the messages that the master delivered last.
         """
         if master_addr != self._waiting_of:
             self._waiting_of, self._last_delay_offset, self._delay_offsets = master_addr, "", []
         api = self._api
         delay_offset = api.get_all_delay_offset(master_addr)
         if delay_offset and delay_offset != self._last_delay_offset:
-            # Differs: Java writes whatever came. FastjsonError when it is no table of offsets.
+            # Raises FastjsonError if it is not a valid table. Differs: a slave checks the master's table of delay
+            # offsets before it writes it; Java writes the response without checking it.
             remoting_serializable.from_json(DelayOffsetSerializeWrapper, delay_offset)
-            # asked for later than the table: all that this counts lies below
+            # Ask for the end of the log after the table: everything that the table counts is then before that end.
             self._delay_offsets[_MAX_WAITING - 1:] = [(api.get_commit_log_max_offset(master_addr), delay_offset)]
             self._last_delay_offset = delay_offset
         self._write_delay_offset()
         log.info("Update slave delay offset from master, %s", master_addr)
 
     def _write_delay_offset(self) -> None:
-        """Write the newest table that waits for nothing more of the log."""
+        """Write the newest table that the log has caught up with."""
         end, waiting = self._log_end(), self._delay_offsets
         covered = max((index for index, (needed, _) in enumerate(waiting) if needed <= end), default=-1)
         if covered >= 0:

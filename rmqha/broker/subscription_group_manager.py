@@ -18,7 +18,8 @@ from rmqha.store.message_store_config import MessageStoreConfig
 log = logging.getLogger("RocketmqBroker")
 
 MAX_GROUPS = 100_000
-MAX_AUTO_CREATED_GROUPS = 20_000  # more are made by `mqadmin updateSubGroup` only
+# Beyond this number groups are only created explicitly, by `mqadmin updateSubGroup`.
+MAX_AUTO_CREATED_GROUPS = 20_000
 MAX_GROUP_LENGTH = 255  # what clients of 4.9 allow
 
 _SYSTEM_GROUPS = (
@@ -30,14 +31,14 @@ _SYSTEM_GROUPS = (
 
 @dataclass(slots=True)
 class _GroupFile:
-    """What the file holds, as a SubscriptionGroupWrapper has it."""
+    """The contents of the file, in the form of a SubscriptionGroupWrapper."""
 
     dataVersion: DataVersion
     subscriptionGroupTable: WrittenEntries
 
 
 class SubscriptionGroupManager(ConfigManager):
-    """Groups by name. Read without a lock; changes are under `_table_lock`, and saved: never from an IO thread.
+    """The groups by name. Reads need no lock. Changes hold `_table_lock` and write a file: IO threads must not do it.
 
     Java: org.apache.rocketmq.broker.subscription.SubscriptionGroupManager (4.9.8)
     """
@@ -64,7 +65,7 @@ class SubscriptionGroupManager(ConfigManager):
         self.persist()
 
     def disable_consume(self, group_name: str) -> None:
-        """Stop the group from reading, until the next start."""
+        """Stop the group from consuming until the broker restarts."""
         with self._table_lock:
             old = self.subscription_group_table.get(group_name)
             if old is not None:
@@ -72,7 +73,7 @@ class SubscriptionGroupManager(ConfigManager):
                 self._changed(group_name)
 
     def find_subscription_group_config(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group; made when it is new and groups may be created so."""
+        """Return the group; create it if it is new and automatic creation is allowed."""
         config = self.subscription_group_table.get(group)
         if config is not None or not self.is_auto_created(group):
             return config
@@ -86,36 +87,37 @@ class SubscriptionGroupManager(ConfigManager):
         return config
 
     def is_auto_created(self, group: str) -> bool:
-        """Whether `find_subscription_group_config` would make this group, were it unknown."""
-        # Differs: names that no client of 4.9 takes are not made, nor any when there are 20,000 groups; in the original
-        # whoever asks may make any number of any length
+        """Return whether `find_subscription_group_config` would create this group if it were unknown."""
+        # Differs: consumer groups with names that clients of 4.9 reject are not created, and none are once there are
+        # 20,000; in the original any client may create any number of groups, with names of any length
         if len(group) > MAX_GROUP_LENGTH or len(self.subscription_group_table) >= MAX_AUTO_CREATED_GROUPS:
             return False
         return self._config.autoCreateSubscriptionGroup or mix_all.is_sys_consumer_group(group)
 
     def config_file_path(self) -> str:
-        """subscriptionGroup.json."""
+        """Return the path of subscriptionGroup.json."""
         return broker_path_config_helper.get_subscription_group_path(self._store_config.storePathRootDir)
 
     def _changed(self, *names: str) -> None:
-        """These groups are new, or have changed; without a name one is gone."""
+        """Note that these groups are new or have changed; without a name, that a group was removed."""
         self.data_version.next_version()
         self.note_change(*names)
 
     def encode(self, pretty_format: bool = False) -> str:
-        """The table as JSON."""
+        """Return the table as JSON."""
         if not pretty_format:
             return self.encode_entries(None)
         return remoting_serializable.to_json(_GroupFile(self.data_version.copy(), self._kept.written()), True)
 
     def encode_entries(self, names: list[str] | None) -> str:
-        """Some groups, None for all, with the version of the table, as JSON; one that is gone is left out."""
-        version = self.data_version.copy()  # first: a change meanwhile comes with the next one
+        """Return some groups, all for None, with the version of the table, as JSON. Removed groups are left out."""
+        # Copy the version before the table: a concurrent change is then sent again with the next version.
+        version = self.data_version.copy()
         groups = entries_of(self.subscription_group_table, names)
         return remoting_serializable.to_json(SubscriptionGroupWrapper(groups, version))
 
     def decode(self, json_string: str) -> None:
-        """Take over a table from JSON; groups of the broker's own that it lacks stay."""
+        """Merge a table from JSON into this one; groups that only this table has are kept."""
         wrapper = remoting_serializable.from_json(SubscriptionGroupWrapper, json_string)
         self.subscription_group_table.update(wrapper.subscriptionGroupTable or {})
         self.changes.note_all()
@@ -125,7 +127,7 @@ class SubscriptionGroupManager(ConfigManager):
             log.info("load exist subscription group, %s", config)
 
     def delete_subscription_group_config(self, group_name: str) -> None:
-        """Forget a group."""
+        """Remove a group from the table."""
         with self._table_lock:
             old = self.subscription_group_table.pop(group_name, None)
             if old is not None:
@@ -138,22 +140,22 @@ class SubscriptionGroupManager(ConfigManager):
 
 
 class LmqSubscriptionGroupManager(SubscriptionGroupManager):
-    """Every group named like a light queue is there, with defaults, and none is kept in the table.
+    """A group table for which every group that is named like a light queue exists, with defaults; none is stored in it.
 
     Java: org.apache.rocketmq.broker.subscription.LmqSubscriptionGroupManager (4.9.8)
     """
 
     def find_subscription_group_config(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group; made when it is new and groups may be created so."""
+        """Return the group; create it if it is new and automatic creation is allowed."""
         if mix_all.is_lmq(group):
             return SubscriptionGroupConfig(groupName=group)
         return super().find_subscription_group_config(group)
 
     def update_subscription_group_config(self, config: SubscriptionGroupConfig) -> None:
-        """Create or replace a group; nothing for one named like a light queue."""
+        """Create or replace a group; do nothing for a group that is named like a light queue."""
         if not mix_all.is_lmq(config.groupName):
             super().update_subscription_group_config(config)
 
     def is_auto_created(self, group: str) -> bool:
-        """Whether `find_subscription_group_config` would make this group, were it unknown."""
+        """Return whether `find_subscription_group_config` would create this group if it were unknown."""
         return not mix_all.is_lmq(group) and super().is_auto_created(group)

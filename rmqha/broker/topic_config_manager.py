@@ -1,14 +1,14 @@
 """The topics of a broker: their table, its file topics.json, deletion of topics, and adoption by a new master.
 
-`TopicDeletion` removes everything that the broker holds of a topic in one step; the topic cannot be created again
-until the step is complete.
+`TopicDeletion` removes everything that the broker holds of a topic in one step. The topic cannot be created again until
+the step is complete.
 
     admin thread --delete--> [topic table locked] out of the table -> store: mark, dispatch, queues -> offsets, filters,
                              statistics -> held pulls are answered
-    slave        --take_over--> the same, as far as its master's marks say and its log has come
+    slave        --take_over--> the same, for the marks of its master that its own log has reached
 
-`adopt_topics` creates topics that a new master has messages of but does not know: the old master failed before it
-reported them.
+`adopt_topics` creates the topics for which a new master has messages but no table entry: the old master failed before
+it reported them.
 """
 from __future__ import annotations
 
@@ -39,24 +39,25 @@ log = logging.getLogger("RocketmqBroker")
 
 LOCK_TIMEOUT_S = 3.0
 MAX_TOPICS = 100_000
-MAX_AUTO_CREATED_TOPICS = 20_000  # more are made by `mqadmin updateTopic` only
-MAX_QUEUE_NUMS = 1 << 16  # of a topic, on one broker
+# Beyond this number topics are only created explicitly, by `mqadmin updateTopic`.
+MAX_AUTO_CREATED_TOPICS = 20_000
+MAX_QUEUE_NUMS = 1 << 16  # per topic and broker
 SCHEDULE_TOPIC_QUEUE_NUM = 18
 _READ_WRITE = sys_flags.PERM_READ | sys_flags.PERM_WRITE
 
 
 @dataclass(slots=True)
 class _TopicFile:
-    """What the file holds, as a TopicConfigSerializeWrapper has it."""
+    """The contents of the file, in the form of a TopicConfigSerializeWrapper."""
 
     dataVersion: DataVersion
     topicConfigTable: WrittenEntries
 
 
 class TopicConfigManager(ConfigManager):
-    """Topics by name. Read without a lock; creation is under `_table_lock`. Each change is saved and registered.
+    """The topics by name. Reads need no lock; changes hold `_table_lock`. Each change is saved and registered.
 
-    Creating, changing and deleting write files and call name servers: never from an IO thread.
+    Creating, changing and deleting topics writes files and calls name servers, so IO threads must not do it.
 
     Java: org.apache.rocketmq.broker.topic.TopicConfigManager (4.9.8)
     """
@@ -64,9 +65,11 @@ class TopicConfigManager(ConfigManager):
     def __init__(self, broker_config: BrokerConfig, message_store_config: MessageStoreConfig,
                  register: Callable[[], None]) -> None:
         self._config, self._store_config = broker_config, message_store_config
-        self._register = register  # what a send has made: name servers are told one way, at once
+        # Registers a topic that a send has just created: at once, and without waiting for the name servers' responses.
+        self._register = register
         self._table_lock = threading.Lock()
-        self.topic_config_table: dict[str, TopicConfig] = {}  # single dict operations; iterated over a copy
+        # Only single dict operations; iterate over a copy.
+        self.topic_config_table: dict[str, TopicConfig] = {}
         self.data_version = DataVersion()
         self._kept = KeptEntries(self.changes, lambda: list(self.topic_config_table), self.topic_config_table.get)
         self.topic_validator = TopicValidator()
@@ -94,18 +97,18 @@ class TopicConfigManager(ConfigManager):
         self.topic_config_table[topic] = TopicConfig(topic, queue_nums, queue_nums, perm)
 
     def select_topic_config(self, topic: str) -> TopicConfig | None:
-        """The topic, or None."""
+        """Return the topic, or None."""
         return self.topic_config_table.get(topic)
 
     def queues_of(self, topic: str) -> int:
-        """How many queue ids the topic takes messages for."""
+        """Return the number of queue ids of the topic; 0 when it does not exist."""
         config = self.select_topic_config(topic)
         return max(config.writeQueueNums, config.readQueueNums) if config is not None else 0
 
     def create_topic_in_send_message_method(self, topic: str, default_topic: str, remote_address: str,
                                             client_default_topic_queue_nums: int,
                                             sys_flag: int) -> TopicConfig | None:
-        """The topic, made after the pattern of `default_topic` when that one may be inherited from."""
+        """Return the topic; create it from `default_topic` if it is new and that topic has the inherit permission."""
         def make() -> TopicConfig | None:
             config = self._inherit(topic, default_topic, remote_address, client_default_topic_queue_nums, sys_flag)
             if config is not None:
@@ -117,7 +120,7 @@ class TopicConfigManager(ConfigManager):
 
     def create_topic_in_send_message_back_method(self, topic: str, client_default_topic_queue_nums: int, perm: int,
                                                  sys_flag: int) -> TopicConfig | None:
-        """The topic, made with this many queues when it is new: retry and dead letter topics."""
+        """Return the topic, for retry and dead letter topics; create it with this number of queues if it is new."""
         def make() -> TopicConfig:
             queues = min(client_default_topic_queue_nums, MAX_QUEUE_NUMS)
             config = TopicConfig(topic, queues, queues, perm, topicSysFlag=sys_flag)
@@ -128,7 +131,7 @@ class TopicConfigManager(ConfigManager):
 
     def create_topic_of_tran_check_max_time(self, client_default_topic_queue_nums: int,
                                             perm: int) -> TopicConfig | None:
-        """The topic of half messages that were given up."""
+        """Return the topic for half messages that are no longer checked; create it if it is new."""
         return self.create_topic_in_send_message_back_method(
             topics.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC, client_default_topic_queue_nums, perm, 0)
 
@@ -146,7 +149,7 @@ class TopicConfigManager(ConfigManager):
         self.persist()
 
     def update_order_topic_config(self, order_kv_table_from_ns: KVTable | None) -> None:
-        """Mark exactly the topics that the name server calls ordered."""
+        """Mark as ordered exactly the topics that the name server lists as ordered."""
         if order_kv_table_from_ns is None or order_kv_table_from_ns.table is None:
             return
         order_topics = order_kv_table_from_ns.table
@@ -163,19 +166,21 @@ class TopicConfigManager(ConfigManager):
             self.persist()
 
     def is_order_topic(self, topic: str) -> bool:
-        """Whether the topic is ordered."""
+        """Return whether the topic is ordered."""
         config = self.topic_config_table.get(topic)
         return config is not None and config.order
 
     def delete_topic_config(self, topic: str) -> None:
-        """Forget a topic."""
+        """Remove a topic from the table."""
         with self.without(topic):
             pass
 
     @contextmanager
     def without(self, topic: str) -> Iterator[bool]:
-        """Forget a topic, and tell whether it was there; while the block runs nobody makes it again. If that raises,
-        the topic stays."""
+        """Remove a topic from the table and yield whether it was there.
+
+        The topic cannot be created again while the block runs. If the block raises, the topic is put back.
+        """
         with self._table_lock:
             old = self.topic_config_table.pop(topic, None)
             try:
@@ -193,36 +198,38 @@ class TopicConfigManager(ConfigManager):
 
     @contextmanager
     def unless_known(self, topic: str) -> Iterator[bool]:
-        """Whether a topic is not there; while the block runs nobody makes it."""
+        """Yield whether the topic is unknown. It cannot be created while the block runs."""
         with self._table_lock:
             yield topic not in self.topic_config_table
 
     def note_another_owner(self) -> None:
-        """The broker's role or permission is another one, and name servers are to take all topics anew."""
+        """Raise the table's version after a change of the broker's role or permission: name servers must read all
+        topics again."""
         self._changed()
 
     def _changed(self, *names: str) -> None:
-        """These topics are new, or have changed; without a name one is gone."""
+        """Note that these topics are new or have changed; without a name, that a topic was removed."""
         self.data_version.next_version()
         self.note_change(*names)
 
     def build_topic_config_serialize_wrapper(self, names: Iterable[str] | None = None) -> TopicConfigSerializeWrapper:
-        """A copy of the table, or of some topics of it, with its version, for name servers and slaves."""
-        version = self.data_version.copy()  # first: a change meanwhile comes with the next one
+        """Return a copy of the table, or of some of its topics, with its version, for name servers and slaves."""
+        # Copy the version before the table: a concurrent change is then sent again with the next version.
+        version = self.data_version.copy()
         return TopicConfigSerializeWrapper(entries_of(self.topic_config_table, names), version)
 
     def config_file_path(self) -> str:
-        """topics.json."""
+        """Return the path of topics.json."""
         return broker_path_config_helper.get_topic_config_path(self._store_config.storePathRootDir)
 
     def encode(self, pretty_format: bool = False) -> str:
-        """The table as JSON."""
+        """Return the table as JSON."""
         if not pretty_format:
             return remoting_serializable.to_json(self.build_topic_config_serialize_wrapper())
         return remoting_serializable.to_json(_TopicFile(self.data_version.copy(), self._kept.written()), True)
 
     def decode(self, json_string: str) -> None:
-        """Take over a table from JSON; topics of the broker's own that it lacks stay."""
+        """Merge a table from JSON into this one; topics that only this table has are kept."""
         wrapper = remoting_serializable.from_json(TopicConfigSerializeWrapper, json_string)
         self.topic_config_table.update(wrapper.topicConfigTable or {})
         self.changes.note_all()
@@ -242,7 +249,7 @@ class TopicConfigManager(ConfigManager):
             config = self.topic_config_table.get(topic)
             if config is not None:
                 return config
-            # Differs: none is made by the way when there are 20,000; the original makes any number of them
+            # Differs: no topic is created automatically once there are 20,000; the original has no limit
             config = make() if len(self.topic_config_table) < MAX_AUTO_CREATED_TOPICS else None
             if config is None:
                 return None
@@ -274,54 +281,60 @@ class TopicConfigManager(ConfigManager):
 
 
 class LmqTopicConfigManager(TopicConfigManager):
-    """Every light queue is there, with one queue to read and to write, and none is kept in the table.
+    """A topic table for which every light queue exists, with one read and one write queue; none is stored in the table.
 
     Java: org.apache.rocketmq.broker.topic.LmqTopicConfigManager (4.9.8)
     """
 
     def select_topic_config(self, topic: str) -> TopicConfig | None:
-        """The topic, or None."""
+        """Return the topic, or None."""
         if mix_all.is_lmq(topic):
             return TopicConfig(topic, 1, 1, sys_flags.PERM_READ | sys_flags.PERM_WRITE)
         return super().select_topic_config(topic)
 
     def update_topic_config(self, topic_config: TopicConfig) -> None:
-        """Create or replace a topic; nothing for a light queue."""
+        """Create or replace a topic; do nothing for a light queue."""
         if not mix_all.is_lmq(topic_config.topicName):
             super().update_topic_config(topic_config)
 
 
 class TopicDeletion:
-    """What AdminBrokerProcessor, SlaveSynchronize and whoever takes offsets ask. Any thread but the IO threads.
+    """Deletes topics, for AdminBrokerProcessor, SlaveSynchronize and offset commits. Any thread but the IO threads.
 
-    Differs: the original takes the topic out of its table, then destroys the queues of all topics that it does not
-    know, while sends that were checked before go on and the dispatch is behind: what the topic acknowledges when it is
-    made again is not in its queues. It keeps offsets, filters and held pulls.
+    Differs: a deletion removes a topic's table entry, queues, offsets, filters and held pulls in one step. The original
+    removes the topic from its table, then destroys the queues of all topics that it does not know. Meanwhile sends that
+    were already admitted continue, and the dispatch lags. When the topic is created again, messages that it
+    acknowledges may be missing from its queues. It also keeps offsets, filters and held pulls.
     """
 
     def __init__(self, store: DefaultMessageStore, topics: TopicConfigManager,
                  forget: Iterable[Callable[[str], None]]) -> None:
         self._store, self._topics = store, topics
-        self._forgets = tuple(forget)  # each drops what it keeps of a topic
+        self._forgets = tuple(forget)  # each drops its own data of a topic
 
     def delete(self, topic: str) -> None:
-        """Delete a topic, or what is left of one. OSError: the disk takes no mark of it, and nothing is done."""
+        """Delete a topic, or the remains of one.
+
+        Raises OSError when the mark of the deletion cannot be written; nothing is deleted then.
+        """
         store = self._store
         with self._topics.without(topic) as was_there:
-            if was_there or topic in store.consume_queue_table:  # else a mark would stay of a name that nobody has
+            # Without this check, deleting an unknown name would leave a mark behind for ever.
+            if was_there or topic in store.consume_queue_table:
                 store.delete_topic(topic)
             self._forget(topic)
 
     def delete_light_queue(self, topic: str) -> None:
-        """Delete a light queue; no table knows it. OSError, as above."""
+        """Delete a light queue, which is in no table. Raises OSError as `delete` does."""
         if topic in self._store.consume_queue_table:
             self._store.delete_topic(topic)
             self._forget(topic)
 
     def delete_unused(self, take_topics: Callable[[], None]) -> None:
-        """Delete the queues of all topics that are not in the table. A slave first has its master's: `take_topics`.
+        """Delete the queues of all topics that are not in the table.
 
-        RemotingException when the master does not answer: nothing is done.
+        A slave first updates its table from the master, with `take_topics`. Raises RemotingException when the master
+        does not answer; nothing is deleted then.
         """
         table = self._topics.topic_config_table
         if self._store.role.is_slave:
@@ -334,30 +347,32 @@ class TopicDeletion:
                     self._forget(topic)
 
     def _delete_unused_of_slave(self, table: Mapping[str, TopicConfig], take_topics: Callable[[], None]) -> None:
-        """What the master made before this moment is in its table, or is deleted."""
-        # Differs: the original goes by the table of up to 10 s ago, and forgets what came for newer topics
+        """Delete unused queues on a slave: each topic that exists here now is in the master's table or was deleted."""
+        # Differs: a slave fetches its master's table of topics before it deletes unused queues; the original uses a
+        # table that is up to 10 s old, and deletes the queues of topics created since
         came_to = self._store.reput_message_service.reput_from_offset
         unused = self._store.queue_removal.unused_topics(())
         take_topics()
         self.take_over({topic: came_to for topic in unused if topic not in table})
 
     def delete_expired(self) -> None:
-        """Delete queues whose messages are all gone, of topics that are not in the table."""
+        """Delete the queues without messages of all topics that are not in the table."""
         self._store.clean_expired_consumer_queue(
             lambda topic: mix_all.is_lmq(topic) or self._topics.select_topic_config(topic) is not None)
 
     def marks(self) -> dict[str, int]:
-        """The marks of all deletions, for slaves."""
+        """Return the marks of all deletions, for slaves."""
         return dict(self._store.deleted_topics.marks)
 
     def take_over(self, marks: Mapping[str, int]) -> None:
-        """A slave: the marks of the master's deletions."""
+        """Apply the marks of the master's deletions on a slave."""
         for topic in self._store.queue_removal.take_over(marks):
             log.info("topic %s was deleted on the master before offset %s of the log", topic, marks[topic])
             self._forget(topic)
 
     def is_stale(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a consumer offset is of a topic that was deleted: it is gone, or made again and not that far."""
+        """Return whether a consumer offset belongs to a deleted topic: the topic does not exist, or was created again
+        and its queue ends before the offset."""
         store = self._store
         if topic not in store.deleted_topics.names:
             return False
@@ -367,16 +382,17 @@ class TopicDeletion:
         return not self._topics.queues_of(topic) or offset > end
 
     def _forget(self, topic: str) -> None:
-        # Differs: statistics, too, whatever autoDeleteUnusedStats says
+        # Differs: a topic's statistics are deleted with it, whatever the value of autoDeleteUnusedStats
         for forget in self._forgets:
             forget(topic)
 
 
 def adopt_topics(store: DefaultMessageStore, topics: TopicConfigManager) -> list[str]:
-    """Make the topics whose queues have messages and which are in no table. Their names.
+    """Create the topics that have messages in their queues but are not in the table, and return their names.
 
-    Differs: in 5.1.4 what was acknowledged in such a topic can't be read before somebody makes the topic again. What
-    the topic had beyond as many queues as have messages is not known any more.
+    Differs: a new master creates the topics that have messages in their queues but are missing in its table; in 5.1.4
+    their acknowledged messages cannot be read until the topic is created again. The queues beyond the last one with
+    messages, and the topic's other settings, are lost.
     """
     with store.consume_queue_table.lock:
         unknown = {topic: list(queues.values()) for topic, queues in store.consume_queue_table.items()
@@ -386,7 +402,7 @@ def adopt_topics(store: DefaultMessageStore, topics: TopicConfigManager) -> list
         used = [queue.queue_id for queue in queues if queue.get_max_offset_in_queue() > 0]
         if used:
             count = max(used) + 1
-            log.warning("the topic %s has messages, and the last master has not told of it: it is made with %d queues",
+            log.warning("the topic %s has messages, but the last master did not report it: creating it with %d queues",
                         topic, count)
             topics.update_topic_config(TopicConfig(topic, count, count))
             adopted.append(topic)

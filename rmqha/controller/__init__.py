@@ -1,1 +1,1 @@
-"""The controller of automatic failover: who is the master of each broker name, and who may become it."""
+"""The controller of automatic failover: decides which replica of each broker name is the master."""

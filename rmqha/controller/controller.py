@@ -1,9 +1,19 @@
-"""What a controller decides, in order and durably.
+"""The decisions of a controller, in order and durable.
 
-    requests, closed connections, deadlines --> Controller: lock of the name -> read -> decide -> write -> answer
+    requests, closed connections, deadlines --> Controller: lock of the broker name -> read -> decide -> write -> answer
                                                       |  an election
                                                       v
                                                on_new_master --> NotifyService --> the brokers
+
+Planned switch. An operator names the new master (`designateElect`). The old one is alive and holds a lease, so by the
+rule of `broker_liveness` the election would have to wait until the lease has run out, and a message that the old master
+still took in that time could be lost. So the controller first asks the old master to hand over
+(`_ask_master_to_hand_over`). It stops taking messages, waits until the successor holds its whole log and all senders
+have their answers, gives up its lease, and answers; if no election follows, it takes messages again after 1 s. Only
+after that answer the election runs, under the same lock of the name, and succeeds at once because the lease was
+renounced. If the master refuses or does not answer, the election is tried anyway and fails while the lease may hold:
+nothing has changed, and the old master continues. The renouncement counts from when the master was asked, not from its
+answer: see `BrokerLiveness.renounced`.
 """
 from __future__ import annotations
 
@@ -43,22 +53,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqController")
 
-_MAX_TRIES = 10  # of one decision, while others change the same name
-_STRIPES = 256  # locks; names that share one wait for each other
+# Of one decision, while others change the same name.
+_MAX_TRIES = 10
+# Locks; names that share one wait for each other.
+_STRIPES = 256
 _NS_PER_MS = 1_000_000
 
 Decide = Callable[[ReplicaSet | None, Heard], Decision]
 Handover = Callable[[str, int], str | None]
-"""(a master's address, the id of who follows it) -> None when it has given its lease up, or why it has not."""
+"""(a master's address, its successor's id) -> None if it has given up its lease, otherwise why it has not."""
 
 
 class Controller:
-    """Decides for the leader. Any thread may ask; who is told NotLeaderError by the store answers so.
+    """Decides for the leader. Any thread may call it; NotLeaderError of the store is passed to the caller.
 
-    What is answered without a change was true when it was asked for: the store is asked behind that whether this
-    controller still leads.
+    An answer that changes nothing is only sent after the store has confirmed, later than the request, that this
+    controller still leads. So it was true at some moment after the request.
 
-    Nobody is elected for a name while a master of it is granted its lease: both hold the lock of the name.
+    An election for a broker name and the grant of a lease to its master exclude each other: both hold the lock of the
+    broker name.
 
     Java: org.apache.rocketmq.controller.impl.DLedgerController (5.1.4)
     """
@@ -69,7 +82,8 @@ class Controller:
         self._handover = handover
         self._locks = tuple(threading.Lock() for _ in range(_STRIPES))
         self.on_new_master: Callable[[Decision], None] = lambda _decision: None
-        self.on_due: Callable[[str, float], None] = lambda _name, _delay_ms: None  # look again in so many ms
+        # Check again in this many ms.
+        self.on_due: Callable[[str, float], None] = lambda _name, _delay_ms: None
 
     # requests
 
@@ -79,7 +93,7 @@ class Controller:
             current, header, wanted, heard))
 
     def elect_master(self, header: ElectMasterRequestHeader) -> Decision:
-        """CONTROLLER_ELECT_MASTER, asked by a broker or a tool."""
+        """Serve CONTROLLER_ELECT_MASTER, requested by a broker or a tool."""
         asked_ns = time.monotonic_ns()
         decision = self._elect(header.brokerName or "", header, lambda _current, _heard: True) or _unknown()
         return self._confirmed(decision, asked_ns)
@@ -101,10 +115,10 @@ class Controller:
 
     def _check_room(self, current: ReplicaSet | None, wanted: ReplicaSet) -> None:
         if len(wanted.replicas) > broker_liveness.MAX_REPLICAS:
-            raise ControllerLimitError(f"{wanted.broker_name} has {broker_liveness.MAX_REPLICAS} replicas already")
+            raise ControllerLimitError(f"{wanted.broker_name} already has {broker_liveness.MAX_REPLICAS} replicas")
         if current is None and self.store.places_taken(wanted.broker_name) >= broker_liveness.MAX_BROKER_NAMES:
-            raise ControllerLimitError(f"there are {broker_liveness.MAX_BROKER_NAMES} broker names already, with "
-                                       "those that were forgotten")
+            raise ControllerLimitError(f"there are already {broker_liveness.MAX_BROKER_NAMES} broker names, including "
+                                       "forgotten ones")
 
     def register_broker(self, header: RegisterBrokerToControllerRequestHeader) -> Decision:
         """CONTROLLER_REGISTER_BROKER. ControllerLimitError."""
@@ -124,7 +138,9 @@ class Controller:
     def get_sync_state_data(self, broker_names: Iterable[str]) -> BrokerReplicasInfo:
         """CONTROLLER_GET_SYNC_STATE_DATA. NotLeaderError."""
         info, asked_ns = BrokerReplicasInfo(), time.monotonic_ns()
-        for name in dict.fromkeys(broker_names):  # Differs: 5.1.4 looks a name up each time that it is named
+        # Differs: CONTROLLER_GET_SYNC_STATE_DATA looks up each name once; 5.1.4 does so as often as it occurs in the
+        # request
+        for name in dict.fromkeys(broker_names):
             current = self.store.get(name).replica_set
             if current is not None:
                 info.replicasInfoTable[name] = decisions.replicas_info(current, self._heard(current))
@@ -132,7 +148,7 @@ class Controller:
         return info
 
     def get_controller_metadata(self, peers: dict[str, str]) -> GetMetaDataResponseHeader:
-        """CONTROLLER_GET_METADATA_INFO, by every controller; `peers` by id."""
+        """CONTROLLER_GET_METADATA_INFO, which every controller serves; `peers` by id."""
         store = self.store
         return GetMetaDataResponseHeader(
             group=self.config.controllerDLegerGroup, controllerLeaderId=store.leader_id,
@@ -140,10 +156,11 @@ class Controller:
             peers="".join(f"{id_}:{address};" for id_, address in peers.items()))
 
     def on_broker_heartbeat(self, info: BrokerLiveInfo) -> BrokerHeartbeatResponseHeader:
-        """BROKER_HEARTBEAT of a broker that was noted just now: tell it who is the master, and grant that its lease.
+        """Serve BROKER_HEARTBEAT of a broker that was just noted: report the master, and grant it a lease if it is
+        the one.
 
-        Before a broker follows this leadership the store is asked whether it still is one: who answers a heartbeat that
-        names another one has led behind it.
+        Before a broker follows this leadership, the store is asked whether this controller still leads: if the
+        heartbeat names another leadership, another controller may have led since.
         """
         _cluster, name, id_ = info.identity
         term = self.store.term
@@ -173,9 +190,9 @@ class Controller:
     # elections
 
     def elect_if_needed(self, broker_name: str, has_ended: bool = False) -> None:
-        """Elect a master if there is none that lives; or have it looked at again when that may be done.
+        """Elect a master if none is alive; or schedule another check for when that is allowed.
 
-        `has_ended`: one of its replicas was seen to end just now.
+        `has_ended`: one of its replicas was just seen to end.
 
         Java: org.apache.rocketmq.controller.ControllerManager#onBrokerInactive (5.1.4)
         """
@@ -198,14 +215,14 @@ class Controller:
                 self.on_due(broker_name, left_ns / _NS_PER_MS)
 
     def names_to_look_at(self) -> list[str]:
-        """The broker names whose master is gone, or that have none and could.
+        """Return the broker names whose master is gone, or that have none and could have one.
 
         Java: org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager#scanNeedReelectBrokerSets (5.1.4)
         """
         return [each.broker_name for each in self.replica_sets() if self._is_without_master(each)]
 
     def replica_sets(self) -> list[ReplicaSet]:
-        """All that there are; nothing on a controller that follows."""
+        """Return all replica sets; none on a controller that follows."""
         try:
             sets = [self.store.get(name).replica_set for name in self.store.names()]
         except NotLeaderError:
@@ -223,7 +240,7 @@ class Controller:
 
     def _elect(self, broker_name: str, header: ElectMasterRequestHeader,
                is_wanted: Callable[[ReplicaSet | None, Heard], bool]) -> Decision | None:
-        """Elect, tell the brokers, and count it. None when it is not wanted as things are."""
+        """Elect, notify the brokers, and count it. None if no election is wanted in the present state."""
         def elect(current: ReplicaSet | None, heard: Heard) -> Decision | None:
             if not is_wanted(current, heard):
                 return None
@@ -247,7 +264,7 @@ class Controller:
         return decision
 
     def _ask_master_to_hand_over(self, broker_name: str, successor: int | None) -> str | None:
-        """Have a master that lives give its lease up for a chosen one that can be elected; else why it did not."""
+        """Ask a living master to give up its lease for a designated, electable one. Return why it did not, or None."""
         current = self.store.get(broker_name).replica_set
         if current is None or current.master_id is None or successor is None or successor == current.master_id:
             return None
@@ -281,7 +298,7 @@ class Controller:
             _identity(current, current.master_id), self.store.leads_since_ns, self.store.term))
 
     def _look(self, broker_name: str | None, decide: Decide) -> Decision:
-        """What is decided without a change."""
+        """Return a decision without a change."""
         asked_ns = time.monotonic_ns()
         current = self.store.get(broker_name or "").replica_set
         return self._confirmed(decide(current, self._heard(current)), asked_ns)
@@ -293,7 +310,9 @@ class Controller:
         return self._confirmed(decision, asked_ns)
 
     def _confirmed(self, decision: Decision, asked_ns: int) -> Decision:
-        """What was decided behind that moment, by what this controller knew; what was written was confirmed by that."""
+        """Return the decision once it is certain that it was valid after `asked_ns`. A write has confirmed that
+        already.
+        """
         if not decision.writes:
             self.store.confirm(asked_ns)
         return decision
@@ -301,7 +320,8 @@ class Controller:
     def _decide_locked(self, broker_name: str, decide: Callable[[ReplicaSet | None, Heard], Decision | None],
                        ) -> Decision | None:
         for _ in range(_MAX_TRIES):
-            term, seen = self.store.term, self.store.get(broker_name)  # in this order
+            # In this order.
+            term, seen = self.store.term, self.store.get(broker_name)
             decision = decide(seen.replica_set, self._heard(seen.replica_set))
             if decision is None or not decision.writes:
                 return decision
@@ -317,7 +337,7 @@ class Controller:
             self.counts.stored(True, time.monotonic_ns() - begin_ns)
             log.info("broker-set %s: %s", broker_name, decision.replica_set)
             return decision
-        raise StoreFailedError(f"{broker_name} was changed by others {_MAX_TRIES} times on end")
+        raise StoreFailedError(f"{broker_name} was changed by others {_MAX_TRIES} times in a row")
 
 
 def _identity(current: ReplicaSet, broker_id: int) -> BrokerIdentity:

@@ -3,7 +3,7 @@
 A broker counts as dead when its connection ends, and when it has been silent for longer than its timeout.
 
     the port's event thread --close, exception, idle--> ControllerManager.on_broker_channel_close
-    BrokerLivenessWatch: waits for the next time-out --> the silent ones --> their names may need an election
+    BrokerLivenessWatch: waits for the next timeout --> the silent ones --> their names may need an election
 
 The threads of a controller:
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class BrokerHousekeepingService(ChannelEventListener):
-    """Hands on which connections have ended.
+    """Passes on which connections have ended.
 
     Java: org.apache.rocketmq.controller.BrokerHousekeepingService (5.1.4)
     """
@@ -57,7 +57,7 @@ class BrokerHousekeepingService(ChannelEventListener):
         self._on_channel_close = on_channel_close
 
     def on_channel_close(self, remote_addr: str, channel: Channel) -> None:
-        """The connection ended, for whatever reason: each end is told here."""
+        """Handle the end of a connection, whatever the reason."""
         self._on_channel_close(channel)
 
 
@@ -67,9 +67,10 @@ _NS_PER_MS = 1_000_000
 
 
 class BrokerLivenessWatch(ServiceThread):
-    """Tells `on_silent` of brokers whose time is out. Wake it when one may be silent for too long sooner.
+    """Calls `on_silent` for brokers whose time is out. Wake it up when a broker's time may run out sooner.
 
-    Differs: RocketMQ's controller looks each five seconds.
+    Differs: a broker that is silent too long is noticed as soon as its time runs out; RocketMQ's controller checks
+    every five seconds.
 
     Java: org.apache.rocketmq.controller.impl.heartbeat.DefaultBrokerHeartbeatManager#scanNotActiveBroker (5.1.4)
     """
@@ -82,13 +83,13 @@ class BrokerLivenessWatch(ServiceThread):
         self._liveness, self._interval_ms, self._on_silent = liveness, interval_ms, on_silent
 
     def run(self) -> None:
-        """Look, and wait until the next one could be silent for too long."""
+        """Check, and wait until the next broker's time could run out."""
         while not self.stopped:
             self.look()
             self.wait_for_running(self._wait_ms())
 
     def look(self) -> None:
-        """Tell of all that are silent for too long now."""
+        """Report all brokers that have been silent for too long."""
         for info in self._liveness.expired():
             log.warning("The broker channel %s expired, brokerInfo %s, expired %dms", info.channel, info.identity,
                         info.timeout_ms)
@@ -138,21 +139,25 @@ class ControllerManager:
         self._certificate_watch = CertificateWatch((self.remoting_server,))
         self.metrics_port = MetricsPort(controller_config.metricsHost, controller_config.metricsPort or None,
                                         self.metrics)
-        self.is_started = False  # from start to shutdown
-        self.failure: str | None = None  # why it can't go on; written by the service that has given up
-        self.on_failed: Callable[[], None] | None = None  # told of it; set before the start
+        # True from start to shutdown.
+        self.is_started = False
+        # Why it can't continue; written by the service that failed.
+        self.failure: str | None = None
+        # Called when it can't continue; set before the start.
+        self.on_failed: Callable[[], None] | None = None
         self.remoting_server.io.on_failed = self._service_failed
 
     @property
     def address(self) -> str:
-        """Where others reach this controller."""
+        """The address at which others reach this controller."""
         return self.peers[self.self_id]
 
     def _new_store(self) -> ControllerStore:
         config = self.controller_config
         if config.controllerStore is ControllerStoreKind.local:
             return LocalStore(config.controllerStorePath, self.self_id, self.address)
-        from rmqha.controller.etcd_store import EtcdStore  # needs libraries of its own
+        # It needs more libraries.
+        from rmqha.controller.etcd_store import EtcdStore
 
         try:
             return EtcdStore(config, self.self_id, self.address)
@@ -160,15 +165,16 @@ class ControllerManager:
             raise ConfigError(str(failure)) from failure
 
     def metrics(self) -> ControllerMetrics:
-        """What it tells on a metrics port."""
-        from rmqha.controller.controller_metrics import ControllerMetrics  # many have no metrics port
+        """Return the metrics for a metrics port."""
+        # Many controllers have no metrics port.
+        from rmqha.controller.controller_metrics import ControllerMetrics
 
         return ControllerMetrics(self, self.controller, (self.address, self.self_id), self.requests_waiting)
 
     def _service_failed(self, service: ServiceThread) -> None:
-        """The port is closed for good."""
+        """Report that the port is closed for good."""
         self.failure = f"{service.get_service_name()} has given up: {service.failure!r}"
-        log.critical("The Controller can't go on: %s", self.failure)
+        log.critical("The controller can't continue: %s", self.failure)
         if self.on_failed is not None:
             self.on_failed()
 
@@ -181,8 +187,9 @@ class ControllerManager:
         return True
 
     def start(self) -> None:
-        """Open the store, and listen. OSError: a port is taken, the store can't be used; ConfigError: so is TLS, or
-        what the store holds."""
+        """Open the store, and listen. OSError: a port is taken, or the store can't be used; ConfigError: TLS, or the
+        store's contents, can't be used.
+        """
         self.controller.store.on_leader_changed = self._on_leader_changed
         self.metrics_port.start()
         self._client.start()
@@ -216,17 +223,17 @@ class ControllerManager:
         return self.remoting_server.local_listen_port
 
     def lives(self, timeout_s: float) -> bool:
-        """Whether requests are served: the port's thread answers within `timeout_s`."""
+        """Return whether requests are served: the port's thread answers within `timeout_s`."""
         return self.failure is None and self.remoting_server.io.answers(timeout_s)
 
     def requests_waiting(self) -> int:
-        """Requests that wait for a thread."""
+        """Return the number of requests that wait for a thread."""
         return self._executor.queue_size()
 
     # what makes elections
 
     def note_heartbeat(self, info: BrokerLiveInfo) -> None:
-        """A broker lives. On the IO thread. ControllerLimitError."""
+        """Note that a broker is alive. On the IO thread. ControllerLimitError."""
         was_alive = self.liveness.is_alive(info.identity)
         if self.liveness.heartbeat(info):
             self.watch.wakeup()
@@ -234,13 +241,14 @@ class ControllerManager:
             log.info("new broker registered, %s, brokerId:%d", info.identity, info.identity[2])
 
     def on_broker_channel_close(self, channel: Channel) -> None:
-        """A connection has ended: so have brokers that are heard over no other one."""
+        """Handle the end of a connection: brokers that are heard over no other one are dead."""
         for identity in self.liveness.closed(channel, channel.ended_by_peer):
             log.info("Channel %s inactive, broker %s, id:%d", channel, identity[1], identity[2])
             self._look_at(identity[1], has_ended=True)
 
     def _on_silent(self, info: BrokerLiveInfo) -> None:
-        info.channel.close()  # type: ignore[attr-defined]  # a Channel; it makes the broker connect anew
+        # A Channel; closing it makes the broker reconnect.
+        info.channel.close()  # type: ignore[attr-defined]
         self._look_at(info.identity[1], has_ended=True)
 
     def _on_leader_changed(self) -> None:
@@ -250,7 +258,7 @@ class ControllerManager:
         self._tell_masters()
 
     def _tell_masters(self) -> None:
-        """Who leads now is heard by each master at once, so that it takes leases of nobody else any more."""
+        """Notify each master of a new leader at once, so that it no longer accepts leases of other controllers."""
         for decided in self.controller.replica_sets():
             master = decided.master_id
             info = None if master is None else self.liveness.get((decided.cluster_name, decided.broker_name, master))
@@ -264,7 +272,8 @@ class ControllerManager:
                 SyncStateSet(sorted(decided.sync_state_set), decided.sync_state_set_epoch)))
 
     def scan_inactive_master(self) -> None:
-        """Look at all broker names: what a lost event would have left behind. Nothing on a controller that follows.
+        """Check all broker names, for anything that a lost event left behind. Does nothing on a controller that
+        follows.
 
         Java: org.apache.rocketmq.controller.impl.DLedgerController#scanInactiveMasterAndTriggerReelect (5.1.4)
         """
@@ -275,7 +284,7 @@ class ControllerManager:
         try:
             self._elections.submit(self.controller.elect_if_needed, broker_name, has_ended)
         except RejectedExecutionError:
-            log.info("%s is not looked at: the controller ends", broker_name)
+            log.info("%s is not checked: the controller is shutting down", broker_name)
 
     def _look_in(self, broker_name: str, delay_ms: float) -> None:
         if delay_ms < _AT_ONCE_MS:
@@ -284,7 +293,7 @@ class ControllerManager:
             self._scheduled_service.schedule(lambda: self._look_at(broker_name), delay_ms)
 
     def is_to_wait(self, channel: Channel, broker_name: str | None) -> bool:
-        """Whether the broker that polls over this connection will be notified of a new master in a moment."""
+        """Return whether the broker that polls over this connection will soon be notified of a new master."""
         return self._notify_service.has_slaves_to_notify(broker_name) and self.liveness.is_of_rocketmq(channel)
 
     def _on_new_master(self, decision: Decision) -> None:

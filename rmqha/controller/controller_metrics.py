@@ -1,6 +1,6 @@
-"""What a controller has done since its start, for its metrics.
+"""A controller's counters since its start, and its metrics and health.
 
-A controller's metrics and health, by 5.1.4's names where it has them.
+Metrics that 5.1.4 has, too, have its names.
 """
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from rmqha.remoting.remoting_server import RemotingServer
 
 
-# 5.1.4's, in us: 1, 3, 5, 10, 30 ... up to 10 s
+# 5.1.4's bounds, in us: 1, 3, 5, 10, 30 ... up to 10 s.
 BOUNDS_S = tuple(digit * 10 ** power / 1e6 for power in range(7) for digit in (1, 3, 5)) + (10.,)
 
-# by code, as ControllerMetricsConstant.RequestType of 5.1.4 calls them
+# By code, with the names of ControllerMetricsConstant.RequestType in 5.1.4.
 REQUEST_TYPES = {code: name for name, code in vars(request_code).items() if name.startswith("CONTROLLER_")} | {
     request_code.BROKER_HEARTBEAT: "CONTROLLER_BROKER_HEARTBEAT",
     request_code.UPDATE_CONTROLLER_CONFIG: "CONTROLLER_UPDATE_CONTROLLER_CONFIG",
@@ -38,10 +38,11 @@ _ELECTION_RESULTS = {
 
 
 class ControllerCounts:
-    """Requests, elections and writes, by their outcome and by how long they took. Any thread may note and read."""
+    """Requests, elections and writes, by outcome, with their latencies. Any thread may update and read them."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards all below
+        # Guards all below.
+        self._lock = threading.Lock()
         self._requests: Counter[tuple[str, str]] = Counter()
         self._elections: Counter[tuple[str, str]] = Counter()
         self._stores: Counter[str] = Counter()
@@ -49,7 +50,7 @@ class ControllerCounts:
         self._store_latency = LatencyHistogram(BOUNDS_S)
 
     def requested(self, code: int, succeeded: bool, elapsed_ns: int) -> None:
-        """A request of a known code was served."""
+        """Count a request of a known code that was served."""
         kind = REQUEST_TYPES.get(code)
         if kind is None:
             return
@@ -59,64 +60,67 @@ class ControllerCounts:
                 self._latencies.setdefault(kind, LatencyHistogram(BOUNDS_S)).note(elapsed_ns)
 
     def elected(self, broker_name: str, decision: Decision) -> None:
-        """An election has ended."""
+        """Count an election that has ended."""
         result = _ELECTION_RESULTS.get(decision.code)
         if result is not None:
             with self._lock:
                 self._elections[broker_name, result] += 1
 
     def stored(self, succeeded: bool, elapsed_ns: int) -> None:
-        """A decision was written, or was not."""
+        """Count a decision that was written, or could not be."""
         with self._lock:
             self._stores["success" if succeeded else "failed"] += 1
             if succeeded:
                 self._store_latency.note(elapsed_ns)
 
     def requests(self) -> dict[tuple[str, str], int]:
-        """By type and outcome."""
+        """Return the requests by type and outcome."""
         with self._lock:
             return dict(self._requests)
 
     def elections(self) -> dict[tuple[str, str], int]:
-        """By broker name and outcome."""
+        """Return the elections by broker name and outcome."""
         with self._lock:
             return dict(self._elections)
 
     def stores(self) -> dict[str, int]:
-        """By outcome."""
+        """Return the writes by outcome."""
         with self._lock:
             return dict(self._stores)
 
     def latencies(self) -> dict[str, Distribution]:
-        """Of requests, by type."""
+        """Return the latencies of requests, by type."""
         with self._lock:
             return {kind: histogram.distribution() for kind, histogram in self._latencies.items()}
 
     def store_latency(self) -> Distribution:
-        """Of writes."""
+        """Return the latency of writes."""
         with self._lock:
             return self._store_latency.distribution()
 
 
-_OWNER = ("address", "group", "peer_id")  # 5.1.4's labels of all its metrics
+# The labels of all metrics of 5.1.4.
+_OWNER = ("address", "group", "peer_id")
 _SET = (*_OWNER, "cluster", "broker_set")
-FOLLOWER, LEADER = 2, 3  # values of `role`, as in 5.1.4
+# Values of `role`, as in 5.1.4.
+FOLLOWER, LEADER = 2, 3
 
-ROLE = Metric("role", GAUGE, _OWNER, "3: it leads, 2: it follows")
+ROLE = Metric("role", GAUGE, _OWNER, "3: leader, 2: follower")
 ACTIVE_BROKERS = Metric("active_broker_num", GAUGE, _SET, "Replicas that this controller hears, by broker name")
 REQUESTS = Metric("request_total", COUNTER, (*_OWNER, "request_type", "request_handle_status"),
                   "Requests that were served")
 ELECTIONS = Metric("election_total", COUNTER, (*_OWNER, "broker_set", "election_result"), "Elections")
 REQUEST_LATENCY = Metric("request_latency_seconds", HISTOGRAM, (*_OWNER, "request_type"),
-                         "Time that requests took; 5.1.4 tells microseconds")
-INFO = Metric("rmqha_controller_info", GAUGE, ("version", "rocketmq_version", "store"), "Always 1: what it is")
+                         "Latency of requests; 5.1.4 reports microseconds")
+INFO = Metric("rmqha_controller_info", GAUGE, ("version", "rocketmq_version", "store"),
+              "Always 1; the labels describe it")
 READY = Metric("rmqha_controller_ready", GAUGE, (), "1 when it leads or knows who does; /readyz has the reasons")
 STORES = Metric("rmqha_controller_store_total", COUNTER, ("result",), "Decisions that were written, or were not")
 STORE_SECONDS = Metric("rmqha_controller_store_seconds", HISTOGRAM, (), "Time that writing a decision took")
 MASTER_EPOCH = Metric("rmqha_controller_master_epoch", GAUGE, ("cluster", "broker_set"),
-                      "How often the master was changed; told by the leader, as all below")
+                      "How often the master was changed; reported by the leader, as all below")
 MASTER = Metric("rmqha_controller_master_broker_id", GAUGE, ("cluster", "broker_set"),
-                "The id of the master; 0 when nobody is")
+                "The id of the master; 0 without a master")
 IN_SYNC = Metric("rmqha_controller_in_sync_replicas", GAUGE, ("cluster", "broker_set"),
                  "Replicas in the sync-state set, which may become the master")
 REPLICAS = Metric("rmqha_controller_replicas", GAUGE, ("cluster", "broker_set"), "Replicas that have an id")
@@ -126,7 +130,7 @@ CONTROLLER_METRICS = (ROLE, ACTIVE_BROKERS, REQUESTS, ELECTIONS, REQUEST_LATENCY
 
 
 class _Life(Protocol):
-    """How a controller is."""
+    """The state of a controller."""
 
     is_started: bool
     failure: str | None
@@ -134,7 +138,7 @@ class _Life(Protocol):
 
 
 class ControllerMetrics(Subject):
-    """What a controller tells on its metrics port.
+    """The metrics and health that a controller reports on its metrics port.
 
     Java: org.apache.rocketmq.controller.metrics.ControllerMetricsManager (5.1.4)
     """
@@ -147,7 +151,7 @@ class ControllerMetrics(Subject):
         self._requests_waiting = requests_waiting
 
     def families(self, pace: Pace) -> Iterator[Family]:
-        """Each metric once."""
+        """Yield each metric once."""
         counts, config, store = self._controller.counts, self._controller.config, self._controller.store
         owner = (self._address, config.controllerDLegerGroup or "", self._self_id)
         yield Family(ROLE, [(owner, LEADER if store.leads else FOLLOWER)])
@@ -176,7 +180,7 @@ class ControllerMetrics(Subject):
             return []
 
     def why_not_healthy(self) -> list[str]:
-        """Its port's thread has ended."""
+        """Return the reason if the thread of its port has ended."""
         life = self._life
         if life.failure is not None:
             return [life.failure]
@@ -185,7 +189,7 @@ class ControllerMetrics(Subject):
         return []
 
     def why_not_ready(self) -> list[str]:
-        """It is not up yet, or not healthy, or does not know who leads."""
+        """Return the reasons: it is not started yet, it is not healthy, or no leader is known."""
         if not self._life.is_started:
             return ["it is starting, or going down"]
         reasons = self.why_not_healthy()

@@ -1,8 +1,7 @@
-"""Answers what brokers and tools ask a controller.
+"""Answers requests that brokers and tools send to a controller, and heartbeats of brokers.
 
-Heartbeats of brokers.
-
-    IO thread: noted, before the end of their connection can be  -->  ControllerHeartbeatThread_<n>: answered
+The IO thread notes each heartbeat, always before it notes the end of its connection. A thread of the pool
+ControllerHeartbeatThread_<n> answers it.
 """
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
 
 
 class ControllerRequestProcessor:
-    """One handler a request code, but for heartbeats; all run in the controller's pool.
+    """One handler per request code, except for heartbeats; all run in the controller's pool.
 
     Java: org.apache.rocketmq.controller.processor.ControllerRequestProcessor (5.1.4)
     """
@@ -57,8 +56,10 @@ class ControllerRequestProcessor:
                  is_to_wait: Callable[[Channel, str | None], bool]) -> None:
         self._controller = controller
         self._configuration = configuration
-        self._peers = peers  # addresses of all controllers by their ids
-        self._is_to_wait = is_to_wait  # who polls, and is notified of a new master in a moment
+        # Addresses of all controllers by their ids.
+        self._peers = peers
+        # Whether a polling broker will soon be notified of a new master.
+        self._is_to_wait = is_to_wait
         self.handlers: dict[int, Handler] = {
             request_code.CONTROLLER_ALTER_SYNC_STATE_SET: self.handle_alter_sync_state_set,
             request_code.CONTROLLER_ELECT_MASTER: self.handle_controller_elect_master,
@@ -90,7 +91,7 @@ class ControllerRequestProcessor:
             succeeded = True
             return response
         except NotLeaderError:
-            # Differs: the remark names the leader
+            # Differs: the remark of a CONTROLLER_NOT_LEADER answer names the leader
             leader = self._controller.store.leader_address
             remark = "The controller is not in leader state"
             return RemotingCommand.create_response_command(
@@ -102,7 +103,7 @@ class ControllerRequestProcessor:
             self._controller.counts.requested(request.code, succeeded, time.monotonic_ns() - begin_ns)
 
     def handle_alter_sync_state_set(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """CONTROLLER_ALTER_SYNC_STATE_SET: the body is the set that is wanted."""
+        """Serve CONTROLLER_ALTER_SYNC_STATE_SET: the body is the requested set."""
         header = request.decode_command_custom_header(AlterSyncStateSetRequestHeader)
         return _response(self._controller.alter_sync_state_set(header, _body(SyncStateSet, request)))
 
@@ -120,35 +121,38 @@ class ControllerRequestProcessor:
         return _response(self._controller.get_replica_info(header.brokerName))
 
     def handle_controller_get_metadata_info(self, _channel: Channel, _request: RemotingCommand) -> RemotingCommand:
-        """CONTROLLER_GET_METADATA_INFO, which each controller answers."""
+        """Serve CONTROLLER_GET_METADATA_INFO, which every controller answers."""
         return RemotingCommand.create_response_command(
             response_code.SUCCESS, None, self._controller.get_controller_metadata(self._peers))
 
     def handle_controller_get_sync_state_data(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """CONTROLLER_GET_SYNC_STATE_DATA: the body is a list of broker names."""
+        """Serve CONTROLLER_GET_SYNC_STATE_DATA: the body is a list of broker names."""
         names = _body(list[str], request) if request.body else []
         if not names:
-            # Differs: 5.1.4's answer has the code SYSTEM_ERROR, and says nothing
+            # Differs: a request for sync-state sets without broker names gets an error with a message; 5.1.4's answer
+            # has the code SYSTEM_ERROR, and no message
             return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, "no broker names in the body")
         response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
         response.body = remoting_serializable.encode(self._controller.get_sync_state_data(names))
         return response
 
     def handle_update_controller_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_CONTROLLER_CONFIG: the body is a properties text."""
+        """Serve UPDATE_CONTROLLER_CONFIG: the body is a properties text."""
         log.info("updateConfig called by %s", parse_channel_remote_addr(channel))
         if request.body is None:
             return RemotingCommand.create_response_command(response_code.SUCCESS, None)
         text = bytes(request.body).decode("utf-8", "replace")
         properties = mix_all.string2properties(text)
         if properties is None:
-            log.error("updateConfig MixAll.string2Properties error")  # without the text, which may have secrets
+            # Without the text, which may contain secrets.
+            log.error("updateConfig MixAll.string2Properties error")
             return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, "string2Properties error")
         if "configStorePath" in properties:
             return RemotingCommand.create_response_command(response_code.NO_PERMISSION, "Can not update config path")
         fixed = refused_keys(properties)
         if fixed:
-            # Differs: 5.1.4 takes them, to no effect
+            # Differs: a controller refuses an update of keys that it reads only at its start; 5.1.4 accepts them,
+            # without any effect
             return RemotingCommand.create_response_command(
                 response_code.NO_PERMISSION, f"{', '.join(fixed)} can't be changed while the controller runs")
         try:
@@ -160,7 +164,7 @@ class ControllerRequestProcessor:
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 
     def handle_get_controller_config(self, _channel: Channel, _request: RemotingCommand) -> RemotingCommand:
-        """GET_CONTROLLER_CONFIG: all keys but secrets."""
+        """Serve GET_CONTROLLER_CONFIG: all keys except secrets."""
         text = self._configuration.get_all_configs_format_string()
         response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
         response.body = text.encode() or None
@@ -201,15 +205,16 @@ def _response(decision: Decision) -> RemotingCommand:
     return response
 
 
-_DEFAULT_TIMEOUT_MS = 10_000  # of a broker that tells none
+# Of a broker that does not report one.
+_DEFAULT_TIMEOUT_MS = 10_000
 _THREADS = 16
 _QUEUE = 10_000
 
 
 class HeartbeatProcessor:
-    """Notes each heartbeat where it was read, so that a store that takes its time makes no broker look dead.
+    """Notes each heartbeat where it was read, so that a slow store does not make brokers look dead.
 
-    Every controller notes it; the leader tells who is the master, and grants that one its lease.
+    Every controller notes it; the leader answers with the name's master, and grants that one its lease.
 
     Java: org.apache.rocketmq.controller.processor.ControllerRequestProcessor#handleBrokerHeartbeat (5.1.4)
     """
@@ -228,7 +233,7 @@ class HeartbeatProcessor:
         return False
 
     def process_request(self, channel: Channel, request: RemotingCommand) -> Answer:
-        """BROKER_HEARTBEAT. On the IO thread."""
+        """Handle BROKER_HEARTBEAT. On the IO thread."""
         header = request.decode_command_custom_header(BrokerHeartbeatRequestHeader)
         if header.brokerId is None:
             return RemotingCommand.create_response_command(response_code.CONTROLLER_INVALID_REQUEST,

@@ -1,4 +1,4 @@
-"""mqcontroller: the command line of a controller."""
+"""The command line of a controller, mqcontroller."""
 import argparse
 import functools
 import logging
@@ -19,21 +19,22 @@ from rmqha.remoting.tls_system_config import use_tls
 log = logging.getLogger("RocketmqController")
 
 _DESCRIPTION = """Runs a controller in the foreground, until Ctrl-C or SIGTERM: it decides which of a broker name's
-replicas is the master, and makes another one the master when that dies."""
+replicas is the master, and makes another one the master when that one dies."""
 _EXAMPLES = """examples:
-  mqcontroller -c controller.conf    with controllerDLegerGroup=, controllerDLegerPeers=n0-host:port,
-                                     controllerDLegerSelfId=n0, a key a line; it listens at the port of n0
-  mqcontroller -p                    print each key with its value"""
+    mqcontroller -c controller.conf    with controllerDLegerGroup=, controllerDLegerPeers=n0-host:port,
+                                       controllerDLegerSelfId=n0, one key per line; it listens at the port of n0
+    mqcontroller -p                    print each key with its value"""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a controller until SIGTERM, SIGHUP or SIGINT; returns the exit code.
+    """Run a controller until SIGTERM, SIGHUP or SIGINT, and return the exit code.
 
-    2: a config that it cannot start with, 70: its port's thread has given up.
+    2: it cannot start with its config; 70: the thread of its port failed for good.
 
     Java: org.apache.rocketmq.controller.ControllerStartup (5.1.4)
     """
-    threading.current_thread().name = "main"  # as it stands in RocketMQ's logs
+    # The name in RocketMQ's logs.
+    threading.current_thread().name = "main"
     server_util.raise_descriptor_limit()
     server_util.limit_digits()
     stop = StopSignal.of_process()
@@ -42,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
-    """-c, -p, -n (of no use, as in 5.1.4), -h, --version. Exits with 1 for a wrong option."""
+    """Parse -c, -p, -n (ignored, as in 5.1.4), -h, --version. Exits with 1 for a wrong option."""
     parser = server_util.build_commandline_options("mqcontroller", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("-c", "--configFile", metavar="<arg>", help="Controller config properties file")
     parser.add_argument("-p", "--printConfigItem", action="store_true", help="Print all config items")
@@ -50,7 +51,7 @@ def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
 
 
 def create_controller_manager(command_line: argparse.Namespace) -> ControllerManager | None:
-    """The manager of the command line's config; None after -p. Raises ConfigError."""
+    """Return the manager for the command line's config; None after -p. Raises ConfigError."""
     controller_config, server_config = ControllerConfig(), ServerConfig()
     client_config = RemotingClientConfig(useTLS=use_tls())
     properties = None
@@ -80,13 +81,13 @@ def create_controller_manager(command_line: argparse.Namespace) -> ControllerMan
     for config in (controller_config, server_config):
         mix_all.print_object_properties(log, config)
     manager = ControllerManager(controller_config, server_config, client_config)
-    # remembered, so that an update of the config writes them again
+    # Registered, so that an update of the config writes them again.
     manager.configuration.register_config(properties)
     return manager
 
 
 def start(manager: ControllerManager) -> None:
-    """Start, and tell so. Raises ConfigError, OSError, with nothing left running."""
+    """Start, and report it. Raises ConfigError or OSError, with nothing left running."""
     try:
         manager.initialize()
         manager.start()
@@ -94,8 +95,8 @@ def start(manager: ControllerManager) -> None:
         manager.shutdown()
         raise
     tip = f"The Controller Server boot success. serializeType={SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER.name}"
-    warning = (f"warning: port {manager.local_listen_port} is open on all addresses and a controller asks nobody who "
-               "they are: whoever reaches it may make another replica the master")
+    warning = (f"warning: port {manager.local_listen_port} is open on all addresses, and a controller does not "
+               "authenticate clients: any client that reaches it may make another replica the master")
     log.warning(warning)
     server_util.say(warning, err=True)
     log.info(tip)

@@ -1,9 +1,9 @@
-"""What is asked of an etcd cluster, by etcd3gw (the extra `etcd`): of one member after the other.
+"""Requests to an etcd cluster, by etcd3gw (the extra `etcd`), sent to one member after the other.
 
     EtcdStore, EtcdLeadership  -->  EtcdClient  -->  the member that answered last, or else the next one
 
-The first is not waited for as long as the others, which may well answer at once when it hangs, and is asked again when
-none of them has answered.
+The first member gets only a part of the timeout: if it hangs, another one may answer at once. If no other one answers
+either, it is asked again.
 """
 from __future__ import annotations
 
@@ -29,19 +29,23 @@ log = logging.getLogger("RocketmqController")
 
 HOW_TO_INSTALL = f"controllerStore=etcd needs etcd3gw: {how_to_install('etcd')}"
 _ENDPOINT = re.compile(r"(?:(https?)://)?(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+)):(\d{1,5})/?")
-_API = "/v3/"  # of etcd 3.4 and later
-_POOLED_CONNECTIONS = 32  # a member's, kept open for as many threads
+# Of etcd 3.4 and later.
+_API = "/v3/"
+# Kept open per member, for as many threads.
+_POOLED_CONNECTIONS = 32
 _AUTHENTICATE = "/auth/authenticate"
-_AUTHENTICATE_S = 5.0  # for a password, which is made slow to try
-_QUICK_SHARE = 5  # of the time-out: how long the first member is waited for, while there are others
-# codes of gRPC, as etcd's answers carry them
+# For a password check, which is slow on purpose.
+_AUTHENTICATE_S = 5.0
+# Of the timeout: how long to wait for the first member while there are others.
+_QUICK_SHARE = 5
+# gRPC codes in etcd's answers.
 _INVALID_ARGUMENT, _NOT_FOUND, _PERMISSION_DENIED, _UNIMPLEMENTED, _UNAUTHENTICATED = 3, 5, 7, 12, 16
 _FINAL = {_INVALID_ARGUMENT, _NOT_FOUND, _PERMISSION_DENIED, _UNIMPLEMENTED, _UNAUTHENTICATED}
 _NEEDS_TOKEN = ("user name is empty", "revision of auth store is old", "invalid auth token")
 
 
 class EtcdError(Exception):
-    """etcd has not done what was asked, as far as is known. `sure`: none of the members can have done it."""
+    """etcd has not done what was requested, as far as is known. `sure`: no member can have done it."""
 
     sure = False
 
@@ -51,14 +55,15 @@ class EtcdUnavailableError(EtcdError):
 
 
 class EtcdRefusedError(EtcdError):
-    """A member says no, and the others would say the same: user, password, rights, or a request that it can't serve."""
+    """A member refuses, as all others would: user, password, permissions, or a request that it can't serve."""
 
 
 @dataclass(frozen=True)
 class EtcdSettings:
-    """Where the members are, and as whom and how they are asked; times in seconds."""
+    """The members' addresses, and the credentials and timeout of requests; times in seconds."""
 
-    endpoints: tuple[tuple[str, str, int], ...]  # "http" or "https", host, port
+    # "http" or "https", host, port.
+    endpoints: tuple[tuple[str, str, int], ...]
     timeout_s: float
     user: str | None = None
     password: Secret | None = None
@@ -69,7 +74,7 @@ class EtcdSettings:
 
 @dataclass(frozen=True)
 class KeyValue:
-    """A key, and the revisions of the cluster that made it and wrote it last."""
+    """A key, and the revisions of the cluster that created it and last wrote it."""
 
     key: bytes
     value: bytes
@@ -79,9 +84,9 @@ class KeyValue:
 
 @dataclass(frozen=True)
 class TxnAnswer:
-    """How a transaction ended: what each range of the branch that was taken has found, and the cluster's revision.
+    """The result of a transaction: what each range of the executed branch found, and the cluster's revision.
 
-    `sure` is False when another member may have done the same before, without its answer being heard.
+    `sure` is False if another member may have executed the transaction before, without its answer arriving.
     """
 
     succeeded: bool
@@ -91,7 +96,7 @@ class TxnAnswer:
 
 
 def parse_endpoints(text: str, default_scheme: str = "http") -> tuple[tuple[str, str, int], ...]:
-    """(scheme, host, port) of each member in `host:port;https://host:port`. ValueError."""
+    """Return (scheme, host, port) of each member in `host:port;https://host:port`. ValueError."""
     found = []
     for part in filter(None, (part.strip() for part in text.split(";"))):
         match = _ENDPOINT.fullmatch(part)
@@ -108,17 +113,17 @@ def parse_endpoints(text: str, default_scheme: str = "http") -> tuple[tuple[str,
 
 
 def created_at(key: bytes, revision: int) -> dict[str, object]:
-    """Compares: the key was made at this revision; 0: there is none."""
+    """Return the comparison that the key was created at this revision; 0: it does not exist."""
     return {"key": _text(key), "target": "CREATE", "result": "EQUAL", "create_revision": revision}
 
 
 def written_at(key: bytes, revision: int) -> dict[str, object]:
-    """Compares: the key was last written at this revision; 0: there is none."""
+    """Return the comparison that the key was last written at this revision; 0: it does not exist."""
     return {"key": _text(key), "target": "MOD", "result": "EQUAL", "mod_revision": revision}
 
 
 def put_of(key: bytes, value: bytes, lease_id: int = 0) -> dict[str, object]:
-    """Writes a key, which goes with its lease."""
+    """Return the operation that writes a key, which is deleted with its lease."""
     put: dict[str, object] = {"key": _text(key), "value": _text(value)}
     if lease_id:
         put["lease"] = lease_id
@@ -126,7 +131,7 @@ def put_of(key: bytes, value: bytes, lease_id: int = 0) -> dict[str, object]:
 
 
 def range_of(key: bytes, end: bytes = b"") -> dict[str, object]:
-    """Reads a key, or all from it to `end`, as most members have them."""
+    """Return the operation that reads a key, or all keys from it to `end`, as a majority has them."""
     asked = {"key": _text(key)}
     if end:
         asked["range_end"] = _text(end)
@@ -134,7 +139,7 @@ def range_of(key: bytes, end: bytes = b"") -> dict[str, object]:
 
 
 def deletion_of(key: bytes) -> dict[str, object]:
-    """Deletes a key."""
+    """Return the operation that deletes a key."""
     return {"request_delete_range": {"key": _text(key)}}
 
 
@@ -143,15 +148,15 @@ def _text(data: bytes) -> str:
 
 
 def parse_txn(answer: object) -> TxnAnswer:
-    """A transaction's answer, parsed. ValueError when it is none."""
+    """Return a transaction's answer, parsed. ValueError if it is not one."""
     try:
         if not isinstance(answer, dict):
-            raise TypeError("no object")
+            raise TypeError("not an object")
         ranges = tuple(tuple(map(_key_value, response["response_range"].get("kvs", ())))
                        for response in answer.get("responses", ()) if "response_range" in response)
         return TxnAnswer(answer.get("succeeded") is True, _whole(answer["header"]["revision"]), ranges)
     except (KeyError, TypeError, AttributeError, binascii.Error) as error:
-        raise ValueError(f"{str(answer)[:80]!r} is no answer to a transaction: {error!r}") from error
+        raise ValueError(f"{str(answer)[:80]!r} is not an answer to a transaction: {error!r}") from error
 
 
 def _key_value(kv: Mapping[str, str]) -> KeyValue:
@@ -159,56 +164,59 @@ def _key_value(kv: Mapping[str, str]) -> KeyValue:
                     _whole(kv["create_revision"]), _whole(kv["mod_revision"]))
 
 
-def _whole(value: object) -> int:  # proto3's JSON has 64 bit numbers as text
+# proto3's JSON has 64-bit numbers as text.
+def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int) or isinstance(value, str) and len(value) > 20:
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     return int(value)
 
 
 class EtcdClient:
     """The members of one cluster. Any thread may call it; one at a time may wait in `wait_for_change`.
 
-    Where HTTP proxies are, and what netrc says, is not asked.
+    HTTP proxies of the environment and netrc are ignored.
     """
 
     def __init__(self, settings: EtcdSettings) -> None:
-        """Connects to nobody yet. OSError, ValueError: etcd3gw is not installed, or a file of TLS is of no use."""
+        """Does not connect yet. OSError, ValueError: etcd3gw is not installed, or a TLS file can't be used."""
         _check_files(settings)
         self._settings = settings
         self._members = [_Member(settings, *endpoint) for endpoint in settings.endpoints]
-        self._current = 0  # the member that is asked first; whoever finds it of no use names the next one
-        self._watching = threading.Lock()  # guards both below
+        # The member to ask first; a thread that finds it unusable sets the next one.
+        self._current = 0
+        # Guards both below.
+        self._watching = threading.Lock()
         self._watch: Response | None = None
-        self._interrupted = False  # before there was a watch to interrupt
+        # Set before there was a watch to interrupt.
+        self._interrupted = False
 
     def transaction(self, compare: list[dict[str, object]], success: list[dict[str, object]],
                     failure: list[dict[str, object]] | None = None) -> TxnAnswer:
-        """One transaction, which may be asked of several members: it has to do nothing when it was done before.
+        """Run one transaction. It may be sent to several members, so a repetition must have no effect.
 
-        A transaction that reads alone has to have a range: one without is answered by a member that may be behind.
-        EtcdError.
+        A read-only transaction must have a range: one without is answered by a member that may be behind. EtcdError.
         """
         answer, sure = self._ask("/kv/txn", {"compare": compare, "success": success, "failure": failure or []},
                                  parse_txn)
         return TxnAnswer(answer.succeeded, answer.revision, answer.ranges, sure)
 
     def grant_lease(self, seconds: int) -> int:
-        """A new lease's id. It ends on its own when nobody keeps it alive. EtcdError."""
+        """Return a new lease's id. It ends on its own unless it is kept alive. EtcdError."""
         granted: int = self._ask("/lease/grant", {"TTL": seconds, "ID": 0}, lambda answer: _whole(answer["ID"]))[0]
         return granted
 
     def keep_alive(self, lease_id: int) -> bool:
-        """Let a lease begin anew; False when it has ended. EtcdError."""
+        """Renew a lease; return False if it has ended. EtcdError."""
         lives: bool = self._ask("/lease/keepalive", {"ID": lease_id},
                                 lambda answer: _whole(answer["result"].get("TTL", 0)) > 0)[0]
         return lives
 
     def revoke_lease(self, lease_id: int) -> None:
-        """End a lease, and with it its keys. EtcdError."""
+        """End a lease, which deletes its keys. EtcdError."""
         self._ask("/lease/revoke", {"ID": lease_id}, lambda answer: None)
 
     def _ask(self, path: str, body: dict[str, object], parse: Callable[[Any], Any]) -> tuple[Any, bool]:
-        """What the first member that answers says, and whether it was the first that was asked."""
+        """Return the answer of the first member that answers, and whether it was the first that was asked."""
         first, count = self._current, len(self._members)
         problems: list[str] = []
         for number in range(count + 1 if count > 1 else 1):
@@ -226,9 +234,9 @@ class EtcdClient:
         raise EtcdUnavailableError("; ".join(problems))
 
     def wait_for_change(self, key: bytes, revision: int, timeout_s: float) -> bool:
-        """Wait until a key is written or deleted after a revision, or for `interrupt`: True.
+        """Wait until a key is written or deleted after a revision, or for `interrupt`; then return True.
 
-        False: nothing came for `timeout_s`, or it can't be waited for.
+        False: nothing happened for `timeout_s`, or it is not possible to wait.
         """
         member = self._members[self._current]
         try:
@@ -240,7 +248,8 @@ class EtcdClient:
                 finally:
                     with self._watching:
                         self._watch = None
-        except (OSError, ValueError, AttributeError) as error:  # requests' errors are OSErrors; mostly time is over
+        # The errors of requests are OSErrors; usually the time is over.
+        except (OSError, ValueError, AttributeError) as error:
             log.debug("watch at %s ended: %r", member.name, error)
             return self._interrupted
         finally:
@@ -248,7 +257,7 @@ class EtcdClient:
                 self._interrupted = False
 
     def interrupt(self) -> None:
-        """Let the present, or else the next `wait_for_change` return."""
+        """Make the present, or else the next `wait_for_change` return."""
         with self._watching:
             self._interrupted = True
             if self._watch is not None:
@@ -258,13 +267,13 @@ class EtcdClient:
                     log.debug("watch has ended already: %r", error)
 
     def close(self) -> None:
-        """Close what is connected."""
+        """Close the connections."""
         for member in self._members:
             member.close()
 
 
 def _has_event(response: Response) -> bool:
-    """Read until something has happened: True; False when the watch ends by itself."""
+    """Read until an event arrives, and return True; False if the watch ends on its own."""
     for line in response.iter_lines():
         result = parse_json(line, "what etcd's watch has sent").get("result", {}) if line.strip() else {}
         if result.get("events"):
@@ -278,7 +287,7 @@ def _check_files(settings: EtcdSettings) -> None:
     if settings.password and not settings.user:
         raise ValueError("etcdPassword without etcdUser")
     if bool(settings.cert_file) != bool(settings.key_file):
-        raise ValueError("etcdCertFile and etcdKeyFile belong together: one of them is missing")
+        raise ValueError("etcdCertFile and etcdKeyFile must be set together: one of them is missing")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         key = f"etcdCaFile={settings.ca_file}"
@@ -292,7 +301,7 @@ def _check_files(settings: EtcdSettings) -> None:
 
 
 class _Member:
-    """One member of the cluster, and the token that it takes for user and password."""
+    """One member of the cluster, and the token that it issued for user and password."""
 
     def __init__(self, settings: EtcdSettings, scheme: str, host: str, port: int) -> None:
         try:
@@ -318,11 +327,13 @@ class _Member:
             return Etcd3Client(host, port, scheme, timeout=timeout_s, api_path=_API, session=session)
         self._client, self._patient = client(settings.timeout_s), client(_AUTHENTICATE_S)
         self._quick = client(settings.timeout_s / _QUICK_SHARE)
-        self._login = threading.Lock()  # one thread asks for a token, and those that wait use it
-        self._token: str | None = None  # written under _login
+        # One thread asks for a token, and those that wait use it.
+        self._login = threading.Lock()
+        # Written under _login.
+        self._token: str | None = None
 
     def post(self, path: str, body: dict[str, object], quick: bool = False) -> Any:
-        """The answer to one request, for which a `quick` one does not wait long. EtcdUnavailableError,
+        """Return the answer to one request, which is waited for only briefly if `quick`. EtcdUnavailableError,
         EtcdRefusedError.
         """
         token, client = self._token, self._quick if quick else self._client
@@ -337,7 +348,7 @@ class _Member:
             return self._post(client, path, body)
 
     def _log_in(self, refused: str | None) -> str | None:
-        """Ask for a token in the place of one that is refused."""
+        """Request a new token in place of one that was refused."""
         with self._login:
             if self._token == refused:
                 answer = self._post(self._patient, _AUTHENTICATE,
@@ -352,7 +363,7 @@ class _Member:
         return self._settings.password.reveal() if self._settings.password is not None else ""
 
     def _sign(self, request: Any) -> Any:
-        """Called by requests. With a token that is not known any more etcd would not even look at a password."""
+        """Sign a request; called by requests. With an expired token etcd would not even check a password."""
         if self._token is not None and not request.url.endswith(_AUTHENTICATE):
             request.headers["Authorization"] = self._token
         return request
@@ -365,12 +376,13 @@ class _Member:
         except self._etcd_error as error:
             code, words = _told(error)
             raise (EtcdRefusedError if code in _FINAL else EtcdUnavailableError)(words) from error
-        except (OSError, ValueError) as error:  # errors of requests that etcd3gw lets through, answers without JSON
+        # Errors of requests that etcd3gw lets through, and answers without JSON.
+        except (OSError, ValueError) as error:
             raise EtcdUnavailableError(repr(error)) from error
 
     def open_watch(self, asked: dict[str, object], timeout_s: float) -> Response:
-        """The stream of a watch, which ends when nothing came for `timeout_s`. OSError."""
-        # etcd3gw's Watcher waits for ever for a member that hangs
+        """Return the stream of a watch, which ends if nothing arrives for `timeout_s`. OSError."""
+        # etcd3gw's Watcher waits forever for a member that hangs.
         return self._session.post(self._client.get_url("/watch"), json={"create_request": asked}, stream=True,
                                   timeout=(self._settings.timeout_s, timeout_s))
 
@@ -379,7 +391,7 @@ class _Member:
 
 
 def _told(error: Any) -> tuple[int | None, str]:
-    """gRPC's code, and the words, of an error of etcd3gw's."""
+    """Return the gRPC code and the message of an error of etcd3gw."""
     detail = getattr(error, "detail_text", None) or str(error)
     try:
         document = parse_json(detail, "etcd's error")

@@ -1,19 +1,26 @@
-"""Which of the controllers that share an etcd cluster leads.
+"""Leader election among controllers that share an etcd cluster.
 
-    PREFIX/leader  who leads, with the leader's lease: it goes when nobody keeps the lease alive
+    PREFIX/leader  the leader, under the leader's lease: etcd deletes it when the lease is not kept alive
     PREFIX/term    how the last leadership began or ended; it stays
 
-    ControllerElectionService:  look -> nobody? make both keys, in one transaction -> tell -> watch -> look ...
-    ControllerKeepAliveService: ask most members whether the leader's key is still the own one, keep its lease alive
+    ControllerElectionService:  read -> no leader? create both keys, in one transaction -> notify -> watch -> read ...
+    ControllerKeepAliveService: ask a majority whether the leader's key is still its own, keep its lease alive
 
-A leadership is the revision at which its key was made. Each change that the leader makes compares it within the same
-transaction, so whoever is not the leader any more changes nothing, whatever clocks and leases do.
+Term. A leadership is identified by the revision at which its key was created. Each write of the leader compares that
+revision in the same transaction, so a former leader can't change anything, whatever clocks and leases do.
 
-What is answered without a transaction (`leads`) rests on time: a leader may lead for its lease's seconds, less a tenth
-for clocks that do not go at the same pace, from when the last question left after which most members said that the key
-is its own. Nobody else has led before that question, and who leads next knows for how long the one before may go on
-(`leads_since_ns`), unless that one has said that it ended. So what leases are good for is only that another one may
-lead: it does not matter when etcd ends them, which it may do too early or too late while its own leader changes.
+Lease. Answers without a transaction (`leads`, and the leases that it grants to masters) rest on time. Two leaders at
+once would be fatal there: both could grant leases to different masters. So a leader trusts itself only for the duration
+of its lease, less a tenth for clocks of different speed, counted from when it sent the last request to which a majority
+answered that the key is its own. It counts from the request, not from the answer: the key was still its own when the
+request left, but may have been lost by the time the answer arrives. The next leader reads in PREFIX/term how long the
+previous one may trust itself, and adds a tenth. Until that time has passed it leads, but `leads_since_ns` lies in the
+future: it does not assume that earlier grants are over. If the previous leader ended in order, it wrote that into
+PREFIX/term, and the next one need not wait.
+
+So etcd's expiry of the lease only permits the next election. It does not matter when etcd expires it, which may be too
+early or too late while etcd elects its own leader: too early, and the old leader still stops by its own clock before
+the new one relies on that; too late, and only the election is delayed.
 """
 from __future__ import annotations
 
@@ -44,29 +51,36 @@ from rmqha.controller.local_store import NotLeaderError, StoreFailedError, Versi
 log = logging.getLogger("RocketmqController")
 
 _NS_PER_S = 1_000_000_000
-_OWN_SHARE, _OTHERS_SHARE = 0.9, 1.1  # of a lease: what its leader uses, and what the next one takes it to use
-_KEEP_ALIVE_SHARE = 6  # questions in a lease
-_WATCH_SHARE = 3  # looks in a lease, if nothing happens
-_PAUSE_MS = 100  # after a failure
-_LOGGED_EACH = 50  # failures in a row
+# Of a lease: the part that its leader uses, and the part that the next one assumes it to use.
+_OWN_SHARE, _OTHERS_SHARE = 0.9, 1.1
+# Requests per lease.
+_KEEP_ALIVE_SHARE = 6
+# Reads per lease, if nothing happens.
+_WATCH_SHARE = 3
+# After a failure.
+_PAUSE_MS = 100
+# Failures in a row.
+_LOGGED_EACH = 50
 _FREE = b'{"state": "free"}'
 
 
 @dataclass(frozen=True)
 class Leader:
-    """What the leader's key says; `nonce` tells processes apart that have the same id."""
+    """The content of the leader's key; `nonce` distinguishes processes that have the same id."""
 
     id: str
     address: str
     nonce: str
 
     def encode(self) -> bytes:
-        """The key's value: UTF-8 JSON."""
+        """Return the key's value: UTF-8 JSON."""
         return json.dumps({"id": self.id, "address": self.address, "nonce": self.nonce}, ensure_ascii=False).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Leader | None:
-        """None when it is none: somebody leads, and nobody can say who."""
+        """Return the leader in a key's value; None if the value is invalid: then there is a leader, but an unknown
+        one.
+        """
         try:
             document = parse_json(data, "the leader's key")
             found = cls(document["id"], document["address"], document["nonce"])
@@ -77,7 +91,7 @@ class Leader:
 
 @dataclass(frozen=True)
 class Known:
-    """What was stored for a name at a revision of the cluster; an error says why it is no replica set."""
+    """The value stored for a name at a revision of the cluster; an error says why it is not a replica set."""
 
     as_of: int
     record: Versioned | ValueError
@@ -85,8 +99,11 @@ class Known:
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """One leadership of this controller. `records`, by broker name, is what was read with its beginning, and written
-    since; guarded by the store."""
+    """One leadership of this controller.
+
+    `records` has, for each broker name, the value that was read when the leadership began, or the one that was written
+    since. The store's lock guards it.
+    """
 
     revision: int
     lease_id: int
@@ -96,12 +113,12 @@ class Term:
 
 
 def held(seconds: int) -> bytes:
-    """The value of PREFIX/term while somebody leads whose lease has so many seconds."""
+    """Return the value of PREFIX/term during a leadership whose lease has this many seconds."""
     return json.dumps({"state": "held", "seconds": seconds}).encode()
 
 
 def held_seconds(value: bytes, unknown: int) -> int:
-    """For how many seconds the leader before may go on after its key has gone; 0: it has ended by itself."""
+    """Return for how many seconds the previous leader may trust itself after its key is gone; 0: it ended in order."""
     try:
         document = parse_json(value, "the term's key")
         if document["state"] == "free":
@@ -113,43 +130,53 @@ def held_seconds(value: bytes, unknown: int) -> int:
 
 
 class EtcdLeadership:
-    """This controller's part in who leads. Any thread may ask."""
+    """This controller's part in the election. Any thread may call it."""
 
     def __init__(self, client: EtcdClient, prefix: str, controller_id: str, address: str, lease_seconds: int,
                  records: tuple[bytes, bytes],
                  parse: Callable[[TxnAnswer], dict[str, Known]],
                  clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """`records`: from which key to which what the leader decides is stored; `parse` reads it in the last range."""
+        """`records`: the range of keys that stores the leader's decisions; `parse` reads it in the last range."""
         self._client = client
         self._leader_key, self._term_key = f"{prefix}/leader".encode(), f"{prefix}/term".encode()
         self._me = Leader(controller_id, address, uuid.uuid4().hex)
         self._seconds = lease_seconds
         self._records, self._parse = records, parse
         self._clock = clock
-        self._lock = threading.Lock()  # guards the changes of those below
+        # Guards changes of those below.
+        self._lock = threading.Lock()
         self._term: Term | None = None
-        self._until_ns = 0  # until when the term may be used without asking
-        self._confirmed_ns = LONG_AGO  # when most members were last asked, and said that it goes on
-        self._asking = threading.Lock()  # one question at a time: who waits for it may need none of his own
-        self._unanswered: tuple[int, EtcdError] | None = None  # when they were last asked in vain; under _asking
-        self._last_term: Term | None = None  # of this process: the present one, too
+        # Until when the term may be used without asking.
+        self._until_ns = 0
+        # When a majority was last asked and confirmed the term.
+        self._confirmed_ns = LONG_AGO
+        # One request at a time: a thread that waited for it may not need its own.
+        self._asking = threading.Lock()
+        # When the members were last asked without an answer; under _asking.
+        self._unanswered: tuple[int, EtcdError] | None = None
+        # The last one of this process, which may be the present one.
+        self._last_term: Term | None = None
         self._seen: Leader | None = None
         self._seen_ns = 0
-        self._gone: str | None = None  # the nonce of a leader that has ended
-        self._told: Term | None = None  # what `on_changed` was called for last; ControllerElectionService's
-        self._failures = 0  # in a row; ControllerElectionService's
-        self._failures_to_keep = 0  # in a row; ControllerKeepAliveService's
+        # The nonce of a leader that has ended.
+        self._gone: str | None = None
+        # The term of the last call of `on_changed`; used by ControllerElectionService.
+        self._told: Term | None = None
+        # In a row; used by ControllerElectionService.
+        self._failures = 0
+        # In a row; used by ControllerKeepAliveService.
+        self._failures_to_keep = 0
         self.on_changed: Callable[[], None] | None = None
         self._keep_alive = ControllerKeepAliveService(self, lease_seconds * 1000 / _KEEP_ALIVE_SHARE)
         self._election = ControllerElectionService(self)
 
     @property
     def leader_key(self) -> bytes:
-        """The key that a change has to compare with `Term.revision`."""
+        """The key that a change must compare with `Term.revision`."""
         return self._leader_key
 
     def start(self) -> None:
-        """Take part. EtcdRefusedError: the cluster won't have us; one that does not answer may come later."""
+        """Join the election. EtcdRefusedError if the cluster refuses us; one that does not answer may come up later."""
         try:
             self._look()
         except EtcdRefusedError:
@@ -160,7 +187,7 @@ class EtcdLeadership:
         self._election.start()
 
     def shutdown(self) -> None:
-        """Give the leadership back, so that another one may lead at once, and tell. Idempotent."""
+        """Give up the leadership, so that another controller can lead at once, and notify. Idempotent."""
         self._election.make_stop()
         self._client.interrupt()
         self._election.shutdown()
@@ -183,24 +210,24 @@ class EtcdLeadership:
             log.warning("the leadership ends with its lease, in %d s: %s", self._seconds, error)
 
     def _leads_alone(self, term: Term) -> bool:
-        """Whether the leader before can't believe any more that it leads."""
+        """Return whether the previous leader can no longer trust itself."""
         return self._clock() >= term.since_ns
 
     # ---- asked by any thread
 
     def current(self) -> Term | None:
-        """The term in which this controller leads now, as far as it can know."""
+        """Return the term in which this controller leads now, as far as it can know."""
         term = self._term
         return term if term is not None and self._clock() < self._until_ns else None
 
     @property
     def leads_since_ns(self) -> int:
-        """From when on nobody else leads: it may lie ahead, while the leader before may still believe that it leads."""
+        """The time after which no other controller leads: in the future while the previous leader may trust itself."""
         term = self._term
         return 0 if term is None else term.since_ns
 
     def leader(self) -> Leader | None:
-        """Who leads, when that was seen within a lease; None when nobody is known to."""
+        """Return the leader, if it was seen within the time of a lease; None if no leader is known."""
         if self.current() is not None:
             return self._me
         seen, seen_ns = self._seen, self._seen_ns
@@ -209,16 +236,16 @@ class EtcdLeadership:
         return seen
 
     def confirm(self, term: Term, asked_ns: int) -> None:
-        """Most members have said, asked at `asked_ns` (of the clock), that this term goes on."""
+        """Note that a majority, asked at `asked_ns` (of the clock), confirmed this term."""
         with self._lock:
             if self._term is term:
                 self._until_ns = max(self._until_ns, asked_ns + int(self._seconds * _OWN_SHARE * _NS_PER_S))
                 self._confirmed_ns = max(self._confirmed_ns, asked_ns)
 
     def make_sure(self, term: Term, since_ns: int) -> None:
-        """Ask most members whether this term goes on, unless they were asked since that moment (of the clock).
+        """Ask a majority whether this term continues, unless it was asked since that moment (of the clock).
 
-        NotLeaderError; StoreFailedError when they do not answer.
+        NotLeaderError; StoreFailedError if it does not answer.
         """
         with self._asking:
             if self._term is term and self._confirmed_ns < since_ns:
@@ -227,15 +254,15 @@ class EtcdLeadership:
                     if self._unanswered is not None and self._unanswered[0] >= since_ns:
                         raise self._unanswered[1]
                     if not self._ask(term):
-                        self.drop(term, "its key has gone")
+                        self.drop(term, "its key is gone")
                 except EtcdError as error:
                     self._unanswered = asked_ns, error
-                    raise StoreFailedError(f"etcd does not say who leads: {error}") from error
+                    raise StoreFailedError(f"etcd does not name the leader: {error}") from error
             if self._term is not term:
-                raise NotLeaderError("another controller leads by now")
+                raise NotLeaderError("another controller leads now")
 
     def _ask(self, term: Term) -> bool:
-        """Whether most members say that this term goes on."""
+        """Return whether a majority confirms this term."""
         asked_ns = self._clock()
         answer = self._client.transaction([created_at(self._leader_key, term.revision)],
                                           [range_of(self._leader_key)], [range_of(self._leader_key)])
@@ -244,36 +271,36 @@ class EtcdLeadership:
         return answer.succeeded
 
     def drop(self, term: Term, why: str) -> None:
-        """This term is over: it was taken away, or what was written in it is not known. Another one may begin."""
+        """End this term: its key was deleted, or the outcome of a write is not known. Another one may begin."""
         with self._lock:
             if self._term is not term:
                 return
             self._term = None
-        log.warning("controller %s does not lead any more: %s", self._me.id, why)
+        log.warning("controller %s no longer leads: %s", self._me.id, why)
         self.wake_election()
 
     def wake_election(self) -> None:
-        """Let ControllerElectionService look now."""
+        """Make ControllerElectionService check now."""
         self._election.wakeup()
         self._client.interrupt()
 
     def leader_has_gone(self, address: str) -> None:
-        """Nobody listens any more where the leader did: its lease need not be waited for.
+        """Note that nothing listens any more at the leader's address: its lease need not run out first.
 
-        To take a leadership away is safe at any time, whether its leader lives or not.
+        It is safe to end a leadership at any time, whether its leader is alive or not.
         """
         seen = self._seen
         if seen is not None and seen.address == address and seen.nonce != self._me.nonce:
-            log.info("controller %s, which led, has ended", seen.id)
+            log.info("controller %s, the leader, has ended", seen.id)
             self._gone = seen.nonce
             self.wake_election()
 
     # ---- ControllerElectionService
 
     def take_part(self) -> None:
-        """One round: see who leads, lead if nobody does, tell of what has changed, and wait until something may have.
+        """Run one round: read the leader, lead if none exists, notify of changes, and wait for the next change.
 
-        An exception of who is told ends the round after the telling.
+        An exception of a notified listener ends the round after the notification.
         """
         try:
             watch_from = self._step()
@@ -281,17 +308,18 @@ class EtcdLeadership:
         except EtcdError as error:
             self._failures += 1
             if self._failures % _LOGGED_EACH == 1:
-                log.warning("no controller can be elected: etcd does not answer: %s", error)
+                log.warning("can't elect a controller: etcd does not answer: %s", error)
             watch_from = -1
         self.tell()
         if watch_from < 0:
             self._election.wait_for_running(_PAUSE_MS)
         elif watch_from and not self._election.stopped:
             if not self._client.wait_for_change(self._leader_key, watch_from, self._seconds / _WATCH_SHARE):
-                self._election.wait_for_running(_PAUSE_MS)  # it may have failed at once
+                # It may have failed at once.
+                self._election.wait_for_running(_PAUSE_MS)
 
     def tell(self) -> None:
-        """Call `on_changed` if this controller has begun, ceased, or begun anew to lead since it was called last."""
+        """Call `on_changed` if this controller has begun, ceased, or begun again to lead since the last call."""
         term = self.current()
         if term is not self._told:
             self._told = term
@@ -301,16 +329,16 @@ class EtcdLeadership:
                 self.on_changed()
 
     def is_told(self) -> bool:
-        """Whether all that has changed was told."""
+        """Return whether all changes were notified."""
         return self._told is self.current()
 
     def _step(self) -> int:
-        """The revision after which a change of the leader's key is news; 0: look again at once."""
+        """Return the revision after which a change of the leader's key is new; 0: check again at once."""
         key, revision = self._look()
         term = self._term
         if key is None:
             if term is not None:
-                self.drop(term, "its key has gone")
+                self.drop(term, "its key is gone")
             self._campaign()
             return 0 if self._term is None else self._term.revision
         is_own = self._seen is not None and self._seen.nonce == self._me.nonce
@@ -338,7 +366,7 @@ class EtcdLeadership:
              put_of(self._leader_key, self._me.encode(), lease_id), range_of(*self._records)],
             [range_of(self._leader_key)])
         if not answer.succeeded:
-            # it may be this one's own, when a member did not answer: the next look takes that away
+            # The key may be this controller's own, if a member did not answer: the next check takes it away.
             self._revoke(lease_id)
             return
         term = Term(answer.revision, lease_id, self._since_ns(_first(answer.ranges[0])), self._parse(answer))
@@ -349,16 +377,20 @@ class EtcdLeadership:
         self._keep_alive.wakeup()
 
     def _since_ns(self, before: KeyValue | None) -> int:
-        """From when on only this controller leads, given how the leadership before began or ended."""
+        """Return the time after which only this controller leads, given how the previous leadership began or ended."""
         last, now = self._last_term, self._clock()
         if before is None:
-            return LONG_AGO  # nobody has led before who could have granted a lease
+            # No controller has led before and could have granted a lease.
+            return LONG_AGO
         if last is not None and before.mod_revision == last.revision:
-            return last.since_ns  # nobody else has led meanwhile
+            # No other controller has led meanwhile.
+            return last.since_ns
         return now + int(held_seconds(before.value, self._seconds) * _OTHERS_SHARE * _NS_PER_S)
 
     def _take_away(self, key: KeyValue) -> None:
-        """Delete a leader's key: it has ended, or it is this one, whose term is over or has begun without a word."""
+        """Delete a leader's key: the leader has ended, or the key is this controller's own, without a term that it
+        knows of.
+        """
         self._client.transaction([created_at(self._leader_key, key.create_revision)], [deletion_of(self._leader_key)],
                                  [range_of(self._leader_key)])
 
@@ -366,19 +398,20 @@ class EtcdLeadership:
         try:
             self._client.revoke_lease(lease_id)
         except EtcdError as error:
-            log.debug("lease %d ends by itself: %s", lease_id, error)
+            log.debug("lease %d will expire: %s", lease_id, error)
 
     # ---- ControllerKeepAliveService
 
     def keep(self) -> bool:
-        """One round: ask whether the term goes on, and keep the lease alive; False when nobody has answered."""
+        """Run one round: ask whether the term continues, and keep the lease alive; False if no member answered."""
         term = self._term
         if term is None:
             return True
         try:
             goes_on = self._ask(term)
             if goes_on:
-                # only behind an answer: one that is heard and hears nothing would keep its lease and not lead
+                # Only after an answer: a controller whose requests arrive but whose answers are lost would keep the
+                # lease without leading.
                 self._client.keep_alive(term.lease_id)
         except EtcdError as error:
             self._failures_to_keep += 1
@@ -396,7 +429,7 @@ def _first(keys: tuple[KeyValue, ...]) -> KeyValue | None:
 
 
 class ControllerKeepAliveService(ServiceThread):
-    """Asks for the leadership's next seconds; nothing else waits on its thread."""
+    """Extends the leadership; nothing else waits on its thread."""
 
     def __init__(self, leadership: EtcdLeadership, interval_ms: float) -> None:
         super().__init__()
@@ -412,7 +445,7 @@ class ControllerKeepAliveService(ServiceThread):
 
 
 class ControllerElectionService(ServiceThread):
-    """Sees who leads, and leads if nobody does; who is told of it may take its time here."""
+    """Watches the leader, and leads if none exists; listeners may take their time on its thread."""
 
     def __init__(self, leadership: EtcdLeadership) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """Replica sets in an etcd cluster, which any number of controllers share.
 
-    PREFIX/brokers/NAME  which put wrote it, a new line, the replica set's document; nothing behind the line: deleted
+    PREFIX/brokers/NAME  the id of the put that wrote it, a new line, the replica set's document; empty: deleted
 """
 from __future__ import annotations
 
@@ -34,44 +34,48 @@ from rmqha.remoting.remoting_client import PeerWatch
 log = logging.getLogger("RocketmqController")
 
 _NS_PER_S = 1_000_000_000
-_TIMEOUT_SHARE = 6  # how many members that hang may be asked in a lease
-_PAUSE_S = 0.02  # after all members have failed
+# How many hanging members can be asked during a lease.
+_TIMEOUT_SHARE = 6
+# After all members have failed.
+_PAUSE_S = 0.02
 
 _Record = TypeVar("_Record", Versioned, Versioned | ValueError)
 
 
 def encode_record(token: str, replica_set: ReplicaSet | None) -> bytes:
-    """A key's value. The token tells the put apart from all others, and has no line break."""
+    """Return a key's value. The token distinguishes this put from all others, and has no line break."""
     return token.encode() + b"\n" + (b"" if replica_set is None else replica_set.encode())
 
 
 def decode_record(value: bytes) -> ReplicaSet | None:
-    """The replica set in a key's value; None when it was deleted. ReplicaSetError."""
+    """Return the replica set in a key's value; None if it was deleted. ReplicaSetError."""
     _token, line_break, document = value.partition(b"\n")
     if not line_break:
-        raise ReplicaSetError(f"{value[:80]!r} has no second line, where a replica set is")
+        raise ReplicaSetError(f"{value[:80]!r} has no second line, which should hold a replica set")
     return ReplicaSet.decode(document) if document.strip() else None
 
 
 class EtcdStore:
-    """A ControllerStore, the leader's copy of which is read, and changed behind etcd's.
+    """A ControllerStore whose leader reads from its own copy, and writes to etcd before it changes the copy.
 
-    The leader reads all when its leadership begins, and nobody else writes while it leads. A name that is deleted keeps
-    its key, with an empty document: so no version comes twice, and a put that a member has held up does nothing.
+    The leader reads everything when its leadership begins, and no other controller writes while it leads. A deleted
+    name keeps its key, with an empty document: so no version occurs twice, and a put that a member has delayed does
+    nothing.
     """
 
     def __init__(self, config: ControllerConfig, controller_id: str, address: str,
                  clock: Callable[[], int] = time.monotonic_ns, client: EtcdClient | None = None) -> None:
-        """`address`: where others reach this controller. ValueError, OSError: what is configured can't be used."""
+        """`address`: where others reach this controller. ValueError, OSError: the configuration can't be used."""
         prefix = config.etcdPrefix.rstrip("/")
         if not prefix:
-            raise ValueError("etcdPrefix is empty: keys of the controllers would mingle with those of others")
+            raise ValueError("etcdPrefix is empty: the controllers' keys would mix with those of others")
         self.on_leader_changed: Callable[[], None] | None = None
         self._client = client or EtcdClient(_settings(config))
         self._prefix = f"{prefix}/brokers/".encode()
         self._lease_ns = config.etcdLeaseSeconds * _NS_PER_S
         self._clock = clock
-        self._lock = threading.Lock()  # guards the records of the term
+        # Guards the records of the term.
+        self._lock = threading.Lock()
         self._nonce, self._puts = uuid.uuid4().hex, itertools.count(1)
         end = self._prefix[:-1] + bytes([self._prefix[-1] + 1])
         self._leadership = EtcdLeadership(self._client, prefix, controller_id, address, config.etcdLeaseSeconds,
@@ -80,7 +84,7 @@ class EtcdStore:
         self._leader_watch = PeerWatch("ControllerLeaderWatch", self._other_leader, self._leadership.leader_has_gone)
 
     def start(self) -> None:
-        """Take part in who leads. OSError: the cluster refuses this user, or is none of etcd's."""
+        """Join the election. OSError if the cluster refuses this user, or is not an etcd cluster."""
         try:
             self._leadership.start()
         except EtcdRefusedError as error:
@@ -88,7 +92,7 @@ class EtcdStore:
         self._leader_watch.start()
 
     def shutdown(self) -> None:
-        """Give the leadership back, and close. May be called twice."""
+        """Give up the leadership, and close. May be called twice."""
         self._leader_watch.shutdown()
         self._leadership.shutdown()
         self._client.close()
@@ -102,12 +106,12 @@ class EtcdStore:
 
     @property
     def leads(self) -> bool:
-        """Whether this controller leads: false before another one can do what rests on time."""
+        """True while this controller leads: false before another one can do anything that rests on time."""
         return self._leadership.current() is not None
 
     @property
     def leads_since_ns(self) -> int:
-        """From when (monotonic) on nobody else believes to lead; it may lie a lease ahead."""
+        """The time (monotonic) after which no other controller trusts itself to lead; up to a lease in the future."""
         return self._leadership.leads_since_ns
 
     @property
@@ -118,35 +122,37 @@ class EtcdStore:
 
     @property
     def leader_id(self) -> str | None:
-        """The id of the controller that leads; None when nobody is known to."""
+        """The id of the controller that leads; None if no leader is known."""
         leader = self._leadership.leader()
         return None if leader is None else leader.id
 
     @property
     def leader_address(self) -> str | None:
-        """Its `host:port`; None when nobody is known to lead."""
+        """The leader's `host:port`; None if no leader is known."""
         leader = self._leadership.leader()
         return None if leader is None else leader.address
 
     def confirm(self, since_ns: int) -> None:
-        """Ask etcd, at most once for all that wait. NotLeaderError, StoreFailedError."""
+        """Ask etcd, at most once for all waiting threads. NotLeaderError, StoreFailedError."""
         self._leadership.make_sure(self._term(), since_ns)
 
     def names(self) -> list[str]:
-        """All broker names, less those of which the document is damaged. NotLeaderError."""
+        """Return all broker names except those with a damaged document. NotLeaderError."""
         term = self._term()
         with self._lock:
             return sorted(name for name, known in term.records.items()
                           if isinstance(known.record, Versioned) and known.record.replica_set is not None)
 
     def places_taken(self, broker_name: str) -> int:
-        """How many other keys of names there are, with those of an empty document. NotLeaderError."""
+        """Return the number of other names' keys, including those with an empty document. NotLeaderError."""
         term = self._term()
         with self._lock:
             return len(term.records) - (broker_name in term.records)
 
     def get(self, broker_name: str) -> Versioned:
-        """The replica set of a name. NotLeaderError; ReplicaSetError says what is wrong with a damaged document."""
+        """Return the replica set of a name. NotLeaderError; ReplicaSetError says what is wrong with a damaged
+        document.
+        """
         term = self._term()
         with self._lock:
             record = term.records[broker_name].record if broker_name in term.records else Versioned(None, 0)
@@ -154,10 +160,10 @@ class EtcdStore:
 
     def put(self, broker_name: str, version: int, replica_set: ReplicaSet | None,
             term: int | None = None) -> Versioned:
-        """Write it if this one leads, and the stored one still has that version; None deletes it.
+        """Write it if this controller leads, and the stored one still has that version; None deletes it.
 
-        Members that do not answer are asked in turn, for a lease in all. NotLeaderError, StoreConflictError,
-        StoreFailedError.
+        Members that do not answer are asked in turn, for the duration of a lease in all. NotLeaderError,
+        StoreConflictError, StoreFailedError.
         """
         now, key = self._term(), self._key(broker_name)
         if term is not None and term != now.number:
@@ -175,13 +181,13 @@ class EtcdStore:
             except EtcdError as error:
                 sure = sure and error.sure
                 if isinstance(error, EtcdRefusedError) or self._clock() > give_up_ns:
-                    self._leadership.drop(now, f"whether {broker_name} was written is not known: {error}")
-                    raise StoreFailedError(f"whether {broker_name} was written is not known: {error}") from error
+                    self._leadership.drop(now, f"it is not known whether {broker_name} was written: {error}")
+                    raise StoreFailedError(f"it is not known whether {broker_name} was written: {error}") from error
             time.sleep(_PAUSE_S)
 
     def _written(self, term: Term, broker_name: str, wanted: tuple[int, bytes, ReplicaSet | None], answer: TxnAnswer,
                  asked_ns: int, sure: bool) -> Versioned:
-        """How a put has ended, which was asked for before when it is not `sure`."""
+        """Return the result of a put; unless `sure`, it was already sent before to a member that did not answer."""
         version, value, replica_set = wanted
         if answer.succeeded:
             self._leadership.confirm(term, asked_ns)
@@ -190,17 +196,18 @@ class EtcdStore:
         still_leads = leader is not None and leader.create_revision == term.revision
         if not still_leads:
             self._leadership.drop(term, "another one may lead")
-        if found is not None and found.value == value:  # by the question of which the answer was not heard
+        # Written by the request whose answer was lost.
+        if found is not None and found.value == value:
             return self._keep(term, broker_name, answer, Versioned(replica_set, found.mod_revision))
         if not still_leads:
             if sure:
-                raise NotLeaderError(f"{broker_name} was not changed: another controller leads by now")
-            raise StoreFailedError(f"whether {broker_name} was written is not known: another controller leads by now")
+                raise NotLeaderError(f"{broker_name} was not changed: another controller leads now")
+            raise StoreFailedError(f"it is not known whether {broker_name} was written: another controller leads now")
         self._keep(term, broker_name, answer, Versioned(None, 0) if found is None else _parsed(found))
         raise StoreConflictError(f"{broker_name} has another version than {version}")
 
     def _keep(self, term: Term, broker_name: str, answer: TxnAnswer, record: _Record) -> _Record:
-        """Note what an answer says of a name, unless a later one has come before it."""
+        """Store an answer's record of a name, unless a later one arrived before it."""
         with self._lock:
             known = term.records.get(broker_name)
             if known is None or known.as_of < answer.revision:
@@ -208,7 +215,7 @@ class EtcdStore:
         return record
 
     def _read_again(self, term: Term, broker_name: str) -> Versioned:
-        """A damaged document may have been mended by hand."""
+        """Read a damaged document again: it may have been repaired by hand."""
         key = self._key(broker_name)
         try:
             answer = self._client.transaction([created_at(self._leadership.leader_key, term.revision)],
@@ -217,7 +224,7 @@ class EtcdStore:
             raise ReplicaSetError(f"{broker_name} can't be read again: {error}") from error
         if not answer.succeeded:
             self._leadership.drop(term, "another one may lead")
-            raise NotLeaderError(f"{broker_name} is not read: another controller leads by now")
+            raise NotLeaderError(f"{broker_name} was not read: another controller leads now")
         found = answer.ranges[0]
         record = self._keep(term, broker_name, answer, _parsed(found[0]) if found else Versioned(None, 0))
         if isinstance(record, ValueError):
@@ -234,13 +241,13 @@ class EtcdStore:
         return self._prefix + broker_name.encode()
 
     def _parse_all(self, answer: TxnAnswer) -> dict[str, Known]:
-        """What is stored, by broker name, given the last range of a transaction."""
+        """Return the stored records by broker name, from the last range of a transaction."""
         found: dict[str, Known] = {}
         for key in answer.ranges[-1]:
             try:
                 name = key.key.removeprefix(self._prefix).decode()
             except UnicodeDecodeError:
-                log.error("key %r is no broker's name, and is left alone", key.key)
+                log.error("key %r is not a broker's name; ignoring it", key.key)
                 continue
             found[name] = Known(answer.revision, _parsed(key))
         return found
@@ -258,5 +265,5 @@ def _parsed(key: KeyValue) -> Versioned | ValueError:
     try:
         return Versioned(decode_record(key.value), key.mod_revision)
     except ReplicaSetError as error:
-        log.error("what etcd holds at %r can't be used: %s", key.key, error)
+        log.error("the value of etcd's key %r can't be used: %s", key.key, error)
         return error

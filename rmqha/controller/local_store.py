@@ -1,9 +1,9 @@
-"""What every store of a controller's decisions can do.
+"""The interface of all stores of a controller's decisions, and the one that uses a file of this host.
 
-Decisions in one file of this host: there is one controller, which leads.
+With the file there is a single controller, which leads.
 
     <folder>/replicaSets.json       {"crc32": of the text of the list, "replicaSets": [documents]}
-    <folder>/replicaSets.json.bak   what it held before the last change
+    <folder>/replicaSets.json.bak   the contents before the last change
     <folder>/lock                   locked while a controller uses the folder
 """
 from __future__ import annotations
@@ -26,91 +26,92 @@ from rmqha.common.texts import parse_json
 from rmqha.common.util_all import LONG_AGO
 from rmqha.controller.replicas_info_manager import ReplicaSet, ReplicaSetError
 
-_MAX_TERM = (1 << 62) - 1  # it is on the wire, as a long
+# It is sent as a long.
+_MAX_TERM = (1 << 62) - 1
 
 
 class NotLeaderError(Exception):
-    """Another controller leads, or nobody is known to: nothing was written, and nothing ever will be by this call."""
+    """Another controller leads, or no leader is known: nothing was written, and this call will never write anything."""
 
 
 class StoreConflictError(Exception):
-    """The replica set is not the one that was read any more: read it again, decide again."""
+    """The replica set has changed since it was read: read it again, and decide again."""
 
 
 class StoreFailedError(Exception):
-    """The change was not written; or that is not known, then this controller has stopped leading before it says so."""
+    """The change was not written; or the outcome is unknown, and this controller has already stopped leading."""
 
 
 @dataclass(frozen=True)
 class Versioned:
-    """A replica set, None when there is none of that name, and the version that a change of it has to name."""
+    """A replica set, None if the name has none, and the version that a change of it must name."""
 
     replica_set: ReplicaSet | None
     version: int
 
 
 def new_term() -> int:
-    """The number of a leadership. Drawn, not counted: a store that was lost or restored would count anew."""
+    """Return a number for a leadership. It is random: a counter would repeat after the store was lost or restored."""
     return secrets.randbelow(_MAX_TERM) + 1
 
 
 class ControllerStore(Protocol):
     """Replica sets by broker name, which only the leader may read and change.
 
-    Any thread may call it. What `leads` says is of that moment; `put` alone decides, and checks both the leadership and
-    the version within one transaction.
+    Any thread may call it. `leads` is true for the moment only; `put` alone decides, and checks both the leadership and
+    the version in one transaction.
     """
 
     on_leader_changed: Callable[[], None] | None
-    """Called, on a thread of the store's, after this controller has begun or ceased to lead."""
+    """Called, on a thread of the store, after this controller has begun or ceased to lead."""
 
     def start(self) -> None:
-        """Open it, and try to lead. OSError or ValueError says why it can't be used."""
+        """Open the store, and try to lead. OSError or ValueError says why it can't be used."""
 
     def shutdown(self) -> None:
-        """Give the leadership back, and close. May be called twice."""
+        """Give up the leadership, and close. May be called twice."""
 
     @property
     def leads(self) -> bool:
-        """Whether this controller leads, as far as it can know: false once its lease may have run out."""
+        """True while this controller leads, as far as it can know: false once its lease may have run out."""
 
     @property
     def leads_since_ns(self) -> int:
-        """When (monotonic) this leadership began; of no meaning while it does not lead."""
+        """The time (monotonic) at which this leadership began; meaningless while this controller does not lead."""
 
     @property
     def term(self) -> int:
-        """Which time of leading this is: no two are the same, of whichever controller. 0 while it does not lead."""
+        """The number of this leadership, unique among all leaderships of all controllers. 0 while it does not lead."""
 
     @property
     def leader_id(self) -> str | None:
-        """The id of the controller that leads; None when nobody is known to."""
+        """The id of the controller that leads; None if no leader is known."""
 
     @property
     def leader_address(self) -> str | None:
-        """Its `host:port`; None when nobody is known to lead."""
+        """The leader's `host:port`; None if no leader is known."""
 
     def confirm(self, since_ns: int) -> None:
-        """Make sure that this controller led at some moment behind that one (monotonic), asking who knows it.
+        """Make sure that this controller led at some moment after `since_ns` (monotonic), by asking the store itself.
 
-        So what it has read was true then. NotLeaderError; StoreFailedError: nobody answers.
+        So what it has read was true at that moment. NotLeaderError; StoreFailedError if the store does not answer.
         """
 
     def names(self) -> list[str]:
-        """All broker names. NotLeaderError when another one leads."""
+        """Return all broker names. NotLeaderError if another controller leads."""
 
     def places_taken(self, broker_name: str) -> int:
-        """How many other names there are, with those that were forgotten. NotLeaderError when another one leads."""
+        """Return the number of other names, including forgotten ones. NotLeaderError if another controller leads."""
 
     def get(self, broker_name: str) -> Versioned:
-        """The replica set of a name, as it was last written. NotLeaderError when another one leads."""
+        """Return the replica set of a name as last written. NotLeaderError if another controller leads."""
 
     def put(self, broker_name: str, version: int, replica_set: ReplicaSet | None,
             term: int | None = None) -> Versioned:
-        """Write it, durably, if this one leads and the stored one still has that version; None deletes it.
+        """Write it, durably, if this controller leads and the stored one still has that version; None deletes it.
 
-        `term`: as it was before the version was read and the decision taken. If another controller has led since, which
-        may have written nothing, and granted a lease, nothing is written.
+        `term`: the term before the version was read and the decision made. If another controller has led since, nothing
+        is written: it may have written nothing, but granted a lease.
 
         NotLeaderError, StoreConflictError, StoreFailedError.
         """
@@ -123,9 +124,9 @@ _ABSENT = Versioned(None, 0)
 
 
 class LocalStore:
-    """A ControllerStore in a folder. Each change is on the disk before `put` returns.
+    """A ControllerStore in a folder. Each change is on disk before `put` returns.
 
-    A damaged file is refused: what is older than the last decision may name a replica that lacks acknowledged messages.
+    A damaged file is refused: a state older than the last decision may name a replica that lacks acknowledged messages.
     """
 
     def __init__(self, folder: str, self_id: str, self_address: str,
@@ -133,14 +134,17 @@ class LocalStore:
         self.on_leader_changed: Callable[[], None] | None = None
         self.file = os.path.join(folder, FILE_NAME)
         self._folder, self._self_id, self._self_address, self._clock = folder, self_id, self_address, clock
-        self._lock = threading.Lock()  # one change at a time; guards all below
+        # One change at a time; guards all below.
+        self._lock = threading.Lock()
         self._table: dict[str, Versioned] = {}
         self._leads, self._leads_since_ns = False, 0
         self._term = new_term()
         self._lock_fd = -1
 
     def start(self) -> None:
-        """Read the file, and lead. ValueError: it is damaged; OSError: another controller uses it, or the disk does."""
+        """Read the file, and lead. ValueError if it is damaged; OSError if another controller uses it, or the disk
+        fails.
+        """
         with self._lock:
             if self._leads:
                 return
@@ -149,14 +153,15 @@ class LocalStore:
             is_new = not os.path.exists(self.file)
             try:
                 self._table = self._read()
-                self._write(self._table)  # what was read is on the disk, and can be written
+                # Now what was read is on disk, and the disk can be written.
+                self._write(self._table)
             except StoreFailedError as failure:
                 self._release_folder()
                 raise OSError(f"controllerStorePath {self._folder}: {failure}") from failure
             except BaseException:
                 self._release_folder()
                 raise
-            # nobody has led before who could have granted a lease
+            # In a new folder, no controller can have led before and granted a lease.
             self._term = new_term()
             self._leads, self._leads_since_ns = True, LONG_AGO if is_new else self._clock()
         log.info("local store %s: %d broker names", self.file, len(self._table))
@@ -183,7 +188,7 @@ class LocalStore:
             raise ValueError(self._damaged(f"{failure}")) from failure
         if text is None:
             if os.path.exists(self.file + ".bak"):
-                raise ValueError(self._damaged("it is missing"))
+                raise ValueError(self._damaged("the file is missing"))
             return {}
         try:
             return decode_table(text)
@@ -191,11 +196,12 @@ class LocalStore:
             raise ValueError(self._damaged(f"{failure}")) from failure
 
     def _damaged(self, what: str) -> str:
-        return (f"{self.file} can't be used: {what}. Restore it. Or put {FILE_NAME}.bak in its place, which is older "
-                "by one decision: if that was an election or another sync-state set, acknowledged messages may be lost")
+        return (f"{self.file} can't be used: {what}. Restore it, or replace it by {FILE_NAME}.bak, which lacks the "
+                "last decision: if that was an election or a change of the sync-state set, acknowledged messages may "
+                "be lost")
 
     def shutdown(self) -> None:
-        """Lead no more."""
+        """Stop leading."""
         with self._lock:
             led, self._leads = self._leads, False
             self._release_folder()
@@ -208,17 +214,17 @@ class LocalStore:
 
     @property
     def leads(self) -> bool:
-        """From start to shutdown, as long as it is known what is on the disk."""
+        """True from start to shutdown, as long as the state of the disk is known."""
         return self._leads
 
     @property
     def leads_since_ns(self) -> int:
-        """When it was started; long ago if its file was made then."""
+        """The time at which it was started; long ago if its file was created then."""
         return self._leads_since_ns
 
     @property
     def term(self) -> int:
-        """The same for as long as it leads."""
+        """The term, which is the same for as long as it leads."""
         return self._term if self._leads else 0
 
     @property
@@ -228,35 +234,35 @@ class LocalStore:
 
     @property
     def leader_address(self) -> str | None:
-        """Its address while it leads."""
+        """This controller's address while it leads."""
         return self._self_address if self._leads else None
 
     def confirm(self, since_ns: int) -> None:
-        """It leads as long as it has the folder."""
+        """Check that it leads, as it does while it holds the folder."""
         with self._lock:
             self._check_leads()
 
     def names(self) -> list[str]:
-        """All broker names."""
+        """Return all broker names."""
         with self._lock:
             self._check_leads()
             return [name for name, each in self._table.items() if each.replica_set is not None]
 
     def places_taken(self, broker_name: str) -> int:
-        """How many other names there are, with those that were forgotten since this one was started."""
+        """Return the number of other names, including those forgotten since this controller was started."""
         with self._lock:
             self._check_leads()
             return len(self._table) - (broker_name in self._table)
 
     def get(self, broker_name: str) -> Versioned:
-        """As it was last written."""
+        """Return it as last written."""
         with self._lock:
             self._check_leads()
             return self._table.get(broker_name, _ABSENT)
 
     def put(self, broker_name: str, version: int, replica_set: ReplicaSet | None,
             term: int | None = None) -> Versioned:
-        """Write the file anew. A StoreFailedError behind which this one still leads: nothing was written."""
+        """Rewrite the file. If this controller still leads after a StoreFailedError, nothing was written."""
         with self._lock:
             self._check_leads()
             before = self._table.get(broker_name, _ABSENT)
@@ -268,7 +274,7 @@ class LocalStore:
             except StoreFailedError:
                 failed_for_good = not self._leads
             else:
-                # a name that is forgotten keeps its version: who has read it before can't bring it back
+                # A forgotten name keeps its version, so that a decision from an earlier read can't bring it back.
                 self._table[broker_name] = changed
                 return changed
         if failed_for_good:
@@ -294,27 +300,27 @@ class LocalStore:
             log.exception("%s can't be replaced now", self.file)
             raise StoreFailedError(str(failure)) from failure
         except OSError as failure:
-            log.exception("%s: whether it was changed is not known", self.file)
+            log.exception("%s: it is not known whether it was changed", self.file)
             self._leads = False
             raise StoreFailedError(str(failure)) from failure
 
 
 def encode_table(table: dict[str, Versioned]) -> str:
-    """The file's text."""
+    """Return the file's text."""
     documents = [each.replica_set.encode().decode() for _name, each in sorted(table.items()) if each.replica_set]
     text = "[" + ",\n ".join(documents) + "]"
     return f'{{"crc32": {zlib.crc32(text.encode())},\n"replicaSets":\n{text}}}\n'
 
 
 def decode_table(text: str) -> dict[str, Versioned]:
-    """What the file's text holds. ReplicaSetError: nothing that can be trusted."""
+    """Return the contents of the file's text. ReplicaSetError if it can't be trusted."""
     head, mark, rest = text.partition('"replicaSets":\n')
     body = rest.rstrip().removesuffix("}")
     try:
         expected = parse_json(head.rstrip().removesuffix(",") + "}", "its head")["crc32"]
         found = zlib.crc32(body.encode())
         if not mark or found != expected:
-            raise ReplicaSetError(f"its crc32 is {found}, and should be {expected}")
+            raise ReplicaSetError(f"its crc32 is {found}, but should be {expected}")
         sets = [ReplicaSet.decode(json.dumps(document).encode()) for document in parse_json(body, "its body")]
     except (ValueError, KeyError, TypeError) as failure:
         raise failure if isinstance(failure, ReplicaSetError) else ReplicaSetError(repr(failure)) from failure

@@ -25,20 +25,22 @@ log = logging.getLogger("RocketmqController")
 _THREADS = 8
 _QUEUE = 10_000
 _NOTIFY_TIMEOUT_MS = 3_000
-_CHANGE_TIMEOUT_MS = 2_000  # for a master, old or new, to answer that its role has changed
+# For a master, old or new, to answer that its role has changed.
+_CHANGE_TIMEOUT_MS = 2_000
 # Differs: an old master of RocketMQ that is alive is notified before the new master, and slaves of RocketMQ 300 ms
 # after the new master has changed its role; until then the controller refuses their polls, one every 5 s. 5.1.4's
-# controller notifies all brokers at once, and they ask a name server for the new master's HA address: a slave that asks
-# while the old master is still registered as the master follows that one permanently, and a slave that asks before the
-# new one is registered follows no broker until its own next registration (30 s)
+# controller notifies all brokers at once, and they ask a name server for the new master's HA address. A slave that asks
+# while the old master is still registered as the master follows that one permanently. A slave that asks before the new
+# one is registered follows no broker until its own next registration (30 s).
 _SLAVES_OF_ROCKETMQ_MS = 300
-HANDOVER_MS = 1_000  # how long a master may wait for its successor to hold all
+# How long a master may wait until its successor has everything.
+HANDOVER_MS = 1_000
 _HANDOVER_TIMEOUT_MS = HANDOVER_MS + 500
 
 
 @dataclass(frozen=True)
 class RoleChange:
-    """Who is the master of a broker name from now on.
+    """The new master of a broker name.
 
     Java: org.apache.rocketmq.remoting.protocol.RoleChangeNotifyEntry (5.1.4)
     """
@@ -51,10 +53,13 @@ class RoleChange:
 class Audience:
     """The addresses of the replicas that are alive, by when they are notified of a new master."""
 
-    old_master: str | None  # only one of RocketMQ
+    # Only one of RocketMQ.
+    old_master: str | None
     new_master: str | None
-    at_once: tuple[str, ...]  # replicas that learn the new master's HA address from the notification
-    later: tuple[str, ...]  # slaves of RocketMQ, which ask a name server for it
+    # Replicas that learn the new master's HA address from the notification.
+    at_once: tuple[str, ...]
+    # Slaves of RocketMQ, which ask a name server for it.
+    later: tuple[str, ...]
 
 
 class NotifyService:
@@ -66,9 +71,11 @@ class NotifyService:
     def __init__(self, client: RemotingClient, scheduled_service: ScheduledService) -> None:
         self._client, self._scheduled_service = client, scheduled_service
         self._pool = NamedThreadPool("ControllerManager_NotifyService_", _THREADS, _QUEUE)
-        # Epochs; single dict operations
-        self._latest: dict[str, int] = {}  # of the newest change for an address
-        self._pending: dict[str, int] = {}  # of the change that slaves of RocketMQ are yet to learn, by broker name
+        # Epochs; single dict operations.
+        # Address -> the epoch of the newest change for it.
+        self._latest: dict[str, int] = {}
+        # Broker name -> the epoch of the change that slaves of RocketMQ are yet to learn.
+        self._pending: dict[str, int] = {}
 
     def shutdown(self) -> None:
         """End the threads."""
@@ -80,14 +87,15 @@ class NotifyService:
             self._submit(address, change, None)
 
     def notify_in_turn(self, broker_name: str, audience: Audience, change: RoleChange) -> None:
-        """Notify the replicas of a broker name of their new master, each group once the one before it may follow."""
+        """Notify the replicas of a broker name of their new master, each group once the previous one may follow it."""
         if audience.later:
             self._pending[broker_name] = change.header.masterEpoch
         else:
             self._pending.pop(broker_name, None)
 
         def notify_slaves() -> None:
-            if self._pending.get(broker_name) == change.header.masterEpoch:  # else a newer change replaces this one
+            # Otherwise a newer change replaces this one.
+            if self._pending.get(broker_name) == change.header.masterEpoch:
                 self._pending.pop(broker_name, None)
                 self.notify(audience.later, change)
 
@@ -102,7 +110,7 @@ class NotifyService:
         self._await_change(audience.old_master, change, notify_new_master)
 
     def has_slaves_to_notify(self, broker_name: str | None) -> bool:
-        """Whether slaves of RocketMQ with this broker name will be notified of a new master in a moment."""
+        """Return whether slaves of RocketMQ with this broker name will soon be notified of a new master."""
         return broker_name in self._pending
 
     def _await_change(self, address: str | None, change: RoleChange, then: Callable[[], object]) -> None:
@@ -123,7 +131,8 @@ class NotifyService:
 
     def _send(self, address: str, change: RoleChange, then: Callable[[], object] | None) -> None:
         if self._latest.get(address, 0) > change.header.masterEpoch:
-            return  # a newer change for this broker is under way, and so is what follows that
+            # A newer change for this broker is under way, and continues with its own next step.
+            return
         log.info("Try notify broker %s that role changed, RoleChangeNotifyEntry:%s", address, change)
         request = RemotingCommand.create_request_command(request_code.NOTIFY_BROKER_ROLE_CHANGED, change.header)
         request.body = remoting_serializable.encode(change.sync_state_set)
@@ -139,7 +148,7 @@ class NotifyService:
                 then()
 
     def hand_over(self, address: str, successor: int) -> str | None:
-        """Ask the master at an address to give its lease up once its successor holds all; why it did not, or None."""
+        """Ask a master to give up its lease once its successor has everything; return why it did not, or None."""
         request = RemotingCommand.create_request_command(
             request_code.HANDOVER_MASTER, HandoverMasterRequestHeader(brokerId=successor, timeoutMillis=HANDOVER_MS))
         try:

@@ -6,8 +6,17 @@
   change.
 - `elect`: chooses the master among the replicas that are alive.
 
-The module reads no clock, file or socket. The caller writes the decision before it answers, and asks again when
-another writer was faster.
+The module reads no clock, file or socket. The caller writes the decision before it answers, and asks again if another
+writer was faster.
+
+Sync-state set. It names the replicas that hold everything that was confirmed, so that any of them may become the
+master. The master proposes it (`alter_sync_state_set`): it adds a slave that has caught up, and removes one that has
+fallen behind. Messages are confirmed once all members hold them. So the removal of a slave must be decided here, and be
+durable, before the master confirms a message without that slave: otherwise the slave could still be elected, and the
+message would be lost. Therefore a proposal is refused unless the sender is the master of the present epoch and knows
+the last set (both epochs are compared); a former master, or an answer that was lost, cannot bring a member back. After
+an election the set has only the new master: a slave counts again once it has caught up with that one. `elect` chooses
+outside of the set only with enableElectUncleanMaster, which can lose confirmed messages.
 
 Java: org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager (5.1.4)
 """
@@ -50,12 +59,12 @@ FIRST_BROKER_CONTROLLER_ID = 1
 
 
 class ReplicaSetError(ValueError):
-    """A document that is none of a replica set."""
+    """A document that is not a valid replica set."""
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One replica: where it is, and the code under which it took its id (`address;ms since 1970`)."""
+    """One replica: its address, and the code under which it received its id (`address;ms since 1970`)."""
 
     address: str
     register_check_code: str
@@ -63,9 +72,9 @@ class Replica:
 
 @dataclass(frozen=True)
 class ReplicaSet:
-    """All that is decided for one broker name. It never changes; a decision makes another one.
+    """All that is decided for one broker name. It is immutable; a decision makes a new one.
 
-    `master_id` is None when nobody is the master. Both epochs count changes and never fall.
+    Without a master, `master_id` has no value (None). Both epochs count changes and never decrease.
 
     Java: org.apache.rocketmq.controller.impl.manager.BrokerReplicaInfo (5.1.4)
     """
@@ -81,16 +90,16 @@ class ReplicaSet:
 
     @property
     def never_had_a_master(self) -> bool:
-        """Whether the first election is still to come."""
+        """True if the first election has not taken place."""
         return self.master_epoch == 0
 
     def address(self, broker_id: int | None) -> str | None:
-        """`host:port` of a replica; None when it is not known."""
+        """Return `host:port` of a replica; None if it is not known."""
         replica = None if broker_id is None else self.replicas.get(broker_id)
         return None if replica is None else replica.address
 
     def encode(self) -> bytes:
-        """The document: UTF-8 JSON, keys sorted."""
+        """Return the document: UTF-8 JSON, keys sorted."""
         document = {
             "clusterName": self.cluster_name, "brokerName": self.broker_name, "nextBrokerId": self.next_broker_id,
             "replicas": {str(id_): {"address": r.address, "registerCheckCode": r.register_check_code}
@@ -101,7 +110,7 @@ class ReplicaSet:
 
     @classmethod
     def decode(cls, data: bytes) -> ReplicaSet:
-        """The replica set in a document. ReplicaSetError says what is wrong with it."""
+        """Return the replica set in a document. ReplicaSetError says what is wrong with it."""
         try:
             document = parse_json(data, "the document")
             return cls(
@@ -113,28 +122,29 @@ class ReplicaSet:
                 _whole(document["masterEpoch"]), frozenset(map(_whole, document["syncStateSet"])),
                 _whole(document["syncStateSetEpoch"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ReplicaSetError(f"{data[:80]!r} is no replica set: {error!r}") from error
+            raise ReplicaSetError(f"{data[:80]!r} is not a replica set: {error!r}") from error
 
 
 def _text_of(document: dict[str, object], key: str) -> str:
     value = document[key]
     if not isinstance(value, str):
-        raise TypeError(f"{key} is {value!r}, no text")
+        raise TypeError(f"{key} is {value!r}, not a text")
     return value
 
 
 def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r} is no whole number from 0 on")
+        raise ValueError(f"{value!r} is not a whole number from 0 on")
     return value
 
 
 def elect(sync_state_set: Collection[int], all_replicas: Collection[int] | None, old_master: int | None,
           preferred: int | None, alive: Mapping[int, BrokerLiveInfo]) -> int | None:
-    """The id of a replica that lives and is in sync; None when there is none.
+    """Return the id of a replica that is alive and in sync; or None.
 
-    The old master if it lives, unless another one is preferred. The preferred one or none. Else the one whose log goes
-    furthest. `all_replicas`: those who may become it, though messages are lost, when nobody in sync can.
+    The old master wins if it is alive, unless another replica is preferred. With a preferred one, only that one can be
+    elected. Otherwise it is the replica with the longest log. `all_replicas`: those that may become it, at the cost of
+    lost messages, if none in sync can.
 
     Java: org.apache.rocketmq.controller.elect.impl.DefaultElectPolicy (5.1.4)
     """
@@ -155,25 +165,29 @@ def _elect_among(replicas: Collection[int], old_master: int | None, preferred: i
 
 
 def _rank(info: BrokerLiveInfo, broker_id: int) -> tuple[int, int, int, int]:
-    # Differs: offsets are compared as they are: 5.1.4 casts their difference to an int, which may change its sign
+    # Differs: an election compares offsets as they are; 5.1.4 casts their difference to an int, which may change its
+    # sign
     return -info.epoch, -info.max_offset, info.priority, broker_id
 
 
 Body = SyncStateSet | ElectMasterResponseBody
 
-_MAX_BROKER_ID = (1 << 62) - 1  # another one can follow it
-_MAX_EPOCH = 1 << 30  # what tells of a higher one is mistaken; epochs are of 31 bits
+# Another id can follow it.
+_MAX_BROKER_ID = (1 << 62) - 1
+# A broker that reports a higher one is mistaken; epochs have 31 bits.
+_MAX_EPOCH = 1 << 30
 
 
 @dataclass(frozen=True)
 class Heard:
-    """What the controller hears from the replicas of one name at a moment: who lives, by id."""
+    """The state that the controller hears from the replicas of one broker name at a moment: those alive, by id."""
 
     alive: Mapping[int, BrokerLiveInfo] = field(default_factory=dict)
-    may_replace_master: bool = False  # no lease of the master's can hold any more
+    # No lease of the master can hold any more.
+    may_replace_master: bool = False
 
     def ha_address(self, broker_id: int | None) -> str | None:
-        """`host:port` where slaves of this replica find it; None when it has not told."""
+        """Return `host:port` for slaves of this replica; None if it has not reported one."""
         info = None if broker_id is None else self.alive.get(broker_id)
         return None if info is None else info.ha_address
 
@@ -183,7 +197,7 @@ NOBODY_HEARD = Heard()
 
 @dataclass(frozen=True)
 class Decision:
-    """An answer, which may leave once `replica_set` is written, if there is something to write.
+    """An answer, which may be sent once `replica_set` is written, if there is anything to write.
 
     Java: org.apache.rocketmq.controller.impl.event.ControllerResult (5.1.4)
     """
@@ -193,16 +207,19 @@ class Decision:
     header: CommandCustomHeader | None = None
     body: Body | None = None
     writes: bool = False
-    replica_set: ReplicaSet | None = None  # what is written; None then: the name is forgotten
-    old_master_id: int | None = None  # whom an elected master follows upon
+    # The set to write. With `writes`, None means that the broker name is forgotten.
+    replica_set: ReplicaSet | None = None
+    # The master that the elected one replaces.
+    old_master_id: int | None = None
 
 
 def alter_sync_state_set(current: ReplicaSet | None, request: AlterSyncStateSetRequestHeader, wanted: SyncStateSet,
                          heard: Heard) -> Decision:
-    """Take the master's new sync-state set, if it is the master, knows the last one, and names who lives.
+    """Accept the master's new sync-state set, if it is the master, knows the last set, and names only living replicas.
 
-    Differs: one with the same members is taken, too, and gets a new epoch: whatever the master asked for behind the
-    last one, and has no answer to, can't be carried out any more. 5.1.4 refuses it.
+    Differs: a request for a sync-state set with the same members is accepted, too, and the set gets a new epoch: then
+    whatever the master requested after the last set, without getting an answer, can no longer take effect. 5.1.4
+    refuses it.
     """
     if current is None:
         return Decision(response_code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "Broker metadata is not existed")
@@ -245,10 +262,11 @@ def _why_not_alter(current: ReplicaSet, request: AlterSyncStateSetRequestHeader,
 
 def elect_master(current: ReplicaSet | None, request: ElectMasterRequestHeader, heard: Heard, *,
                  unclean: bool = False) -> Decision:
-    """Elect a master, unless the old one lives; `unclean`: one that is not in sync will do when nobody who is lives.
+    """Elect a master, unless the old one is alive; `unclean`: one that is not in sync is allowed if no other is alive.
 
-    Who asks first becomes the first master. The controller itself asks with no id when the master is gone: then nobody
-    is the master if no other can be. Nobody is elected while a lease of the old master's may hold.
+    The first replica that asks becomes the first master. The controller itself asks without an id when the master is
+    gone: then the broker name has no master if no other can be elected. No master is elected while a lease of the old
+    one may hold.
     """
     if current is None:
         return Decision(response_code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered")
@@ -273,7 +291,7 @@ def elect_master(current: ReplicaSet | None, request: ElectMasterRequestHeader, 
 
 
 def _elected(current: ReplicaSet, request: ElectMasterRequestHeader, heard: Heard, unclean: bool) -> int | None:
-    # Differs: the first master is one that is registered; 5.1.4 takes any id that it is told
+    # Differs: the first master of a broker name must be registered; 5.1.4 accepts any id that a request names
     if current.never_had_a_master and request.brokerId in current.replicas:
         return request.brokerId
     preferred = request.brokerId if request.designateElect else None
@@ -292,8 +310,8 @@ def _master_still_exists(current: ReplicaSet, heard: Heard) -> Decision:
 
 
 def _new_master(current: ReplicaSet, elected: int, heard: Heard) -> Decision:
-    # Differs: above what the logs know, too, of masters before there was a controller, or before it lost its state;
-    # a broker of such a log can't begin the epoch of 5.1.4's controller
+    # Differs: a new master's epoch is also higher than any in the logs, which may come from masters before there was a
+    # controller or before it lost its state; a broker with such a log can't begin the epoch of 5.1.4's controller
     known = max((info.epoch for info in heard.alive.values() if info.epoch < _MAX_EPOCH), default=0)
     decided = replace(current, master_id=elected, master_epoch=max(current.master_epoch, known) + 1,
                       sync_state_set=frozenset((elected,)), sync_state_set_epoch=current.sync_state_set_epoch + 1)
@@ -310,24 +328,25 @@ def _why_nobody(current: ReplicaSet, request: ElectMasterRequestHeader, heard: H
     in_sync, alive = sorted(current.sync_state_set), sorted(heard.alive)
     if request.designateElect and request.brokerId is not None:
         if request.brokerId not in current.replicas:
-            return f"there is no broker {request.brokerId}"
+            return f"broker {request.brokerId} is not registered"
         if request.brokerId not in heard.alive:
-            return f"broker {request.brokerId} does not live"
+            return f"broker {request.brokerId} is not alive"
         return f"broker {request.brokerId} is not in sync, only {in_sync}"
     if unclean or not alive:
-        return "nobody lives"
-    return f"in sync are {in_sync}, and only {alive} live"
+        return "no replica is alive"
+    return f"in sync are {in_sync}, and only {alive} are alive"
 
 
 def needs_election(current: ReplicaSet, heard: Heard, *, unclean: bool = False, has_ended: bool = False) -> bool:
-    """Whether the controller should elect by itself: the master is gone for good, or there is none and could be one.
+    """Return whether the controller should elect on its own: the master is gone for good, or there could be one but is
+    not.
 
-    While nobody is heard the last master stays, unless it was seen to end (`has_ended`): after a restart of the
+    While no replica is heard the last master stays, unless it was seen to end (`has_ended`): after a restart of the
     controller they may all come back.
 
     Java: org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager#scanNeedReelectBrokerSets (5.1.4)
     """
-    # Differs: a set without a master gets one as soon as it can; in 5.1.4 a broker has to ask for it
+    # Differs: a broker name without a master gets one as soon as possible; in 5.1.4 a broker has to ask for it
     if current.master_id is not None:
         return current.master_id not in heard.alive and heard.may_replace_master and (has_ended or bool(heard.alive))
     if current.never_had_a_master:
@@ -336,14 +355,14 @@ def needs_election(current: ReplicaSet, heard: Heard, *, unclean: bool = False, 
 
 
 def get_next_broker_id(current: ReplicaSet | None, request: GetNextBrokerIdRequestHeader) -> Decision:
-    """Which id the next replica will get."""
+    """Return the id that the next replica will get."""
     return Decision(header=GetNextBrokerIdResponseHeader(
         clusterName=request.clusterName, brokerName=request.brokerName,
         nextBrokerId=FIRST_BROKER_CONTROLLER_ID if current is None else current.next_broker_id))
 
 
 def apply_broker_id(current: ReplicaSet | None, request: ApplyBrokerIdRequestHeader) -> Decision:
-    """Give an id to who asks for it, unless somebody else has it."""
+    """Assign an id to the replica that asks for it, unless another one has it."""
     id_, code = request.appliedBrokerId, request.registerCheckCode
     done = ApplyBrokerIdResponseHeader(clusterName=request.clusterName, brokerName=request.brokerName)
     invalid = response_code.CONTROLLER_BROKER_ID_INVALID
@@ -360,7 +379,8 @@ def apply_broker_id(current: ReplicaSet | None, request: ApplyBrokerIdRequestHea
         if taken.register_check_code == code:
             return Decision(header=done)
         return Decision(invalid, f"Fail to apply brokerId: {id_} in broker-set: {request.brokerName}", done)
-    # Differs: the next id is behind all that were given; 5.1.4 counts, and may tell one that is taken for ever
+    # Differs: the next broker id is higher than all that were given; 5.1.4 counts, and may keep returning one that is
+    # taken
     return Decision(header=done, writes=True, replica_set=replace(
         current, replicas={**current.replicas, id_: Replica(code.split(";")[0], code)},
         next_broker_id=max(current.next_broker_id, id_ + 1)))
@@ -368,7 +388,7 @@ def apply_broker_id(current: ReplicaSet | None, request: ApplyBrokerIdRequestHea
 
 def register_broker(current: ReplicaSet | None, request: RegisterBrokerToControllerRequestHeader,
                     heard: Heard) -> Decision:
-    """Tell a replica who is the master, if that one lives, and note where the replica is."""
+    """Return the master to a replica, if that master is alive, and note the replica's address."""
     header = RegisterBrokerToControllerResponseHeader(clusterName=request.clusterName, brokerName=request.brokerName)
     needed = response_code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     if current is None:
@@ -393,7 +413,7 @@ def register_broker(current: ReplicaSet | None, request: RegisterBrokerToControl
 
 
 def get_replica_info(current: ReplicaSet | None, heard: Heard) -> Decision:
-    """Who is the master, and who is in sync with it."""
+    """Return the master, and the replicas that are in sync with it."""
     if current is None:
         return Decision(response_code.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed",
                         GetReplicaInfoResponseHeader())
@@ -404,7 +424,7 @@ def get_replica_info(current: ReplicaSet | None, heard: Heard) -> Decision:
 
 
 def replicas_info(current: ReplicaSet, heard: Heard) -> ReplicasInfo:
-    """All replicas of a name, for people.
+    """Return all replicas of a broker name, for people to read.
 
     Java: org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager#getSyncStateData (5.1.4)
     """
@@ -418,9 +438,10 @@ def replicas_info(current: ReplicaSet, heard: Heard) -> ReplicasInfo:
 
 def clean_broker_data(current: ReplicaSet | None, request: CleanControllerBrokerDataRequestHeader,
                       heard: Heard) -> Decision:
-    """Forget replicas, or all of a name; those that live only when that is asked for."""
+    """Forget some replicas of a broker name, or all; those alive only if the request says so."""
     invalid = response_code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
-    # Differs: ids are read with isCleanLivingBroker, too; 5.1.4 then forgets all replicas of the name
+    # Differs: a request to forget replicas forgets only those whose ids it names, even with isCleanLivingBroker; 5.1.4
+    # then forgets all replicas of the broker name
     try:
         ids = frozenset(int(id_) for id_ in (request.brokerControllerIdsToClean or "").split(";") if id_.strip())
     except ValueError as failure:
@@ -443,7 +464,7 @@ def clean_broker_data(current: ReplicaSet | None, request: CleanControllerBroker
     cleaned = replace(current, replicas=remaining, sync_state_set=current.sync_state_set - ids)
     if cleaned.sync_state_set != current.sync_state_set:
         cleaned = replace(cleaned, sync_state_set_epoch=current.sync_state_set_epoch + 1)
-    # Differs: a master that is forgotten is the master no more; in 5.1.4 it stays in charge without an address
+    # Differs: a master that is forgotten is no longer the master; in 5.1.4 it stays in charge without an address
     if cleaned.master_id in ids:
         cleaned = replace(cleaned, master_id=None, master_epoch=current.master_epoch + 1)
     return Decision(writes=cleaned != current, replica_set=cleaned)
@@ -451,9 +472,9 @@ def clean_broker_data(current: ReplicaSet | None, request: CleanControllerBroker
 
 def broker_heartbeat(current: ReplicaSet | None, broker_id: int, lease_ms: int,
                      term: int) -> BrokerHeartbeatResponseHeader:
-    """What the controller that leads in this term tells a broker that lives: who is the master, and that one its lease.
+    """Return the answer to a living broker of the controller that leads in this term: the master, and its lease.
 
-    A lease of 0 ms is none.
+    A lease of 0 ms means none.
     """
     if current is None:
         return BrokerHeartbeatResponseHeader(leaseMillis=0)

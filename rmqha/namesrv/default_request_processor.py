@@ -1,8 +1,8 @@
-"""What a name server answers.
+"""The processor of a name server's requests.
 
     RemotingExecutorThread_<n> --process_request--> RouteInfoManager, KVConfigManager, Configuration
 
-A name server of a test environment: routes that it lacks come from the product environment.
+The name server of a test environment gets the routes that it lacks from the production environment.
 """
 import logging
 import os
@@ -64,9 +64,9 @@ _Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
 
 
 class DefaultRequestProcessor:
-    """Serves all request codes of a name server; a code that it does not know gets no answer, as in 4.9.8.
+    """Serves all request codes of a name server; an unknown code gets no response, as in 4.9.8.
 
-    Errors are raised: the server answers SYSTEM_ERROR with their text.
+    Errors are raised; the server responds with SYSTEM_ERROR and their text.
 
     Java: org.apache.rocketmq.namesrv.processor.DefaultRequestProcessor (4.9.8)
     """
@@ -102,17 +102,17 @@ class DefaultRequestProcessor:
         }
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | None:
-        """The answer; None for an unknown code."""
+        """Return the response; None for an unknown code."""
         log.debug("receive request, %s %s %s", request.code, parse_channel_remote_addr(channel), request)
         handler = self._handlers.get(request.code)
         return None if handler is None else handler(channel, request)
 
     def reject_request(self) -> bool:
-        """Never."""
+        """Return False: requests are never rejected."""
         return False
 
     def put_kv_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """PUT_KV_CONFIG."""
+        """Handle PUT_KV_CONFIG."""
         fields = request.ext_fields or {}
         if fields.get("namespace") is None or fields.get("key") is None:
             return _failure(response_code.SYSTEM_ERROR, "namespace or key is null")
@@ -121,7 +121,7 @@ class DefaultRequestProcessor:
         return _success()
 
     def get_kv_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_KV_CONFIG."""
+        """Handle GET_KV_CONFIG."""
         header = request.decode_command_custom_header(GetKVConfigRequestHeader)
         value = self._kv.get_kv_config(header.namespace, header.key)
         if value is None:
@@ -131,15 +131,15 @@ class DefaultRequestProcessor:
         return _success(header=GetKVConfigResponseHeader(value))
 
     def delete_kv_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """DELETE_KV_CONFIG."""
+        """Handle DELETE_KV_CONFIG."""
         header = request.decode_command_custom_header(DeleteKVConfigRequestHeader)
         self._kv.delete_kv_config(header.namespace, header.key)
         return _success()
 
     def register_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """REGISTER_BROKER; brokers before 3.0.11 send no filter servers."""
+        """Handle REGISTER_BROKER; brokers before 3.0.11 send no filter servers."""
         if request.version < 0:
-            raise RemotingCommandException(f"there is no version {request.version}")
+            raise RemotingCommandException(f"{request.version} is not a valid version")
         with_filter_server = value2version(request.version) >= _V3_0_11
         header = request.decode_command_custom_header(RegisterBrokerRequestHeader)
         if not self._checksum(channel, request, header):
@@ -170,14 +170,14 @@ class DefaultRequestProcessor:
         return False
 
     def query_broker_topic_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """QUERY_DATA_VERSION; an unchanged version also tells that the broker lives."""
+        """Handle QUERY_DATA_VERSION; a request with the current version also counts as a heartbeat."""
         header = request.decode_command_custom_header(QueryDataVersionRequestHeader)
         if not request.body:
-            raise RemotingCommandException("no data version to compare with")
+            raise RemotingCommandException("the request has no data version")
         try:
             data_version = remoting_serializable.decode(DataVersion, request.body)
         except FastjsonError as failure:
-            raise RemotingCommandException(f"the body is no DataVersion: {failure}") from None
+            raise RemotingCommandException(f"the body is not a valid DataVersion: {failure}") from None
         changed = self._routes.is_broker_topic_config_changed(header.brokerAddr, data_version)
         if not changed:
             self._routes.update_broker_info_update_timestamp(header.brokerAddr)
@@ -186,13 +186,14 @@ class DefaultRequestProcessor:
         return _success(header=QueryDataVersionResponseHeader(changed), body=body)
 
     def unregister_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """UNREGISTER_BROKER."""
+        """Handle UNREGISTER_BROKER."""
         header = request.decode_command_custom_header(UnRegisterBrokerRequestHeader)
         self._routes.unregister_broker(header.clusterName, header.brokerAddr, header.brokerName, header.brokerId)
         return _success()
 
     def get_route_info_by_topic(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_ROUTEINFO_BY_TOPIC: standard JSON for those who know it, else with bare broker ids as keys."""
+        """Handle GET_ROUTEINFO_BY_TOPIC: standard JSON for clients that support it, else unquoted broker ids as keys.
+        """
         header = request.decode_command_custom_header(GetRouteInfoRequestHeader)
         route = self._routes.pickup_topic_route_data(header.topic)
         if route is None:
@@ -204,7 +205,7 @@ class DefaultRequestProcessor:
         return _success(body=remoting_serializable.encode(route))
 
     def get_broker_cluster_info(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_CLUSTER_INFO; also who is missing, for those who ask."""
+        """Handle GET_BROKER_CLUSTER_INFO; on request, the response also contains the missing brokers."""
         response = _success(body=remoting_serializable.encode(self._routes.get_all_cluster_info()))
         if cluster_bodies.ASK_DEPARTED_BROKERS in (request.ext_fields or {}):
             response.add_ext_field(cluster_bodies.DEPARTED_BROKERS,
@@ -212,7 +213,7 @@ class DefaultRequestProcessor:
         return response
 
     def wipe_write_perm_of_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """WIPE_WRITE_PERM_OF_BROKER."""
+        """Handle WIPE_WRITE_PERM_OF_BROKER."""
         header = request.decode_command_custom_header(WipeWritePermOfBrokerRequestHeader)
         count = self._routes.wipe_write_perm_of_broker_by_lock(header.brokerName)
         log.info("wipe write perm of broker[%s], client: %s, %s", header.brokerName, parse_channel_remote_addr(channel),
@@ -220,7 +221,7 @@ class DefaultRequestProcessor:
         return _success(header=WipeWritePermOfBrokerResponseHeader(count))
 
     def add_write_perm_of_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """ADD_WRITE_PERM_OF_BROKER."""
+        """Handle ADD_WRITE_PERM_OF_BROKER."""
         header = request.decode_command_custom_header(AddWritePermOfBrokerRequestHeader)
         count = self._routes.add_write_perm_of_broker_by_lock(header.brokerName)
         log.info("add write perm of broker[%s], client: %s, %s", header.brokerName, parse_channel_remote_addr(channel),
@@ -228,17 +229,17 @@ class DefaultRequestProcessor:
         return _success(header=AddWritePermOfBrokerResponseHeader(count))
 
     def get_all_topic_list_from_nameserver(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+        """Handle GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
         return _topics(self._routes.get_all_topic_list())
 
     def delete_topic_in_namesrv(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """DELETE_TOPIC_IN_NAMESRV."""
+        """Handle DELETE_TOPIC_IN_NAMESRV."""
         header = request.decode_command_custom_header(DeleteTopicFromNamesrvRequestHeader)
         self._routes.delete_topic(header.topic, header.clusterName)
         return _success()
 
     def get_kv_list_by_namespace(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_KVLIST_BY_NAMESPACE."""
+        """Handle GET_KVLIST_BY_NAMESPACE."""
         header = request.decode_command_custom_header(GetKVListByNamespaceRequestHeader)
         body = self._kv.get_kv_list_by_namespace(header.namespace)
         if body is None:
@@ -246,37 +247,39 @@ class DefaultRequestProcessor:
         return _success(body=body)
 
     def get_topics_by_cluster(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_TOPICS_BY_CLUSTER."""
+        """Handle GET_TOPICS_BY_CLUSTER."""
         header = request.decode_command_custom_header(GetTopicsByClusterRequestHeader)
         return _topics(self._routes.get_topics_by_cluster(header.cluster))
 
     def get_system_topic_list_from_ns(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_SYSTEM_TOPIC_LIST_FROM_NS."""
+        """Handle GET_SYSTEM_TOPIC_LIST_FROM_NS."""
         return _topics(self._routes.get_system_topic_list())
 
     def get_unit_topic_list(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_UNIT_TOPIC_LIST."""
+        """Handle GET_UNIT_TOPIC_LIST."""
         return _topics(self._routes.get_unit_topics())
 
     def get_has_unit_sub_topic_list(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_HAS_UNIT_SUB_TOPIC_LIST."""
+        """Handle GET_HAS_UNIT_SUB_TOPIC_LIST."""
         return _topics(self._routes.get_has_unit_sub_topic_list())
 
     def get_has_unit_sub_un_unit_topic_list(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
+        """Handle GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
         return _topics(self._routes.get_has_unit_sub_un_unit_topic_list())
 
     def update_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_NAMESRV_CONFIG: the body is a properties text."""
+        """Handle UPDATE_NAMESRV_CONFIG; the body is a text in properties format."""
         log.info("updateConfig called by %s", parse_channel_remote_addr(channel))
         if request.body is None:
             return _success()
         text = bytes(request.body).decode("utf-8", "replace")
         properties = mix_all.string2properties(text)
         if properties is None:
-            log.error("updateConfig MixAll.string2Properties error")  # without the text, which may have secrets
+            # The text is not logged because it may contain secrets.
+            log.error("updateConfig MixAll.string2Properties error")
             return _failure(response_code.SYSTEM_ERROR, "string2Properties error")
-        # Differs: 4.9 refuses the black list alone
+        # Differs: UPDATE_NAMESRV_CONFIG can change no path, address, port, or key that is read only at the start, and
+        # no key of the black list; 4.9 refuses only the keys of the black list
         refused = refused_keys(properties, self.config_black_list)
         if refused:
             log.warning("updateConfig, refused keys: %s client: %s", refused, parse_channel_remote_addr(channel))
@@ -290,13 +293,13 @@ class DefaultRequestProcessor:
         return _success()
 
     def get_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_NAMESRV_CONFIG: all keys but secrets, the controller's in the same file too."""
+        """Handle GET_NAMESRV_CONFIG: all keys except secrets, including those of a controller in the same file."""
         content = self._configuration.get_all_configs_format_string()
         return _success(body=content.encode("utf-8") or None)
 
 
 def topic_not_exist(topic: str | None) -> RemotingCommand:
-    """The answer for a topic without a route."""
+    """Return the response for a topic without a route."""
     return _failure(response_code.TOPIC_NOT_EXIST,
                     f"No topic route info in name server for the topic: {string_of(topic)}"
                     + namespace_util.suggest_todo(namespace_util.APPLY_TOPIC_URL))
@@ -308,7 +311,10 @@ def _standard_json(route: TopicRouteData) -> bytes:
 
 def _registration_body(request: RemotingCommand, header: RegisterBrokerRequestHeader, with_filter_server: bool,
                        ) -> tuple[TopicConfigSerializeWrapper, list[str] | None]:
-    """Topics and filter servers of a registration (None: it has none). Without a body: no topics, version 0."""
+    """Return the topics and the filter servers (None: not sent) of a registration.
+
+    Without a body: no topics, version 0.
+    """
     if request.body is None:
         return TopicConfigSerializeWrapper(dataVersion=DataVersion(0, 0)), [] if with_filter_server else None
     try:
@@ -341,9 +347,9 @@ _TIMEOUT_MS = 5_000
 
 
 class ClusterTestRequestProcessor(DefaultRequestProcessor):
-    """Asks the product environment's name servers for the topics that this one does not know.
+    """A processor that asks the production environment's name servers for topics that this one does not know.
 
-    They are those of NAMESRV_ADDR, else those that the address server tells for the environment's name.
+    Their addresses come from NAMESRV_ADDR, else from the address server, by the environment's name.
 
     Java: org.apache.rocketmq.namesrv.processor.ClusterTestRequestProcessor (4.9.8)
     """
@@ -356,15 +362,15 @@ class ClusterTestRequestProcessor(DefaultRequestProcessor):
         self._client = RemotingClient(RemotingClientConfig(useTLS=use_tls()))
 
     def start(self) -> None:
-        """Start the client to the product environment."""
+        """Start the client for the production environment."""
         self._client.start()
 
     def shutdown(self) -> None:
-        """Stop it."""
+        """Stop the client."""
         self._client.shutdown()
 
     def get_route_info_by_topic(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """GET_ROUTEINFO_BY_TOPIC."""
+        """Handle GET_ROUTEINFO_BY_TOPIC."""
         header = request.decode_command_custom_header(GetRouteInfoRequestHeader)
         route = self._routes.pickup_topic_route_data(header.topic)
         if route is not None:

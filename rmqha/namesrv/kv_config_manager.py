@@ -15,12 +15,13 @@ log = logging.getLogger("RocketmqNamesrv")
 
 
 MAX_CHARACTERS = 8 << 20  # of all namespaces, keys and values
-_ENTRY_OVERHEAD = 64  # characters that an entry counts for besides
+# Characters that are added to the size of each entry.
+_ENTRY_OVERHEAD = 64
 
 
 @dataclass
 class KVConfigSerializeWrapper:
-    """Namespace -> key -> value.
+    """The contents of the file: namespace -> key -> value.
 
     Java: org.apache.rocketmq.namesrv.kvconfig.KVConfigSerializeWrapper (4.9.8)
     """
@@ -29,7 +30,7 @@ class KVConfigSerializeWrapper:
 
 
 class KVConfigManager:
-    """Namespace -> key -> value, saved with each change.
+    """The table namespace -> key -> value, saved after each change.
 
     Java: org.apache.rocketmq.namesrv.kvconfig.KVConfigManager (4.9.8)
     """
@@ -42,12 +43,14 @@ class KVConfigManager:
         self._size = 0  # of the table, in characters; guarded by _lock
 
     def load(self) -> None:
-        """Read the file, or its backup when it is missing or malformed. Raises ConfigError when there is something
-        and none of it is readable.
+        """Read the file, or its backup if the file is missing or malformed.
+
+        Raises ConfigError if a file exists but none can be read.
         """
         path = self._config.kvConfigPath
         problems = []
-        # Differs: Java knows no backup here, and ends with an exception when the file is malformed
+        # Differs: a KV config file that is missing or malformed is read from its backup; Java does not read the backup
+        # here, and exits with an exception when the file is malformed
         for file_name in (path, path + ".bak"):
             try:
                 content = mix_all.file2string(file_name)
@@ -59,7 +62,7 @@ class KVConfigManager:
                 log.warning("Load KV config table exception, %s: %s", file_name, failure)
                 problems.append(f"{file_name}: {failure}")
         if problems:
-            raise ConfigError("the KV config is not readable: " + "; ".join(problems))
+            raise ConfigError("the KV config cannot be read: " + "; ".join(problems))
 
     def _take(self, content: str) -> None:
         wrapper = remoting_serializable.from_json(KVConfigSerializeWrapper, content)
@@ -69,15 +72,15 @@ class KVConfigManager:
                              for namespace, kv_table in self._config_table.items())
 
     def put_kv_config(self, namespace: str, key: str, value: str) -> None:
-        """Set a value and save. RemotingCommandException when the table is full."""
+        """Set a value and save the table. Raises RemotingCommandException when the table is full."""
         with self._lock:
             kv_table = self._config_table.get(namespace)
             old = (kv_table or {}).get(key)
             size = (self._size + _size(key, value) + (0 if kv_table is not None else _size(namespace, ""))
                     - (_size(key, old) if old is not None else 0))
-            # Differs: the table has 8 million characters at most; the original takes any number
+            # Differs: the KV config has at most 8 Mi characters; the original has no limit
             if size > max(MAX_CHARACTERS, self._size):
-                raise RemotingCommandException(f"the KV config has {MAX_CHARACTERS} characters already")
+                raise RemotingCommandException(f"the KV config is full: at most {MAX_CHARACTERS} characters")
             self._size = size
             if kv_table is None:
                 kv_table = self._config_table[namespace] = {}
@@ -88,7 +91,7 @@ class KVConfigManager:
         self.persist()
 
     def persist(self) -> None:
-        """Write the file durably; a failure is logged."""
+        """Write the file durably. A failure is logged."""
         path = self._config.kvConfigPath
         with self._persist_lock:
             with self._lock:
@@ -99,15 +102,16 @@ class KVConfigManager:
                 log.exception("persist kvconfig Exception, %s", path)
 
     def delete_kv_config(self, namespace: str, key: str) -> None:
-        """Remove a value, and save; nothing when there is none."""
+        """Remove a value and save the table; do nothing if the value does not exist."""
         with self._lock:
             kv_table = self._config_table.get(namespace, {})
             if key not in kv_table:
                 return
             value = kv_table.pop(key)
             self._size -= _size(key, value)
-            # Differs: a namespace goes with its last key, but for that of the ordered topics, whose emptiness brokers
-            # are told; the original keeps all names, and writes the file even when nothing was deleted
+            # Differs: a namespace of the KV config is removed with its last key, except that of the ordered topics,
+            # which brokers get even when it is empty; the original keeps all names, and writes the file even when
+            # nothing was deleted
             if not kv_table and namespace != NAMESPACE_ORDER_TOPIC_CONFIG:
                 del self._config_table[namespace]
                 self._size -= _size(namespace, "")
@@ -115,13 +119,13 @@ class KVConfigManager:
         self.persist()
 
     def get_kv_list_by_namespace(self, namespace: str) -> bytes | None:
-        """The namespace as an encoded KVTable; None when there is no such namespace."""
+        """Return the namespace as an encoded KVTable; None if it does not exist."""
         with self._lock:
             kv_table = self._config_table.get(namespace)
             return None if kv_table is None else remoting_serializable.encode(KVTable(kv_table))
 
     def get_kv_config(self, namespace: str, key: str) -> str | None:
-        """A value; None when there is none."""
+        """Return a value; None if it does not exist."""
         with self._lock:
             return self._config_table.get(namespace, {}).get(key)
 

@@ -2,13 +2,13 @@
 
     NettyServerNIOSelector  --requests--> RemotingExecutorThread_<n>: DefaultRequestProcessor
     the server's event thread --channel events--> BrokerHousekeepingService
-    NSScheduledThread1      every 10 s: silent brokers; every 10 min: the KV config to the log
+    NSScheduledThread1      every 10 s: removal of silent brokers; every 10 min: the KV config to the log
 
 A broker is removed from the routes when its connection ends:
 
     the remoting server's event thread --close, exception, idle--> RouteInfoManager.on_channel_destroy
 
-`NamesrvMetrics` has rmqha's own metrics only: RocketMQ's exporter and 5.x have none of a name server.
+`NamesrvMetrics` has only rmqha's own metrics: RocketMQ's exporter and 5.x have no metrics of name servers.
 """
 import logging
 from collections import Counter
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class BrokerHousekeepingService(ChannelEventListener):
-    """Takes brokers off the route table with their channels.
+    """Removes brokers from the route table when their channels close.
 
     Java: org.apache.rocketmq.namesrv.routeinfo.BrokerHousekeepingService (4.9.8)
     """
@@ -45,18 +45,18 @@ class BrokerHousekeepingService(ChannelEventListener):
         self._routes = route_info_manager
 
     def on_channel_connect(self, remote_addr: str, channel: "Channel") -> None:
-        """Nothing: a broker counts from its registration."""
+        """Do nothing: a broker counts from its registration."""
 
     def on_channel_close(self, remote_addr: str, channel: "Channel") -> None:
-        """The connection ended."""
+        """Remove the brokers of a connection that ended."""
         self._routes.on_channel_destroy(remote_addr, channel)
 
     def on_channel_exception(self, remote_addr: str, channel: "Channel") -> None:
-        """The connection failed."""
+        """Remove the brokers of a connection that failed."""
         self._routes.on_channel_destroy(remote_addr, channel)
 
     def on_channel_idle(self, remote_addr: str, channel: "Channel") -> None:
-        """Nothing came for too long."""
+        """Remove the brokers of a connection that was idle for too long."""
         self._routes.on_channel_destroy(remote_addr, channel)
 
 
@@ -67,19 +67,20 @@ SCAN_NOT_ACTIVE_BROKER_PERIOD_MS = 10_000
 PRINT_DELAY_MS = 60_000
 PRINT_PERIOD_MS = 10 * 60_000
 
-# requests that wait for a thread; beyond it they are answered SYSTEM_BUSY
+# Limit of requests that wait for a thread; beyond it the response is SYSTEM_BUSY.
 _QUEUE_CAPACITY = 100_000
 
 
 class NamesrvController:
-    """Builds, starts and stops a name server, and the controller in it: `initialize`, `start`, `shutdown`.
+    """A name server, with an optional controller: call `initialize`, `start` and `shutdown`.
 
     Java: org.apache.rocketmq.namesrv.NamesrvController (4.9.8)
     """
 
     def __init__(self, namesrv_config: NamesrvConfig, server_config: ServerConfig,
                  controller_manager: "ControllerManager | None" = None) -> None:
-        self.controller_manager = controller_manager  # with enableControllerInNamesrv; goes with this one
+        # With enableControllerInNamesrv; started and stopped with this name server.
+        self.controller_manager = controller_manager
         self.namesrv_config = namesrv_config
         self.server_config = server_config
         self.kv_config_manager = KVConfigManager(namesrv_config)
@@ -97,25 +98,27 @@ class NamesrvController:
         self._processor: DefaultRequestProcessor | None = None
         self.metrics_port = MetricsPort(namesrv_config.metricsHost, namesrv_config.metricsPort or None, self.metrics)
         self.is_started = False  # from start to shutdown
-        self.failure: str | None = None  # why it can't go on; written by the service that has given up
-        self.on_failed: Callable[[], None] | None = None  # told of it; set before the start
+        # Why the name server cannot continue; written by the service that failed.
+        self.failure: str | None = None
+        # Called after `failure` is set. Set before the start.
+        self.on_failed: Callable[[], None] | None = None
         self.remoting_server.io.on_failed = self._service_failed
         if controller_manager is not None:
             controller_manager.remoting_server.io.on_failed = self._service_failed
 
     def _service_failed(self, service: ServiceThread) -> None:
-        """The port is closed for good."""
-        self.failure = f"{service.get_service_name()} has given up: {service.failure!r}"
-        log.critical("The Name Server can't go on: %s", self.failure)
+        """Stop the name server after the service of a port failed for good."""
+        self.failure = f"{service.get_service_name()} failed: {service.failure!r}"
+        log.critical("The Name Server cannot continue: %s", self.failure)
         if self.on_failed is not None:
             self.on_failed()
 
     def metrics(self) -> "NamesrvMetrics":
-        """What it tells on a metrics port."""
+        """Return the metrics for a metrics port."""
         return NamesrvMetrics(self, self.route_info_manager, self.requests_waiting, self.controller_manager)
 
     def initialize(self) -> bool:
-        """Load the KV config and register the processor. Raises ConfigError when the KV config is not readable."""
+        """Load the KV config and register the processor. Raises ConfigError when the KV config cannot be read."""
         self.kv_config_manager.load()
         self._register_processor()
         if self.controller_manager is not None:
@@ -129,7 +132,8 @@ class NamesrvController:
         self.remoting_server.register_default_processor(self._processor, self._remoting_executor)
 
     def start(self) -> None:
-        """Listen. Raises OSError when a port is taken, ConfigError for TLS settings that it can't serve with."""
+        """Open the ports and start the threads. Raises OSError when a port is in use, ConfigError for invalid TLS
+        settings."""
         self.metrics_port.start()
         self.remoting_server.start()
         self._certificate_watch.start()
@@ -145,7 +149,7 @@ class NamesrvController:
         self.is_started = True
 
     def requests_waiting(self) -> int:
-        """Requests that wait for a thread."""
+        """Return the number of requests that wait for a thread."""
         return self._remoting_executor.queue_size()
 
     @property
@@ -154,7 +158,7 @@ class NamesrvController:
         return self.remoting_server.local_listen_port
 
     def lives(self, timeout_s: float) -> bool:
-        """Whether requests are served: the port's thread answers within `timeout_s`."""
+        """Return whether requests are served: the port's thread responds within `timeout_s`."""
         alive = self.failure is None and self.remoting_server.io.answers(timeout_s)
         return alive and (self.controller_manager is None or self.controller_manager.lives(timeout_s))
 
@@ -174,25 +178,25 @@ class NamesrvController:
 
 _BROKER = ("cluster", "broker", "broker_id", "address")
 
-INFO = Metric("rmqha_namesrv_info", GAUGE, ("version", "rocketmq_version"), "Always 1: what it is")
-READY = Metric("rmqha_namesrv_ready", GAUGE, (), "1 when it serves; /readyz has the reasons why not")
-BROKERS = Metric("rmqha_namesrv_brokers", GAUGE, ("cluster",), "Brokers that are registered, masters and slaves")
-MASTERS = Metric("rmqha_namesrv_masters", GAUGE, ("cluster",), "Masters that are registered")
+INFO = Metric("rmqha_namesrv_info", GAUGE, ("version", "rocketmq_version"), "Always 1; the labels describe the server")
+READY = Metric("rmqha_namesrv_ready", GAUGE, (), "1 when it serves; if not, /readyz shows the reasons")
+BROKERS = Metric("rmqha_namesrv_brokers", GAUGE, ("cluster",), "Registered brokers, masters and slaves")
+MASTERS = Metric("rmqha_namesrv_masters", GAUGE, ("cluster",), "Registered masters")
 WITHOUT_MASTER = Metric("rmqha_namesrv_broker_names_without_master", GAUGE, ("cluster",),
-                        "Broker names of which only slaves are registered")
+                        "Broker names with registered slaves but no master")
 HEARTBEAT_AGE = Metric("rmqha_namesrv_broker_heartbeat_age_seconds", GAUGE, _BROKER,
-                       "Since the broker's last registration; after 120 s it is dropped")
+                       "Time since the broker's last registration; after 120 s the broker is removed")
 TOPICS = Metric("rmqha_namesrv_topics", GAUGE, (), "Topics that have a route")
 CONNECTIONS = Metric("rmqha_namesrv_connections", GAUGE, (), "Connections of brokers and clients")
 WAITING = Metric("rmqha_namesrv_requests_waiting", GAUGE, (), "Requests that wait for a thread")
 DEPARTED = Metric("rmqha_namesrv_brokers_departed", GAUGE, ("cluster",),
-                  "Brokers that went without saying goodbye, and have not come back")
+                  "Brokers that disconnected without unregistering, and have not returned")
 NAMESRV_METRICS = (INFO, READY, BROKERS, MASTERS, WITHOUT_MASTER, HEARTBEAT_AGE, TOPICS, CONNECTIONS, WAITING,
                    DEPARTED)
 
 
 class _Life(Protocol):
-    """How a name server is."""
+    """The state of a name server."""
 
     is_started: bool
     failure: str | None
@@ -200,7 +204,7 @@ class _Life(Protocol):
 
 
 class NamesrvMetrics(Subject):
-    """What a name server tells on its metrics port."""
+    """The metrics and health of a name server, for its metrics port."""
 
     def __init__(self, life: _Life, route_info_manager: RouteInfoManager, requests_waiting: Callable[[], int],
                  controller_manager: "ControllerManager | None") -> None:
@@ -210,7 +214,7 @@ class NamesrvMetrics(Subject):
         self._controller_manager = controller_manager
 
     def families(self, pace: Pace) -> Iterator[Family]:
-        """Each metric once."""
+        """Yield each metric once."""
         routes = self._routes
         yield Family(INFO, [((rmqha.__version__, java.get_version_desc(java.CURRENT_VERSION)), 1)])
         yield Family(READY, [((), float(not self.why_not_ready()))])
@@ -232,7 +236,7 @@ class NamesrvMetrics(Subject):
             yield from self._controller_manager.metrics().families(pace)
 
     def why_not_healthy(self) -> list[str]:
-        """Its port's thread has ended."""
+        """Return a reason if the thread of its port has ended."""
         life = self._life
         if life.failure is not None:
             return [life.failure]
@@ -241,8 +245,8 @@ class NamesrvMetrics(Subject):
         return []
 
     def why_not_ready(self) -> list[str]:
-        """It is not up yet, or not healthy."""
-        return self.why_not_healthy() if self._life.is_started else ["it is starting, or going down"]
+        """Return the reasons if it has not started yet, or is not healthy."""
+        return self.why_not_healthy() if self._life.is_started else ["it is starting or shutting down"]
 
 
 def _by_cluster(counts: "Counter[str]", clusters: "Counter[str]") -> list[Sample]:

@@ -32,22 +32,22 @@ log = logging.getLogger("RocketmqNamesrv")
 console = logging.getLogger("RocketmqNamesrvConsole")
 
 DEFAULT_LISTEN_PORT = 9876
-_DESCRIPTION = """Runs a name server in the foreground, until Ctrl-C or SIGTERM: brokers tell it which topics they have,
-clients ask it which broker to go to."""
+_DESCRIPTION = """Runs a name server in the foreground until Ctrl-C or SIGTERM. Brokers register their topics with it;
+clients ask it which brokers have a topic."""
 _EXAMPLES = """examples:
-  mqnamesrv                       at port 9876
-  mqnamesrv -c namesrv.conf       with listenPort=9877, kvConfigPath=..., a key a line
+  mqnamesrv                       listen on port 9876
+  mqnamesrv -c namesrv.conf       read keys from a file, one per line: listenPort=9877, kvConfigPath=...
   mqnamesrv -p                    print each key with its value"""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a name server until SIGTERM, SIGHUP or SIGINT; returns the exit code.
+    """Run a name server until SIGTERM, SIGHUP or SIGINT, and return the exit code.
 
-    2: a config that it cannot start with, 70: its port's thread has given up.
+    2: invalid configuration; 70: the thread of its port failed.
 
     Java: org.apache.rocketmq.namesrv.NamesrvStartup (4.9.8)
     """
-    threading.current_thread().name = "main"  # as it stands in RocketMQ's logs
+    threading.current_thread().name = "main"  # as in RocketMQ's logs
     server_util.raise_descriptor_limit()
     server_util.limit_digits()
     stop = StopSignal.of_process()
@@ -56,14 +56,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parse_command_line(argv: list[str] | None) -> argparse.Namespace:
-    """-c, -p, -n, -h, --version. Exits with 1 for a wrong option."""
+    """Parse the options -c, -p, -n, -h and --version. Exits with 1 for an invalid option."""
     parser = server_util.add_namesrv_options(
         server_util.build_commandline_options("mqnamesrv", _DESCRIPTION, _EXAMPLES))
     return server_util.parse_arguments(parser, argv)
 
 
 def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvController | None:
-    """The controller of the command line's config; None after -p. Raises ConfigError."""
+    """Return the name server for the configuration that the command line gives; None after -p. Raises ConfigError."""
     namesrv_config, server_config = NamesrvConfig(), ServerConfig(listenPort=DEFAULT_LISTEN_PORT)
     properties = None
     warnings: list[str] = []
@@ -97,34 +97,36 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
         mix_all.print_object_properties(log, config)
     controller = NamesrvController(namesrv_config, server_config, _controller_manager(
         controller_config, server_config, file, functools.partial(refuse, file, properties)))
-    # remembered, so that an update of the config writes them again
+    # Keep the unknown keys too, so that a later configuration update writes them back.
     controller.configuration.register_config(properties)
     return controller
 
 
 def _controller_manager(config: ControllerConfig | None, server_config: ServerConfig, file: str | None,
                         bad_key: BadKey) -> "ControllerManager | None":
-    """The controller of enableControllerInNamesrv. Its metrics are told at the name server's port."""
+    """Return the controller of enableControllerInNamesrv, or None. Its metrics are served on the name server's port."""
     if config is None:
         return None
-    from rmqha.controller.controller_manager import ControllerManager  # most name servers have none
+    # Imported here because most name servers have no controller.
+    from rmqha.controller.controller_manager import ControllerManager
 
     check_controller(config, bad_key)
     config.metricsPort = 0
     if file is not None:
-        config.configStorePath = file  # what is set by a request is kept where the next start finds it
+        # Save keys that are set by requests where the next start reads them.
+        config.configStorePath = file
     return ControllerManager(config, dataclasses.replace(server_config))
 
 
 def print_config_items(*configs: object) -> None:
-    """All items of the config objects, to the standard output."""
+    """Print all items of the configuration objects to the standard output."""
     logs.setup_console_logging()
     for config in configs:
         mix_all.print_object_properties(console, config)
 
 
 def start(controller: NamesrvController) -> None:
-    """Start, and tell so. Raises ConfigError, OSError, with nothing left running."""
+    """Start the name server and report it. Raises ConfigError or OSError; nothing is left running then."""
     try:
         controller.initialize()
         controller.start()
@@ -132,8 +134,8 @@ def start(controller: NamesrvController) -> None:
         controller.shutdown()
         raise
     tip = f"The Name Server boot success. serializeType={SERIALIZE_TYPE_CONFIG_IN_THIS_SERVER.name}"
-    warning = (f"warning: port {controller.local_listen_port} is open on all addresses and a name server asks nobody "
-               "who they are: whoever reaches it may register brokers and change routes")
+    warning = (f"warning: port {controller.local_listen_port} is open on all addresses and a name server has no "
+               "authentication: any host that can reach it can register brokers and change routes")
     log.warning(warning)
     server_util.say(warning, err=True)
     log.info(tip)

@@ -2,11 +2,11 @@
 
     request threads   --register, unregister, wipe, query--> [the five tables, one lock]
     event thread      --a channel ended-------------------->
-    NSScheduledThread --every 10 s, drop the silent-------->
+    NSScheduledThread --every 10 s, remove silent brokers-->
 
-A broker whose connection ends is removed from all routes at once, and the tables forget its name. `DepartedBrokers`
-remembers brokers that left without unregistering; `RouteInfoManager.departed_brokers` adds those that were replaced
-by another broker. Without them a tool that watches a cluster could not know that a broker is missing.
+A broker whose connection ends is removed from all routes at once, and its name from the tables. `DepartedBrokers`
+keeps the brokers that left without unregistering; `RouteInfoManager.departed_brokers` adds those that were replaced by
+another broker. Without them, a tool that watches a cluster could not detect that a broker is missing.
 """
 import logging
 import threading
@@ -44,25 +44,28 @@ _REMEMBERED_MS = 7 * 24 * 3_600_000
 
 
 class DepartedBrokers:
-    """At most 1000, for seven days. Guarded by its owner's lock; `clock` gives monotonic ms."""
+    """The brokers that left without unregistering: at most 1,000, for 7 days.
+
+    Guarded by its owner's lock. `clock` returns monotonic ms.
+    """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._gone: dict[tuple[str, str, int], tuple[str, int]] = {}  # (cluster, name, id) -> (address, gone at)
 
     def gone(self, cluster: str, name: str, broker_id: int, address: str) -> None:
-        """It has not said that it leaves."""
+        """Note a broker that left without unregistering."""
         self._gone.pop((cluster, name, broker_id), None)
         while len(self._gone) >= MAX_DEPARTED:
             del self._gone[next(iter(self._gone))]
         self._gone[cluster, name, broker_id] = address, self._clock()
 
     def forget(self, cluster: str, name: str, broker_id: int) -> None:
-        """It is there again, another one is in its place, or it has said that it leaves."""
+        """Forget a broker that returned, was replaced by another one, or unregistered."""
         self._gone.pop((cluster, name, broker_id), None)
 
     def all(self) -> list[DepartedBroker]:
-        """Those that are still away."""
+        """Return the brokers that are still missing."""
         now = self._clock()
         self._gone = {key: gone for key, gone in self._gone.items() if now - gone[1] < _REMEMBERED_MS}
         return [DepartedBroker(*key, address, now - at) for key, (address, at) in self._gone.items()]
@@ -71,7 +74,8 @@ class DepartedBrokers:
 log = logging.getLogger("RocketmqNamesrv")
 
 BROKER_CHANNEL_EXPIRED_TIME = 1000 * 60 * 2
-PIECE = 500  # topics of a change, some milliseconds
+# Topics of a change before readers are let in; they take some milliseconds.
+PIECE = 500
 _LET_IN = 0.0002  # seconds
 
 _T = TypeVar("_T")
@@ -79,7 +83,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class BrokerLiveInfo:
-    """What the last registration of a broker address said, and when it was (monotonic ms).
+    """The last registration of a broker address, and its time (monotonic ms).
 
     Java: org.apache.rocketmq.namesrv.routeinfo.BrokerLiveInfo (4.9.8)
     """
@@ -89,11 +93,12 @@ class BrokerLiveInfo:
     channel: "Channel | None"
     ha_server_addr: str | None
     place: tuple[str, str, int] = ("", "", 0)  # cluster, brokerName, brokerId
-    topics_state: str = ""  # of its topics, that are all known here; "" when it tells none, or not all are
+    # The state of its topics, if all of them are known here; "": not all are, or the broker reports no state.
+    topics_state: str = ""
 
 
 class LiveBroker(NamedTuple):
-    """A broker that is registered."""
+    """A registered broker."""
 
     cluster: str
     name: str
@@ -104,7 +109,7 @@ class LiveBroker(NamedTuple):
 
 @dataclass(frozen=True)
 class BrokerRegistration:
-    """One registration, as it came in."""
+    """One registration, as received."""
 
     cluster_name: str
     broker_addr: str
@@ -114,23 +119,26 @@ class BrokerRegistration:
     topic_config_wrapper: TopicConfigSerializeWrapper
     filter_server_list: list[str] | None
     channel: "Channel | None"
-    topics_state: str = ""  # after this registration, "": it tells none
-    topics_since: str = ""  # the state that the topics complete, "": they are all (or one, when there is no state)
-    topic_alone: str = ""  # the topic that an administrator has made or changed, "": it is not for one
+    # The state after this registration; "": the broker reports none.
+    topics_state: str = ""
+    # The state to which the topics are changes; "": they are all topics, or a single one from a broker without states.
+    topics_since: str = ""
+    # The topic that an administrator created or changed; "": the registration has another cause.
+    topic_alone: str = ""
 
     @property
     def place(self) -> tuple[str, str, int]:
-        """Cluster, brokerName, brokerId."""
+        """The cluster, brokerName and brokerId."""
         return self.cluster_name, self.broker_name, self.broker_id
 
     def live_info(self, now_ms: int) -> BrokerLiveInfo:
-        """What is remembered of it."""
+        """Return the part of the registration that is kept."""
         return BrokerLiveInfo(now_ms, self.topic_config_wrapper.dataVersion, self.channel, self.ha_server_addr,
                               self.place, self.topics_state)
 
 
 class RegistrationGap(Exception):
-    """A broker has told what has changed, and what it was before is not known here."""
+    """A registration contains only changes, but the state before them is not known here."""
 
 
 def _monotonic_ms() -> int:
@@ -138,35 +146,40 @@ def _monotonic_ms() -> int:
 
 
 class RouteInfoManager:
-    """All routes, in memory only: brokers register again every 30 s.
+    """The routes, in memory only: brokers register again every 30 s.
 
-    `clock` gives milliseconds that never jump.
+    `clock` returns monotonic milliseconds.
 
     Java: org.apache.rocketmq.namesrv.routeinfo.RouteInfoManager (4.9.8)
     """
 
     def __init__(self, clock: Callable[[], int] = _monotonic_ms) -> None:
-        # Differs: monotonic time; Java's wall clock expires all brokers when it is set forward
+        # Differs: brokers expire by monotonic time; Java's wall clock expires all brokers when it is set forward
         self._clock = clock
-        self._changes = threading.Lock()  # one change at a time; taken before `_lock`
-        self._lock = threading.RLock()  # guards all tables and what they hold; a long change lets go of it in between
+        # Held during a change; acquired before `_lock`.
+        self._changes = threading.Lock()
+        # Guards all tables and their entries; a long change releases it in between.
+        self._lock = threading.RLock()
         self._topic_queue_table: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> queues
         self._broker_addr_table: dict[str, BrokerData] = {}  # broker name -> addresses by broker id
         self._cluster_addr_table: dict[str, set[str]] = {}  # cluster -> broker names
         self._broker_live_table: dict[str, BrokerLiveInfo] = {}  # broker address -> life
         self._filter_server_table: dict[str, list[str]] = {}  # broker address -> filter servers
-        # The same the other way round: one connection may register a thousand brokers, beside ten thousand others
+        # The reverse tables, since one connection may register 1,000 brokers, among 10,000 others.
         self._names_of_addr: dict[str, set[str]] = {}  # broker address -> broker names
         self._clusters_of_name: dict[str, set[str]] = {}  # broker name -> clusters
         self._changed_here = ChangedHere()
         self._departed = DepartedBrokers(clock)
         self._limits = RegistrationLimits()
-        self._lines: list[tuple[int, str, tuple[object, ...]]] = []  # what is to be logged
+        # Log lines of the current change.
+        self._lines: list[tuple[int, str, tuple[object, ...]]] = []
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Both locks, to change something; what is noted meanwhile is logged behind them: a broker has up to thousands
-        of topics, each with its lines, and nobody waits for them."""
+        """Hold both locks during a change, and write its log lines after releasing them.
+
+        A broker may have thousands of topics, each with log lines; other threads should not wait for these.
+        """
         lines: list[tuple[int, str, tuple[object, ...]]] = []
         try:
             with self._changes, self._lock:
@@ -179,14 +192,16 @@ class RouteInfoManager:
                 log.log(level, text, *args)
 
     def _in_pieces(self, items: Iterable[_T]) -> Iterator[_T]:
-        """The items, for a change of many topics: those who only look are let in after each piece of them."""
-        # Differs: the original's readers wait for the last topic
+        """Yield the items of a long change, and let readers in after each piece of them."""
+        # Differs: requests for routes are answered in the middle of a change of many topics; in the original they wait
+        # until it is complete
         for number, item in enumerate(items, 1):
             yield item
             if number % PIECE == 0:
                 self._lock.release()
                 try:
-                    time.sleep(_LET_IN)  # a lock that is merely released is taken again before anybody else wakes up
+                    # Without the sleep, this thread would acquire the lock again before a waiting thread wakes up.
+                    time.sleep(_LET_IN)
                 finally:
                     self._lock.acquire()
 
@@ -194,7 +209,7 @@ class RouteInfoManager:
         self._lines.append((level, text, args))
 
     def get_all_cluster_info(self) -> ClusterInfo:
-        """A copy of clusters and brokers."""
+        """Return a copy of the clusters and brokers."""
         with self._lock:
             brokers = {name: _copy(self._broker_addr_table[name]) for name in hash_map_order(self._broker_addr_table)}
             clusters = {cluster: set(self._cluster_addr_table[cluster])
@@ -202,8 +217,10 @@ class RouteInfoManager:
         return ClusterInfo(brokerAddrTable=brokers, clusterAddrTable=clusters)
 
     def departed_brokers(self) -> list[DepartedBroker]:
-        """Those that went without unregistering, and those whose place another one has taken while they register."""
-        # Differs: 4.9 remembers neither
+        """Return the brokers that left without unregistering, and those that still register but whose id another
+        address has taken."""
+        # Differs: a name server remembers the brokers that left without unregistering, and reports those whose id
+        # another address has taken; 4.9 does neither
         with self._lock:
             replaced = [DepartedBroker(*info.place, addr) for addr, info in self._broker_live_table.items()
                         if self._addr_at(info.place) not in (None, addr)]
@@ -214,7 +231,7 @@ class RouteInfoManager:
         return None if broker_data is None else broker_data.brokerAddrs.get(place[2])
 
     def delete_topic(self, topic: str, cluster_name: str | None = None) -> None:
-        """Forget the topic: on all brokers, or on those of one cluster."""
+        """Remove a topic from the routes: on all brokers, or on those of one cluster."""
         with self._changing():
             if not cluster_name:
                 for broker_name, queue_data in self._topic_queue_table.pop(topic, {}).items():
@@ -235,15 +252,16 @@ class RouteInfoManager:
                 del self._topic_queue_table[topic]
 
     def get_all_topic_list(self) -> TopicList:
-        """All topics."""
+        """Return all topics."""
         with self._lock:
             return TopicList(topicList=set(self._topic_queue_table))
 
     def register_broker(self, registration: BrokerRegistration) -> RegisterBrokerResult:
-        """Take a broker in, or refresh it; its topics are taken from a master only, when their version changed.
+        """Register a broker, or refresh its registration. Topics are accepted only from a master, if their version
+        changed.
 
-        A slave is told its master. Raises RegistrationError, with nothing changed, for a registration that makes no
-        sense, and RegistrationGap when its topics are those that changed since a state that is not known here.
+        The result contains a slave's master. Raises RegistrationError for an invalid registration, with nothing
+        changed, and RegistrationGap when its topics are changes to a state that is not known here.
         """
         _check(registration)
         with self._changing():
@@ -271,24 +289,25 @@ class RouteInfoManager:
 
     def _check_gap(self, registration: BrokerRegistration) -> None:
         if registration.topics_since and not follows(registration.topics_since, self._state_of(registration)):
-            raise RegistrationGap(f"{registration.broker_addr} has to tell all its topics")
+            raise RegistrationGap(f"{registration.broker_addr} has to register all its topics")
 
     def _state_of(self, registration: BrokerRegistration) -> str:
-        """The state of the broker's topics in the table, "" when that holds those of no state, or of another broker."""
+        """Return the state of the broker's topics in the table; "" if it is unknown, or they are another broker's."""
         known = self._broker_live_table.get(registration.broker_addr)
         is_there = (known is not None and known.place == registration.place
                     and self._addr_at(registration.place) == registration.broker_addr)
         return known.topics_state if known is not None and is_there else ""
 
     def _take_topics(self, registration: BrokerRegistration, is_first: bool, is_news: bool, state: str) -> None:
-        """Enter a master's topics, as the original does with a registration of all topics, or of one.
+        """Enter a master's topics, with the result that the original has after a registration of all topics, or of one.
 
-        What an administrator has changed here stays until the broker registers all of another version. A registration
-        of one topic brings that one only.
+        Changes that an administrator made here stay until the broker registers all topics under another version. A
+        registration of one topic affects only that topic.
         """
         name, changed_here = registration.broker_name, self._changed_here
         table = registration.topic_config_wrapper.topicConfigTable or {}
-        if not registration.topics_since and (len(table) > 1 or registration.topics_state):  # they are all
+        # The registration contains all topics.
+        if not registration.topics_since and (len(table) > 1 or registration.topics_state):
             topics = {config.topicName for config in table.values()}
             changed_here.forget_all_but(name, topics, self._limits.topics_of(name))
         if is_first or is_news and not registration.topic_alone:
@@ -300,8 +319,9 @@ class RouteInfoManager:
                 changed_here.forget_topic(name, topic_config.topicName)
                 self._create_and_update_queue_data(name, topic_config)
         elif registration.topic_alone or registration.topics_state and registration.topics_state != state:
-            # Differs: 4.9 looks at the version alone, which it also takes from a registration of one topic, and then
-            # never takes the others
+            # Differs: a broker of rmqha names the state of its topics besides their version. 4.9 compares only the
+            # version, which a registration of one topic also sets; it then never accepts the other topics of that
+            # version
             for topic_config in self._in_pieces(table.values()):
                 topic = topic_config.topicName
                 queue_data = _queue_data(name, topic_config)
@@ -313,15 +333,16 @@ class RouteInfoManager:
         name, addr = registration.broker_name, registration.broker_addr
         for table, key in ((self._broker_addr_table, name), (self._broker_live_table, addr)):
             if key not in table and len(table) >= MAX_BROKERS:
-                raise RegistrationError(f"{MAX_BROKERS} brokers are registered")
+                raise RegistrationError(f"too many brokers: {MAX_BROKERS} are registered already")
         if registration.broker_id == MASTER_ID:
-            changed = self._changed_here.of(name) if registration.topics_since else []  # they may be put back
+            # These may be restored to their registered values.
+            changed = self._changed_here.of(name) if registration.topics_since else []
             self._limits.check_topics(name, registration.topic_config_wrapper.topicConfigTable or {},
                                       (topic for topic, _queue_data in changed))
         self._limits.take_place(registration.channel, (*registration.place, addr))
 
     def _put_broker_addr(self, registration: BrokerRegistration) -> bool:
-        """Enter the address under name and id; True when that id of that name is new."""
+        """Enter the address under its name and id; return whether the name had no address under this id."""
         name, addr, broker_id = registration.broker_name, registration.broker_addr, registration.broker_id
         self._cluster_addr_table.setdefault(registration.cluster_name, set()).add(name)
         self._clusters_of_name.setdefault(name, set()).add(registration.cluster_name)
@@ -329,7 +350,7 @@ class RouteInfoManager:
         if broker_data is None:
             broker_data = BrokerData(cluster=registration.cluster_name, brokerName=name, brokerAddrs={})
             self._broker_addr_table[name] = broker_data
-        # a slave that became master: its address may stand under one id only
+        # After a slave became master, its address must be under one id only.
         for other_id in [i for i, other in broker_data.brokerAddrs.items() if other == addr and i != broker_id]:
             log.debug("remove entry %s=%s from brokerData", other_id, addr)
             del broker_data.brokerAddrs[other_id]
@@ -344,7 +365,7 @@ class RouteInfoManager:
         return old_addr is None
 
     def _take_addr(self, broker_data: BrokerData, name: str, broker_id: int) -> None:
-        """Take the address with this id out of the table."""
+        """Remove the address with this id from the table."""
         addr = broker_data.brokerAddrs.pop(broker_id)
         names = self._names_of_addr[addr]
         names.discard(name)
@@ -362,18 +383,18 @@ class RouteInfoManager:
         return result
 
     def is_broker_topic_config_changed(self, broker_addr: str, data_version: DataVersion | None) -> bool:
-        """True unless the broker is known with this version of its topics."""
+        """Return True unless the broker is registered with this version of its topics."""
         prev = self.query_broker_topic_config(broker_addr)
         return prev is None or prev != data_version
 
     def query_broker_topic_config(self, broker_addr: str) -> DataVersion | None:
-        """The version of the broker's topics; None for an unknown broker."""
+        """Return the version of the broker's topics; None for an unknown broker."""
         with self._lock:
             prev = self._broker_live_table.get(broker_addr)
             return None if prev is None else prev.data_version
 
     def update_broker_info_update_timestamp(self, broker_addr: str) -> None:
-        """The broker lives, as of now."""
+        """Note that the broker is alive now."""
         with self._lock:
             prev = self._broker_live_table.get(broker_addr)
             if prev is not None:
@@ -396,15 +417,15 @@ class RouteInfoManager:
             self._note("topic changed, %s OLD: %s NEW: %s", topic, old, queue_data)
 
     def wipe_write_perm_of_broker_by_lock(self, broker_name: str) -> int:
-        """Take the write permission from all topics of a broker; returns how many.
+        """Remove the write permission from all topics of a broker; return the number of topics.
 
-        Lasts until the broker registers all topics in another version: it made one for a send, or deleted one. A topic
-        that an administrator makes or changes leaves the others as they are.
+        Lasts until the broker registers all topics under another version, after a send created a topic or one was
+        deleted. A topic that an administrator creates or changes does not affect the others.
         """
         return self._operate_write_perm_of_broker(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm_of_broker_by_lock(self, broker_name: str) -> int:
-        """Let all topics of a broker be read and written; returns how many."""
+        """Allow reads and writes of all topics of a broker; return the number of topics."""
         return self._operate_write_perm_of_broker(broker_name, lambda perm: PERM_READ | PERM_WRITE)
 
     def _operate_write_perm_of_broker(self, broker_name: str, operate: Callable[[int], int]) -> int:
@@ -419,18 +440,19 @@ class RouteInfoManager:
     def _note_changed_here(self, broker_name: str, topic: str, registered: QueueData) -> None:
         if self._changed_here.note(broker_name, topic, registered):
             return
-        self._changed_here.forget(broker_name)  # the broker has to register all its topics
+        # There are too many changes to keep, so the broker has to register all its topics again.
+        self._changed_here.forget(broker_name)
         broker_data = self._broker_addr_table.get(broker_name)
         for addr in broker_data.brokerAddrs.values() if broker_data is not None else ():
             if addr in self._broker_live_table:
                 self._broker_live_table[addr].topics_state = ""
 
     def unregister_broker(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int) -> None:
-        """A broker leaves. With the last address of its name go its topics."""
+        """Unregister a broker. Its topics are removed with the last address of its name."""
         with self._changing():
             self._departed.forget(cluster_name, broker_name, broker_id)
-            # Differs: an address that is registered under another name or id stays until it is silent; in the original
-            # it is no longer looked at, and stands there for ever
+            # Differs: when a broker unregisters, its address stays until it expires if it is registered under another
+            # name or id; in the original it is no longer checked, and stays for ever
             info = self._broker_live_table.get(broker_addr)
             found = info is not None and info.place[1:] == (broker_name, broker_id)
             if found:
@@ -440,7 +462,8 @@ class RouteInfoManager:
             broker_data = self._broker_addr_table.get(broker_name)
             if broker_data is None:
                 return
-            # Differs: Java removes whatever address holds the id: an old master that stops takes the new one with it
+            # Differs: a broker that unregisters removes only its own address; Java removes any address with this id, so
+            # an old master that stops removes the new one
             found = broker_data.brokerAddrs.get(broker_id) == broker_addr
             if found:
                 self._take_addr(broker_data, broker_name, broker_id)
@@ -476,7 +499,7 @@ class RouteInfoManager:
                 self._note("remove topic[%s] all queue, from topicQueueTable, %s", topic, why)
 
     def pickup_topic_route_data(self, topic: str) -> TopicRouteData | None:
-        """A copy of the topic's route; None unless there are queues and a broker for them."""
+        """Return a copy of the topic's route; None unless it has queues and a registered broker."""
         with self._lock:
             queue_data_map = self._topic_queue_table.get(topic, {})
             names = hash_map_order(queue_data_map)
@@ -490,7 +513,7 @@ class RouteInfoManager:
         return TopicRouteData(queueDatas=queue_datas, brokerDatas=broker_datas, filterServerTable=filter_servers)
 
     def scan_not_active_broker(self) -> int:
-        """Drop the brokers that were silent for 120 s, and close their connections; returns how many."""
+        """Remove the brokers that were silent for 120 s, and close their connections; return the number of brokers."""
         with self._changing():
             oldest = self._clock() - BROKER_CHANNEL_EXPIRED_TIME
             expired = [(addr, info) for addr, info in self._broker_live_table.items()
@@ -499,13 +522,14 @@ class RouteInfoManager:
                 self._note("The broker channel expired, %s %dms", addr, BROKER_CHANNEL_EXPIRED_TIME,
                            level=logging.WARNING)
                 self._remove_broker_addr(addr)
-        for _addr, info in expired:  # without the lock: closing calls listeners
+        # Outside the lock, because closing a channel calls listeners.
+        for _addr, info in expired:
             if info.channel is not None:
                 info.channel.close()
         return len(expired)
 
     def on_channel_destroy(self, remote_addr: str, channel: "Channel | None") -> None:
-        """Take off what registered through `channel`, else the broker with the address `remote_addr`."""
+        """Remove the brokers that registered through `channel`, or else the broker with the address `remote_addr`."""
         with self._changing():
             addrs = [addr for addr in self._limits.channel_gone(channel)
                      if addr in self._broker_live_table and self._broker_live_table[addr].channel is channel]
@@ -531,14 +555,14 @@ class RouteInfoManager:
                 self._remove_topic_by_broker_name(name, why)
 
     def live_brokers(self) -> list[LiveBroker]:
-        """Who is registered."""
+        """Return the registered brokers."""
         with self._lock:
             now = self._clock()
             return [LiveBroker(cluster, name, broker_id, addr, now - info.last_update_timestamp)
                     for addr, info in self._broker_live_table.items() for cluster, name, broker_id in (info.place,)]
 
     def topic_count(self) -> int:
-        """How many topics have a route."""
+        """Return the number of topics with a route."""
         return len(self._topic_queue_table)
 
     def print_all_periodically(self) -> None:
@@ -554,12 +578,13 @@ class RouteInfoManager:
             log.info("%s SIZE: %d", title.split()[0], len(keys[title]))
         for title, table in tables.items():
             for key in keys[title]:
-                with self._lock:  # for one at a time: there may be thousands
+                # Lock for one entry at a time: there may be thousands.
+                with self._lock:
                     text = str(table[key]) if key in table else "is gone"
                 log.info("%s: %s %s", title, key, text)
 
     def get_system_topic_list(self) -> TopicList:
-        """The topics named like clusters and brokers, and one broker's address."""
+        """Return the topics that are named like clusters and brokers, and one broker's address."""
         with self._lock:
             topic_list = TopicList(topicList=set(self._cluster_addr_table).union(*self._cluster_addr_table.values()))
             for name in hash_map_order(self._broker_addr_table):
@@ -569,7 +594,7 @@ class RouteInfoManager:
         return topic_list
 
     def get_topics_by_cluster(self, cluster: str) -> TopicList:
-        """The topics on the brokers of a cluster; none for an unknown cluster."""
+        """Return the topics on the brokers of a cluster; empty for an unknown cluster."""
         with self._lock:
             if cluster not in self._cluster_addr_table:
                 log.error("getAllTopicList Exception: no cluster %s", cluster)
@@ -578,20 +603,20 @@ class RouteInfoManager:
                                         if not names.isdisjoint(queue_data_map)})
 
     def get_unit_topics(self) -> TopicList:
-        """The topics of a unit."""
+        """Return the topics of units."""
         return self._topic_queue_table_iter(sys_flags.has_unit_flag)
 
     def get_has_unit_sub_topic_list(self) -> TopicList:
-        """The topics that a unit subscribes to."""
+        """Return the topics that units subscribe to."""
         return self._topic_queue_table_iter(sys_flags.has_unit_sub_flag)
 
     def get_has_unit_sub_un_unit_topic_list(self) -> TopicList:
-        """The topics that a unit subscribes to and that are no unit's."""
+        """Return the topics that units subscribe to and that do not belong to a unit."""
         return self._topic_queue_table_iter(
             lambda flag: not sys_flags.has_unit_flag(flag) and sys_flags.has_unit_sub_flag(flag))
 
     def _topic_queue_table_iter(self, pick_condition: Callable[[int], bool]) -> TopicList:
-        """The topics whose first broker's flag is picked."""
+        """Return the topics whose flag at the first broker satisfies the condition."""
         with self._lock:
             flags = {topic: _first(queue_data_map).topicSysFlag
                      for topic, queue_data_map in self._topic_queue_table.items()}
@@ -599,7 +624,8 @@ class RouteInfoManager:
 
 
 def _check(registration: BrokerRegistration) -> None:
-    # Differs: Java takes part of such a registration before it fails, logs that and answers SUCCESS
+    # Differs: a registration with a missing or invalid part is refused as a whole; Java applies part of it before it
+    # fails, logs the failure and answers SUCCESS
     for name in ("cluster_name", "broker_addr", "broker_name"):
         if not getattr(registration, name):
             raise RegistrationError(f"{name} of a broker registration is empty")
@@ -618,11 +644,11 @@ def _check(registration: BrokerRegistration) -> None:
             raise RegistrationError(f"topic {topic!r} of {registration.broker_name} has no config or no name")
         numbers = (config.readQueueNums, config.writeQueueNums, config.perm, config.topicSysFlag)
         if any(number != int32(number) for number in numbers):
-            raise RegistrationError(f"topic {topic!r} of {registration.broker_name} has a number beyond 32 bits")
+            raise RegistrationError(f"topic {topic!r} of {registration.broker_name} has a number that exceeds 32 bits")
 
 
 def _is_overtaken(registration: BrokerRegistration, known: BrokerLiveInfo, state: str) -> bool:
-    """Whether a later registration has come before, which has told what this one tells."""
+    """Return whether a later registration arrived earlier and already contained this one."""
     return registration.topics_state != "" and follows(registration.topics_state, state) and (
         registration.topics_state != state or known.data_version == registration.topic_config_wrapper.dataVersion)
 

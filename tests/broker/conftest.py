@@ -1,4 +1,4 @@
-"""A broker in this process on free ports, and a client that speaks the wire protocol to it."""
+"""A broker in this process on free ports, and a client that speaks the wire protocol."""
 import pytest
 
 from tests.broker.support import BrokerHarness, running_broker
@@ -13,6 +13,6 @@ def broker(tmp_path):
 
 @pytest.fixture(scope="module")
 def shared_broker(tmp_path_factory) -> BrokerHarness:
-    """One broker for the tests of a module that do not mind each other's topics."""
+    """A broker shared by the tests of a module, each of which uses its own topics."""
     with running_broker(tmp_path_factory.mktemp("broker")) as harness:
         yield harness

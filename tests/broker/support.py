@@ -1,5 +1,5 @@
-"""What the tests of the broker share: brokers in this process, also with access control, and a replication service
-that only notes."""
+"""Helpers shared by the tests of the broker: brokers in this process, also with access control, and a replication
+service that only records calls."""
 import itertools
 import json
 import struct
@@ -36,13 +36,13 @@ from tests.support.wait import wait_until
 
 _SMALL = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000,
           "maxIndexNum": 4000, "haListenPort": 0, "haSendHeartbeatInterval": 100}
-# A busy machine is no busy broker.
+# A busy test machine must not make the broker refuse requests as busy.
 _PATIENT = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000,
             "waitTimeMillsInTransactionQueue": 60_000, "osPageCacheBusyTimeOutMills": 60_000}
 
 
 def new_controller(folder: Path, namesrv_addr: str | None = None, **config: object) -> BrokerController:
-    """A broker that is not started; `config` names keys of any of the config classes."""
+    """Return a broker that is not started; `config` names keys of any of the config classes."""
     broker_config = BrokerConfig(brokerName="broker-a", brokerIP1="127.0.0.1", brokerIP2="127.0.0.1",
                                  rocketmqHome=str(folder), namesrvAddr=namesrv_addr)
     store_config = MessageStoreConfig(storePathRootDir=str(folder / "store"), **_SMALL)
@@ -56,7 +56,7 @@ def new_controller(folder: Path, namesrv_addr: str | None = None, **config: obje
 
 @contextmanager
 def running_broker(folder: Path, namesrv_addr: str | None = None, **config: object):
-    """A started broker with a client, shut down in the end."""
+    """Start a broker with a client, and shut it down at the end."""
     controller = new_controller(folder, namesrv_addr, **config)
     try:
         assert controller.initialize()
@@ -86,17 +86,17 @@ class BrokerHarness:
 
     @property
     def address(self) -> str:
-        """The remoting port's."""
+        """The address of the remoting port."""
         return self.controller.broker_addr
 
     @property
     def fast_address(self) -> str:
-        """The fast port's."""
+        """The address of the fast port."""
         return f"127.0.0.1:{self.controller.fast_remoting_server.local_listen_port}"
 
     def call(self, code: int, header: CommandCustomHeader | None = None, body: object = None,
              address: str | None = None, timeout_ms: int = 60_000) -> RemotingCommand:
-        """Ask; `body` is bytes, or a dataclass to be written as JSON."""
+        """Ask; `body` is bytes, or a dataclass to be encoded as JSON."""
         request = RemotingCommand.create_request_command(code, header)
         if body is not None:
             request.body = body if isinstance(body, bytes) else remoting_serializable.encode(body)
@@ -104,7 +104,7 @@ class BrokerHarness:
 
     def send_header(self, topic: str, queue_id: int = 0, properties: dict[str, str] | None = None,
                     **fields: object) -> SendMessageRequestHeaderV2:
-        """The header of a send."""
+        """Return the header of a send."""
         header = SendMessageRequestHeaderV2(
             a="producer", b=topic, c="TBW102", d=4, e=queue_id, f=0, g=next(self._born), h=0,
             i=message_decoder.message_properties2string(properties or {}), j=0)
@@ -118,13 +118,13 @@ class BrokerHarness:
         return self.call(request_code.SEND_MESSAGE_V2, self.send_header(topic, queue_id, properties, **fields), body)
 
     def next_offset(self, topic: str, queue_id: int = 0) -> int:
-        """The queue's end, once everything is dispatched."""
+        """Return the queue's end once everything is dispatched."""
         wait_until(lambda: self.store.dispatch_behind_bytes() <= 0, 60_000, "dispatch")
         return self.store.get_max_offset_in_queue(topic, queue_id)
 
     def pull_header(self, topic: str, offset: int, /, group: str = "consumer", queue_id: int = 0, expression: str = "*",
                     suspend_ms: int = 0, **fields: object) -> PullMessageRequestHeader:
-        """The header of a pull that brings its subscription with it."""
+        """Return the header of a pull that carries its subscription."""
         header = PullMessageRequestHeader(
             consumerGroup=group, topic=topic, queueId=queue_id, queueOffset=offset, maxMsgNums=32,
             sysFlag=sys_flags.build_pull_sys_flag(False, suspend_ms > 0, True, False), commitOffset=0,
@@ -139,7 +139,7 @@ class BrokerHarness:
 
     def heartbeat(self, group: str, *topics: str, client_id: str = "client-1", expression: str = "*",
                   producers: tuple[str, ...] = (), sub_version: int | None = None) -> RemotingCommand:
-        """Say that a consumer of a group is there."""
+        """Send the heartbeat of a consumer of a group."""
         subscriptions = {filter_api.build_subscription_data(topic, expression) for topic in topics}
         for subscription in subscriptions:
             if sub_version is not None:
@@ -151,18 +151,18 @@ class BrokerHarness:
 
 
 def bodies(response: RemotingCommand) -> list[bytes]:
-    """The bodies of the messages in a pull answer."""
+    """Return the bodies of the messages in a pull answer."""
     return [message.body for message in message_decoder.decodes(response.body or b"")]
 
 
-# A broker and a replication service that only note what a ReplicasManager tells them.
+# A broker and a replication service that only record a ReplicasManager's calls.
 
 ME, OTHER = 1, 2
 HERE, THERE = "127.0.0.1:10911", "127.0.0.1:20911"
 
 
 class FakeHa(AutoSwitchHAService):
-    """Notes what it is told; no epoch up to `last_epoch` can be begun here."""
+    """Records its calls; no epoch up to `last_epoch` can be begun here."""
 
     def __init__(self) -> None:
         self.told: list[tuple] = []
@@ -217,7 +217,7 @@ class _NoQueues(dict):
 
 
 class FakeBroker:
-    """As much of a broker's parts as a ReplicasManager asks for: it is all of them."""
+    """The parts of a broker that a ReplicasManager uses, all in one object."""
 
     def __init__(self, **config: object) -> None:
         self.broker_config = BrokerConfig(
@@ -246,7 +246,7 @@ class FakeBroker:
 
 
 def registered_manager(**config: object) -> ReplicasManager:
-    """A manager that has its id, and whose threads do not run."""
+    """Return a manager that has its id but whose threads do not run."""
     broker = FakeBroker(**config)
     manager = ReplicasManager(broker.broker_config, broker.client_config, broker, broker.message_store,
                               broker.topic_config_manager, broker, broker, MasterHaAddress(None, broker))
@@ -256,16 +256,15 @@ def registered_manager(**config: object) -> ReplicasManager:
     return manager
 
 
-# Each request code that a broker serves, called on something of one's own and on another's.
-#
-# `{topic}`, `{group}` ... in a field or body stand for the names and places of whose things are meant, see Things.
+# Each request code that a broker serves, called on the caller's own things and on another account's. `{topic}`,
+# `{group}` ... in a field or body stand for the names and places of those things, see Things.
 
 OWN_GROUP_2 = "ownGroup2"
 
 
 @dataclass
 class Things:
-    """What somebody has at the broker: a topic with a message in it, a group, a half message."""
+    """One owner's things at the broker: a topic with a message in it, a group, a half message."""
 
     topic: str
     group: str
@@ -276,7 +275,7 @@ class Things:
     half_msg_id: str = ""
 
     def fill(self, text: object) -> str:
-        """`text` with the names in it."""
+        """Return `text` with the names filled in."""
         filled = str(text)
         for name, value in vars(self).items():
             filled = filled.replace("{" + name + "}", str(value))
@@ -285,7 +284,7 @@ class Things:
 
 @dataclass(frozen=True)
 class Case:
-    """One call. `record`: the right that the processor asks for when it has found the record, for the table."""
+    """One call. `record`: the right that the processor requires once it has found the record; for the table."""
 
     code: int
     what: str = ""
@@ -295,21 +294,21 @@ class Case:
     ends_half: bool = False
 
     def fields_of(self, things: Things) -> dict[str, str]:
-        """The header's fields for these things."""
+        """Return the header's fields for these things."""
         return {name: things.fill(value) for name, value in self.fields.items()}
 
     def body_of(self, things: Things) -> bytes:
-        """The body for these things."""
+        """Return the body for these things."""
         return self.body(things) if callable(self.body) else self.body
 
 
 def as_json(**values: object) -> Callable[[Things], bytes]:
-    """A body with names in it."""
+    """Return a function that makes a JSON body with names filled in."""
     return lambda things: things.fill(json.dumps(values)).encode()
 
 
 def batch(properties: str = "") -> Callable[[Things], bytes]:
-    """The body of a batch of one message."""
+    """Return the body of a batch of one message."""
     def build(things: Things) -> bytes:
         body, tail = b"of a batch", things.fill(properties).encode()
         head = struct.pack(">iiiii", 22 + len(body) + len(tail), 0, 0, 0, len(body))
@@ -419,7 +418,7 @@ CASES = [
 ]
 
 
-# A broker with access control in this process: accounts, whose topics and groups are whose, and clients for them.
+# A broker with access control in this process: its accounts, the owners of topics and groups, and clients for them.
 
 OWN, ACL_OTHER = Things("OwnTopic", "ownGroup"), Things("OtherTopic", "otherGroup")
 ACCOUNTS = f"""\
@@ -456,14 +455,15 @@ accounts:
 """
 ADMIN, DENIED = ("adminKey", "adminSecret"), ("deniedKey", "deniedSecret")
 PUBBER, SUBBER = ("pubberKey", "pubberSecret"), ("subberKey", "subberSecret")
-BY_DEFAULT = ("defaultKey", "defaultSecret")  # everything but OtherTopic and groups
+# Everything except OtherTopic and groups.
+BY_DEFAULT = ("defaultKey", "defaultSecret")
 HOME, OPEN_HOST = "127.0.0.1", "127.0.0.9"
 SECRET = b"only for those who may read OtherTopic"
 _REFUSED = "org.apache.rocketmq.acl.common.AclException: "
 
 
 class AclBroker:
-    """The broker, and what each client of it does."""
+    """The broker, and the requests that each client makes."""
 
     def __init__(self, harness) -> None:
         self.controller = harness.controller
@@ -472,27 +472,27 @@ class AclBroker:
         self.fast_address = harness.fast_address
 
     def client(self, account, source=HOME, address=None) -> SignedClient:
-        """A connection of an account."""
+        """Return a connection of an account."""
         return SignedClient(address or self.address, account, source)
 
     def ask(self, account, code, body=b"", source=HOME, **fields):
-        """One request by an account."""
+        """Make one request as an account."""
         with self.client(account, source) as client:
             return client.request(code, body, **fields)
 
     def put(self, topic, body=SECRET, properties="", **changes):
-        """Let the admin send; (commit log offset, message id, queue offset)."""
+        """Send a message as the admin and return (commit log offset, message id, queue offset)."""
         answer = self.ask(ADMIN, 10, body, **{**send_fields(topic), "properties": properties, **changes})
         assert answer.code == 0, answer
         msg_id = answer.fields["msgId"]
         return message_decoder.decode_message_id(msg_id).offset, msg_id, int(answer.fields["queueOffset"])
 
     def half(self, topic, body=SECRET):
-        """Let the admin send a half message."""
+        """Send a half message as the admin."""
         return self.put(topic, body, "TRAN_MSG\x01true\x02PGROUP\x01producers\x02")
 
     def things(self, things: Things, with_half: bool = False) -> Things:
-        """What somebody has, with a new message; and a new half message, if it is to be ended."""
+        """Return an owner's things with a new message, and with a new half message if it is to be ended."""
         if not things.offset:
             things.offset, things.msg_id, _ = self.put(things.topic, properties="KEYS\x01key\x02")
         if with_half:
@@ -500,19 +500,20 @@ class AclBroker:
         return things
 
     def end_of(self, topic, queue_id=0):
-        """The queue's end, once all is dispatched."""
+        """Return the queue's end once everything is dispatched."""
         wait_until(lambda: self.store.dispatch_behind_bytes() <= 0, 60_000, "dispatch")
         return self.store.get_max_offset_in_queue(topic, queue_id)
 
     @staticmethod
     def body_offset(offset):
-        """Where the body of the record at an offset begins in the log: behind 88 bytes, as all hosts are IPv4."""
+        """Return the position in the log of the body of the record at an offset: after 88 bytes, as all hosts are
+        IPv4."""
         return offset + 88
 
 
 @contextmanager
 def acl_broker(folder: Path, accounts: str = ACCOUNTS, **config):
-    """A running broker with these accounts, all topics and all groups."""
+    """Run a broker with these accounts, all topics and all groups."""
     (folder / "conf").mkdir(parents=True)
     (folder / "conf" / "plain_acl.yml").write_text(accounts, "utf-8")
     with running_broker(folder, aclEnable=True, **config) as harness:
@@ -526,5 +527,5 @@ def acl_broker(folder: Path, accounts: str = ACCOUNTS, **config):
 
 
 def is_refused(answer) -> bool:
-    """Whether access control has said no."""
+    """Return whether access control refused the request."""
     return (answer.remark or "").startswith(_REFUSED)

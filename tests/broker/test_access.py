@@ -1,5 +1,5 @@
-"""Access control of a whole broker: how it starts, what it answers, and ways round its permissions, which are
-closed."""
+"""Access control of a whole broker: how it starts and answers, and attempts to bypass its permissions, which all
+fail."""
 import json
 import struct
 
@@ -28,7 +28,7 @@ from tests.support.ports import free_broker_port
 from tests.support.raw_remoting import SignedClient, binary_header, frame, header
 from tests.support.wait import wait_until
 
-# Ways round the permissions of access control: each of them is closed, and what real clients do is not.
+# Attempts to bypass the permissions of access control: each one fails, while real clients still work.
 
 REPLY_TO = "CLUSTER\x01DefaultCluster\x02CORRELATION_ID\x01c\x02REPLY_TO_CLIENT\x01victim\x02MSG_TYPE\x01reply"
 PAST, FUTURE = 0, 1 << 50
@@ -43,7 +43,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def nothing_is_written(broker):
-    """OtherTopic and otherGroup's topics are at the end as they were."""
+    """OtherTopic and otherGroup's topics end where they did before."""
     topics = (ACL_OTHER.topic, f"%RETRY%{ACL_OTHER.group}", f"%DLQ%{ACL_OTHER.group}", DELAY_TOPIC)
     before = [broker.end_of(topic) for topic in topics]
     yield
@@ -52,7 +52,7 @@ def nothing_is_written(broker):
 
 @pytest.mark.parametrize("account", [DENIED, SUBBER, PUBBER])
 @pytest.mark.parametrize("topic", [ACL_OTHER.topic, f"%RETRY%{ACL_OTHER.group}", f"%DLQ%{ACL_OTHER.group}"])
-def test_no_kind_of_send_writes_to_anothers_topic(broker, nothing_is_written, account, topic):
+def test_no_kind_of_send_writes_to_another_accounts_topic(broker, nothing_is_written, account, topic):
     delayed = "DELAY\x013\x02REAL_TOPIC\x01" + topic
     with broker.client(account) as client:
         for code, fields, body in (
@@ -67,8 +67,8 @@ def test_no_kind_of_send_writes_to_anothers_topic(broker, nothing_is_written, ac
             assert is_refused(client.request(code, body, **fields)), (code, fields)
 
 
-def test_topic_is_read_under_the_name_that_counts_for_the_code(broker, nothing_is_written):
-    """One request with the names of both headers: what is checked is what is served."""
+def test_topic_is_read_from_the_field_that_the_code_uses(broker, nothing_is_written):
+    """One request with the field names of both headers: the topic that is checked is the one that is served."""
     long, short = send_fields(OWN.topic), send_v2_fields(ACL_OTHER.topic, "p")
     with broker.client(PUBBER) as client:
         before = broker.end_of(OWN.topic)
@@ -77,8 +77,8 @@ def test_topic_is_read_under_the_name_that_counts_for_the_code(broker, nothing_i
         assert broker.end_of(OWN.topic) == before + 1
 
 
-def test_fields_that_come_twice_are_read_once(broker, nothing_is_written):
-    """The last of two fields of a name counts for the check and for the send, in both kinds of header."""
+def test_duplicate_fields_are_read_once(broker, nothing_is_written):
+    """The last of two fields of a name counts for both the check and the send, in both kinds of header."""
     with broker.client(PUBBER) as client:
         for topics, refused in (([ACL_OTHER.topic, OWN.topic], False), ([OWN.topic, ACL_OTHER.topic], True)):
             fields = send_v2_fields(topics[-1], "p")
@@ -101,7 +101,7 @@ def test_fields_that_come_twice_are_read_once(broker, nothing_is_written):
 @pytest.mark.parametrize("names",
                          [ACL_OTHER.topic, f"{OWN.topic},{ACL_OTHER.topic}", f" {ACL_OTHER.topic}", "%LMQ%other",
                                    f"%RETRY%{ACL_OTHER.group}"])
-def test_message_goes_to_no_further_queue_without_its_permission(broker, nothing_is_written, names):
+def test_message_reaches_no_further_queue_without_its_permission(broker, nothing_is_written, names):
     further = f"A\x01b\x02INNER_MULTI_DISPATCH\x01{names}\x02"
     units = further + "INNER_MULTI_QUEUE_OFFSET\x01" + ",".join("0" for _ in names.split(","))
     tail = units.encode()
@@ -121,8 +121,8 @@ def test_message_goes_to_no_further_queue_without_its_permission(broker, nothing
 
 
 @pytest.mark.parametrize("name", [DELAY_TOPIC, HALF_TOPIC, "RMQ_SYS_TRANS_OP_HALF_TOPIC", f"%DLQ%{ACL_OTHER.group}"])
-def test_message_is_not_smuggled_into_the_brokers_own_queues(broker, nothing_is_written, name):
-    """From there the broker itself would deliver it to the topic that its properties name."""
+def test_message_cannot_be_smuggled_into_the_brokers_own_queues(broker, nothing_is_written, name):
+    """From there the broker itself would deliver the message to the topic that its properties name."""
     properties = f"INNER_MULTI_DISPATCH\x01{name}\x02REAL_TOPIC\x01{ACL_OTHER.topic}\x02REAL_QID\x010\x02DELAY\x010"
     before = broker.end_of(name)
     fields = {**send_v2_fields("FreeTopic", "p"), "i": properties}
@@ -140,7 +140,7 @@ def send_back(broker, account, group, offset, origin=OWN.topic):
                       unitMode="false", maxReconsumeTimes=0)
 
 
-def test_anothers_message_is_not_read_by_its_offset(broker):
+def test_another_accounts_message_cannot_be_read_by_its_offset(broker):
     offset, msg_id, _ = broker.put(ACL_OTHER.topic)
     for account in (DENIED, PUBBER, SUBBER, BY_DEFAULT):
         viewed = broker.ask(account, 33, offset=offset)
@@ -150,7 +150,7 @@ def test_anothers_message_is_not_read_by_its_offset(broker):
     assert SECRET in broker.ask(ADMIN, 33, offset=offset).body
 
 
-def test_message_is_not_sent_back_into_anothers_group(broker, nothing_is_written):
+def test_message_cannot_be_sent_back_into_another_accounts_group(broker, nothing_is_written):
     offset, _, _ = broker.put(OWN.topic)
     for account in (DENIED, PUBBER, SUBBER, BY_DEFAULT):
         for group in (ACL_OTHER.group, "unknownGroup"):
@@ -162,7 +162,7 @@ def test_message_is_not_sent_back_into_anothers_group(broker, nothing_is_written
 
 
 @pytest.mark.parametrize("kind", [DELAY_TOPIC, HALF_TOPIC])
-def test_delayed_and_half_messages_belong_to_the_topic_that_they_are_meant_for(broker, kind):
+def test_delayed_and_half_messages_belong_to_their_real_topic(broker, kind):
     if kind == HALF_TOPIC:
         place, queue_id = broker.half(ACL_OTHER.topic), 0
         own, _, _ = broker.half(OWN.topic, b"own")
@@ -178,7 +178,7 @@ def test_delayed_and_half_messages_belong_to_the_topic_that_they_are_meant_for(b
     assert broker.ask(SUBBER, 33, offset=own).code == 0
 
 
-def test_dead_letters_are_for_who_may_consume_as_the_group(broker):
+def test_dead_letters_are_readable_with_permission_to_consume_as_the_group(broker):
     for account in (DENIED, SUBBER, BY_DEFAULT):
         assert is_refused(broker.ask(account, 11, **pull_fields(f"%DLQ%{ACL_OTHER.group}", OWN.group)))
     for account in (SUBBER, BY_DEFAULT):
@@ -186,14 +186,14 @@ def test_dead_letters_are_for_who_may_consume_as_the_group(broker):
 
 
 def record_head(topic, offset, queue_offset, size, body_length, tail_length):
-    """The bytes of a record of `topic` as if it began at `offset`, up to its properties."""
+    """Return the bytes of a record of `topic` as if it began at `offset`, up to its properties."""
     head = struct.pack(">iIiiiqqiq8sq8siq", size, 0xDAA320A7, 0, 0, 0, queue_offset, offset, 0, 1, bytes(8), 1,
                        bytes(8), 0, 0)
     return head + struct.pack(">iB", body_length, len(topic)) + topic.encode() + struct.pack(">h", tail_length)
 
 
-def test_no_message_begins_within_another_one(broker):
-    """A body that looks like a record of its sender's topic, whose properties are the messages behind it."""
+def test_no_message_is_read_from_within_another(broker):
+    """A body that looks like a record of its sender's topic, whose properties are the messages that follow it."""
     first, msg_id, queue_offset = broker.put(OWN.topic, b"first")
     place = broker.body_offset(broker.store.get_max_phy_offset())
     size = 900
@@ -202,7 +202,8 @@ def test_no_message_begins_within_another_one(broker):
     for _ in range(4):
         broker.put(ACL_OTHER.topic, SECRET * 10)
     assert place == broker.body_offset(found)
-    assert SECRET in broker.ask(ADMIN, 33, offset=place).body  # without limits, it is the original's answer
+    # Without limits, the answer is the original's.
+    assert SECRET in broker.ask(ADMIN, 33, offset=place).body
     fields = {"consumerGroup": OWN.group, "clientId": "c", "msgId": msg_id[:16] + f"{place:016X}"}
     for account in (SUBBER, BY_DEFAULT, PUBBER):
         viewed = broker.ask(account, 33, offset=place)
@@ -213,7 +214,7 @@ def test_no_message_begins_within_another_one(broker):
 
 
 def key_with_hash(prefix, wanted):
-    """A text that gives `prefix` + text a hash of Java's."""
+    """Return a text for which `prefix` + text has the wanted Java hash."""
     head = uncached_hash_code(prefix)
     lowest = sum(33 * 31**place for place in range(8))
     for turn in range(1, 100_000):
@@ -227,10 +228,10 @@ def key_with_hash(prefix, wanted):
             text = "".join(chr(33 + digit) for digit in digits)
             if uncached_hash_code(prefix + text) & 0xFFFFFFFF == wanted & 0xFFFFFFFF:
                 return text
-    raise AssertionError("no key")
+    raise AssertionError("found no key with the wanted hash")
 
 
-def test_query_by_key_finds_no_other_topics_messages_by_their_hash(broker):
+def test_query_by_key_finds_no_other_topics_messages_with_the_same_hash(broker):
     broker.put(ACL_OTHER.topic, properties="KEYS\x01order-17\x02")
     key = key_with_hash(f"{OWN.topic}#", uncached_hash_code(f"{ACL_OTHER.topic}#order-17"))
     query = {"topic": OWN.topic, "key": key, "maxNum": 9, "beginTimestamp": PAST, "endTimestamp": FUTURE}
@@ -239,7 +240,7 @@ def test_query_by_key_finds_no_other_topics_messages_by_their_hash(broker):
     assert found.code == 22 and not found.body  # QUERY_NOT_FOUND
     broker.put(OWN.topic, b"own one", properties="KEYS\x01order-18\x02")
     query["key"] = "order-18"
-    wait_until(lambda: b"own one" in broker.ask(SUBBER, 12, **query).body, 60_000, "the own message by its key")
+    wait_until(lambda: b"own one" in broker.ask(SUBBER, 12, **query).body, 60_000, "its own message by its key")
 
 
 def ending(half, outcome=8, group="producers"):
@@ -248,7 +249,7 @@ def ending(half, outcome=8, group="producers"):
             "commitOrRollback": outcome, "fromTransactionCheck": "false"}
 
 
-def test_transaction_is_ended_by_who_may_send_to_its_topic(broker, nothing_is_written):
+def test_transaction_can_be_ended_only_with_permission_to_send_to_its_topic(broker, nothing_is_written):
     for outcome in (8, 12):
         half = broker.half(ACL_OTHER.topic)
         for account in (DENIED, PUBBER, SUBBER, BY_DEFAULT):
@@ -259,7 +260,7 @@ def test_transaction_is_ended_by_who_may_send_to_its_topic(broker, nothing_is_wr
     assert broker.end_of(OWN.topic) == before + 1
 
 
-def test_message_that_claims_another_topic_is_not_made_a_half_message_of_it(broker):
+def test_half_message_is_checked_against_the_topic_it_claims(broker):
     claims = f"REAL_TOPIC\x01{ACL_OTHER.topic}\x02REAL_QID\x010\x02PGROUP\x01p\x02"
     _, msg_id, _ = broker.put(OWN.topic, properties=claims)
     before = broker.end_of(HALF_TOPIC)
@@ -272,7 +273,7 @@ def produce(client, group="producers", client_id="victim"):
     assert client.request(34, body.encode(), more=1).code == 0
 
 
-def test_half_message_is_shown_to_a_producer_that_may_send_to_its_topic_only(broker):
+def test_half_message_is_shown_only_to_a_producer_that_may_send_to_its_topic(broker):
     listener = broker.controller.transactional_message_check_listener
     half = broker.store.look_message_by_offset(broker.half(ACL_OTHER.topic)[0])
     with broker.client(DENIED) as spy, broker.client(PUBBER) as pubber, broker.client(ADMIN) as admin:
@@ -286,10 +287,11 @@ def test_half_message_is_shown_to_a_producer_that_may_send_to_its_topic_only(bro
         assert asked.code == 39 and SECRET in asked.body
         for client in (spy, pubber):
             client.send(frame(header(28, 99, **client.signed({}, b"")), b""))
-            assert client.read_frame()[0] == 99  # nothing came before that answer
+            # Nothing arrived before that answer.
+            assert client.read_frame()[0] == 99
 
 
-def test_reply_comes_to_the_account_whose_client_has_asked(broker):
+def test_reply_goes_to_the_account_whose_client_asked(broker):
     answers = {**send_v2_fields(OWN.topic, "p"), "i": REPLY_TO}
     with broker.client(PUBBER) as asker, broker.client(DENIED) as spy, broker.client(ADMIN) as replier:
         produce(asker)
@@ -303,7 +305,7 @@ def test_reply_comes_to_the_account_whose_client_has_asked(broker):
         assert replier.read_frame()[0] == opaque
 
 
-def test_consumer_that_is_asked_by_an_admin_gets_no_signature(broker):
+def test_consumer_asked_by_an_admin_receives_no_signature(broker):
     with broker.client(SUBBER) as consumer, broker.client(ADMIN) as admin:
         body = heartbeat(OWN.group, OWN.topic)
         assert consumer.request(34, body, more=1).code == 0
@@ -320,10 +322,11 @@ def test_one_way_requests_are_checked(broker, nothing_is_written):
             fields = send_v2_fields(ACL_OTHER.topic, "p") if topic == "b" else send_fields(ACL_OTHER.topic)
             signed = header(code, 5, **client.signed(fields, b"x")).replace(b'"flag": 0', b'"flag": 2')
             client.send(frame(signed, b"x"))
-        assert client.request(28).code == 0  # all before it have been served, or refused
+        # Every earlier request has been served or refused.
+        assert client.request(28).code == 0
 
 
-def test_both_ports_check_alike(broker, nothing_is_written):
+def test_both_ports_check_the_same(broker, nothing_is_written):
     for address in (broker.address, broker.fast_address):
         with broker.client(DENIED, address=address) as client, broker.client(PUBBER, address=address) as pubber:
             sends = [frame(header(310, number, **client.signed(send_v2_fields(ACL_OTHER.topic, "p"), b"x")), b"x")
@@ -354,7 +357,7 @@ def test_signature_is_checked_before_the_body_is_parsed(broker, monkeypatch):
     (34, b'{"consumerDataSet": [{"groupName": "ownGroup", "subscriptionDataSet": [{}]}]}'), (34, b""),
     (41, b""), (41, b'{"mqSet": [null], "consumerGroup": "ownGroup"}'), (41, b'{"mqSet": []}'), (42, b"{}"),
     (46, b'{"group": null}'), (46, b"null")])
-def test_names_that_are_missing_are_not_passed_over(broker, code, body):
+def test_missing_names_are_not_skipped(broker, code, body):
     assert is_refused(broker.ask(SUBBER, code, body, more=1))
 
 
@@ -366,19 +369,19 @@ def test_names_that_are_missing_are_not_passed_over(broker, code, body):
     (38, {"consumerGroup": ""}), (14, {"topic": OWN.topic, "consumerGroup": ""}), (38, {"consumerGroup": "OWNGROUP"}),
     (38, {"consumerGroup": f"instance%{OWN.group}"}), (30, {"topic": f"instance%{OWN.topic}", "queueId": 0}),
     (30, {"topic": OWN.topic.lower(), "queueId": 0}), (30, {"topic": f"{OWN.topic} ", "queueId": 0})])
-def test_fields_that_are_missing_empty_or_spelled_otherwise_are_not_passed_over(broker, code, fields):
+def test_missing_empty_or_misspelled_fields_are_not_skipped(broker, code, fields):
     for account in (PUBBER, SUBBER):
         answer = broker.ask(account, code, **fields)
         assert is_refused(answer), (account, answer)
 
 
-# Access control of a whole broker: how it starts, what it answers, and without PyYAML.
+# Access control of a whole broker: how it starts, what it answers, and the error without PyYAML.
 
 ACL_ADMIN, ALICE = ("adminKey", "adminSecret"), ("aliceKey", "12345678")
 
 
 def controller_of(home, **properties):
-    """A broker's controller of a config file in `home`."""
+    """Return a broker's controller for a config file in `home`."""
     (home / "conf").mkdir(exist_ok=True)
     file = home / "broker.conf"
     texts = {"rocketmqHome": home, "storePathRootDir": home / "store", "storePathCommitLog": home / "store/commitlog",
@@ -390,7 +393,7 @@ def controller_of(home, **properties):
 
 @pytest.fixture
 def logs_stay(monkeypatch):
-    """The loggers belong to the tests, all of them."""
+    """Keep all loggers as the test run configured them."""
     monkeypatch.setattr(broker_startup.logs, "setup_broker_logging", lambda *_: None)
 
 
@@ -411,7 +414,7 @@ def acl_broker(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("logs_stay")
-def test_both_ports_ask_for_accounts(acl_broker, tmp_path):
+def test_both_ports_require_accounts(acl_broker, tmp_path):
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
     controller = acl_broker(aclEnable="true")
@@ -429,7 +432,7 @@ def test_both_ports_ask_for_accounts(acl_broker, tmp_path):
 
 
 @pytest.mark.usefixtures("logs_stay")
-def test_many_sends_of_one_read_are_all_checked(acl_broker, tmp_path):
+def test_every_send_of_one_read_is_checked(acl_broker, tmp_path):
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
     controller = acl_broker(aclEnable="true")
@@ -446,7 +449,7 @@ def test_many_sends_of_one_read_are_all_checked(acl_broker, tmp_path):
 
 
 @pytest.mark.usefixtures("logs_stay")
-def test_wrong_file_keeps_the_broker_from_starting(tmp_path, monkeypatch, capsys):
+def test_invalid_file_keeps_the_broker_from_starting(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ROCKETMQ_LOG_DIR", str(tmp_path / "logs"))
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "plain_acl.yml").write_text("accounts:\n- accessKey: a\n", "utf-8")
@@ -457,15 +460,15 @@ def test_wrong_file_keeps_the_broker_from_starting(tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.usefixtures("logs_stay")
-def test_without_pyyaml_the_broker_says_what_to_install(tmp_path, monkeypatch):
+def test_broker_without_pyyaml_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(acl_files, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match=r"aclEnable: access control is asked for, it needs PyYAML: .* -m pip"):
+    with pytest.raises(ConfigError, match=r"aclEnable: access control is enabled, it needs PyYAML: .* -m pip"):
         controller_of(tmp_path, aclEnable="true")
     controller_of(tmp_path).shutdown()
 
 
 @pytest.mark.usefixtures("logs_stay")
-def test_requests_about_accounts_say_that_access_control_is_off(acl_broker):
+def test_requests_about_accounts_report_that_access_control_is_off(acl_broker):
     controller = acl_broker()
     with SignedClient(f"127.0.0.1:{controller.remoting_server.local_listen_port}", None) as client:
         answers = [client.request(50, accessKey="carolKey", secretKey="12345678"),

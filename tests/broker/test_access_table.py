@@ -1,12 +1,11 @@
-"""docs/acl.md ends with a table of who may send what: `python -m tests.broker.test_access_table` writes it.
+"""The table of required permissions at the end of docs/acl.md; `python -m tests.broker.test_access_table` writes it.
 
-Each request code that a broker serves is sent to a running one by seven kinds of client, for its own things and for
-another's.
+Each request code that a broker serves is sent to a running broker by seven kinds of client, for their own things and
+for another account's.
 """
 import ssl
 import sys
 import tempfile
-import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,32 +54,46 @@ NAMES = {code: name for name, code in vars(request_code).items() if name.isupper
 RIGHTS = {common.PUB: "PUB", common.SUB: "SUB", common.ANY: "PUB or SUB"}
 HEAD = """
 ## Which request needs what
-Each request code that a broker serves was sent to one by seven kinds of client: without an account, with a wrong
-signature, by an account that is denied everything, by one with PUB on its topic only, by one with SUB on its topic and
-group only, by an admin without lists of permissions, and without an account from one of `globalWhiteRemoteAddresses`.
-**all**: it was served for any topic and group; **own**: for the account's own ones, and refused for another's; empty:
-refused. Both kinds of header, both ports, TLS and one-way requests are treated alike.
+
+Each request code that a broker serves was sent to a broker by seven kinds of client:
+
+- without an account, and with a wrong signature: every request was refused;
+- by an admin without lists of permissions, and by a client without an account whose address is in
+  `globalWhiteRemoteAddresses`: every request was served, for any topic and group;
+- by an account that is denied everything, by one with PUB on its topic only, and by one with SUB on its topic and
+  group only: the last column shows which of them were served.
+
+"any account" means every account, even the one that is denied everything, and for any topic and group. "PUB" and "SUB"
+in the last column mean the account with that permission: it was served for its own topic and group, and refused for
+those of another account. Both kinds of header, both ports, TLS and one-way requests are treated alike.
 
 """
 
 
 @dataclass
 class Row:
-    """A case, and for whose things each client was served."""
+    """A case, and the owners for whose things each client was served."""
 
     case: Case
     served: dict[str, str]
 
     @property
     def line(self) -> str:
-        """Of the table."""
+        """The row of the table."""
         case = self.case
         name = NAMES[case.code] + (f" {case.what}" if case.what else "")
-        return f"| {case.code} | {name} | {needed(case)} | {' | '.join(self.served.values())} |"
+        return f"| {case.code} | {name} | {needed(case)} | {self.accounts} |"
+
+    @property
+    def accounts(self) -> str:
+        """The accounts other than the admin that were served."""
+        if self.served["denied"]:
+            return "any account"
+        return ", ".join(who for who in ("PUB", "SUB") if self.served[who]) or "admins only"
 
 
 def needed(case: Case) -> str:
-    """What the code says that a request needs."""
+    """Return what a request needs according to the code."""
     if common.need_admin_perm(case.code):
         return "an admin"
     request = RemotingCommand(case.code)
@@ -98,11 +111,12 @@ def needed(case: Case) -> str:
 
 
 class BinaryClient(SignedClient):
-    """A client whose headers are ROCKETMQ's."""
+    """A client that encodes headers as ROCKETMQ."""
 
     def request(self, code: int, body: bytes = b"", **fields: object) -> Answer:
-        """Sign, send, wait for the answer."""
-        if code > 0x7FFF:  # such a header has two bytes for it
+        """Sign, send, and wait for the answer."""
+        # This header encoding has two bytes for the code.
+        if code > 0x7FFF:
             return super().request(code, body, **fields)
         opaque = next(self._opaques)
         self.send(frame(binary_header(code, opaque, 0, **self.signed(fields, body)), body, 1))
@@ -123,14 +137,14 @@ class TlsClient(SignedClient):
 
 
 def served_for(broker, client: SignedClient, case: Case, things: Things) -> bool:
-    """Whether a client gets a request served for somebody's things."""
+    """Return whether a client's request is served for an owner's things."""
     things = broker.things(things, case.ends_half)
     answer = client.request(case.code, case.body_of(things), **case.fields_of(things))
     return not is_refused(answer)
 
 
 def walk(folder: Path, kind: type[SignedClient] = SignedClient, is_fast: bool = False) -> list[Row]:
-    """Ask for everything, as everybody."""
+    """Send every request as every client."""
     rows = []
     own, other = replace(OWN), replace(ACL_OTHER)
     with acl_broker(folder) as broker:
@@ -151,26 +165,26 @@ def walk(folder: Path, kind: type[SignedClient] = SignedClient, is_fast: bool = 
 
 
 def render(rows: list[Row]) -> str:
-    """The generated part of docs/acl.md."""
-    head = " | ".join(["code", "request", "needs", *WHO])
-    parts = [MARK, HEAD.rstrip("\n"), "", f"| {head} |", "|" + "---|" * (3 + len(WHO))]
+    """Return the generated part of docs/acl.md."""
+    parts = [MARK, HEAD.rstrip("\n"), "", "| code | request | needs | served |", "|---|---|---|---|"]
     parts += [row.line for row in sorted(rows, key=lambda row: (row.case.code, CASES.index(row.case)))]
-    names = ", ".join(f"{code} {NAMES[code]}" for code in sorted(namesrv_codes()))
-    parts += ["", "All other codes, which a broker does not serve, need an admin, too.", ""]
-    parts += textwrap.wrap("The name server has no access control in 4.9, and none here: whoever reaches its port may "
-                           f"send all that it serves ({names}). Let only brokers, clients and operators reach it.", 118)
+    parts += ["", "All other codes, which a broker does not serve, need an admin too.", ""]
+    parts += ["The name server has no access control, neither in 4.9 nor here. Let only brokers, clients and operators",
+              "reach its port. Every client that reaches it may send all of these requests:", "",
+              "| code | request to the name server |", "|---|---|"]
+    parts += [f"| {code} | {NAMES[code]} |" for code in sorted(namesrv_codes())]
     parts += [""]
     return "\n".join(parts)
 
 
 def namesrv_controller(folder: Path) -> NamesrvController:
-    """A name server that is not started."""
+    """Return a name server that is not started."""
     return NamesrvController(NamesrvConfig(kvConfigPath=str(folder / "kv.json"),
                                            configStorePath=str(folder / "namesrv.conf")), ServerConfig(listenPort=0))
 
 
 def namesrv_codes() -> set[int]:
-    """What a name server serves."""
+    """Return the request codes that a name server serves."""
     with tempfile.TemporaryDirectory() as folder:
         server = namesrv_controller(Path(folder))
         return set(DefaultRequestProcessor(server.namesrv_config, server.configuration, server.kv_config_manager,
@@ -182,18 +196,18 @@ def rows(tmp_path_factory):
     return walk(tmp_path_factory.mktemp("acl"))
 
 
-def test_page_has_the_table_of_who_was_served(rows):
+def test_page_has_the_table_of_this_run(rows):
     text = PAGE.read_text("utf-8")
     assert text[text.index(MARK):] == render(rows), "run: python -m tests.broker.test_access_table"
 
 
 @pytest.mark.parametrize("kind", [BinaryClient, TlsClient])
 @pytest.mark.parametrize("is_fast", [False, True], ids=["main port", "fast port"])
-def test_each_port_and_kind_of_header_gives_the_same_table(rows, tmp_path, kind, is_fast):
+def test_each_port_and_header_encoding_gives_the_same_table(rows, tmp_path, kind, is_fast):
     assert [row.line for row in walk(tmp_path / "home", kind, is_fast)] == [row.line for row in rows]
 
 
-def test_nobody_is_served_without_a_right_signature(rows):
+def test_nothing_is_served_without_a_valid_signature(rows):
     assert {row.served[who] for row in rows for who in ("unsigned", "wrong signature")} == {""}
 
 
@@ -201,14 +215,14 @@ def test_admin_and_open_address_may_do_everything(rows):
     assert {row.served[who] for row in rows for who in ("admin", "address")} == {"all"}
 
 
-def test_who_is_denied_everything_gets_nothing_that_belongs_to_a_topic_or_group(rows):
+def test_account_without_permissions_gets_nothing_of_a_topic_or_group(rows):
     served = {(row.case.code, row.case.what) for row in rows if row.served["denied"]}
     assert served == {
         (21, ""), (26, ""), (28, ""), (34, "of a producer"), (35, "of a producer"), (52, ""), (201, ""), (204, ""),
         (305, ""), (315, "of the broker"), (328, ""), (907, ""), (1007, "")}
 
 
-def test_accounts_with_permissions_get_nothing_of_anothers_topic_or_group(rows):
+def test_account_with_permissions_gets_nothing_of_another_accounts_topic_or_group(rows):
     for row in rows:
         for who in ("PUB", "SUB"):
             assert row.served[who] in ("", "own") or row.served["denied"] == "all", row.line
@@ -225,7 +239,7 @@ def test_each_code_that_a_broker_serves_is_in_the_table(tmp_path):
                 assert admin.request(code).code == 3, code  # REQUEST_CODE_NOT_SUPPORTED
 
 
-def test_name_server_asks_nobody_for_an_account(tmp_path):
+def test_name_server_requires_no_account(tmp_path):
     controller = namesrv_controller(tmp_path)
     namesrv_startup.start(controller)
     address = f"127.0.0.1:{controller.remoting_server.local_listen_port}"

@@ -1,4 +1,4 @@
-"""A broker's life in one process: start and end, TLS settings, log files, and whatever requests come in."""
+"""A broker's life in one process: start and shutdown, TLS settings, log files, and arbitrary requests."""
 import json
 import socket
 import sys
@@ -28,7 +28,7 @@ from tests.support.tiers import drawn
 from tests.support.wait import own_threads, wait_until
 
 
-def test_messages_and_tables_are_there_after_a_restart(tmp_path):
+def test_messages_and_tables_survive_a_restart(tmp_path):
     with running_broker(tmp_path) as broker:
         broker.send("Topic", b"one")
         broker.send("Topic", b"two")
@@ -37,7 +37,7 @@ def test_messages_and_tables_are_there_after_a_restart(tmp_path):
         assert broker.send("Topic").ext_fields["queueOffset"] == "2"
 
 
-def test_two_brokers_fit_in_one_process(tmp_path):
+def test_two_brokers_run_in_one_process(tmp_path):
     with running_broker(tmp_path / "a") as one, running_broker(tmp_path / "b", brokerName="broker-b") as other:
         one.send("Topic", b"one")
         other.send("Topic", b"other")
@@ -61,7 +61,7 @@ def test_shutdown_twice_and_before_start_is_fine(tmp_path):
     controller.shutdown()
 
 
-def test_taken_port_is_an_error_and_leaves_nothing(tmp_path):
+def test_port_in_use_is_an_error_and_leaves_nothing_running(tmp_path):
     before = own_threads()
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
@@ -74,20 +74,21 @@ def test_taken_port_is_an_error_and_leaves_nothing(tmp_path):
     wait_until(lambda: own_threads() <= before, 60_000, "all threads ended")
 
 
-def test_broker_may_be_known_by_a_name(tmp_path):
+def test_broker_may_be_known_by_a_host_name(tmp_path):
     with running_broker(tmp_path, brokerIP1="localhost") as broker:
         assert broker.address.startswith("localhost:")
-        ids = [broker.send("Topic").ext_fields["msgId"] for _ in range(3)]  # the first makes the topic
+        # The first send creates the topic.
+        ids = [broker.send("Topic").ext_fields["msgId"] for _ in range(3)]
         assert all(message_decoder.decode_message_id(one)[0] == ("127.0.0.1", broker.controller.addresses.store_host[1])
                    for one in ids), ids
         assert broker.next_offset("Topic") == 3
         assert bodies(broker.pull("Topic", 0)) == [b"body"] * 3
 
 
-def test_name_that_nobody_knows_keeps_the_broker_from_starting(tmp_path):
+def test_unknown_host_name_keeps_the_broker_from_starting(tmp_path):
     controller = new_controller(tmp_path, brokerIP1="no-such-host.invalid")
     assert controller.initialize()
-    with pytest.raises(OSError, match="brokerIP1=no-such-host.invalid is no address"):
+    with pytest.raises(OSError, match="brokerIP1=no-such-host.invalid is neither"):
         controller.start()
     controller.shutdown()
 
@@ -109,7 +110,7 @@ def test_fast_port_is_two_below(tmp_path):
     controller.shutdown()
 
 
-def test_slave_synchronises_only_while_it_is_one(tmp_path):
+def test_broker_synchronises_only_while_it_is_a_slave(tmp_path):
     controller = new_controller(tmp_path, brokerRole=BrokerRole.SLAVE, brokerId=1)
     assert controller.initialize()
     calls = []
@@ -127,7 +128,7 @@ def test_slave_synchronises_only_while_it_is_one(tmp_path):
     controller.shutdown()
 
 
-def test_slave_synchronises_by_one_task_however_often_its_role_changes(tmp_path):
+def test_slave_synchronises_with_one_task_however_often_its_role_changes(tmp_path):
     controller = new_controller(tmp_path, brokerRole=BrokerRole.SLAVE, brokerId=1)
     assert controller.initialize()
     calls, scheduled = [], []
@@ -175,7 +176,7 @@ def test_failure_in_a_pool_is_answered(broker):
     assert answer.code == response_code.SYSTEM_BUSY and answer.remark.startswith("[OVERLOAD]")
 
 
-def test_marks_and_periodic_tasks_run(broker, caplog):
+def test_watermarks_and_periodic_tasks_run(broker, caplog):
     caplog.set_level("INFO")
     controller = broker.controller
     controller.print_water_mark()
@@ -188,14 +189,14 @@ def test_marks_and_periodic_tasks_run(broker, caplog):
     assert "dispatch behind commit log" in caplog.text
 
 
-# The config keys of log files, in servers that write some.
+# The config keys of log files, in server processes that write logs.
 
 SMALL = "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
 
 
 @contextmanager
 def server(tmp_path, program, port, text):
-    """A server of its own process, whose home is `tmp_path`."""
+    """Run a server in its own process, with `tmp_path` as its home."""
     name = f"{program}-{port}"
     file = tmp_path / f"{name}.conf"
     file.write_text(f"listenPort={port}\n{text}")
@@ -216,7 +217,7 @@ def broker(tmp_path, name, text=""):
 
 
 def ask(process, code, text):
-    """Send a server a configuration; the answer."""
+    """Send a configuration to a server and return the answer."""
     with RawClient(f"127.0.0.1:{process.name.rpartition('-')[2]}") as client:
         return client.request(code, text.encode())
 
@@ -250,14 +251,14 @@ def test_name_server_changes_its_level(tmp_path):
 
 
 @pytest.mark.parametrize("text, warns", [("", True), ("isolateLogEnable=true\n", False)])
-def test_broker_that_shares_its_log_files_says_so(tmp_path, text, warns):
+def test_broker_that_shares_its_log_files_warns(tmp_path, text, warns):
     with broker(tmp_path, "a"), broker(tmp_path, "b", text) as second:
-        told = f"another process writes to {tmp_path}/logs/rocketmqlogs/broker.log too"
+        told = f"another process also writes to {tmp_path}/logs/rocketmqlogs/broker.log;"
         assert (told in second.output()) is warns
         assert (tmp_path / "logs" / "rocketmqlogs" / "b_0" / "broker.log").exists() is not warns
 
 
-# Whatever comes in, each request gets one answer, and a good client beside it is served.
+# Every request gets one answer, whatever it contains, and a well-behaved client beside it is served.
 
 _MODULES = (admin_headers, client_headers)
 FIELD_NAMES = sorted({field.name for module in _MODULES for header in vars(module).values()
@@ -314,7 +315,7 @@ LONGS = st.one_of(REQUESTS_SMALL, st.sampled_from([2**63 - 1, -(2**63)]))
 
 @st.composite
 def well_formed_requests(draw):
-    """A code with a header whose fields all have the right type."""
+    """Return a code with a header whose fields all have the right type."""
     code = draw(st.sampled_from(sorted(WELL_FORMED)))
     values = {}
     for field in fields(WELL_FORMED[code]):
@@ -326,7 +327,8 @@ def well_formed_requests(draw):
             values[field.name] = draw(NAMES)
     if code == request_code.PULL_MESSAGE:
         values["sysFlag"] &= ~sys_flags.FLAG_SUSPEND
-    if code == request_code.END_TRANSACTION:  # an outcome that is not known gets no answer
+    # An unknown outcome gets no answer.
+    if code == request_code.END_TRANSACTION:
         values["commitOrRollback"] = draw(st.sampled_from([4, 8, 12]))
     return code, WELL_FORMED[code](**values)
 
@@ -340,8 +342,9 @@ def known(shared_broker):
 
 @settings(max_examples=drawn(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(CODES), st.dictionaries(st.sampled_from(FIELD_NAMES), TEXTS), BODIES)
-def test_each_request_gets_an_answer(known, code, ext_fields, body):
-    ext_fields.pop("suspendTimeoutMillis", None)  # else a pull may be held for as long as it says
+def test_every_request_gets_an_answer(known, code, ext_fields, body):
+    # Otherwise a pull may be held for as long as it asks.
+    ext_fields.pop("suspendTimeoutMillis", None)
     request = RemotingCommand.create_request_command(code)
     request.ext_fields, request.body = ext_fields, body
     response = known.client.invoke_sync(known.address, request, 60_000)
@@ -350,13 +353,13 @@ def test_each_request_gets_an_answer(known, code, ext_fields, body):
 
 @settings(max_examples=drawn(600), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(well_formed_requests(), st.sampled_from([b"", b"x", b"\x00\x00\x00\x17" + b"\x00" * 20]))
-def test_each_well_formed_request_gets_an_answer(known, request_and_header, body):
+def test_every_well_formed_request_gets_an_answer(known, request_and_header, body):
     code, header = request_and_header
     response = known.call(code, header, body)
     assert isinstance(response.code, int) and response.is_response_type
 
 
-def test_names_from_requests_make_no_folders_outside_the_store(known):
+def test_names_in_requests_create_no_folders_outside_the_store(known):
     root = Path(known.controller.message_store_config.storePathRootDir)
     assert {path.name for path in root.iterdir()} <= {
         "abort", "checkpoint", "checkpoint.positions", "commitlog", "config", "consumequeue", "consumequeue_ext",
@@ -365,23 +368,24 @@ def test_names_from_requests_make_no_folders_outside_the_store(known):
     assert {path.name for path in root.parent.iterdir()} <= {"store", "broker.conf", "broker.conf.bak"}
 
 
-def test_good_client_is_served_afterwards(known):
+def test_well_behaved_client_is_served_afterwards(known):
     assert known.send("Known").code == response_code.SUCCESS
     assert known.pull("Known", 0).code == response_code.SUCCESS
 
 
-# What the command line of a broker makes of the TLS settings.
+# The TLS settings that result from a broker's command line.
 
 
 @pytest.mark.parametrize("options, line, expected", [
     ("", "", False),
-    ("-Dtls.server.mode=enforcing", "", True),  # a name server that takes TLS only is to be expected
+    # Expect a name server that accepts only TLS.
+    ("-Dtls.server.mode=enforcing", "", True),
     ("-Dtls.server.mode=enforcing -Dtls.enable=false", "", False),
     ("-Dtls.enable=true", "", True),
     ("-Dtls.enable=true", "useTLS=false", False),
     ("-Dtls.server.mode=disabled", "useTLS=true", True),
 ])
-def test_outgoing_connections_use_tls_as_told(options, line, expected, tmp_path, monkeypatch):
+def test_outgoing_connections_use_the_configured_tls(options, line, expected, tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_OPT", options)
     monkeypatch.setattr(broker_startup, "_set_up_logging", lambda *_: None)
     file = tmp_path / "broker.conf"

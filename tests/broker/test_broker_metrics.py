@@ -1,4 +1,4 @@
-"""A broker's metrics against what was really sent, pulled and acknowledged."""
+"""A broker's metrics compared with the messages actually sent, pulled and acknowledged."""
 import errno
 import re
 import time
@@ -22,7 +22,7 @@ TOPIC, GROUP = "Orders", "billing"
 
 
 def sample(broker) -> None:
-    """What the timers do each ten seconds and each second."""
+    """Do what the timers do every ten seconds and every second."""
     for item_set in broker.controller.broker_stats_manager.stats_table.values():
         for item in item_set.items():
             item.sampling_in_seconds()
@@ -31,7 +31,7 @@ def sample(broker) -> None:
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory):
-    """A broker with 40 messages in four queues of a topic, 10 of which a group has consumed of queue 0."""
+    """A broker with 40 messages in four queues of a topic; a group has consumed 10 of them from queue 0."""
     with running_broker(tmp_path_factory.mktemp("busy"), metricsNames=MetricsNames.both) as broker:
         for number in range(40):
             assert broker.send(TOPIC, b"x" * 100, number % 4).code == response_code.SUCCESS
@@ -40,7 +40,8 @@ def busy(tmp_path_factory):
         assert broker.pull(TOPIC, 0, group=GROUP, queue_id=0).code == response_code.SUCCESS
         broker.controller.consumer_offset_manager.commit_offset("me", GROUP, TOPIC, 0, 10)
         broker.controller.consumer_offset_manager.commit_offset("me", GROUP, TOPIC, 1, 4)
-        at_least(0.02)  # the oldest message gets an age
+        # Let the oldest message get an age.
+        at_least(0.02)
         sample(broker)
         with metrics_port(BrokerMetrics(broker.controller)) as port:
             yield broker, port
@@ -48,7 +49,8 @@ def busy(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def scraped(busy):
-    """What it tells before any test adds to it, and the rate of puts in that moment: samples are taken meanwhile."""
+    """The metrics before any test adds to them, and the put rate at that moment, since samples are taken
+    concurrently."""
     broker, port = busy
     item = broker.controller.broker_stats_manager.get_stats_item(stats.TOPIC_PUT_NUMS, TOPIC)
 
@@ -63,7 +65,7 @@ def scrape(scraped):
     return scraped[0]
 
 
-def test_counts_and_bytes_are_those_of_the_store(busy, scrape):
+def test_counts_and_bytes_equal_those_of_the_store(busy, scrape):
     broker, _port = busy
     assert scrape.value("rmqha_puts_total", cluster="DefaultCluster", broker="broker-a", broker_id="0") == 40
     assert scrape.value("rmqha_put_bytes_total") == broker.store.get_max_phy_offset() \
@@ -82,7 +84,7 @@ def test_topic_offset_is_the_sum_of_its_queues(scrape):
     assert scrape.value("rocketmq_topic_retry_offset", topic=f"%RETRY%{GROUP}") == 0
 
 
-def test_rates_are_those_of_the_last_minute(busy, scraped):
+def test_rates_cover_the_last_minute(busy, scraped):
     (broker, _port), (scrape, window) = busy, scraped
     assert window.sum == 40 and scrape.value("rocketmq_producer_tps", topic=TOPIC) == pytest.approx(window.tps)
     assert scrape.value("rocketmq_producer_message_size", topic=TOPIC) == pytest.approx(
@@ -94,22 +96,24 @@ def test_rates_are_those_of_the_last_minute(busy, scraped):
     assert scrape.value("rocketmq_broker_qps") == pytest.approx(got, rel=0.2)
 
 
-def test_group_is_behind_by_what_it_has_not_committed(scrape):
+def test_group_lag_is_the_uncommitted_part(scrape):
     labels = {"group": GROUP, "topic": TOPIC, "countOfOnlineConsumers": "1", "msgModel": "1"}
-    assert scrape.value("rocketmq_group_diff", **labels) == 26  # 0 + 6 of its queues, and 20 of those without offset
+    # Its two queues lag by 0 and 6, and the two without an offset by 20.
+    assert scrape.value("rocketmq_group_diff", **labels) == 26
     assert scrape.value("rocketmq_consumer_offset", topic=TOPIC, group=GROUP) == 14
     assert 20 <= scrape.value("rocketmq_group_get_latency_by_storetime", topic=TOPIC, group=GROUP) < 600_000
     assert scrape.value("rocketmq_group_count", group=GROUP, localaddr="me@1") == 1
     assert scrape.value("rocketmq_producer_count", group="shop") == 1
 
 
-def test_names_of_5x_have_the_same_numbers(scrape):
+def test_5x_names_have_the_same_values(scrape):
     node = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
     assert scrape.value("rocketmq_messages_in_total", topic=TOPIC, is_system="false", **node) == 40
     assert scrape.value("rocketmq_messages_out_total", topic=TOPIC, consumer_group=GROUP, is_retry="false") == 10
     assert scrape.value("rocketmq_throughput_in_total", topic=TOPIC) == scrape.value("rmqha_put_bytes_total")
     lag = {"consumer_group": GROUP, "topic": TOPIC, "is_retry": "false", "is_system": "false"}
-    assert scrape.value("rocketmq_consumer_lag_messages", **lag) == 6  # a queue without an offset counts as consumed
+    # A queue without an offset counts as consumed.
+    assert scrape.value("rocketmq_consumer_lag_messages", **lag) == 6
     assert scrape.value("rocketmq_consumer_lag_latency", **lag) >= 20
     assert scrape.value("rocketmq_consumer_connections", consumer_group=GROUP, consume_mode="push") == 1
     assert scrape.value("rocketmq_producer_connections") == 1
@@ -124,7 +128,7 @@ def test_every_put_is_in_the_histogram_of_acknowledgements(scrape):
     assert scrape.value("rmqha_ack_latency_seconds_bucket", le="+Inf") == 40
 
 
-def test_histogram_goes_on_when_the_minute_is_over(busy):
+def test_histogram_continues_after_the_minute_ends(busy):
     broker, _port = busy
     service = broker.store.store_stats_service
     before = service.put_times()
@@ -139,7 +143,7 @@ def test_histogram_goes_on_when_the_minute_is_over(busy):
     assert slow == [0.075]
 
 
-def test_all_that_is_told_is_known_with_its_labels(scrape):
+def test_every_exposed_metric_is_documented_with_its_labels(scrape):
     known = {metric.name: metric for metric in BROKER_METRICS}
     for name, family in scrape.families.items():
         if name.startswith(("rmqha_", "rocketmq_")) and not name.startswith("rmqha_scrape_"):
@@ -149,7 +153,7 @@ def test_all_that_is_told_is_known_with_its_labels(scrape):
                 assert set(one.labels) - {"le"} == set(metric.labels)
 
 
-def test_names_are_whose_they_are_asked_for(busy, monkeypatch):
+def test_configured_metric_names_are_exposed(busy, monkeypatch):
     broker, port = busy
     for names, exporter, otel in ((MetricsNames.exporter, True, False), (MetricsNames.otel, False, True)):
         monkeypatch.setattr(broker.controller.broker_config, "metricsNames", names)
@@ -172,7 +176,7 @@ def test_the_oldest_message_is_looked_up_once(busy, monkeypatch):
     assert [one for one in looked_up if one[0] == TOPIC] == [(TOPIC, 1, 5)]
 
 
-def test_of_many_topics_others_have_their_turn_in_between(busy, monkeypatch):
+def test_scrape_of_many_topics_yields_to_other_threads(busy, monkeypatch):
     broker, port = busy
     table = broker.controller.topic_config_manager.topic_config_table
     config = table[TOPIC]
@@ -184,7 +188,7 @@ def test_of_many_topics_others_have_their_turn_in_between(busy, monkeypatch):
     assert len(pauses) >= 3000 * config.writeQueueNums / pace.STEPS
 
 
-def test_each_flush_is_timed_and_a_full_disk_is_told(tmp_path, monkeypatch):
+def test_every_flush_is_timed_and_a_full_disk_is_exposed(tmp_path, monkeypatch):
     with running_broker(tmp_path, flushDiskType=FlushDiskType.SYNC_FLUSH) as broker, \
             metrics_port(BrokerMetrics(broker.controller)) as port:
         for _ in range(3):
@@ -202,10 +206,10 @@ def test_each_flush_is_timed_and_a_full_disk_is_told(tmp_path, monkeypatch):
         assert scrape.value("rmqha_store_fault", fault="disk_full") == 1 and scrape.value("rmqha_store_writeable") == 0
         assert scrape.value("rmqha_broker_ready") == 0
         status, body, _headers = http_get(port, "/readyz")
-        assert status == 503 and b"the store takes no messages" in body and http_get(port, "/healthz")[0] == 200
+        assert status == 503 and b"the store accepts no messages" in body and http_get(port, "/healthz")[0] == 200
 
 
-def test_recovery_is_told_after_a_crash_and_after_a_good_stop(tmp_path):
+def test_recovery_is_exposed_after_a_crash_and_after_a_clean_stop(tmp_path):
     with running_broker(tmp_path) as broker:
         broker.send(TOPIC)
         abort = tmp_path / "store" / "abort"
@@ -223,7 +227,8 @@ def test_messages_sent_back_are_counted(tmp_path):
     with running_broker(tmp_path) as broker, metrics_port(BrokerMetrics(broker.controller)) as port:
         for _ in range(3):
             broker.controller.broker_stats_manager.inc_send_back_nums(GROUP, TOPIC)
-        broker.controller.broker_stats_manager.inc_send_back_nums("somebody", TOPIC)  # whom nobody knows
+        # A group that is not registered.
+        broker.controller.broker_stats_manager.inc_send_back_nums("somebody", TOPIC)
         broker.send(TOPIC)
         broker.heartbeat(GROUP, TOPIC)
         sample(broker)
@@ -231,7 +236,7 @@ def test_messages_sent_back_are_counted(tmp_path):
             == [(GROUP, 3)]
 
 
-def test_stalls_are_told_when_they_are_watched(tmp_path):
+def test_stalls_are_exposed_when_they_are_watched(tmp_path):
     with running_broker(tmp_path, stallWatchMs=20) as broker, metrics_port(BrokerMetrics(broker.controller)) as port:
         before = Scrape(port).value("rmqha_stalls_total")
         pattern = re.compile(r"(a+)+$")
@@ -241,7 +246,7 @@ def test_stalls_are_told_when_they_are_watched(tmp_path):
         assert not Scrape(port).all("rmqha_stalls_total")
 
 
-def test_the_port_of_the_configuration_is_open_from_the_start_to_the_end(tmp_path):
+def test_metrics_port_is_open_from_start_to_shutdown(tmp_path):
     with running_name_server(tmp_path / "n") as namesrv:
         metrics = free_port()
         controller = new_controller(tmp_path / "b", namesrv, metricsPort=metrics)
@@ -265,10 +270,10 @@ def test_not_ready_while_no_name_server_answers(tmp_path):
     with running_broker(tmp_path, f"127.0.0.1:{free_port()}", registerBrokerTimeoutMills=200) as broker, \
             metrics_port(BrokerMetrics(broker.controller)) as port:
         status, body, _headers = http_get(port, "/readyz")
-        assert status == 503 and body == b"no name server has taken its registration\n"
+        assert status == 503 and body == b"no name server has accepted its registration\n"
 
 
-def test_a_service_that_has_ended_is_not_healthy(tmp_path):
+def test_stopped_service_is_not_healthy(tmp_path):
     with running_broker(tmp_path) as broker, metrics_port(BrokerMetrics(broker.controller)) as port:
         assert http_get(port, "/healthz")[0] == 200
         broker.store.flush_consume_queue_service.shutdown()
@@ -280,13 +285,13 @@ def test_a_service_that_has_ended_is_not_healthy(tmp_path):
 @pytest.mark.parametrize("key, value, reason", [
     ("brokerPermission", 4, "brokerPermission=4 forbids sends"),
     ("startAcceptSendRequestTimeStamp", 1 << 62, "startAcceptSendRequestTimeStamp is ")])
-def test_why_sends_are_not_taken(tmp_path, key, value, reason):
+def test_reason_for_refused_sends_is_exposed(tmp_path, key, value, reason):
     with running_broker(tmp_path, **{key: value}) as broker:
         assert reason in BrokerMetrics(broker.controller).why_not_ready()[0]
         assert not BrokerMetrics(broker.controller).why_not_healthy()
 
 
-def test_metrics_port_that_is_taken_ends_the_start(tmp_path):
+def test_metrics_port_in_use_stops_the_start(tmp_path):
     with running_broker(tmp_path / "one") as broker, metrics_port(BrokerMetrics(broker.controller)) as taken:
         controller = new_controller(tmp_path / "two", metricsPort=taken)
         try:

@@ -1,4 +1,4 @@
-"""mqbroker: options, messages, exit codes."""
+"""mqbroker: options, messages and exit codes."""
 import os
 import signal
 import socket
@@ -27,7 +27,7 @@ def controller_of(tmp_path, text, *options):
 
 @pytest.fixture(autouse=True)
 def no_log_files(tmp_path, monkeypatch):
-    """Keep the log set-up of the test run."""
+    """Keep the test run's log configuration."""
     monkeypatch.setattr(broker_startup, "_set_up_logging", lambda *_: None)
 
 
@@ -68,21 +68,21 @@ def test_slave_keeps_its_id(tmp_path):
     ("enableControllerMode=true\ncontrollerAddr=127.0.0.1:9878\ntransientStorePoolEnable=true\n",
      "transientStorePoolEnable: with enableControllerMode there are no write buffers"),
     ("enableControllerMode=true\nbrokerId=-1\nbrokerRole=SLAVE\n",
-     "controllerAddr: enableControllerMode needs the controllers, host:port joined by ;"),
+     "controllerAddr: enableControllerMode needs the controllers' addresses: host:port, several separated by ;"),
 ])
-def test_config_that_cannot_be_is_named(tmp_path, text, message):
+def test_invalid_config_is_named(tmp_path, text, message):
     with pytest.raises(ConfigError) as failure:
         controller_of(tmp_path, text)
     assert message in str(failure.value)
 
 
-def test_a_controller_decides_role_and_id_whatever_the_file_says(tmp_path):
+def test_controller_decides_role_and_id_whatever_the_file_says(tmp_path):
     for role in ("brokerRole=SLAVE\nbrokerId=-1\n", "brokerRole=SYNC_MASTER\nbrokerId=0\n", ""):
         controller = controller_of(tmp_path, f"enableControllerMode=true\ncontrollerAddr=127.0.0.1:9878\n{role}")
         assert controller.message_store_config.brokerRole is BrokerRole.SLAVE and controller.registration.is_isolated
 
 
-def test_metrics_without_their_library_end_the_start(tmp_path, monkeypatch, capsys):
+def test_metrics_without_their_library_stop_the_start(tmp_path, monkeypatch, capsys):
     assert controller_of(tmp_path, "metricsPort=5557\nmetricsNames=both\n").broker_config.metricsPort == 5557
     monkeypatch.setattr(metrics, "is_available", lambda: False)
     assert broker_startup.main(["-c", str(tmp_path / "broker.conf")]) == 2
@@ -102,7 +102,7 @@ def run_mqbroker(*options, **env):
                           text=True, timeout=600, env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", **env})
 
 
-def test_all_and_important_items_are_printed(tmp_path):
+def test_all_or_only_important_items_are_printed(tmp_path):
     everything = run_mqbroker("-p", ROCKETMQ_HOME=str(tmp_path))
     important = run_mqbroker("-m", ROCKETMQ_HOME=str(tmp_path))
     assert everything.returncode == important.returncode == 0
@@ -120,7 +120,7 @@ def test_other_options_and_their_exit_codes(options, code, text):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_broker_boots_says_so_and_ends_cleanly_on_a_signal(tmp_path, number):
+def test_broker_prints_that_it_started_and_ends_cleanly_on_a_signal(tmp_path, number):
     port = free_broker_port()
     file = tmp_path / "broker.conf"
     file.write_text(f"storePathRootDir={tmp_path}/store\nbrokerIP1=127.0.0.1\nbrokerName=b\nlistenPort={port}\n"
@@ -131,7 +131,7 @@ def test_broker_boots_says_so_and_ends_cleanly_on_a_signal(tmp_path, number):
         *warnings, success = broker.output().splitlines()
         assert success == f"The broker[b, 127.0.0.1:{port}] boot success. serializeType=JSON"
         assert [line.split(":")[0] for line in warnings] == ["warning"] * 2
-        assert f"access control is off (aclEnable=false): whoever reaches port {port}" in warnings[0]
+        assert f"access control is off (aclEnable=false): any client that can reach port {port}" in warnings[0]
         assert f"the replication port {port + 1} is open" in warnings[1]
         assert (tmp_path / "store" / "abort").exists()
         broker.process.send_signal(number)
@@ -141,7 +141,7 @@ def test_broker_boots_says_so_and_ends_cleanly_on_a_signal(tmp_path, number):
         broker.kill()
 
 
-def test_log_files_are_where_the_command_line_says(tmp_path):
+def test_log_files_are_written_where_the_command_line_says(tmp_path):
     port = free_broker_port()
     file = tmp_path / "broker.conf"
     file.write_text(f"storePathRootDir={tmp_path}/store\nbrokerIP1=127.0.0.1\nbrokerName=b\nlistenPort={port}\n"
@@ -174,12 +174,12 @@ def test_broken_table_ends_with_its_own_code(tmp_path):
     file.write_text(f"storePathRootDir={tmp_path}/store\nlistenPort=0\n")
     ended = run_mqbroker("-c", str(file), HOME=str(tmp_path))
     assert ended.returncode == 253 and "cannot be initialized" in ended.stderr
-    assert f"{tmp_path}/logs/rocketmqlogs/broker.log and {tmp_path}/logs/rocketmqlogs/store.log say why" in ended.stderr
+    assert f"see {tmp_path}/logs/rocketmqlogs/broker.log and {tmp_path}/logs/rocketmqlogs/store.log for" in ended.stderr
 
 
 @pytest.mark.parametrize(("distance", "use"), [(0, "listenPort"), (-2, "the fast port, listenPort - 2"),
                                                (1, "the HA port, listenPort + 1")])
-def test_taken_port_ends_the_start_with_one_line_that_names_it_and_its_holder(tmp_path, distance, use):
+def test_port_in_use_ends_the_start_with_one_line_naming_it_and_its_holder(tmp_path, distance, use):
     port = free_broker_port()
     file = tmp_path / "broker.conf"
     file.write_text(f"storePathRootDir={tmp_path}/store\nlistenPort={port}\nmappedFileSizeCommitLog=1048576\n"

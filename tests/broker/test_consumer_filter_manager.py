@@ -25,7 +25,7 @@ from rmqha.store.consume_queue_ext import CqExtUnit
 from tests.broker.support import bodies, new_controller, running_broker
 from tests.support.wait import at_least, wait_until
 
-# SQL92 filters inside a broker: what is registered, kept, pulled, and found by bit maps.
+# SQL92 filters inside a broker: registering, saving, pulling, and the bit maps.
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def subscription(topic, expression, version, kind="SQL92"):
     return data
 
 
-def test_expression_is_kept_with_its_bits_and_version(manager):
+def test_expression_is_stored_with_its_bits_and_version(manager):
     manager.register("g", [subscription("T", "a > 1", 5), subscription("U", "tag", 5, "TAG")])
     data = manager.get("T", "g")
     assert (data.expression, data.expressionType, data.clientVersion, data.is_dead) == ("a > 1", "SQL92", 5, False)
@@ -48,7 +48,7 @@ def test_expression_is_kept_with_its_bits_and_version(manager):
     assert manager.get_by_topic("T") == manager.get_by_group("g") == [data]
 
 
-def test_older_version_is_ignored_and_a_newer_one_taken(manager):
+def test_older_version_is_ignored_and_a_newer_one_accepted(manager):
     manager.register("g", [subscription("T", "a > 1", 5)])
     manager.register("g", [subscription("T", "a > 2", 4)])
     manager.register("g", [subscription("T", "a > 3", 5)])
@@ -62,7 +62,7 @@ def test_older_version_is_ignored_and_a_newer_one_taken(manager):
     assert manager.get("T", "g") is None
 
 
-def test_group_without_members_is_dead_until_it_is_back(manager):
+def test_group_without_members_is_dead_until_it_returns(manager):
     manager.register("g", [subscription("T", "a > 1", 5), subscription("U", "a > 1", 5)])
     manager.un_register("g")
     assert manager.get("T", "g").is_dead and manager.get("U", "g").is_dead
@@ -70,7 +70,7 @@ def test_group_without_members_is_dead_until_it_is_back(manager):
     assert not manager.get("T", "g").is_dead and manager.get("U", "g").is_dead
 
 
-def test_file_holds_the_table_and_loads_as_dead(manager, tmp_path):
+def test_file_has_the_table_and_its_entries_load_as_dead(manager, tmp_path):
     manager.register("g", [subscription("T", "a > 1", 5)])
     assert manager.persist()
     with open(manager.config_file_path(), encoding="utf-8") as file:
@@ -82,10 +82,11 @@ def test_file_holds_the_table_and_loads_as_dead(manager, tmp_path):
     assert loaded.load() and loaded.get("T", "g").is_dead
     assert str(loaded.get("T", "g").compiled_expression) == "(a > 1)"
     other = new_controller(tmp_path, expectConsumerNumUseFilter=64).consumer_filter_manager
-    assert other.load() and other.get("T", "g") is None  # its bits are of another bloom filter
+    # Its bits are those of another Bloom filter.
+    assert other.load() and other.get("T", "g") is None
 
 
-def test_what_is_dead_for_too_long_is_forgotten(tmp_path):
+def test_entry_dead_for_too_long_is_removed(tmp_path):
     manager = new_controller(tmp_path, filterDataCleanTimeSpan=0).consumer_filter_manager
     manager.register("g", [subscription("T", "a > 1", 5)])
     manager.un_register("g")
@@ -93,7 +94,7 @@ def test_what_is_dead_for_too_long_is_forgotten(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_file_is_written_when_something_has_changed_and_only_then(tmp_path, monkeypatch, seed):
+def test_file_is_written_only_when_something_changed(tmp_path, monkeypatch, seed):
     pick, now = random.Random(seed), [1_700_000_000_000]
     monkeypatch.setattr(util_all, "current_time_millis", lambda: now[0])
     manager = new_controller(tmp_path, filterDataCleanTimeSpan=20).consumer_filter_manager
@@ -115,7 +116,8 @@ def test_the_file_is_written_when_something_has_changed_and_only_then(tmp_path, 
     for one in (file, backup):
         one.unlink()
     manager.persist_changes()
-    for data in manager.get_by_group("g"):  # what a consumer says with each heartbeat
+    # A consumer repeats this with every heartbeat.
+    for data in manager.get_by_group("g"):
         if not data.is_dead:
             manager.register("g", [subscription(one.topic, one.expression, one.clientVersion)
                                    for one in manager.get_by_group("g") if not one.is_dead])
@@ -123,7 +125,7 @@ def test_the_file_is_written_when_something_has_changed_and_only_then(tmp_path, 
     assert not file.exists() and not backup.exists()
 
 
-def test_expressions_have_room_for_so_many_characters_and_give_it_back(tmp_path, monkeypatch):
+def test_expressions_share_a_limit_of_characters_and_release_their_part(tmp_path, monkeypatch):
     monkeypatch.setattr(consumer_filter_manager, "MAX_CHARACTERS", 10 * 1700)
     manager = new_controller(tmp_path, filterDataCleanTimeSpan=0).consumer_filter_manager
     for number in range(50):
@@ -139,7 +141,7 @@ def test_expressions_have_room_for_so_many_characters_and_give_it_back(tmp_path,
     assert manager.get("T", "late") is not None
 
 
-def test_expression_that_does_not_compile_or_is_too_long_leaves_no_topic(manager):
+def test_invalid_or_overlong_expression_leaves_no_topic(manager):
     manager.register("g", [subscription("T", "a >", 5), subscription("U", "a > 1 OR " * 9000 + "TRUE", 5)])
     assert not manager.filter_data_by_topic
 
@@ -151,14 +153,14 @@ def bit_map(manager, *groups):
     return bytes(bits.bytes)
 
 
-def test_bit_map_decides_for_messages_younger_than_the_filter(manager):
+def test_bit_map_decides_for_messages_newer_than_the_filter(manager):
     manager.register("g", [subscription("T", "a > 1", 5)])
     data = manager.get("T", "g")
     message_filter = ExpressionMessageFilter(subscription("T", "a > 1", 5), data, manager)
     matches, later = message_filter.is_matched_by_consume_queue, data.bornTime + 1
     assert matches(0, CqExtUnit(0, later, bit_map(manager, "g", "h")))
     assert not matches(0, CqExtUnit(0, later, bit_map(manager)))
-    assert matches(0, CqExtUnit(0, data.bornTime, bit_map(manager)))  # older: nobody knows
+    assert matches(0, CqExtUnit(0, data.bornTime, bit_map(manager)))  # older: unknown
     assert matches(0, None) and matches(0, CqExtUnit(0, later, None)) and matches(0, CqExtUnit(0, later, b"\0"))
     data.bloomFilterData = BloomFilterData(8, [1])
     assert matches(0, CqExtUnit(0, later, bit_map(manager)))
@@ -172,7 +174,7 @@ def test_properties_decide_in_the_end(manager):
     assert build("T", "g", "a >", "SQL92", 1) is None and build("T", "g", "a", "TAG", 1) is None
 
 
-def test_message_that_came_back_is_measured_by_its_first_topic(manager):
+def test_retried_message_is_filtered_by_its_first_topic(manager):
     manager.register("g", [subscription("T", "a > 1", 5)])
     matches = ExpressionForRetryMessageFilter(
         subscription("%RETRY%g", "*", 5, "TAG"), None, manager).is_matched_by_commit_log
@@ -191,7 +193,7 @@ def filtering(tmp_path_factory):
 
 
 def announce(harness, group, topic, expression, version):
-    """A heartbeat of a consumer with an expression."""
+    """Send the heartbeat of a consumer with an expression."""
     data = ConsumerData(groupName=group, consumeType=ConsumeType.CONSUME_PASSIVELY,
                         messageModel=MessageModel.CLUSTERING,
                         subscriptionDataSet={subscription(topic, expression, version)})
@@ -199,17 +201,18 @@ def announce(harness, group, topic, expression, version):
 
 
 def pull(harness, topic, group, version, **fields):
-    """A pull with the registered subscription."""
+    """Pull with the registered subscription."""
     return harness.pull(topic, 0, group=group, subVersion=version, sysFlag=fields.pop("sysFlag", 0), **fields)
 
 
-def test_pulls_get_what_the_registered_expression_wants(filtering):
+def test_pulls_return_messages_that_match_the_registered_expression(filtering):
     for number in range(6):
         filtering.send("Numbers", b"%d" % number, properties={"n": str(number)})
     filtering.next_offset("Numbers")
     announce(filtering, "odd", "Numbers", "n IN ('1', '3', '5')", 10)
     assert bodies(pull(filtering, "Numbers", "odd", 10)) == [b"1", b"3", b"5"]
-    at_least(0.002)  # the bit maps are of messages stored in a later millisecond than the expression came
+    # Only messages stored in a later millisecond than the expression arrived have bit maps.
+    at_least(0.002)
     for number in range(6, 10):
         filtering.send("Numbers", b"%d" % number, properties={"n": str(number % 4)})
     end = filtering.next_offset("Numbers")
@@ -222,7 +225,7 @@ def test_pulls_get_what_the_registered_expression_wants(filtering):
     assert '"expression":"n IN' in body.filterData.replace("\n", "").replace("\t", "")
 
 
-def test_held_pull_wakes_for_a_message_that_the_expression_wants(filtering):
+def test_held_pull_wakes_for_a_matching_message(filtering):
     filtering.send("Held", b"first", properties={"n": "0"})
     start = filtering.next_offset("Held")
     announce(filtering, "ones", "Held", "n = 1", 10)
@@ -257,7 +260,7 @@ def test_pull_without_a_usable_expression_is_refused(filtering, group, version, 
     assert (response.code, response.remark) == (code, remark)
 
 
-def test_pull_that_brings_a_bad_expression_is_refused(filtering):
+def test_pull_with_an_invalid_expression_is_refused(filtering):
     filtering.send("Brought", properties={"n": "1"})
     filtering.next_offset("Brought")
     good = filtering.pull("Brought", 0, group="bringer", subscription="n = 1", expressionType="SQL92")
@@ -267,7 +270,7 @@ def test_pull_that_brings_a_bad_expression_is_refused(filtering):
                                       "parse the consumer's subscription failed")
 
 
-def test_broker_without_property_filter_says_so(broker):
+def test_broker_without_property_filter_reports_it(broker):
     broker.send("Unfiltered")
     response = broker.pull("Unfiltered", 0, subscription="n = 1", expressionType="SQL92")
     assert (response.code, response.remark) == (
@@ -287,7 +290,7 @@ def lmq_broker(tmp_path):
 
 
 def send(broker, body: bytes, *queues: str, queue_id: int = 0) -> None:
-    """One message to T and to further queues."""
+    """Send one message to T and to further queues."""
     properties = {"INNER_MULTI_DISPATCH": ",".join(queues)} if queues else {}
     assert broker.send("T", body, queue_id, properties).code == response_code.SUCCESS
 
@@ -314,7 +317,7 @@ def test_message_is_pulled_from_each_light_queue_it_names(lmq_broker):
         "0,0", "1"]
 
 
-def test_light_queues_have_one_queue_and_are_in_no_table(lmq_broker):
+def test_light_queues_have_one_queue_and_appear_in_no_table(lmq_broker):
     send(lmq_broker, b"1", A)
     lmq_broker.next_offset(A)
     assert bodies(lmq_broker.pull(A, 0, group=GROUP)) == [b"1"]
@@ -329,7 +332,7 @@ def test_light_queues_have_one_queue_and_are_in_no_table(lmq_broker):
     assert controller.subscription_group_manager.find_subscription_group_config(GROUP).groupName == GROUP
 
 
-def test_groups_that_are_not_made_by_themselves_may_still_be_light(tmp_path):
+def test_light_groups_work_when_group_creation_is_off(tmp_path):
     with running_broker(tmp_path, autoCreateSubscriptionGroup=False, **LMQ) as broker:
         send(broker, b"1", A)
         broker.next_offset(A)
@@ -351,7 +354,7 @@ def test_held_pull_of_a_light_queue_is_woken_by_its_message(lmq_broker):
     assert bodies(answers[0]) == [b"2"]
 
 
-def test_lists_of_held_pulls_that_nobody_is_in_are_forgotten(lmq_broker):
+def test_empty_lists_of_held_pulls_are_removed(lmq_broker):
     service = lmq_broker.controller.pull_request_hold_service
     for topic in (A, "T"):
         service._list_of((topic, 0))
@@ -359,7 +362,7 @@ def test_lists_of_held_pulls_that_nobody_is_in_are_forgotten(lmq_broker):
     assert not service.pull_request_table
 
 
-def test_list_that_is_forgotten_takes_nobody_and_one_in_use_stays():
+def test_removed_list_accepts_no_pull_and_one_in_use_stays():
     many = ManyPullRequest()
     assert many.add_pull_request("pull") and not many.close_if_empty()
     assert many.take(lambda pull: True) == ["pull"]
@@ -385,7 +388,7 @@ def test_offsets_of_light_groups_have_their_own_table_in_their_own_file(tmp_path
         assert (committed(broker, GROUP, A), committed(broker, "ordinary", "T")) == ("5", "7")
 
 
-def test_offsets_from_before_light_queues_are_not_forgotten(tmp_path):
+def test_offsets_from_before_light_queues_were_enabled_are_kept(tmp_path):
     with running_broker(tmp_path) as broker:
         broker.send("T")
         commit(broker, "ordinary", "T", 7)
@@ -397,7 +400,7 @@ def test_offsets_from_before_light_queues_are_not_forgotten(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", '{"lmqOffsetTable":[]}', '{"offsetTable":{"a@b":7}}', "[]", "\0"])
-def test_offsets_that_can_not_be_read_stop_the_start(tmp_path, text):
+def test_unreadable_offsets_stop_the_start(tmp_path, text):
     folder = tmp_path / "store" / "config"
     folder.mkdir(parents=True)
     (folder / "lmqConsumerOffset.json").write_text(text)
@@ -407,7 +410,7 @@ def test_offsets_that_can_not_be_read_stop_the_start(tmp_path, text):
     assert (folder / "lmqConsumerOffset.json").read_text() == text
 
 
-def test_what_is_read_from_light_queues_counts_under_one_name(lmq_broker):
+def test_reads_from_light_queues_are_counted_under_one_name(lmq_broker):
     send(lmq_broker, b"1", A, B)
     lmq_broker.next_offset(B)
     for topic in (A, B):
@@ -433,7 +436,7 @@ def test_too_many_light_queues_are_refused(tmp_path):
         send(broker, b"3")
 
 
-def test_queues_of_a_restarted_broker_go_on(tmp_path):
+def test_light_queues_continue_after_a_restart(tmp_path):
     with running_broker(tmp_path, **LMQ) as broker:
         for number in range(5):
             send(broker, b"%d" % number, A, "other", queue_id=1)
@@ -443,7 +446,7 @@ def test_queues_of_a_restarted_broker_go_on(tmp_path):
         assert bodies(broker.pull(A, 0, group=GROUP)) == [b"%d" % number for number in range(6)]
 
 
-def test_slave_takes_the_ordinary_offsets_of_a_master_with_light_queues(lmq_broker):
+def test_slave_copies_the_ordinary_offsets_of_a_master_with_light_queues(lmq_broker):
     commit(lmq_broker, GROUP, A, 5)
     lmq_broker.send("T")
     commit(lmq_broker, "ordinary", "T", 7)

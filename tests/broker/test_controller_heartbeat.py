@@ -1,4 +1,4 @@
-"""A replica and its controllers: its id, heartbeats, and until when a master may acknowledge."""
+"""A replica and its controllers: getting an id, heartbeats, and how long a master may acknowledge."""
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,13 +21,13 @@ from rmqha.common.protocol.controller_headers import (
 from rmqha.remoting.exception import RemotingTimeoutException
 from rmqha.store.ha.autoswitch.epoch_file_cache import BrokerMetadataError
 
-# Heartbeats to one controller: of rmqha, of RocketMQ, that does not lead, that hangs.
+# Heartbeats to one controller: rmqha's, RocketMQ's, one that does not lead, one that hangs.
 
 SECOND_NS = 1_000_000_000
 
 
 class FakeManager:
-    """Notes what it is told; `answer` is what the controller says."""
+    """Records its calls; `answer` is the controller's answer."""
 
     def __init__(self) -> None:
         self.broker_config = BrokerConfig()
@@ -82,32 +82,32 @@ def clock(monkeypatch) -> SimpleNamespace:
     return now
 
 
-def test_the_leader_of_ours_tells_all_with_its_answer(manager):
+def test_rmqha_leader_reports_everything_in_its_answer(manager):
     manager.answer = BrokerHeartbeatResponseHeader(1, 3, 2000)
     ControllerHeartbeat(manager, "c0", 1).beat()
     assert manager.told == [("leader", "c0", 2000)] and not manager.asked
 
 
-def test_who_is_followed_anew_hears_of_it_at_once(manager, clock, monkeypatch):
+def test_newly_followed_leader_gets_a_heartbeat_at_once(manager, clock, monkeypatch):
     heartbeat, woken = ControllerHeartbeat(manager, "c0", 1), []
     monkeypatch.setattr(heartbeat, "wakeup", lambda: woken.append(manager.answer.leaderTerm))
     for term in (4, 5, 6):
         manager.answer = BrokerHeartbeatResponseHeader(1, 3, 2000, term)
         heartbeat.beat()
-    assert woken == [5], "but not on and on"
+    assert woken == [5], "woken once only"
     clock.ns += SECOND_NS
     heartbeat.beat()
     assert woken == [5, 6]
 
 
-def test_the_leader_of_rocketmq_is_asked_who_leads_and_then_for_the_replicas_each_time(manager):
+def test_rocketmq_leader_is_asked_once_who_leads_and_then_for_the_replicas_every_time(manager):
     heartbeat = ControllerHeartbeat(manager, "c0", 1)
     for _ in range(3):
         heartbeat.beat()
     assert manager.asked == ["meta", "info", "info", "info"] and manager.told == [("info", 1, 3)] * 3
 
 
-def test_one_that_does_not_lead_is_asked_who_does_now_and_then(manager, clock):
+def test_non_leader_is_asked_periodically_who_leads(manager, clock):
     manager.leader = "c1"
     heartbeat = ControllerHeartbeat(manager, "c0", 1)
     for _ in range(3):
@@ -118,7 +118,7 @@ def test_one_that_does_not_lead_is_asked_who_does_now_and_then(manager, clock):
     assert manager.asked == ["meta", "meta"] and not manager.told
 
 
-def test_one_of_ours_that_does_not_lead_grants_nothing_and_is_not_taken_for_the_leader(manager):
+def test_rmqha_non_leader_grants_nothing_and_is_not_taken_for_the_leader(manager):
     manager.answer = BrokerHeartbeatResponseHeader(leaseMillis=0)
     manager.leader = "c1"
     heartbeat = ControllerHeartbeat(manager, "c0", 1)
@@ -130,13 +130,13 @@ def test_one_of_ours_that_does_not_lead_grants_nothing_and_is_not_taken_for_the_
     assert manager.asked == ["meta"] * 2 and not manager.told and manager.controller_leader_address == "c1"
 
 
-def test_one_that_says_that_it_does_not_lead_is_believed(manager):
+def test_controller_that_says_it_does_not_lead_is_believed(manager):
     manager.answer = BrokerAnswerException(response_code.CONTROLLER_NOT_LEADER, "not me", "c0")
     ControllerHeartbeat(manager, "c0", 1).beat()
     assert manager.told == [("no more", "c0")]
 
 
-def test_a_connection_that_stays_silent_is_closed_each_time_later(manager, clock):
+def test_silent_connection_is_closed_at_growing_intervals(manager, clock):
     manager.answer = RemotingTimeoutException("c0", 1000)
     heartbeat, closed = ControllerHeartbeat(manager, "c0", 1), []
     for second in range(1, 60):
@@ -154,13 +154,13 @@ def test_a_connection_that_stays_silent_is_closed_each_time_later(manager, clock
     assert manager.told[-1] == ("close", "c0")
 
 
-# Until when a master may acknowledge.
+# How long a master may acknowledge.
 
 MS = 1_000_000
 
 
 class Clock:
-    """A clock that stands until it is set."""
+    """A clock that stands still until it is set."""
 
     now = 0
 
@@ -168,7 +168,7 @@ class Clock:
         return self.now
 
 
-def test_it_counts_from_the_question_and_ends_a_little_early():
+def test_lease_counts_from_the_request_and_ends_slightly_early():
     clock = Clock()
     lease = MasterLease(clock)
     assert not lease.holds()
@@ -181,7 +181,7 @@ def test_it_counts_from_the_question_and_ends_a_little_early():
     assert not lease.holds() and lease.left_ms() == 0
 
 
-def test_an_older_answer_does_not_shorten_it():
+def test_older_answer_does_not_shorten_the_lease():
     clock = Clock()
     lease = MasterLease(clock)
     lease.granted(200 * MS, 1000)
@@ -189,7 +189,7 @@ def test_an_older_answer_does_not_shorten_it():
     assert lease.left_ms() == 1100
 
 
-def test_what_was_asked_before_it_was_renounced_grants_nothing():
+def test_request_from_before_renouncing_grants_nothing():
     clock = Clock()
     lease = MasterLease(clock)
     lease.granted(1 * MS, 1000)
@@ -202,7 +202,7 @@ def test_what_was_asked_before_it_was_renounced_grants_nothing():
     assert lease.holds()
 
 
-def test_what_is_handed_over_is_not_granted_again_for_a_while_but_to_a_new_role():
+def test_handed_over_lease_is_granted_again_only_later_or_to_a_new_role():
     clock = Clock()
     lease = MasterLease(clock)
     lease.renounced(1000)
@@ -223,17 +223,17 @@ def test_one_leadership_is_followed_and_a_later_one_ends_its_leases():
     clock.now = 10 * MS
     assert lease.granted(9 * MS, 1000, 5) and lease.term == 5 and lease.holds()
     clock.now = 20 * MS
-    assert not lease.granted(9 * MS, 1000, 6), "it was asked before 5 was followed"
+    assert not lease.granted(9 * MS, 1000, 6), "the request predates following 5"
     assert lease.granted(11 * MS, 0, 6, 5) and lease.term == 6 and not lease.holds()
-    assert not lease.granted(19 * MS, 1000, 5, 5), "5 has not looked whether it leads"
+    assert not lease.granted(19 * MS, 1000, 5, 5), "5 has not confirmed that it leads"
     assert not lease.granted(21 * MS, 1000, 5, 5) and not lease.holds()
-    assert not lease.granted(21 * MS, 1000, 0, 6), "of a controller of RocketMQ"
-    assert lease.granted(19 * MS, 1000, 6, 5) and lease.holds(), "6 is followed, whatever the question named"
+    assert not lease.granted(21 * MS, 1000, 0, 6), "an answer of RocketMQ's controller"
+    assert lease.granted(19 * MS, 1000, 6, 5) and lease.holds(), "6 is followed, whichever term the request named"
     clock.now = 30 * MS
     assert lease.granted(25 * MS, 1000, 7, 6) and lease.term == 7 and lease.left_ms() == 895
 
 
-def test_a_lease_goes_on_when_another_leader_grants_it():
+def test_lease_continues_when_another_leader_grants_it():
     clock, seen = Clock(), []
 
     class Watched(MasterLease):
@@ -247,7 +247,7 @@ def test_a_lease_goes_on_when_another_leader_grants_it():
     assert lease.granted(11 * MS, 1000, 6, 5) and seen == [False, True, True]
 
 
-def test_who_is_forgotten_follows_whoever_answers_later_questions():
+def test_replica_that_follows_no_leader_follows_the_next_answer():
     clock = Clock()
     lease = MasterLease(clock)
     lease.granted(1 * MS, 1000, 5)
@@ -258,16 +258,17 @@ def test_who_is_forgotten_follows_whoever_answers_later_questions():
     assert lease.granted(11 * MS, 1000, 4, 5) and lease.term == 4
 
 
-# How a replica gets its id: interrupted at each step, refused, and forgotten by the controller.
+# Getting an id: interrupted at each step, refused, and forgotten by the controller.
 
 
 class FakeApi:
-    """A controller's ids, with what goes wrong next."""
+    """A controller's table of ids, and the failures to come."""
 
     def __init__(self) -> None:
         self.codes: dict[int, str] = {}  # check code by id
         self.next_id = 1
-        self.failing: dict[str, Exception] = {}  # the next call of that name, after it was carried out
+        # The next call of that name fails after it was carried out.
+        self.failing: dict[str, Exception] = {}
         self.asked: list[str] = []
 
     def _fail(self, name: str) -> None:
@@ -310,7 +311,7 @@ def register(registration: BrokerIdRegistration):
     return registration.register("leader", "1.1.1.1:10911", "1.1.1.1:10912")
 
 
-def test_each_replica_gets_an_id_of_its_own_and_keeps_it(make, tmp_path):
+def test_every_replica_gets_its_own_id_and_keeps_it(make, tmp_path):
     one, two = make("one"), make("two")
     register(one)
     register(two)
@@ -326,7 +327,7 @@ def test_each_replica_gets_an_id_of_its_own_and_keeps_it(make, tmp_path):
 
 @pytest.mark.parametrize("step", ["next", "apply", "register"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_it_goes_on_where_it_was_interrupted(make, api, step, restarted):
+def test_registration_resumes_where_it_was_interrupted(make, api, step, restarted):
     one = make()
     api.failing[step] = RemotingTimeoutException("leader", 10)
     with pytest.raises(RemotingTimeoutException):
@@ -337,12 +338,13 @@ def test_it_goes_on_where_it_was_interrupted(make, api, step, restarted):
     assert one.broker_id == 1 and list(api.codes) == [1]
 
 
-def test_an_id_that_another_one_has_taken_meanwhile_is_given_up(make, api):
+def test_id_taken_by_another_replica_is_given_up(make, api):
     one, two = make("one"), make("two")
     api.failing["apply"] = RemotingTimeoutException("leader", 10)
     api.codes[1] = "somebody;1"
     with pytest.raises(BrokerAnswerException):
-        register(one)  # it had asked before the other one's was known
+        # It asked before the other replica's id was known.
+        register(one)
     assert one.state is RegisterState.INITIAL
     api.failing.clear()
     api.next_id = 2
@@ -351,7 +353,7 @@ def test_an_id_that_another_one_has_taken_meanwhile_is_given_up(make, api):
     assert (one.broker_id, two.broker_id) == (2, 3)
 
 
-def test_a_controller_that_has_forgotten_a_replica_is_told_its_id_again(make, api):
+def test_controller_that_forgot_a_replica_is_given_its_id_again(make, api):
     one = make()
     register(one)
     api.codes.clear()
@@ -360,7 +362,7 @@ def test_a_controller_that_has_forgotten_a_replica_is_told_its_id_again(make, ap
 
 
 @pytest.mark.parametrize("text", ["", "c#b", "c#b#x", "other#b#1", "c#other#1"])
-def test_the_file_of_another_broker_or_a_damaged_one_is_refused_by_name(make, tmp_path, text):
+def test_identity_file_that_is_damaged_or_of_another_broker_is_refused_by_name(make, tmp_path, text):
     path = tmp_path / "one" / "brokerIdentity"
     path.parent.mkdir()
     path.write_text(text)
@@ -368,7 +370,7 @@ def test_the_file_of_another_broker_or_a_damaged_one_is_refused_by_name(make, tm
         make()
 
 
-def test_a_damaged_temporary_file_is_thrown_away(make, tmp_path):
+def test_damaged_temporary_file_is_deleted(make, tmp_path):
     path = tmp_path / "one" / "brokerIdentity-temp"
     path.parent.mkdir()
     path.write_text("c#b#")

@@ -1,6 +1,7 @@
-"""Both machines lose power: the slave has records on its disk that the master's disk lacks, and goes on beside others.
+"""A slave that diverged from its master after both lost power: its disk has records that the master's lacks, and the
+master continues with others.
 
-The stores are images of one moment: the master's of before the records that it loses.
+The stores are restored from images: the master's was taken before the records that it loses.
 """
 import shutil
 from contextlib import ExitStack
@@ -49,7 +50,7 @@ class Pair:
             mappedFileSizeCommitLog=64 * 1024, **{**role, **self.keys, **keys}))
 
     def lose_power(self) -> None:
-        """Both end, and their stores are what the images have."""
+        """Stop both, and restore their stores from the images."""
         for name in ("slave", "master"):
             self.running.pop(name).close()
             shutil.rmtree(self.folder / name)
@@ -70,7 +71,7 @@ def wait_for_log(slave: BrokerHarness, master: BrokerHarness) -> None:
 
 
 def read_all(broker: BrokerHarness) -> list[list[bytes]]:
-    """What consumers get, queue by queue."""
+    """Return the messages that consumers get, queue by queue."""
     found = []
     for queue_id in range(QUEUES):
         offset, end, messages = 0, broker.next_offset(TOPIC, queue_id), []
@@ -84,7 +85,7 @@ def read_all(broker: BrokerHarness) -> list[list[bytes]]:
 
 
 def flush(slave: BrokerHarness, end: int) -> None:
-    """The slave's log is on its disk, and it has noted that."""
+    """Flush the slave's log and note the flushed end in its checkpoint."""
     assert slave.store.flush_up_to(end)
     checkpoint = slave.store.store_checkpoint
     checkpoint.log_flushed = end
@@ -108,7 +109,8 @@ def state(slave: BrokerHarness) -> str:
 
 @pytest.fixture
 def after_loss(tmp_path):
-    """after_loss(size of what comes new, **keys) -> pair, master, slave, end of the common log, end of the slave's."""
+    """after_loss(size of the new messages, **keys) -> pair, master, slave, end of the common log, end of the
+    slave's."""
     with ExitStack() as stack:
         def make(size: int, new: int = 60, of_master: dict | None = None, **keys: object):
             pair, of_master = Pair(tmp_path, stack, **keys), of_master or {}
@@ -120,7 +122,8 @@ def after_loss(tmp_path):
             pair.send(master, 20)
             wait_for_log(slave, master)
             end = slave.next_offset(TOPIC) and slave.store.get_max_phy_offset()
-            flush(slave, end)  # a slave cuts off by itself what only looks whole and was not flushed
+            # Without being asked, a slave truncates only records that look intact but were not flushed.
+            flush(slave, end)
             pair.take_image("slave")
             pair.lose_power()
             master = pair.start("master", **of_master)
@@ -137,7 +140,7 @@ def after_loss(tmp_path):
                          ids=["equal sizes, overtaken", "other sizes, overtaken", "not overtaken yet", "nothing new"])
 def test_slave_with_a_tail_that_the_master_lost_is_refused_until_it_rejoins(size, new, after_loss):
     pair, master, slave, common, end = after_loss(size, new)
-    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
+    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "the divergence is found")
     stats = told(slave)
     assert stats["haDivergedOffset"] == str(common) and f"the master's up to {common}" in stats["haDivergedReason"]
     assert slave.store.get_max_phy_offset() == end
@@ -146,7 +149,7 @@ def test_slave_with_a_tail_that_the_master_lost_is_refused_until_it_rejoins(size
                "refused by the master, and gone")
     refused = told(master)[key].split(",")
     assert (refused[0], refused[3]) == (str(end), str(common))
-    # what was cut off is kept
+    # The truncated tail is saved.
     tail = read_log(slave, common)
     assert slave.call(request_code.REJOIN_MASTER).code == response_code.SUCCESS
     wait_for_log(slave, master)
@@ -176,17 +179,17 @@ def read_log(broker: BrokerHarness, offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [300, 520], ids=["equal sizes", "other sizes"])
-def test_slave_may_cut_its_tail_off_by_itself(size, after_loss):
+def test_slave_may_truncate_its_tail_automatically(size, after_loss):
     _pair, master, slave, _common, _end = after_loss(size, haTruncateDivergedTail=True)
     wait_for_log(slave, master)
     check_same(master, slave)
 
 
 @pytest.mark.parametrize("size", [300, 520], ids=["equal sizes", "other sizes"])
-def test_end_of_a_master_that_compares_nothing_is_looked_at_record_by_record(size, after_loss):
-    """As with RocketMQ: its HA port knows no handshake, its main port shows records."""
+def test_end_of_a_master_without_log_comparison_is_checked_record_by_record(size, after_loss):
+    """As with RocketMQ: its HA port has no handshake, but its main port shows records."""
     pair, master, slave, common, end = after_loss(size, of_master={"haHandshakeEnable": "false"})
-    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
+    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "the divergence is found")
     assert told(slave)["haDivergedOffset"] == str(common) and slave.store.get_max_phy_offset() == end
     assert slave.call(request_code.REJOIN_MASTER).code == response_code.SUCCESS
     wait_for_log(slave, master)
@@ -197,7 +200,7 @@ def test_end_of_a_master_that_compares_nothing_is_looked_at_record_by_record(siz
     assert read_all(slave) == read_all(master)
 
 
-def test_what_was_cut_off_stays_so_over_a_restart(after_loss):
+def test_truncation_survives_a_restart(after_loss):
     pair, master, slave, _common, _end = after_loss(300, haTruncateDivergedTail=True)
     wait_for_log(slave, master)
     pair.running.pop("slave").close()
@@ -207,7 +210,7 @@ def test_what_was_cut_off_stays_so_over_a_restart(after_loss):
     check_same(master, slave)
 
 
-def test_slave_that_is_a_part_of_its_master_is_compared_and_goes_on(tmp_path):
+def test_slave_with_a_prefix_of_the_masters_log_is_compared_and_continues(tmp_path):
     with ExitStack() as stack:
         pair = Pair(tmp_path, stack)
         master, slave = pair.start("master"), pair.start("slave")
@@ -218,13 +221,14 @@ def test_slave_that_is_a_part_of_its_master_is_compared_and_goes_on(tmp_path):
         slave = pair.start("slave")
         wait_for_log(slave, master)
         (identity,) = master.store.ha_service.counted_slaves.slave_acks()
-        assert identity == "DefaultCluster/broker-a/1"  # told within the handshake
+        # Exchanged in the handshake.
+        assert identity == "DefaultCluster/broker-a/1"
         check_same(master, slave)
 
 
-def test_status_of_a_diverged_slave_goes_over_the_wire(after_loss):
+def test_status_of_a_diverged_slave_is_reported_over_the_wire(after_loss):
     _pair, _master, slave, common, _end = after_loss(300)
-    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
+    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "the divergence is found")
     body = slave.call(request_code.GET_BROKER_HA_STATUS).body
     client = remoting_serializable.decode(HARuntimeInfo, body).haClientRuntimeInfo
     assert (client.state, client.divergedOffset) == ("DIVERGED", common)
@@ -232,11 +236,11 @@ def test_status_of_a_diverged_slave_goes_over_the_wire(after_loss):
 
 def test_command_brings_a_diverged_slave_back(after_loss):
     pair, master, slave, common, end = after_loss(300)
-    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
+    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "the divergence is found")
     result = CliRunner().invoke(rmqha, ["ha", "rejoin", "-b", slave.address])
     assert result.exit_code == 0, result.output
     (kept,) = (pair.folder / "slave" / "store" / "diverged").iterdir()
-    assert result.output == (f"{slave.address}: {end - common} bytes from {common} on were cut off, and are in {kept}\n"
+    assert result.output == (f"{slave.address}: truncated {end - common} bytes from offset {common}, saved to {kept}\n"
                              f"{slave.address} follows 127.0.0.1:{pair.ports['master'] + 1} again\n")
     wait_for_log(slave, master)
     check_same(master, slave)
@@ -244,7 +248,7 @@ def test_command_brings_a_diverged_slave_back(after_loss):
     assert result.exit_code == 2 and "has not diverged" in result.output
 
 
-def test_slave_with_nothing_in_common_is_not_cut_off(tmp_path):
+def test_slave_with_no_common_record_is_not_truncated(tmp_path):
     """A wrong haMasterAddress must not cost a store."""
     with ExitStack() as stack:
         pair = Pair(tmp_path, stack, haTruncateDivergedTail=True)
@@ -253,14 +257,14 @@ def test_slave_with_nothing_in_common_is_not_cut_off(tmp_path):
         pair.send(pair.start("master"), 60)
         slave = pair.start("slave")
         end = slave.store.get_max_phy_offset()
-        wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
-        assert "set it up anew" in told(slave)["haDivergedReason"]
+        wait_until(lambda: state(slave) == "DIVERGED", 60_000, "the divergence is found")
+        assert "set it up from scratch" in told(slave)["haDivergedReason"]
         assert slave.store.get_max_phy_offset() == end and sum(map(len, read_all(slave))) == 30
 
 
-def test_slave_whose_file_for_the_tail_can_not_be_written_keeps_its_tail(after_loss, monkeypatch):
+def test_slave_that_can_not_save_its_tail_keeps_it(after_loss, monkeypatch):
     _pair, _master, slave, _common, end = after_loss(300)
-    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "found to have diverged")
+    wait_until(lambda: state(slave) == "DIVERGED", 60_000, "the divergence is found")
     full = OSError(28, "No space left on device")
     monkeypatch.setattr(log_comparison.os, "fsync", lambda _fd: (_ for _ in ()).throw(full))
     assert slave.call(request_code.REJOIN_MASTER).code == response_code.SUCCESS
@@ -275,12 +279,12 @@ def test_only_a_slave_that_has_diverged_rejoins(tmp_path):
         master, slave = pair.start("master"), pair.start("slave")
         pair.send(master, 1)
         wait_for_log(slave, master)
-        for broker, reason in ((master, "no slave"), (slave, "has not diverged")):
+        for broker, reason in ((master, "not a slave"), (slave, "has not diverged")):
             answer = broker.call(request_code.REJOIN_MASTER)
             assert answer.code == response_code.SYSTEM_ERROR and reason in answer.remark
 
 
-def test_pulls_from_a_slave_miss_nothing_behind_blank_units(tmp_path):
+def test_pulls_from_a_slave_skip_no_message_after_blank_units(tmp_path):
     with ExitStack() as stack:
         pair = Pair(tmp_path, stack)
         master, slave = pair.start("master"), pair.start("slave")

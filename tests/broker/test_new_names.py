@@ -1,4 +1,5 @@
-"""Each request code asked with hundreds of new names: nothing of them stays, or only so much as is said here."""
+"""Requests with hundreds of new names for each request code leave nothing behind, or no more than the limits here
+allow."""
 import json
 import logging
 from collections import Counter
@@ -20,22 +21,24 @@ from tests.support.watch import names_kept, own_objects
 pytestmark = in_all
 
 NAMES = 150  # new ones for each code
-LIMIT = 40  # of what is made by the way
-KEPT_OBJECTS = 120  # of one type that may be left: caches, pool threads; less than one for each name
-KEPT_NAMES = 5  # in the last request, and what was made of it
-# What each code makes by design, each up to LIMIT; the tables of connections and locks go with those.
+LIMIT = 40  # of each kind that is created on purpose
+# Objects of one type that may remain (caches, pool threads); fewer than one for each name.
+KEPT_OBJECTS = 120
+# The names of the last request, and everything derived from them.
+KEPT_NAMES = 5
+# Each code's tables that grow by design, each up to LIMIT; the tables of connections and locks shrink with those.
 GROUPS, TOPICS, ONLINE_GROUPS, LOCKS, OFFSETS = "groups", "topics", "online", "locks", "offsets"
 MADE = {
     10: {TOPICS}, 310: {TOPICS}, 320: {TOPICS}, 324: {TOPICS}, 325: {TOPICS},
     36: {GROUPS, TOPICS}, 11: {GROUPS}, 34: {GROUPS, TOPICS, ONLINE_GROUPS}, 41: {LOCKS}, 15: {OFFSETS},
     314: {OFFSETS}, 17: {TOPICS}, 200: {GROUPS},
 }
-# Not asked: they end the fixtures' state or the process's settings, and make nothing.
+# Not sent: these end the fixtures' state or the process's settings, and create nothing.
 LEFT_OUT = {25, 50, 51, 53}
 
 
 def table_sizes(controller) -> dict[str, int]:
-    """Entries of all tables that requests fill."""
+    """Return the sizes of all tables that requests fill."""
     store, stats = controller.message_store, controller.broker_stats_manager
     consumers, producers = controller.consumer_manager, controller.producer_manager
     locks, pulls = controller.rebalance_lock_manager, controller.pull_request_hold_service
@@ -44,7 +47,7 @@ def table_sizes(controller) -> dict[str, int]:
         "queues": sum(1 for queue in store.all_consume_queues()),
         "queue tables": len(store.consume_queue_table),
         "folders": sum(1 for _path in Path(store.get_store_path_logic()).rglob("*")),
-        # the broker makes those of its own again when it needs them
+        # The broker creates its own system topics again when it needs them.
         TOPICS: sum(not is_system_topic(topic) for topic in list(controller.topic_config_manager.topic_config_table)),
         GROUPS: len(controller.subscription_group_manager.subscription_group_table),
         OFFSETS: sum(map(len, list(offsets.offset_table.values()))),
@@ -65,17 +68,18 @@ def table_sizes(controller) -> dict[str, int]:
 
 
 def mark(code: Code) -> str:
-    """What all new names for a code have in them."""
+    """Return the part that all new names for a code share."""
     return f"-new{code.number}-"
 
 
 def with_new_names(code: Code, number: int) -> tuple[dict[str, str], bytes]:
-    """Fields and body of a right call, its names replaced by new ones."""
+    """Return fields and body of a valid request, its names replaced by new ones."""
     suffix = f"{mark(code)}{number}"
     known = {TOPIC, GROUP, ONLINE, PRODUCERS, CLIENT, "broker-a"}
     fields = {name: _filled(value, suffix) for name, value in code.fields.items()}
     if code.number in (15, 314):
-        fields["topic"] = "Known"  # one that is not there gets no offset at all
+        # A topic that does not exist gets no offset at all.
+        fields["topic"] = "Known"
     if code.number == 314:
         fields["srcGroup"] = GROUP
     if code.body[:1] != b"{":
@@ -98,7 +102,7 @@ def _filled(field: Field, suffix: str) -> str:
 
 
 def flood(broker, codes: list[Code], names: range) -> None:
-    """Ask each code with a new name for each number, on one connection that ends then."""
+    """Send each code with a new name for each number, on one connection that is then closed."""
     client = RemotingClient(RemotingClientConfig())
     client.start()
     try:
@@ -107,7 +111,8 @@ def flood(broker, codes: list[Code], names: range) -> None:
                 fields, body = with_new_names(code, number)
                 request = RemotingCommand.create_request_command(code.number)
                 request.ext_fields, request.body = fields, body or None
-                if code.number in (37, 52):  # these may give no answer
+                # These may give no answer.
+                if code.number in (37, 52):
                     client.invoke_oneway(broker.address, request, 60_000)
                 else:
                     client.invoke_sync(broker.address, request, 60_000)
@@ -116,7 +121,7 @@ def flood(broker, codes: list[Code], names: range) -> None:
 
 
 def left_objects(broker, before: Counter[type]) -> bool:
-    """Whether there are many more objects of ours, even when the connection's end must have been noticed."""
+    """Return whether many more of our objects remain, even after the connection's end must have been noticed."""
     try:
         wait_until(lambda: all(count < KEPT_OBJECTS for count in (own_objects(broker) - before).values()), 60_000)
     except AssertionError:
@@ -125,7 +130,7 @@ def left_objects(broker, before: Counter[type]) -> bool:
 
 
 def left_objects_again(broker, code: Code, names: range) -> bool:
-    """Whether a flood of new names leaves objects behind."""
+    """Return whether another flood of new names leaves objects behind."""
     before = own_objects(broker)
     flood(broker, [code], names)
     return left_objects(broker, before)
@@ -142,7 +147,7 @@ def stocked(shared_broker):
 
 @pytest.fixture
 def broker(stocked, monkeypatch):
-    """The broker with limits that are near."""
+    """The broker with low limits."""
     controller = stocked.controller
     topics = controller.topic_config_manager.topic_config_table
     groups = controller.subscription_group_manager.subscription_group_table
@@ -155,7 +160,8 @@ def broker(stocked, monkeypatch):
     monkeypatch.setattr(rebalance_lock_manager, "MAX_LOCKS", LIMIT)
     monkeypatch.setattr(consumer_manager, "MAX_GROUPS_OF_CHANNEL", LIMIT)
     monkeypatch.setattr(producer_manager, "MAX_GROUPS_OF_CHANNEL", LIMIT)
-    logging.disable(logging.CRITICAL)  # pytest keeps each line
+    # pytest keeps every line.
+    logging.disable(logging.CRITICAL)
     yield stocked
     logging.disable(logging.NOTSET)
 
@@ -167,7 +173,7 @@ def _expire_locks(controller, monkeypatch) -> None:
 
 @pytest.mark.parametrize("code", [one for one in BROKER_CODES if one.number not in LEFT_OUT],
                          ids=lambda code: f"{code.number}-{code.name}")
-def test_new_names_leave_nothing_but_what_is_made_by_design(broker, monkeypatch, code):
+def test_new_names_leave_only_what_is_created_by_design(broker, monkeypatch, code):
     controller = broker.controller
     flood(broker, [code], range(20))
     before = table_sizes(controller)
@@ -186,12 +192,13 @@ def test_new_names_leave_nothing_but_what_is_made_by_design(broker, monkeypatch,
     if not allowed:
         assert not grown()
         wait_until(lambda: len(names_kept(mark(code), broker)) < KEPT_NAMES, 60_000, f"{code.name} forgets the names")
-        # other threads of ours may make objects in one flood or two
+        # Other threads of ours may create objects during one flood or two.
         assert not (left_objects(broker, objects) and all(left_objects_again(broker, code, range(first, first + NAMES))
                                                   for first in (NAMES, 2 * NAMES)))
     elif allowed == {OFFSETS}:
         assert set(grown()) == {OFFSETS, "offset tables"} and max(grown().values()) <= LIMIT
-    else:  # the messages that are sent to them make queues of the topics, and counters
+    # Messages sent to the new topics create their queues, and counters.
+    else:
         assert max(grown().get(name, 0) for name in (TOPICS, GROUPS)) <= LIMIT
         assert set(grown()) <= allowed | {"queues", "queue tables", "folders", "counters"}
         assert max(grown().values()) <= LIMIT * 6

@@ -1,4 +1,4 @@
-"""Registration with name servers: who is told what, when, and only what has changed."""
+"""Registration with name servers: which server receives what, when, and only changes."""
 import threading
 
 import pytest
@@ -35,18 +35,19 @@ from tests.broker.support import new_controller, running_broker
 from tests.support.ports import free_port
 from tests.support.wait import wait_until
 
-# The broker and its name servers: who is told what, and when.
+# A broker and its name servers: which server receives what, and when.
 
 
 class FakeNameServer:
-    """Notes the requests and answers as told."""
+    """Records the requests and gives the configured answers."""
 
     def __init__(self, port=0):
         self.requests = []
         self.answer = RegisterBrokerResponseHeader()
         self.kv_table = KVTable()
         self.changed = False
-        self.hold = threading.Event()  # cleared: registrations are not answered
+        # While cleared, registrations are not answered.
+        self.hold = threading.Event()
         self.hold.set()
         self.server = RemotingServer(ServerConfig(listenPort=port))
         self.server.register_default_processor(self)
@@ -94,7 +95,7 @@ def registration(request):
             remoting_serializable.from_json(RegisterBrokerBody, request.body))
 
 
-def test_broker_registers_everywhere_at_once_and_leaves_in_the_end(tmp_path, name_servers):
+def test_broker_registers_with_all_name_servers_at_once_and_unregisters_at_shutdown(tmp_path, name_servers):
     with running_broker(tmp_path, both(name_servers)) as broker:
         for server in name_servers:
             header, body = registration(server.of_code(request_code.REGISTER_BROKER)[0])
@@ -127,7 +128,7 @@ def test_new_topic_is_registered_one_way_with_all_others(tmp_path, name_servers)
             assert request.is_oneway_rpc and {"Fresh", "TBW102"} <= set(table)
 
 
-def test_topic_made_by_an_admin_is_registered_alone(tmp_path, name_servers):
+def test_topic_created_by_an_admin_is_registered_alone(tmp_path, name_servers):
     with running_broker(tmp_path, name_servers[0].address) as broker:
         header = CreateTopicRequestHeader("Made", "TBW102", 2, 2, 6, "SINGLE_TAG", 0)
         assert broker.call(request_code.UPDATE_AND_CREATE_TOPIC, header).code == response_code.SUCCESS
@@ -136,14 +137,14 @@ def test_topic_made_by_an_admin_is_registered_alone(tmp_path, name_servers):
         assert set(wrapper.topicConfigTable) == {"Made"} and wrapper.dataVersion.counter == 1
 
 
-def test_broker_without_write_permission_registers_its_topics_so(tmp_path, name_servers):
+def test_broker_without_write_permission_registers_its_topics_without_it(tmp_path, name_servers):
     with running_broker(tmp_path, name_servers[0].address, brokerPermission=4) as broker:
         table = registration(name_servers[0].requests[0])[1].topicConfigSerializeWrapper.topicConfigTable
         assert {config.perm for config in table.values()} == {4}
         assert broker.controller.topic_config_manager.select_topic_config("BenchmarkTest").perm == 6
 
 
-def test_slave_takes_its_masters_addresses_from_the_answer(tmp_path, name_servers):
+def test_slave_adopts_its_masters_addresses_from_the_answer(tmp_path, name_servers):
     name_servers[0].answer = RegisterBrokerResponseHeader("127.0.0.1:1", "127.0.0.1:10911")
     slave = {"brokerRole": BrokerRole.SLAVE, "brokerId": 1}
     with running_broker(tmp_path, name_servers[0].address, **slave) as broker:
@@ -151,14 +152,14 @@ def test_slave_takes_its_masters_addresses_from_the_answer(tmp_path, name_server
         assert broker.store.ha_service.ha_client.master_address == "127.0.0.1:1"
 
 
-def test_configured_ha_address_stays(tmp_path, name_servers):
+def test_configured_ha_address_is_kept(tmp_path, name_servers):
     name_servers[0].answer = RegisterBrokerResponseHeader("127.0.0.1:1", "127.0.0.1:10911")
     slave = {"brokerRole": BrokerRole.SLAVE, "brokerId": 1, "haMasterAddress": "127.0.0.1:2"}
     with running_broker(tmp_path, name_servers[0].address, **slave) as broker:
         assert broker.store.ha_service.ha_client.master_address == "127.0.0.1:2"
 
 
-def test_order_topics_of_the_name_server_are_taken(tmp_path, name_servers):
+def test_order_topics_of_the_name_server_are_adopted(tmp_path, name_servers):
     name_servers[0].kv_table = KVTable({"BenchmarkTest": "broker-a:8"})
     with running_broker(tmp_path, name_servers[0].address) as broker:
         assert broker.controller.topic_config_manager.is_order_topic("BenchmarkTest")
@@ -172,7 +173,8 @@ def test_silent_name_server_delays_the_others_no_longer_than_the_timeout(tmp_pat
     def invoke(self, addr, *arguments):
         try:
             return invoke_sync(self, addr, *arguments)
-        finally:  # the request has the same time-out as the registration, and may run out first
+        # The request has the same timeout as the registration, and may time out first.
+        finally:
             if addr == name_servers[0].address:
                 returned.wait()
     monkeypatch.setattr(RemotingClient, "invoke_sync", invoke)
@@ -183,7 +185,8 @@ def test_silent_name_server_delays_the_others_no_longer_than_the_timeout(tmp_pat
     controller.broker_outer_api.start()
     topics = controller.topic_config_manager
     registration = Registration(topics.changes, topics.build_topic_config_serialize_wrapper)
-    for timeout_ms in (500, 5_000, 50_000):  # as long as it takes the other one to answer
+    # Up to as long as the other name server takes to answer.
+    for timeout_ms in (500, 5_000, 50_000):
         results = controller.broker_outer_api.register_broker_all("c", "a:1", "n", 0, "h:2", registration, [], False,
                                                                   timeout_ms, False)
         assert f"registerBroker Exception, {name_servers[0].address}: no answer within {timeout_ms} ms" in caplog.text
@@ -194,7 +197,7 @@ def test_silent_name_server_delays_the_others_no_longer_than_the_timeout(tmp_pat
     controller.shutdown()
 
 
-def test_registration_is_spared_when_nothing_changed(tmp_path, name_servers):
+def test_registration_is_skipped_when_nothing_changed(tmp_path, name_servers):
     with running_broker(tmp_path, both(name_servers)) as broker:
         controller = broker.controller
         controller.registration.register_broker_all(True, False, False)
@@ -212,22 +215,22 @@ def test_name_server_that_starts_after_the_broker_is_registered_with_soon(tmp_pa
         late = FakeNameServer(port)
         try:
             wait_until(lambda: late.of_code(request_code.REGISTER_BROKER), what="the registration")
-            assert not late.of_code(request_code.REGISTER_BROKER)[0].is_oneway_rpc, "a topic made a minute later"
+            assert not late.of_code(request_code.REGISTER_BROKER)[0].is_oneway_rpc, "registered only a minute later"
         finally:
             late.server.shutdown()
 
 
-def test_name_server_that_is_not_there_does_not_keep_the_broker_from_serving(tmp_path):
+def test_missing_name_server_does_not_keep_the_broker_from_serving(tmp_path):
     with running_broker(tmp_path, "127.0.0.1:1", registerBrokerTimeoutMills=300) as broker:
         assert broker.send("Alone").code == response_code.SUCCESS
 
 
-# Between a broker and a name server of ours: a registration carries what has changed, and the routes are as if it
-# carried everything.
+# Between a broker and an rmqha name server, a registration carries only changes, and the routes are as if it carried
+# everything.
 
 
 class NameServer:
-    """One of ours, started again on its port by `restart`; notes what brokers register."""
+    """An rmqha name server; `restart` starts it again on its port. It records the brokers' registrations."""
 
     def __init__(self, folder):
         self._folder, self._port, self.registered = folder, 0, []
@@ -249,7 +252,7 @@ class NameServer:
             self.registered.append((request.ext_fields[table_version.SINCE], set(table)))
 
     def do_after_response(self, _addr, _request, _response):
-        """Nothing."""
+        """Do nothing."""
 
     @property
     def address(self):
@@ -279,7 +282,7 @@ def name_server(tmp_path):
     server.shutdown()
 
 
-def test_only_changes_are_told_and_routes_have_all(tmp_path, name_server):
+def test_only_changes_are_sent_and_routes_are_complete(tmp_path, name_server):
     with running_broker(tmp_path / "b", name_server.address) as broker:
         controller, topics = broker.controller, broker.controller.topic_config_manager
         since, names = name_server.registered[0]
@@ -289,8 +292,9 @@ def test_only_changes_are_told_and_routes_have_all(tmp_path, name_server):
         topics.update_topic_config(TopicConfig("Made", 3, 3))
         controller.registration.register_increment_broker_data(TopicConfig("Made", 3, 3))
         assert name_server.registered[2][1] == {"Made"} and name_server.queues("Made") == [("broker-a", 3, 6)]
-        broker.send("Sent")  # makes the topic, one way
-        wait_until(lambda: name_server.queues("Sent"), 60_000, "the route of a topic that a send made")
+        # Creates the topic, which is registered one-way.
+        broker.send("Sent")
+        wait_until(lambda: name_server.queues("Sent"), 60_000, "the route of a topic created by a send")
         controller.registration.register_broker_all(True, False, True)
         topics.delete_topic_config("Made")
         controller.registration.register_broker_all(True, False, True)
@@ -298,7 +302,7 @@ def test_only_changes_are_told_and_routes_have_all(tmp_path, name_server):
         assert name_server.queues("Sent") == [("broker-a", 4, 6)]
 
 
-def test_name_server_that_forgot_is_told_everything(tmp_path, name_server):
+def test_name_server_that_lost_its_state_receives_everything(tmp_path, name_server):
     with running_broker(tmp_path / "b", name_server.address) as broker:
         name_server.restart()
         name_server.registered.clear()
@@ -311,14 +315,14 @@ def test_name_server_that_forgot_is_told_everything(tmp_path, name_server):
         assert [bool(since) for since, _names in name_server.registered] == [True, False]
 
 
-def test_permission_of_the_broker_goes_to_all_topics(tmp_path, name_server):
+def test_broker_permission_applies_to_all_topics(tmp_path, name_server):
     with running_broker(tmp_path / "b", name_server.address) as broker:
         body = b"brokerPermission=4"
         assert broker.call(request_code.UPDATE_BROKER_CONFIG, None, body).code == 0
         assert {perm for _name, _queues, perm in name_server.queues("TBW102")} == {4}
 
 
-def test_wiped_write_permission_lasts_when_another_topic_is_made(tmp_path, name_server):
+def test_wiped_write_permission_stays_when_another_topic_is_created(tmp_path, name_server):
     with running_broker(tmp_path / "b", name_server.address) as broker:
         controller, routes = broker.controller, name_server.routes
         controller.registration.register_broker_all(True, False, True)
@@ -331,8 +335,8 @@ def test_wiped_write_permission_lasts_when_another_topic_is_made(tmp_path, name_
 
 
 @pytest.mark.parametrize("happens", ["wiped", "restarted"])
-def test_route_of_a_topic_that_a_send_makes_comes_at_once(tmp_path, name_server, monkeypatch, happens):
-    """Without a periodic registration; a wiped permission is back then, as in the original."""
+def test_route_of_a_topic_created_by_a_send_is_available_at_once(tmp_path, name_server, monkeypatch, happens):
+    """Without a periodic registration; a wiped permission is then restored, as in the original."""
     with running_broker(tmp_path / "b", name_server.address) as broker:
         register_all = broker.controller.registration.register_broker_all
         monkeypatch.setattr(broker.controller.registration, "register_broker_all",
@@ -342,7 +346,7 @@ def test_route_of_a_topic_that_a_send_makes_comes_at_once(tmp_path, name_server,
         else:
             name_server.restart()
         broker.send("Sent")
-        wait_until(lambda: name_server.queues("Sent"), 60_000, "the route of a topic that a send made")
+        wait_until(lambda: name_server.queues("Sent"), 60_000, "the route of a topic created by a send")
         wait_until(lambda: name_server.queues("BenchmarkTest") == [("broker-a", 1024, 6)], 60_000, "all topics")
 
 
@@ -362,7 +366,7 @@ def queues_of(routes, topic):
     return None if route is None else route.queueDatas[0].writeQueueNums
 
 
-def test_changes_of_an_unknown_state_are_refused_and_change_nothing():
+def test_changes_since_an_unknown_state_are_refused_and_change_nothing():
     routes = RouteInfoManager()
     with pytest.raises(RegistrationGap):
         register(routes, wrapper_of(2, A=1), "life.2", "life.1")
@@ -374,7 +378,7 @@ def test_changes_of_an_unknown_state_are_refused_and_change_nothing():
     assert queues_of(routes, "A") == 1
 
 
-def test_changes_that_come_late_undo_nothing():
+def test_late_changes_undo_nothing():
     routes = RouteInfoManager()
     register(routes, wrapper_of(1, A=1), "life.1")
     register(routes, wrapper_of(3, A=3, B=1), "life.3", "life.1")
@@ -384,8 +388,8 @@ def test_changes_that_come_late_undo_nothing():
     assert queues_of(routes, "B") == 2
 
 
-def test_all_topics_are_taken_behind_a_registration_of_one():
-    """Which brings their version along, and no other topic."""
+def test_all_topics_are_accepted_after_a_registration_of_one():
+    """The registration of one topic brings the version of all, but no other topic."""
     routes = RouteInfoManager()
     register(routes, wrapper_of(2, A=1))
     register(routes, wrapper_of(2, A=1, B=1), "life.2")
@@ -393,8 +397,8 @@ def test_all_topics_are_taken_behind_a_registration_of_one():
 
 
 @pytest.mark.parametrize("state", ["", "life.1"])
-def test_all_topics_keep_a_wiped_permission_of_the_same_version(state):
-    """The name server has one topic, of this version, and gets the others."""
+def test_wiped_permission_survives_a_registration_of_all_topics_of_the_same_version(state):
+    """The name server has one topic of this version, and receives the others."""
     routes = RouteInfoManager()
     register(routes, wrapper_of(2, A=1), state)
     routes.wipe_write_perm_of_broker_by_lock("broker-a")
@@ -402,14 +406,16 @@ def test_all_topics_keep_a_wiped_permission_of_the_same_version(state):
     assert [routes.pickup_topic_route_data(name).queueDatas[0].perm for name in "AB"] == [4, 6]
 
 
-def test_deleted_topics_are_not_kept_without_end(monkeypatch):
-    """A broker whose topics an administrator deletes here, too many of them, has to register them all."""
+def test_record_of_deleted_topics_is_bounded(monkeypatch):
+    """If an administrator deletes too many of a broker's topics at the name server, the broker has to register them
+    all."""
     routes = RouteInfoManager()
     register(routes, wrapper_of(1, T=1), "life.1")
     for number in range(2, 6):
         topic = f"T{number}"
         register(routes, wrapper_of(number, **{topic: 1}), f"life.{number}", f"life.{number - 1}", topic)
-        with monkeypatch.context() as patch:  # what is kept of deleted topics has the limit of topics, here lowered
+        # The record of deleted topics has the limit of topics, lowered here.
+        with monkeypatch.context() as patch:
             patch.setattr(registrations, "MAX_TOPICS_OF_BROKER", 3)
             routes.delete_topic(topic)
     with pytest.raises(RegistrationGap):
@@ -417,7 +423,7 @@ def test_deleted_topics_are_not_kept_without_end(monkeypatch):
 
 
 class Told(RuleBasedStateMachine):
-    """A route table that is told changes, and one that is told everything as in the original."""
+    """A route table that receives changes, and one that receives everything as in the original."""
 
     NAMES = st.sampled_from("ABCD")
 

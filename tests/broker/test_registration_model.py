@@ -1,7 +1,7 @@
-"""Brokers and name servers of ours, whatever happens between them: the routes are those that the original has.
+"""Brokers and rmqha's name servers, whatever happens between them: the routes equal those of the original.
 
-Broker and name servers speak over the wire's bytes. Beside each name server stands a model of 4.9.8's route table, that
-gets what a broker of the original sends: all topics, or the one that an administrator has made.
+Broker and name servers exchange the bytes of the wire. Beside each name server runs a model of 4.9.8's route table,
+which receives what an original broker sends: all topics, or the one that an administrator has created.
 """
 from types import SimpleNamespace
 
@@ -23,7 +23,8 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_config import RemotingClientConfig
 
 NAMES = ("A", "B", "C", "D")
-OWN = "TBW102"  # a broker always has topics of its own
+# A broker always has topics of its own.
+OWN = "TBW102"
 CLUSTER, BROKER, MASTER, SLAVE = "c", "broker-a", "10.0.0.1:10911", "10.0.0.2:10911"
 SERVERS = ("10.0.1.1:9876", "10.0.1.2:9876")
 ARRIVES, LOST, UNANSWERED, TWICE, LATE = "arrives", "lost", "unanswered", "twice", "late"
@@ -32,13 +33,13 @@ ALL_ARRIVE = (ARRIVES,) * len(SERVERS)
 
 
 class Original:
-    """The route table of 4.9.8, one broker name: RouteInfoManager."""
+    """The route table of 4.9.8 for one broker name: RouteInfoManager."""
 
     def __init__(self):
         self.topics, self.addrs, self.versions = {}, {}, {}
 
     def register(self, broker_id, addr, version, table):
-        """True when it takes the topics."""
+        """Register and return True if the topics are accepted."""
         self.addrs = {number: other for number, other in self.addrs.items() if other != addr or number == broker_id}
         is_first = broker_id not in self.addrs
         self.addrs[broker_id] = addr
@@ -61,7 +62,7 @@ class Original:
 
 
 class NameServer:
-    """One of ours, and the original beside it."""
+    """An rmqha name server, and the original beside it."""
 
     def __init__(self):
         self.restart()
@@ -71,11 +72,15 @@ class NameServer:
         config, kv = NamesrvConfig(), SimpleNamespace(get_kv_list_by_namespace=lambda _name: None)
         self._processor = DefaultRequestProcessor(config, None, kv, self.routes)
         self._channel = SimpleNamespace(remote_address=("10.0.0.1", 1))
-        self.lacks = True  # the last registration, or all before
-        self.is_doubtful = False  # the original has missed a topic: it took the version of another one, alone
-        self.asks_for_all = False  # when it gets changes: a topic is deleted at the broker
-        self.gone = set()  # topics that the broker deleted meanwhile, which the original may have missed
-        self.deleted = set()  # topics, here alone
+        # It lacks the last registration, or all of them.
+        self.lacks = True
+        # The original has missed a topic: it accepted the version of another topic, registered alone.
+        self.is_doubtful = False
+        # It will ask for everything when it gets changes, since a topic was deleted at the broker.
+        self.asks_for_all = False
+        # Topics that the broker has deleted since, which the original may have missed.
+        self.gone = set()
+        self.deleted = set()  # topics deleted only here
         self.late = []
 
     def serve(self, request):
@@ -103,7 +108,7 @@ class NameServer:
 
 
 class Wire:
-    """The broker's client, without sockets; answers that nobody waits for come at once."""
+    """The broker's client without sockets; asynchronous answers arrive at once."""
 
     def __init__(self, servers):
         self._servers, self.fates = servers, dict.fromkeys(servers, ARRIVES)
@@ -135,14 +140,14 @@ class Wire:
 
 
 class AtOnce:
-    """Threads of the broker's calls."""
+    """An executor that runs the broker's calls at once."""
 
     def submit(self, task, *args):
         task(*args)
 
 
 class Cluster(RuleBasedStateMachine):
-    """A master, its slave, two name servers."""
+    """A master, its slave, and two name servers."""
 
     @initialize()
     def begin(self):
@@ -175,14 +180,16 @@ class Cluster(RuleBasedStateMachine):
     def _register(self, fates, oneway=False, alone=None):
         for (addr, server), fate in zip(self.servers.items(), fates, strict=True):
             if fate == UNANSWERED and (server.lacks or server.asks_for_all):
-                fate = LOST  # the answer would be that it lacks something
+                # The answer would be that it lacks something.
+                fate = LOST
             if fate == LATE:
                 server.late.clear()
             self.api.remoting_client.fates[addr] = fate
             if fate in (LOST, LATE):
                 server.lacks = True
             else:
-                server.late.clear()  # those that come now are overtaken: see `come_late`
+                # Requests that are late now have been overtaken: see `overtaken_comes_late`.
+                server.late.clear()
                 server.tell_original(self._version, dict(self.topics), alone)
         self.api.register_broker_all(CLUSTER, MASTER, BROKER, 0, "10.0.0.1:10912",
                                      Registration(self.changes, self._wrapper, alone), [], oneway, 1000, False)
@@ -279,7 +286,7 @@ class Cluster(RuleBasedStateMachine):
     @precondition(lambda self: any(server.late for server in self.servers.values()))
     @rule()
     def overtaken_comes_late(self):
-        """Behind the next one, which has told the same and more."""
+        """A late request arrives after the next one, which reported the same and more."""
         for addr, server in self.servers.items():
             waits, server.late = server.late, []
             if waits:
@@ -306,7 +313,7 @@ class Cluster(RuleBasedStateMachine):
 TestCluster = Cluster.TestCase
 
 
-def test_topic_that_the_broker_deleted_after_it_was_changed_here_stays_as_the_last_change_has_it():
+def test_topic_deleted_by_the_broker_after_a_change_here_keeps_the_last_change():
     cluster = Cluster()
     cluster.begin()
     addr, all_but_late = SERVERS[1], (ARRIVES, LATE)
@@ -319,7 +326,7 @@ def test_topic_that_the_broker_deleted_after_it_was_changed_here_stays_as_the_la
 
 
 class OriginalServer:
-    """A name server of the original: it knows no field of ours."""
+    """An original name server, which knows none of rmqha's fields."""
 
     def __init__(self):
         self.late, self.original = [], Original()
@@ -330,7 +337,7 @@ class OriginalServer:
         return RemotingCommand.create_response_command(0, None)
 
 
-def test_original_in_the_place_of_one_of_ours_gets_all_topics():
+def test_original_that_replaces_an_rmqha_name_server_receives_all_topics():
     cluster = Cluster()
     cluster.begin()
     server = cluster.api.remoting_client._servers[SERVERS[0]] = OriginalServer()

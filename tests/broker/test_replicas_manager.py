@@ -1,4 +1,4 @@
-"""A replica does what controllers tell it: roles, the lease, the sync-state set, and a failover of three brokers."""
+"""A replica acts on its controllers' answers: roles, the lease, the sync-state set, and a failover of three brokers."""
 import socket
 import time
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from tests.support import ports
 from tests.support.in_process import running_name_server
 from tests.support.wait import wait_until
 
-# What a replica does with what controllers tell it: roles, the lease, name servers, the sync-state set.
+# A replica acts on its controllers' answers: roles, the lease, name servers, the sync-state set.
 
 LONG_MS = 600_000  # longer than a test takes
 
@@ -61,7 +61,7 @@ def beat(manager: ReplicasManager, master: int | None, epoch: int, lease_ms: int
     manager.told_by_leader("leader", answer, time.monotonic_ns() if asked_ns is None else asked_ns)
 
 
-def test_leader_that_is_followed_is_told_so_and_one_of_before_is_not_heard(make):
+def test_followed_leader_is_named_and_an_earlier_one_is_ignored(make):
     manager = make()
     lead(manager)
 
@@ -72,13 +72,14 @@ def test_leader_that_is_followed_is_told_so_and_one_of_before_is_not_heard(make)
     assert hear("one:1", 5, 0) and manager.heartbeat().leaderTerm == 5 and manager.lease.holds()
     assert not hear("one:1", 5, 5)
     assert hear("two:1", 6, 5) and manager.heartbeat().leaderTerm == 6 and manager.lease.holds()
-    assert hear("one:1", 5, 5, epoch=9) and manager.controller_leader_address == "two:1", "asks it again, no more"
+    assert hear("one:1", 5, 5, epoch=9) and manager.controller_leader_address == "two:1", "only sends another heartbeat"
     assert hear("three:1", 7, 5, asked_ns=before_ns) and manager.lease.holds() and manager._newest_epoch == 1
 
 
-def test_a_role_makes_a_fenced_broker_serve(make):
+def test_role_ends_the_fencing_of_a_broker(make):
     manager = make()
-    broker = manager._roles  # which is each part of the broker
+    # It stands for every part of the broker.
+    broker = manager._roles
     lead(manager)
     assert ha(manager).told == [("master", 1, {ME}, 1)]
     assert manager.role == Mastership(1, ME, True) and manager.state is State.RUNNING
@@ -91,8 +92,8 @@ def test_a_role_makes_a_fenced_broker_serve(make):
 
 
 @pytest.mark.parametrize("state", [State.INITIAL, State.FIRST_TIME_SYNC_CONTROLLER_METADATA_DONE])
-def test_a_role_that_is_told_before_a_replica_has_registered_waits_for_that(make, monkeypatch, state):
-    """A replica that was started again has its id: it may be elected, by what its process of before had sent."""
+def test_role_received_before_registration_waits_for_it(make, monkeypatch, state):
+    """A restarted replica has its id: it may be elected because of heartbeats of its previous process."""
     manager, addresses = make(), []
     manager.state, manager.controller_leader_address = state, "leader"
     lead(manager)
@@ -107,7 +108,7 @@ def test_a_role_that_is_told_before_a_replica_has_registered_waits_for_that(make
     assert manager.role == Mastership(1, ME, True) and manager.state is State.RUNNING
 
 
-def test_where_nobody_can_be_elected_that_is_asked_for_now_and_then(make, monkeypatch):
+def test_election_is_requested_repeatedly_while_no_broker_can_be_elected(make, monkeypatch):
     manager, asked = make(), []
     manager.change_broker_role(OTHER, THERE, 1, [OTHER], 1, "127.0.0.1:20912")
 
@@ -121,15 +122,15 @@ def test_where_nobody_can_be_elected_that_is_asked_for_now_and_then(make, monkey
     monkeypatch.setattr(manager.api, "send_heartbeat", lambda *_: BrokerHeartbeatResponseHeader(None, 2, 0))
     manager.controller_leader_address = "leader"
     manager._heartbeats = {"leader": ControllerHeartbeat(manager, "leader", 1)}
-    manager.wait_for_running(0)  # what woke it so far
+    manager.wait_for_running(0)  # clear earlier wakeups
     assert manager._sync_broker_metadata() and asked == ["elect"]
-    assert not manager._notified, "its own heartbeat has not woken it"
+    assert not manager._notified, "woken by its own heartbeat"
     manager._sought_ns -= 600 * 1_000_000
     beat(manager, None, 2, 0)
     assert manager._notified
 
 
-def test_news_of_an_epoch_that_is_known_changes_nothing(make):
+def test_known_epoch_changes_nothing(make):
     manager = make()
     lead(manager, 3)
     for epoch in (1, 2, 3):
@@ -137,7 +138,7 @@ def test_news_of_an_epoch_that_is_known_changes_nothing(make):
     assert manager.role == Mastership(3, ME, True) and len(ha(manager).told) == 1
 
 
-def test_the_same_master_with_a_new_epoch_keeps_its_connections(make):
+def test_same_master_with_a_new_epoch_keeps_its_connections(make):
     manager = make()
     lead(manager)
     lead(manager, 2)
@@ -147,7 +148,7 @@ def test_the_same_master_with_a_new_epoch_keeps_its_connections(make):
         ("master", 1), ("master again", 2), ("slave", 3), ("slave again", 4)]
 
 
-def test_only_the_leaders_word_for_this_epoch_grants_a_lease(make, monkeypatch):
+def test_only_the_leaders_answer_for_this_epoch_grants_a_lease(make, monkeypatch):
     monkeypatch.setattr(replicas_manager, "_NEWS_MS", LONG_MS)
     manager = make()
     beat(manager, ME, 1, LONG_MS)  # before the role
@@ -162,18 +163,19 @@ def test_only_the_leaders_word_for_this_epoch_grants_a_lease(make, monkeypatch):
     assert ("lease",) in ha(manager).told
     beat(manager, OTHER, 2, 0)
     assert not manager.lease.holds() and not manager.may_register()
-    beat(manager, ME, 1, LONG_MS)  # of a leader that knows nothing of that yet
+    # The leader does not know of that yet.
+    beat(manager, ME, 1, LONG_MS)
     assert not manager.lease.holds()
 
 
-def test_a_lease_ends_with_the_role_and_with_a_connection(make):
+def test_lease_ends_with_the_role_and_with_a_connection(make):
     manager = make()
     lead(manager)
     beat(manager, ME, 1, LONG_MS)
     asked_ns = time.monotonic_ns()
     manager.api.remoting_client._before_close()
     assert not manager.lease.holds()
-    beat(manager, ME, 1, LONG_MS, asked_ns)  # it was asked before
+    beat(manager, ME, 1, LONG_MS, asked_ns)  # the request is older
     assert not manager.lease.holds()
     beat(manager, ME, 1, LONG_MS)
     assert manager.lease.holds()
@@ -183,13 +185,13 @@ def test_a_lease_ends_with_the_role_and_with_a_connection(make):
     assert not manager.lease.holds()
 
 
-def test_without_leases_a_master_registers_at_once(make):
+def test_master_without_leases_registers_at_once(make):
     manager = make(controllerLease=False)
     lead(manager)
     assert manager.may_register()
 
 
-def test_a_controller_of_rocketmq_grants_by_what_it_says_of_the_replicas(make):
+def test_rocketmq_controller_grants_a_lease_with_its_replica_info(make):
     manager = make(controllerHeartBeatTimeoutMills=2000)
     lead(manager)
     info = GetReplicaInfoResponseHeader(masterBrokerId=ME, masterEpoch=1, masterAddress=HERE)
@@ -198,7 +200,7 @@ def test_a_controller_of_rocketmq_grants_by_what_it_says_of_the_replicas(make):
     assert ("set", {ME, OTHER}, 4) in ha(manager).told
 
 
-def test_a_role_change_that_fails_is_tried_again(make):
+def test_failed_role_change_is_retried(make):
     manager = make()
     lead(manager)
     ha(manager).failing = True
@@ -210,7 +212,7 @@ def test_a_role_change_that_fails_is_tried_again(make):
     assert manager.role == Mastership(2, OTHER)
 
 
-def test_a_log_that_has_had_the_epoch_stands_down(make):
+def test_broker_whose_log_already_has_the_epoch_stands_down(make):
     manager, closed = make(), []
     manager.api.close_all = lambda: closed.append(True)
     ha(manager).last_epoch = 5
@@ -220,7 +222,7 @@ def test_a_log_that_has_had_the_epoch_stands_down(make):
     assert manager.role == Mastership(6, ME, True)
 
 
-def test_who_leads_the_controllers(make):
+def test_leader_of_the_controllers_is_tracked(make):
     manager = make()
     manager.told_of_leader("a", GetMetaDataResponseHeader(isLeader=False, controllerLeaderAddress="b"))
     assert manager.controller_leader_address == "b"
@@ -231,12 +233,13 @@ def test_who_leads_the_controllers(make):
     manager.told_of_leader("a", GetMetaDataResponseHeader(isLeader=True, controllerLeaderAddress="another name of a"))
     assert manager.controller_leader_address == "a"
     manager.told_of_leader("b", GetMetaDataResponseHeader(isLeader=False, controllerLeaderAddress="c"))
-    assert manager.controller_leader_address == "a"  # it would say if that were so
+    # It would report that it no longer leads.
+    assert manager.controller_leader_address == "a"
     manager.told_of_leader("a", GetMetaDataResponseHeader(isLeader=False, controllerLeaderAddress=None))
     assert manager.controller_leader_address == ""
 
 
-def test_a_sync_state_set_goes_to_the_new_leader_at_once(make):
+def test_sync_state_set_goes_to_the_new_leader_at_once(make):
     manager, asked = make(), []
     lead(manager)
     manager.controller_leader_address = "old"
@@ -267,7 +270,7 @@ def answers(manager: ReplicasManager, answer: object, info_epoch: int = 1) -> No
     manager.controller_leader_address = "leader"
 
 
-def test_the_sync_state_set_that_a_controller_takes(make):
+def test_sync_state_set_is_accepted_by_the_controller(make):
     manager = make()
     lead(manager)
     answers(manager, SyncStateSet([ME, OTHER], 2))
@@ -282,7 +285,7 @@ def test_the_sync_state_set_that_a_controller_takes(make):
     (response_code.CONTROLLER_INVALID_MASTER, False, False),
     (response_code.CONTROLLER_NOT_LEADER, False, False),
     (response_code.SYSTEM_ERROR, False, False)])
-def test_the_sync_state_set_that_a_controller_refuses(make, code, known, asked):
+def test_sync_state_set_is_refused_by_the_controller(make, code, known, asked):
     manager = make()
     lead(manager)
     answers(manager, BrokerAnswerException(code, "no", "leader"))
@@ -291,17 +294,17 @@ def test_the_sync_state_set_that_a_controller_refuses(make, code, known, asked):
     assert manager.controller_leader_address == ("" if code == response_code.CONTROLLER_NOT_LEADER else "leader")
 
 
-def test_the_sync_state_set_of_which_nobody_knows_whether_it_was_taken(make):
+def test_sync_state_set_with_unknown_outcome_is_not_used(make):
     manager = make()
     assert not manager.alter_sync_state_set(frozenset((ME,)), 1)  # not the master
     lead(manager)
-    assert not manager.alter_sync_state_set(frozenset((ME,)), 1)  # nobody leads
+    assert not manager.alter_sync_state_set(frozenset((ME,)), 1)  # no controller leads
     answers(manager, RemotingTimeoutException("leader", 10))
     assert not manager.alter_sync_state_set(frozenset((ME, OTHER)), 1)
     assert not any(told[0] == "set" for told in ha(manager).told)
 
 
-def test_a_controller_of_rmqha_that_does_not_lead_is_not_taken_for_the_leader(make, monkeypatch):
+def test_rmqha_controller_that_does_not_lead_is_not_taken_for_the_leader(make, monkeypatch):
     manager = make()
     lead(manager)
     one, two = (ControllerHeartbeat(manager, address, number) for number, address in enumerate(("one:1", "two:2")))
@@ -323,7 +326,8 @@ def test_a_controller_of_rmqha_that_does_not_lead_is_not_taken_for_the_leader(ma
     assert manager.controller_leader_address == "two:2" and asked == ["one:1"]
 
 
-# A controller and three brokers in this process: who is the master, who registers, and what a stop does.
+# A controller and three brokers in this process: which broker is the master, which are registered, and the effect of a
+# stop.
 
 WAIT_MS = 60_000
 NAME = "broker-a"
@@ -342,7 +346,7 @@ class Cluster:
         self.brokers: dict[int, BrokerController] = {}
 
     def new_manager(self) -> ControllerManager:
-        """A controller on the same port, with the same store."""
+        """Return a new controller on the same port, with the same store."""
         config = ControllerConfig(
             controllerDLegerGroup="g", controllerDLegerPeers=f"n0-127.0.0.1:{self.port}", controllerDLegerSelfId="n0",
             controllerStorePath=str(self.folder / "controller"),
@@ -353,7 +357,7 @@ class Cluster:
         return manager
 
     def start_broker(self, number: int) -> BrokerController:
-        """The broker with that number, new or again."""
+        """Start the broker with that number, new or again."""
         broker = new_controller(self.folder / f"broker-{number}", self.namesrv,
                                 controllerAddr=f"127.0.0.1:{self.port}", **KEYS)
         assert broker.initialize()
@@ -362,17 +366,17 @@ class Cluster:
         return broker
 
     def masters(self) -> list[BrokerController]:
-        """The brokers that take themselves for the master, and have a lease."""
+        """Return the brokers that consider themselves the master and have a lease."""
         return [broker for broker in self.brokers.values() if broker.replicas_manager.role.leads
                 and broker.replicas_manager.lease.holds()]
 
     def master(self) -> BrokerController:
-        """The one master, once there is one."""
+        """Wait for a single master and return it."""
         wait_until(lambda: len(self.masters()) == 1, WAIT_MS, "there is one master")
         return self.masters()[0]
 
     def wait_in_sync(self, count: int) -> None:
-        """Until so many replicas are in sync."""
+        """Wait until `count` replicas are in sync."""
         wait_until(lambda: len(self.master().replicas_manager.ha_service.get_sync_state_set()) == count, WAIT_MS,
                    f"{count} replicas in sync")
 
@@ -393,20 +397,20 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def send(broker: BrokerController, topic: str = "T", queue_id: int = 0) -> int:
-    """The code of the answer to a send."""
+    """Send a message and return the code of the answer."""
     with BrokerHarness(broker) as harness:
         return harness.send(topic, queue_id=queue_id).code
 
 
 def route(cluster: Cluster, broker: BrokerController) -> dict[int, str]:
-    """Addresses by id, as the name server tells."""
+    """Return the addresses by id from the name server."""
     with BrokerHarness(broker) as harness:
         body = harness.call(request_code.GET_BROKER_CLUSTER_INFO, address=cluster.namesrv).body
     table = remoting_serializable.from_json(ClusterInfo, body).brokerAddrTable
     return dict(table[NAME].brokerAddrs) if NAME in table else {}
 
 
-def test_another_one_is_the_master_when_it_stops_and_it_comes_back_as_a_slave(cluster):
+def test_stopped_master_is_replaced_and_returns_as_a_slave(cluster):
     for number in range(3):
         cluster.start_broker(number)
     cluster.wait_in_sync(3)
@@ -429,7 +433,7 @@ def test_another_one_is_the_master_when_it_stops_and_it_comes_back_as_a_slave(cl
     assert back.message_store.get_max_phy_offset() == second.message_store.get_max_phy_offset()
 
 
-def test_a_master_without_its_controller_acknowledges_nothing_and_goes_on_when_it_is_back(cluster):
+def test_master_without_its_controller_acknowledges_nothing_and_resumes_when_it_is_back(cluster):
     for number in range(2):
         cluster.start_broker(number)
     cluster.wait_in_sync(2)
@@ -444,7 +448,7 @@ def test_a_master_without_its_controller_acknowledges_nothing_and_goes_on_when_i
     wait_until(lambda: send(cluster.master()) == 0, WAIT_MS, "it acknowledges")
 
 
-def test_a_topic_that_only_the_dead_master_knew_can_be_read(cluster):
+def test_topic_known_only_to_the_dead_master_can_be_read(cluster):
     for number in range(3):
         cluster.start_broker(number)
     cluster.wait_in_sync(3)
@@ -464,7 +468,7 @@ def test_a_topic_that_only_the_dead_master_knew_can_be_read(cluster):
         wait_until(lambda: harness.pull("News", 0, queue_id=3).body, WAIT_MS, "it can be read")
 
 
-def test_a_name_server_that_hangs_delays_no_registration(cluster):
+def test_hanging_name_server_delays_no_registration(cluster):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         cluster.namesrv += f";127.0.0.1:{silent.getsockname()[1]}"
         for number in range(2):
@@ -476,7 +480,8 @@ def test_a_name_server_that_hangs_delays_no_registration(cluster):
         wait_until(lambda: set(route(cluster, master)) == {0, 1} or set(route(cluster, master)) == {0, 2}, WAIT_MS,
                    "both are registered")
         slave = next(broker for broker in cluster.brokers.values() if broker is not master)
-        with master.registration._lock, slave.registration._lock:  # as while a registration waits for the silent one
+        # As while a registration waits for the silent name server.
+        with master.registration._lock, slave.registration._lock:
             slave_id = slave.replicas_manager.broker_id
             with BrokerHarness(slave) as harness:
                 header = ElectMasterRequestHeader("DefaultCluster", NAME, slave_id, True)

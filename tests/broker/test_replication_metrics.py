@@ -1,4 +1,4 @@
-"""Metrics of replication, of scrubbing and of verifying, of master and slave."""
+"""Metrics of replication, scrubbing and verification, on masters and slaves."""
 import json
 from contextlib import ExitStack, contextmanager
 
@@ -13,7 +13,7 @@ from tests.support.raw_remoting import RawSlave, Scrape, http_get, metrics_port
 from tests.support.wait import at_least, wait_until
 from tests.tools.conftest import cluster  # noqa: F401, a fixture
 
-# What master and slave tell of each other.
+# Metrics that master and slave expose about each other.
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def slave_of(master, offset: int = 0) -> RawSlave:
     return slave
 
 
-def test_lag_is_what_a_slave_has_not_acknowledged(master):
+def test_lag_is_the_unacknowledged_part(master):
     slave = slave_of(master)
     with told_by(master) as (port,):
         scrape = Scrape(port)
@@ -67,7 +67,8 @@ def test_lag_is_what_a_slave_has_not_acknowledged(master):
 def test_waiting_for_slaves_is_in_the_histogram(master):
     slave = slave_of(master)
     with told_by(master) as (port,):
-        assert master.send("T").code != 0  # nobody acknowledges it in 50 ms
+        # No slave acknowledges it within 50 ms.
+        assert master.send("T").code != 0
         wait_until(lambda: Scrape(port).value("rmqha_ack_latency_seconds_count") == 1)
         scrape = Scrape(port)
         assert scrape.value("rmqha_ack_latency_seconds_bucket", le="0.03") == 0
@@ -75,7 +76,7 @@ def test_waiting_for_slaves_is_in_the_histogram(master):
     slave.socket.close()
 
 
-def test_slaves_of_one_host_that_tell_no_name_go_by_their_port(master):
+def test_unnamed_slaves_of_one_host_are_identified_by_their_port(master):
     slaves = [slave_of(master) for _ in range(2)]
     with told_by(master) as (port,):
         names = {"%s:%d" % slave.socket.getsockname() for slave in slaves}
@@ -84,16 +85,16 @@ def test_slaves_of_one_host_that_tell_no_name_go_by_their_port(master):
         slave.socket.close()
 
 
-def test_a_sync_master_that_lacks_replicas_is_not_ready(tmp_path):
+def test_sync_master_without_enough_replicas_is_not_ready(tmp_path):
     with running_broker(tmp_path, brokerRole=BrokerRole.SYNC_MASTER, minInSyncReplicas=2, inSyncReplicas=2) as master, \
             told_by(master) as (port,):
-        assert b"not as many slaves in sync" in http_get(port, "/readyz")[1]
+        assert b"fewer slaves in sync" in http_get(port, "/readyz")[1]
         slave = slave_of(master)
         assert http_get(port, "/readyz")[0] == 200
         slave.socket.close()
 
 
-def test_slaves_go_by_the_name_that_they_tell(cluster):
+def test_slaves_are_identified_by_the_name_they_report(cluster):
     with told_by(cluster.master, cluster.slave) as (master, slave):
         end = cluster.master.store.get_max_phy_offset()
         of_master, of_slave = Scrape(master), Scrape(slave)
@@ -107,27 +108,27 @@ def test_slaves_go_by_the_name_that_they_tell(cluster):
         assert http_get(slave, "/readyz")[0] == 200
 
 
-def test_a_slave_does_not_tell_what_would_count_twice_in_sums(cluster):
+def test_slave_does_not_expose_metrics_that_sums_would_count_twice(cluster):
     with told_by(cluster.master, cluster.slave) as (master, slave):
         assert Scrape(master).value("rocketmq_producer_offset", topic="T") == 50
         told = Scrape(slave).families
         assert "rocketmq_producer_offset" not in told and "rocketmq_brokeruntime_commitlog_maxoffset" in told
 
 
-def test_a_slave_without_a_master_is_alive_and_not_ready(tmp_path):
+def test_slave_without_a_master_is_alive_but_not_ready(tmp_path):
     with running_broker(tmp_path, brokerRole=BrokerRole.SLAVE, brokerId=1) as slave, told_by(slave) as (port,):
         status, body, _headers = http_get(port, "/readyz")
         assert status == 503 and body.startswith(b"it does not follow its master: READY")
         assert http_get(port, "/healthz")[0] == 200 and Scrape(port).value("rmqha_slave_connected") == 0
 
 
-# What a slave tells of scrubbing and verifying.
+# A slave's metrics of scrubbing and verification.
 
 SCRUB = "rmqha_slave_scrub_"
 
 
 class Slave:
-    """A slave whose scrubbing is played, with a clock of the test's; `scrape` tells what it tells then."""
+    """A slave with simulated scrubbing and a clock set by the test; `scrape` reads its metrics."""
 
     def __init__(self, broker, port, path):
         self.now_ms = 1_000_000
@@ -148,11 +149,11 @@ def slave(tmp_path, monkeypatch):
         yield made
 
 
-def test_a_round_is_told_as_far_as_it_has_come(slave):
+def test_progress_of_a_round_is_exposed(slave):
     scrub = slave.state
     scrub.state = scrub_state.RUNNING
     told = slave.scrape()
-    assert not told.all("rmqha_slave_unscrubbed_seconds"), "not known before the first look"
+    assert not told.all("rmqha_slave_unscrubbed_seconds"), "unknown before the first check"
     assert told.value(SCRUB + "promised_seconds", broker_id="1") == 90
     scrub.log_is(0, 5000)
     scrub.begin_round(0)
@@ -169,7 +170,7 @@ def test_a_round_is_told_as_far_as_it_has_come(slave):
     assert told.value(SCRUB + "compared_bytes_total") == 5000
 
 
-def test_differences_are_told_also_when_scrubbing_is_off(slave):
+def test_differences_are_exposed_even_when_scrubbing_is_off(slave):
     scrub = slave.state
     assert slave.scrape().value(SCRUB + "differences") == 0
     for offset in (300, 100):
@@ -177,20 +178,20 @@ def test_differences_are_told_also_when_scrubbing_is_off(slave):
     scrub.state = scrub_state.OFF
     told = slave.scrape()
     assert told.value(SCRUB + "differences") == 2 and told.value(SCRUB + "state", state="OFF") == 1
-    # nobody is to be alarmed by the age of what is not compared on purpose
+    # The age of data that is not compared on purpose must not raise an alarm.
     assert not told.all(SCRUB + "offset") and not told.all("rmqha_slave_unscrubbed_seconds")
     scrub.keep(())
     assert slave.scrape().value(SCRUB + "differences") == 0
 
 
-def test_records_that_were_refused_are_counted(slave):
+def test_refused_records_are_counted(slave):
     slave.client.verified_bytes, slave.client.verify_failures = 7000, 3
     told = slave.scrape()
     assert told.value("rmqha_slave_verified_bytes_total", cluster="DefaultCluster", broker="broker-a") == 7000
     assert told.value("rmqha_slave_verify_failures_total") == 3
 
 
-def test_a_master_tells_none_of_it(tmp_path):
+def test_master_exposes_no_scrub_metrics(tmp_path):
     with running_broker(tmp_path) as broker, metrics_port(BrokerMetrics(broker.controller)) as port:
         told = json.dumps([each.name for each in Scrape(port).samples])
         assert "rmqha_slaves" in told and "scrub" not in told and "verif" not in told

@@ -1,4 +1,4 @@
-"""A slave copies its master's tables, also while its own broker still starts."""
+"""A slave copies its master's tables, even while its own broker is still starting."""
 import logging
 import threading
 from types import SimpleNamespace
@@ -49,7 +49,7 @@ class Manager:
 
 
 class MasterApi:
-    """A master's answers; one that is an exception is raised."""
+    """A master's answers; an answer that is an exception is raised."""
 
     def __init__(self) -> None:
         self.topics = TopicConfigSerializeWrapper({"T": TopicConfig("T", 4, 4)}, DataVersion(1, 5))
@@ -57,9 +57,10 @@ class MasterApi:
         self.delay_offset = '{"offsetTable":{1:5,3:7}}'
         self.groups = SubscriptionGroupWrapper({"g": SubscriptionGroupConfig("g")}, DataVersion(1, 7))
         self.end = 1000
-        self.versions: dict[str, str] = {}  # none: an original master
+        # Without versions it acts as an original master.
+        self.versions: dict[str, str] = {}
         self.only_changes = False
-        self.known: dict[str, str] = {}  # what the slave has said
+        self.known: dict[str, str] = {}  # the versions that the slave sent
         self.asked: list[str] = []
 
     def _table(self, name: str, addr: str, known: str):
@@ -116,7 +117,7 @@ def delay_offset_file(broker) -> str:
         return file.read()
 
 
-def test_slave_takes_over_all_four_tables(slave, broker):
+def test_slave_copies_all_four_tables(slave, broker):
     slave.sync_all()
     assert broker.topic_config_manager.topic_config_table == {"T": TopicConfig("T", 4, 4)}
     assert broker.topic_config_manager.data_version == DataVersion(1, 5)
@@ -128,13 +129,13 @@ def test_slave_takes_over_all_four_tables(slave, broker):
 
 
 @pytest.mark.parametrize("address", [None, "10.0.0.2:10911"])
-def test_without_a_master_or_with_itself_nothing_is_asked(slave, broker, address):
+def test_nothing_is_requested_without_a_master_or_from_itself(slave, broker, address):
     slave.master_addr = address
     slave.sync_all()
     assert broker.broker_outer_api.asked == []
 
 
-def test_what_has_not_changed_is_not_saved_again(slave, broker):
+def test_unchanged_table_is_not_saved_again(slave, broker):
     slave.sync_all()
     slave.sync_all()
     assert broker.topic_config_manager.persisted == 1
@@ -142,7 +143,7 @@ def test_what_has_not_changed_is_not_saved_again(slave, broker):
     assert broker.subscription_group_manager.persisted == 1
 
 
-def test_a_table_is_asked_for_by_the_version_that_was_taken_over(slave, broker):
+def test_table_is_requested_by_the_version_last_copied(slave, broker):
     master = broker.broker_outer_api
     master.versions = {"topics": "t1", "offsets": "o1", "groups": "g1"}
     slave.sync_all()
@@ -150,11 +151,11 @@ def test_a_table_is_asked_for_by_the_version_that_was_taken_over(slave, broker):
     broker.consumer_offset_manager.offset_table.clear()
     slave.sync_all()
     assert master.known == master.versions
-    assert broker.consumer_offset_manager.offset_table == {}  # nothing came
+    assert broker.consumer_offset_manager.offset_table == {}  # nothing was sent
     master.versions["offsets"] = "o2"
     slave.sync_all()
     assert broker.consumer_offset_manager.offset_table == {"T@g": {0: 10, 1: 20}}
-    slave.master_addr = "10.0.0.3:10911"  # whose versions are others
+    slave.master_addr = "10.0.0.3:10911"  # another master has other versions
     slave.sync_all()
     assert master.known == {"topics": "", "offsets": "", "groups": ""}
     slave.begin_anew()  # it was a master in between
@@ -163,7 +164,7 @@ def test_a_table_is_asked_for_by_the_version_that_was_taken_over(slave, broker):
     assert master.known == {"topics": "", "offsets": "", "groups": ""}
 
 
-def test_lower_offsets_are_taken_whatever_the_version(slave, broker):
+def test_lower_offsets_are_accepted_whatever_the_version(slave, broker):
     master = broker.broker_outer_api
     master.versions, slave.take_lower_offsets = {"offsets": "o1"}, True
     slave.sync_all()
@@ -172,7 +173,7 @@ def test_lower_offsets_are_taken_whatever_the_version(slave, broker):
     assert broker.consumer_offset_manager.offset_table["T@g"][0] == 10
 
 
-def test_a_table_that_was_not_taken_over_is_asked_for_again(slave, broker, monkeypatch):
+def test_table_that_failed_to_apply_is_requested_again(slave, broker, monkeypatch):
     master = broker.broker_outer_api
     master.versions = {"groups": "g1"}
     with monkeypatch.context() as full:
@@ -183,7 +184,7 @@ def test_a_table_that_was_not_taken_over_is_asked_for_again(slave, broker, monke
 
 
 def entries(table) -> set[str]:
-    """The names in any of the three tables."""
+    """Return the names in any of the three tables."""
     for name in ("topicConfigTable", "subscriptionGroupTable", "offsetTable"):
         if hasattr(table, name):
             return set(getattr(table, name))
@@ -191,7 +192,7 @@ def entries(table) -> set[str]:
 
 
 def asked_tables(broker):
-    """How each table is asked for, how an entry is made, and how it is taken away."""
+    """Return, for each table, functions that request it, add an entry and remove one."""
     api, topics = broker.controller.broker_outer_api, broker.controller.topic_config_manager
     groups, offsets = broker.controller.subscription_group_manager, broker.controller.consumer_offset_manager
     return [
@@ -210,7 +211,7 @@ def one_port(monkeypatch):
 
 
 @pytest.mark.usefixtures("one_port")
-def test_a_master_sends_what_has_changed(tmp_path):
+def test_master_sends_only_changes(tmp_path):
     with running_broker(tmp_path) as broker:
         for ask, make, take_away in asked_tables(broker):
             make("first")
@@ -229,7 +230,7 @@ def test_a_master_sends_what_has_changed(tmp_path):
 
 
 @pytest.mark.usefixtures("one_port")
-def test_a_master_that_was_started_again_sends_everything(tmp_path):
+def test_restarted_master_sends_everything(tmp_path):
     states = []
     for _start in range(2):
         with running_broker(tmp_path) as broker:
@@ -241,7 +242,7 @@ def test_a_master_that_was_started_again_sends_everything(tmp_path):
                 states.append(state)
 
 
-def test_what_changes_while_a_table_is_encoded_comes_with_the_next_answer():
+def test_change_during_the_encoding_of_a_table_is_in_the_next_answer():
     changes, encoded = ChangeLog(), []
     request = RemotingCommand.create_request_command(request_code.GET_ALL_TOPIC_CONFIG)
     request.add_ext_field(table_version.KNOWN, "")
@@ -259,7 +260,7 @@ def test_what_changes_while_a_table_is_encoded_comes_with_the_next_answer():
     assert encoded == [None, ["meanwhile"]]
 
 
-def test_a_slave_that_does_not_take_changes_gets_everything():
+def test_slave_that_does_not_support_changes_gets_everything():
     changes, encoded = ChangeLog(), []
     request = RemotingCommand.create_request_command(request_code.GET_ALL_TOPIC_CONFIG)
     request.add_ext_field(table_version.KNOWN, f"{changes.mark()} ")
@@ -273,7 +274,7 @@ def test_a_slave_that_does_not_take_changes_gets_everything():
     assert encoded == [None] and table_version.CHANGES not in answer.ext_fields
 
 
-def test_changes_alone_take_nothing_away(slave, broker):
+def test_changes_alone_remove_nothing(slave, broker):
     master = broker.broker_outer_api
     master.versions = {"topics": "t1", "groups": "g1"}
     slave.sync_all()
@@ -287,12 +288,13 @@ def test_changes_alone_take_nothing_away(slave, broker):
     assert broker.topic_config_manager.data_version == DataVersion(2, 6)
 
 
-def test_a_change_that_comes_after_its_version_is_taken(slave, broker):
+def test_change_that_arrives_after_its_version_is_applied(slave, broker):
     master = broker.broker_outer_api
     master.versions = {"topics": "t1", "groups": "g1"}
     slave.sync_all()
     master.only_changes = True
-    master.topics = TopicConfigSerializeWrapper({}, DataVersion(2, 6))  # the master has not noted the topic yet
+    # The master has not recorded the topic yet.
+    master.topics = TopicConfigSerializeWrapper({}, DataVersion(2, 6))
     master.groups = SubscriptionGroupWrapper({}, DataVersion(2, 8))
     master.versions = {"topics": "t1 ", "groups": "g1 "}
     slave.sync_all()
@@ -305,7 +307,7 @@ def test_a_change_that_comes_after_its_version_is_taken(slave, broker):
     assert set(broker.subscription_group_manager.subscription_group_table) == {"g", "h"}
 
 
-def test_a_slave_whose_own_table_has_changed_asks_for_everything(slave, broker):
+def test_slave_whose_own_table_changed_requests_everything(slave, broker):
     master = broker.broker_outer_api
     master.versions = {"topics": "t1", "groups": "g1", "offsets": "o1"}
     slave.sync_all()
@@ -321,7 +323,7 @@ def test_a_slave_whose_own_table_has_changed_asks_for_everything(slave, broker):
 
 @pytest.mark.parametrize("name", ["topics", "offsets", "delay_offset", "end", "groups"])
 @pytest.mark.parametrize("failure", [RemotingConnectException(MASTER), RuntimeError("a fault")])
-def test_one_table_that_fails_does_not_keep_the_others_from_coming(slave, broker, name, failure, caplog):
+def test_failure_of_one_table_does_not_stop_the_others(slave, broker, name, failure, caplog):
     setattr(broker.broker_outer_api, name, failure)
     with caplog.at_level(logging.ERROR, "RocketmqBroker"):
         slave.sync_all()
@@ -334,7 +336,7 @@ def test_one_table_that_fails_does_not_keep_the_others_from_coming(slave, broker
 
 @pytest.mark.parametrize("bad", [TopicConfig("another", 4, 4), TopicConfig(None, 4, 4), TopicConfig("bad", -1, 4),
                                  None])
-def test_one_bad_topic_does_not_stop_the_others(slave, broker, bad, caplog):
+def test_invalid_topic_does_not_stop_the_others(slave, broker, bad, caplog):
     table = {"A": TopicConfig("A"), "bad": bad, "Z": TopicConfig("Z")}
     broker.broker_outer_api.topics = TopicConfigSerializeWrapper(table, DataVersion(1, 5))
     broker.topic_config_manager.topic_config_table["bad"] = mine = TopicConfig("bad", 7, 7)
@@ -346,7 +348,7 @@ def test_one_bad_topic_does_not_stop_the_others(slave, broker, bad, caplog):
     assert broker.subscription_group_manager.persisted == 1
 
 
-def test_bad_offsets_of_one_group_do_not_stop_the_others(slave, broker):
+def test_invalid_offsets_of_one_group_do_not_stop_the_others(slave, broker):
     offsets = {"a": {0: 1}, "b": None, "c": {0: "x"}, "d": {0: 2}}
     broker.broker_outer_api.offsets = ConsumerOffsetSerializeWrapper(offsets)
     broker.consumer_offset_manager.offset_table["c"] = {0: 5}
@@ -355,7 +357,7 @@ def test_bad_offsets_of_one_group_do_not_stop_the_others(slave, broker):
     assert broker.consumer_offset_manager.offset_table["c"] == {0: 5}
 
 
-def test_offsets_in_front_of_a_bad_one_are_saved(slave, broker):
+def test_offsets_before_an_invalid_one_are_saved(slave, broker):
     broker.broker_outer_api.offsets = ConsumerOffsetSerializeWrapper({"c": {0: 7, 1: "x"}})
     broker.consumer_offset_manager.offset_table["c"] = {0: 5, 1: 5}
     slave.sync_all()
@@ -364,13 +366,13 @@ def test_offsets_in_front_of_a_bad_one_are_saved(slave, broker):
 
 
 def test_offsets_never_go_back(slave, broker):
-    """A master that was down comes back with what it had; the consumers have gone on with the slave."""
+    """A master that was down returns with its old offsets; the consumers have continued on the slave."""
     broker.consumer_offset_manager.offset_table["T@g"] = {0: 15, 2: 3}
     slave.sync_all()
     assert broker.consumer_offset_manager.offset_table == {"T@g": {0: 15, 1: 20, 2: 3}}
 
 
-def test_offsets_go_back_when_asked(slave, broker):
+def test_offsets_go_back_on_request(slave, broker):
     broker.consumer_offset_manager.offset_table["T@g"] = {0: 15}
     slave.take_lower_offsets = True
     slave.sync_all()
@@ -378,7 +380,7 @@ def test_offsets_go_back_when_asked(slave, broker):
 
 
 @pytest.mark.parametrize("text", ["{", '{"offsetTable":{1:"x"}}', '{"offsetTable":[1]}'])
-def test_delay_offsets_that_are_none_are_not_written(slave, broker, text):
+def test_invalid_delay_offsets_are_not_written(slave, broker, text):
     slave.sync_all()
     broker.broker_outer_api.delay_offset = text
     slave.sync_all()
@@ -386,8 +388,8 @@ def test_delay_offsets_that_are_none_are_not_written(slave, broker, text):
     assert broker.subscription_group_manager.persisted == 1
 
 
-def test_delay_offsets_wait_until_the_log_holds_what_they_count(slave, broker):
-    """A slave that is promoted while it is behind delivers again, and leaves nothing out."""
+def test_delay_offsets_wait_until_the_log_has_their_messages(slave, broker):
+    """A slave that is promoted while it is behind delivers messages again, and skips none."""
     api, ends = broker.broker_outer_api, [500]
     slave._log_end = lambda: ends[0]
     with pytest.raises(FileNotFoundError):
@@ -402,7 +404,7 @@ def test_delay_offsets_wait_until_the_log_holds_what_they_count(slave, broker):
     assert delay_offset_file(broker) == '{"offsetTable":{1:6}}'
 
 
-def test_few_tables_of_delay_offsets_wait_however_long_a_slave_is_behind(slave, broker):
+def test_waiting_tables_of_delay_offsets_are_bounded_however_long_a_slave_is_behind(slave, broker):
     api, ends = broker.broker_outer_api, [0]
     slave._log_end = lambda: ends[0]
     for count in range(100):
@@ -417,7 +419,7 @@ def test_few_tables_of_delay_offsets_wait_however_long_a_slave_is_behind(slave, 
     assert delay_offset_file(broker) == '{"offsetTable":{1:99}}'
 
 
-def test_delay_offsets_of_another_master_are_not_waited_for(slave, broker):
+def test_delay_offsets_of_another_master_are_discarded(slave, broker):
     api = broker.broker_outer_api
     api.end = 2000
     slave.sync_all()
@@ -426,7 +428,7 @@ def test_delay_offsets_of_another_master_are_not_waited_for(slave, broker):
     assert delay_offset_file(broker) == '{"offsetTable":{1:1}}' and not slave._delay_offsets
 
 
-def test_requests_meanwhile_find_every_topic(slave, broker):
+def test_concurrent_requests_find_every_topic(slave, broker):
     """The table is changed in place and never empty."""
     seen = []
 
@@ -440,7 +442,7 @@ def test_requests_meanwhile_find_every_topic(slave, broker):
     assert seen == [{"old", "T"}] and set(table) == {"T"}
 
 
-def test_marks_of_deleted_topics_are_taken_over_before_the_consumer_offsets(slave, broker):
+def test_marks_of_deleted_topics_are_copied_before_the_consumer_offsets(slave, broker):
     taken = []
     broker.topic_deletion.take_over = lambda marks: taken.append((marks, list(broker_api.asked)))
     broker_api = broker.broker_outer_api
@@ -452,11 +454,12 @@ def test_marks_of_deleted_topics_are_taken_over_before_the_consumer_offsets(slav
     assert taken == [({"T": 4711}, [f"topics {MASTER}"])]
 
 
-# What a slave does while its own broker still starts.
+# A slave whose own broker is still starting.
 
 
-def test_a_slave_that_connects_before_its_broker_can_ask_waits_for_that(tmp_path, monkeypatch):
-    """Its HA client starts with the store: followed as a master of RocketMQ 4.9, which compares no logs, it was."""
+def test_slave_connecting_before_its_broker_can_ask_waits(tmp_path, monkeypatch):
+    """The HA client starts with the store; without the wait, it treated the master as RocketMQ 4.9's, which compares
+    no logs."""
     asks = threading.Event()
     may_ask, start = MasterMainPort.wait_until_may_ask, BrokerOuterAPI.start
 
@@ -480,7 +483,7 @@ def test_a_slave_that_connects_before_its_broker_can_ask_waits_for_that(tmp_path
             assert [one.slave_identity for one in ha_service.connection_list] == ["DefaultCluster/broker-a/1"]
 
 
-def test_a_broker_that_ends_before_it_has_started_lets_nobody_wait(tmp_path):
+def test_broker_that_ends_before_it_started_releases_waiters(tmp_path):
     with running_broker(tmp_path) as broker:
         controller = broker.controller
     assert controller.master_main_port.wait_until_may_ask(300) is False

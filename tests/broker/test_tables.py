@@ -1,4 +1,4 @@
-"""Topics, groups and offsets, their files after any changes, and topics that are deleted and made again."""
+"""Topics, groups and offsets, their files after arbitrary changes, and topics that are deleted and created again."""
 import json
 import random
 import tempfile
@@ -43,13 +43,13 @@ from tests.support.wait import wait_until
 
 @pytest.fixture
 def controller(tmp_path):
-    """A broker that was never initialized: its tables only."""
+    """A broker that was never initialized, for its tables."""
     controller = new_controller(tmp_path)
     yield controller
     controller.shutdown()
 
 
-def test_broker_begins_with_the_system_topics(controller):
+def test_broker_starts_with_the_system_topics(controller):
     table = controller.topic_config_manager.topic_config_table
     assert {name: (config.readQueueNums, config.writeQueueNums, config.perm) for name, config in table.items()} == {
         "SELF_TEST_TOPIC": (1, 1, 6), "TBW102": (8, 8, 7), "BenchmarkTest": (1024, 1024, 6),
@@ -57,14 +57,14 @@ def test_broker_begins_with_the_system_topics(controller):
         "SCHEDULE_TOPIC_XXXX": (18, 18, 6), "DefaultCluster_REPLY_TOPIC": (1, 1, 6)}
 
 
-def test_switches_decide_on_some_system_topics(tmp_path):
+def test_config_keys_decide_on_some_system_topics(tmp_path):
     controller = new_controller(tmp_path, autoCreateTopicEnable=False, clusterTopicEnable=False, traceTopicEnable=True)
     table = controller.topic_config_manager.topic_config_table
     assert "TBW102" not in table and table["DefaultCluster"].perm == 1 and table["RMQ_SYS_TRACE_TOPIC"].perm == 6
     controller.shutdown()
 
 
-def test_system_topics_of_one_broker_are_not_those_of_another(tmp_path):
+def test_system_topics_are_separate_for_each_broker(tmp_path):
     one = new_controller(tmp_path / "1", brokerName="one")
     other = new_controller(tmp_path / "2", brokerName="other")
     assert one.topic_config_manager.topic_validator.is_system_topic("one")
@@ -82,14 +82,14 @@ def test_topic_inherits_from_its_default_topic(controller):
     assert topics.create_topic_in_send_message_method("Odd", "TBW102", "addr", -5, 0).writeQueueNums == 0
 
 
-def test_switching_creation_off_takes_inheritance_from_the_default_topic(controller):
+def test_switching_creation_off_removes_inheritance_from_the_default_topic(controller):
     topics = controller.topic_config_manager
     controller.broker_config.autoCreateTopicEnable = False
     assert topics.create_topic_in_send_message_method("New", "TBW102", "addr", 4, 0) is None
     assert topics.select_topic_config("TBW102").perm == 6
 
 
-def test_each_change_counts_the_version_and_is_saved(controller):
+def test_each_change_increments_the_version_and_is_saved(controller):
     topics = controller.topic_config_manager
     topics.update_topic_config(TopicConfig("A", 2, 3))
     topics.create_topic_in_send_message_back_method("%RETRY%g", 1, 6, 0)
@@ -113,7 +113,7 @@ def test_order_follows_the_name_server(controller):
     assert not topics.is_order_topic("A")
 
 
-def test_tables_are_what_they_were_after_a_restart(tmp_path):
+def test_tables_are_unchanged_after_a_restart(tmp_path):
     first = new_controller(tmp_path)
     first.topic_config_manager.update_topic_config(TopicConfig("A", 2, 3, 4))
     first.subscription_group_manager.update_subscription_group_config(SubscriptionGroupConfig("g", retryMaxTimes=3))
@@ -130,7 +130,7 @@ def test_tables_are_what_they_were_after_a_restart(tmp_path):
     second.shutdown()
 
 
-def test_files_look_as_the_originals_do(controller):
+def test_files_look_like_the_originals(controller):
     controller.consumer_offset_manager.commit_offset("addr", "g", "T", 0, 5)
     controller.consumer_offset_manager.commit_offset("addr", "g", "T", 1, 6)
     assert controller.consumer_offset_manager.encode() == '{"offsetTable":{"T@g":{0:5,1:6}}}'
@@ -149,7 +149,7 @@ def test_files_look_as_the_originals_do(controller):
     assert len(groups) == 7
 
 
-def test_groups_are_made_only_when_allowed(controller):
+def test_groups_are_created_only_when_allowed(controller):
     groups = controller.subscription_group_manager
     controller.broker_config.autoCreateSubscriptionGroup = False
     assert groups.find_subscription_group_config("new") is None
@@ -166,7 +166,7 @@ NAMES = st.text("abc%@|", max_size=5)
 
 
 @given(st.dictionaries(NAMES, st.dictionaries(st.integers(0, 2**31 - 1), st.integers(-(2**63), 2**63 - 1))))
-def test_any_offset_table_survives_its_file(table):
+def test_any_offset_table_survives_saving_and_loading(table):
     manager, copy = ConsumerOffsetManager(None, None, None), ConsumerOffsetManager(None, None, None)
     manager.offset_table = table
     copy.decode(manager.encode(True))
@@ -174,7 +174,7 @@ def test_any_offset_table_survives_its_file(table):
 
 
 @given(st.text(max_size=40))
-def test_broken_tables_raise_one_kind_of_error(text):
+def test_damaged_tables_raise_one_kind_of_error(text):
     manager = ConsumerOffsetManager(None, None, None)
     try:
         manager.decode(text)
@@ -196,7 +196,7 @@ def test_offsets_by_group_and_by_topic(controller):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_offsets_are_saved_when_they_change_and_only_then(tmp_path, seed):
+def test_offsets_are_saved_only_when_they_change(tmp_path, seed):
     pick = random.Random(seed)
     controller = new_controller(tmp_path, enableLmq=seed % 2 == 1)
     offsets = controller.consumer_offset_manager
@@ -216,7 +216,8 @@ def test_offsets_are_saved_when_they_change_and_only_then(tmp_path, seed):
     assert backup.read_text("utf-8") == offsets.encode(True)
     for one in (file, backup):
         one.unlink()
-    for group in groups:  # what consumers at rest say
+    # Idle consumers commit the same offsets.
+    for group in groups:
         for topic in topics:
             known = offsets.query_offset(group, topic, 0)
             if known >= 0:
@@ -226,7 +227,7 @@ def test_offsets_are_saved_when_they_change_and_only_then(tmp_path, seed):
     controller.shutdown()
 
 
-def test_offsets_that_could_not_be_saved_are_saved_later(controller, monkeypatch):
+def test_offsets_that_failed_to_save_are_saved_later(controller, monkeypatch):
     offsets = controller.consumer_offset_manager
     offsets.commit_offset("addr", "g", "A", 0, 1)
     with monkeypatch.context() as full:
@@ -240,19 +241,19 @@ def _no_space(*_arguments):
     raise OSError(28, "No space left on device")
 
 
-# What the files of tables hold, after any changes: the whole table, although only what has changed is encoded.
+# The files of tables after arbitrary changes: each file has the whole table, although only changes are encoded.
 
 KEPT_TABLES_NAMES = st.sampled_from(["A", "B", "C", "%LMQ%light", "broker-a"])
 GROUPS = st.sampled_from(["g", "h", "%LMQ%group"])
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a file in any order: new entries of ours stand in the order of their last changes."""
+    """Return the lines of a file in any order: in our files, new entries stand in the order of their last changes."""
     return sorted(line.rstrip(",") for line in text.splitlines())
 
 
 class Tables(RuleBasedStateMachine):
-    """The managers of a broker that was never started; each rule ends with a look at all files."""
+    """The managers of a broker that was never started; each rule ends by checking all files."""
 
     @initialize(light=st.booleans())
     def begin(self, light):
@@ -349,7 +350,7 @@ TestTables = Tables.TestCase
 TestTables.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
-def test_what_has_not_changed_is_not_encoded_again(tmp_path, monkeypatch):
+def test_unchanged_entries_are_not_encoded_again(tmp_path, monkeypatch):
     controller = new_controller(tmp_path)
     offsets, encoded = controller.consumer_offset_manager, []
     try:
@@ -368,12 +369,12 @@ def test_what_has_not_changed_is_not_encoded_again(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("table", [
     {}, {"a": {}}, {"T@g": {0: 1, 1: 2}, 'q"\n': {5: 6}}, {"a": {"b": {"c": 1}, "d": [1]}}])
-def test_written_entries_are_what_a_map_is(table):
+def test_written_entries_equal_an_encoded_map(table):
     texts = [entry_text(key, value, 1) for key, value in table.items()]
     assert fastjson.dumps(WrittenEntries(texts), True) == fastjson.dumps(table, True)
 
 
-# A deleted topic leaves nothing behind: what is made again under its name begins anew, whoever sends meanwhile.
+# A deleted topic leaves nothing behind: a topic created again under its name starts from scratch, even under load.
 
 TOPIC = "Again"
 
@@ -390,7 +391,7 @@ def delete(broker: BrokerHarness, topic: str = TOPIC) -> None:
 
 
 def read(broker: BrokerHarness, queue_id: int, topic: str = TOPIC) -> list[bytes]:
-    """The bodies of a queue from its first offset on, which has to be 0 and to be followed by all others."""
+    """Return the bodies of a queue from its first offset on; that offset must be 0 and no offset may be missing."""
     found = []
     end = broker.next_offset(topic, queue_id)
     while len(found) < end:
@@ -403,7 +404,7 @@ def read(broker: BrokerHarness, queue_id: int, topic: str = TOPIC) -> list[bytes
 
 
 @pytest.mark.parametrize("auto_create", [False, True], ids=["made by an operator", "made by the next send"])
-def test_topic_made_again_under_load_has_all_that_it_acknowledged(tmp_path, auto_create):
+def test_topic_recreated_under_load_has_everything_it_acknowledged(tmp_path, auto_create):
     with running_broker(tmp_path, autoCreateTopicEnable=auto_create) as broker:
         create(broker)
         with TopicLoad(broker.address, TOPIC, 4) as load:
@@ -439,7 +440,7 @@ def committed(broker: BrokerHarness) -> int:
     return broker.controller.consumer_offset_manager.query_offset("consumer", TOPIC, 0)
 
 
-def test_held_pulls_are_told_at_once_that_the_topic_is_gone(broker):
+def test_held_pulls_are_notified_at_once_that_the_topic_is_gone(broker):
     answers = []
     pulls = [threading.Thread(target=lambda queue_id=queue_id: answers.append(
         broker.pull(TOPIC, 0, queue_id=queue_id, suspend_ms=60_000))) for queue_id in range(3)]
@@ -453,7 +454,7 @@ def test_held_pulls_are_told_at_once_that_the_topic_is_gone(broker):
     assert [answer.code for answer in answers] == [response_code.TOPIC_NOT_EXIST] * 3
 
 
-def test_pull_that_is_held_too_late_is_told_too(broker, monkeypatch):
+def test_pull_that_is_held_too_late_is_notified_too(broker, monkeypatch):
     held = broker.controller.pull_request_hold_service
     suspend = held.suspend_pull_request
 
@@ -466,7 +467,7 @@ def test_pull_that_is_held_too_late_is_told_too(broker, monkeypatch):
         assert pool.submit(broker.pull, TOPIC, 0, suspend_ms=60_000).result(600).code == response_code.TOPIC_NOT_EXIST
 
 
-def test_consumer_offsets_go_and_those_that_come_late_are_not_taken(broker):
+def test_consumer_offsets_are_deleted_and_late_ones_refused(broker):
     for number in range(5):
         broker.send(TOPIC, b"%d" % number)
     commit(broker, 5)
@@ -484,7 +485,7 @@ def test_consumer_offsets_go_and_those_that_come_late_are_not_taken(broker):
     assert read(broker, 0) == [b"new"]
 
 
-def test_topic_that_can_not_be_deleted_stays(broker, monkeypatch):
+def test_topic_that_can_not_be_deleted_is_kept(broker, monkeypatch):
     broker.send(TOPIC, b"old")
 
     def fail(_marks):
@@ -498,7 +499,7 @@ def test_topic_that_can_not_be_deleted_stays(broker, monkeypatch):
     assert read(broker, 0) == [b"old", b"next"]
 
 
-def test_send_that_was_checked_before_is_told_that_the_topic_is_gone(broker, monkeypatch):
+def test_send_checked_before_the_deletion_is_refused(broker, monkeypatch):
     put = broker.store.async_put_message
 
     def delete_before(message):
@@ -507,13 +508,14 @@ def test_send_that_was_checked_before_is_told_that_the_topic_is_gone(broker, mon
         return put(message)
 
     monkeypatch.setattr(broker.store, "async_put_message", delete_before)
-    answer = broker.send(TOPIC, b"late", 0, g=1)  # a time that no client writes: no send of the express lane
+    # No client writes this time, so the send avoids the express lane.
+    answer = broker.send(TOPIC, b"late", 0, g=1)
     assert answer.code == response_code.TOPIC_NOT_EXIST
     create(broker)
     assert broker.next_offset(TOPIC) == 0
 
 
-def test_delayed_message_goes_with_its_topic(broker):
+def test_delayed_message_is_deleted_with_its_topic(broker):
     assert broker.send(TOPIC, b"old", 0, {"DELAY": "1"}).code == response_code.SUCCESS
     delete(broker)
     create(broker)
@@ -522,7 +524,7 @@ def test_delayed_message_goes_with_its_topic(broker):
     assert read(broker, 0) == [b"new"]
 
 
-def test_half_message_goes_with_its_topic(broker):
+def test_half_message_is_deleted_with_its_topic(broker):
     def prepare(body: bytes) -> EndTransactionRequestHeader:
         answer = broker.send(TOPIC, body, 0, {"TRAN_MSG": "true", "PGROUP": "producer", "UNIQ_KEY": "u"},
                              f=sys_flags.TRANSACTION_PREPARED_TYPE)
@@ -540,7 +542,7 @@ def test_half_message_goes_with_its_topic(broker):
     assert read(broker, 0) == [b"new"]
 
 
-def test_other_topics_and_what_nobody_has_in_a_table_stay(broker):
+def test_other_topics_and_entries_of_unknown_topics_stay(broker):
     create(broker, 1, "Other")
     broker.send("Other", b"other")
     broker.send(TOPIC, b"half", 0, {"TRAN_MSG": "true", "PGROUP": "producer"},
@@ -550,7 +552,7 @@ def test_other_topics_and_what_nobody_has_in_a_table_stay(broker):
     assert broker.next_offset("RMQ_SYS_TRANS_HALF_TOPIC") == 1
 
 
-def test_cleaning_unused_topics_spares_one_that_is_made_meanwhile(broker, monkeypatch):
+def test_cleaning_unused_topics_spares_one_created_meanwhile(broker, monkeypatch):
     for topic in ("Known", "Unknown"):
         create(broker, 1, topic)
         broker.send(topic, b"1")
@@ -584,7 +586,7 @@ def test_slave_that_cleans_unused_topics_asks_its_master_first(tmp_path, monkeyp
         assert "Gone" not in broker.store.consume_queue_table and bodies(broker.store, "New")
 
 
-def test_slaves_are_told_of_deleted_topics_and_4_9_of_nothing_new(broker):
+def test_slaves_are_notified_of_deleted_topics_and_4_9_slaves_get_nothing_new(broker):
     def topics() -> dict:
         return json.loads(broker.call(request_code.GET_ALL_TOPIC_CONFIG).body)
 

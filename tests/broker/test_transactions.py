@@ -22,7 +22,7 @@ GROUP = "CID_RMQ_SYS_TRANS"
 
 
 class Asked:
-    """Stands for the producers: keeps what is asked and given up."""
+    """A stand-in for the producers: records the checks and the messages that are given up."""
 
     def __init__(self, listener):
         self.messages = []
@@ -36,7 +36,7 @@ class Asked:
 
 
 def half(broker, body=b"half", age_ms=60_000, sys_flag=0, **properties):
-    """Send a half message that was born `age_ms` ago; the header that ends it."""
+    """Send a half message that was born `age_ms` ago, and return the header that ends it."""
     response = broker.send("Orders", body, 1, {"TRAN_MSG": "true", "PGROUP": "producers", **properties},
                            g=util_all.current_time_millis() - age_ms, h=7, f=sys_flag)
     assert response.code == response_code.SUCCESS
@@ -52,10 +52,10 @@ def end(broker, header, outcome=COMMIT):
 
 
 def check(broker, timeout_ms=0, check_max=15):
-    """One round of checks; what was asked."""
+    """Run one round of checks and return the messages asked about."""
     broker.next_offset(HALF)
     now = util_all.current_time_millis()
-    # a round takes no message of the millisecond in which it begins
+    # A round takes no message of the millisecond in which it begins.
     wait_until(lambda: util_all.current_time_millis() > now)
     controller = broker.controller
     asked = Asked(controller.transactional_message_check_listener)
@@ -68,7 +68,7 @@ def done(broker, topic):
     return broker.controller.consumer_offset_manager.query_offset(GROUP, topic, 0)
 
 
-def test_half_message_is_seen_by_nobody_until_it_is_committed(broker):
+def test_half_message_is_invisible_until_it_is_committed(broker):
     header = half(broker)
     assert (broker.next_offset("Orders", 1), broker.next_offset(HALF)) == (0, 1)
     assert end(broker, header).code == response_code.SUCCESS
@@ -78,7 +78,7 @@ def test_half_message_is_seen_by_nobody_until_it_is_committed(broker):
     assert message.prepared_transaction_offset == header.commitLogOffset
 
 
-def test_rolled_back_message_is_never_seen(broker):
+def test_rolled_back_message_is_never_delivered(broker):
     assert end(broker, half(broker), ROLLBACK).code == response_code.SUCCESS
     assert (broker.next_offset("Orders", 1), broker.next_offset(OP)) == (0, 1)
 
@@ -105,7 +105,7 @@ def test_only_half_messages_are_committed(broker):
     header = EndTransactionRequestHeader(
         producerGroup="producers", tranStateTableOffset=0, commitOrRollback=COMMIT, msgId="x",
         commitLogOffset=message_decoder.decode_message_id(response.ext_fields["msgId"]).offset)
-    assert end(broker, header).remark == "The message is no half message"
+    assert end(broker, header).remark == "The message is not a half message"
 
 
 def test_broker_may_refuse_transactions(tmp_path):
@@ -115,7 +115,7 @@ def test_broker_may_refuse_transactions(tmp_path):
     assert response.remark == "the broker[127.0.0.1] sending transaction message is forbidden"
 
 
-def test_slave_ends_no_transactions_and_checks_none(tmp_path):
+def test_slave_neither_ends_nor_checks_transactions(tmp_path):
     controller = new_controller(tmp_path, brokerRole=BrokerRole.SLAVE, brokerId=1)
     try:
         assert controller.initialize()
@@ -125,7 +125,7 @@ def test_slave_ends_no_transactions_and_checks_none(tmp_path):
         controller.shutdown()
 
 
-def test_check_asks_about_what_nobody_ended_and_puts_it_back(broker):
+def test_check_asks_about_unended_messages_and_puts_them_back(broker):
     headers = [half(broker, b"%d" % number) for number in range(4)]
     end(broker, headers[0])
     end(broker, headers[2], ROLLBACK)
@@ -149,12 +149,12 @@ def test_answer_to_a_check_ends_the_message(broker):
     assert bodies(broker.pull("Orders", 0, queue_id=1)) == [b"half"]
 
 
-def test_young_message_is_not_asked_about(broker):
+def test_young_message_is_not_checked(broker):
     half(broker, age_ms=0)
     assert check(broker, timeout_ms=600_000) == [] and done(broker, HALF) == -1
 
 
-def test_message_says_how_long_it_is_immune(broker):
+def test_message_sets_its_own_immunity_time(broker):
     half(broker, b"long", age_ms=1000, CHECK_IMMUNITY_TIME_IN_SECONDS="600")
     half(broker, b"short", age_ms=5000, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
     assert check(broker, timeout_ms=600_000) == [(3, b"short")]
@@ -180,13 +180,14 @@ def test_producer_of_a_half_message_with_a_delay_level_is_asked(broker):
 
 
 @pytest.mark.parametrize("check_max", [1, 2, 5])
-def test_rounds_of_immunity_do_not_count_as_questions(broker, monkeypatch, check_max):
+def test_rounds_of_immunity_do_not_count_as_checks(broker, monkeypatch, check_max):
     header = half(broker, age_ms=1000, CHECK_IMMUNITY_TIME_IN_SECONDS="600")
     for _ in range(check_max + 2):
         assert check(broker, check_max=check_max) == []
     assert broker.next_offset(GIVEN_UP) == 0
     later = util_all.current_time_millis() + 700_000
-    for module in (util_all, commit_log):  # what a round puts back is not older than the round
+    # Messages that a round puts back are not older than the round.
+    for module in (util_all, commit_log):
         monkeypatch.setattr(module, "current_time_millis", lambda: later)
     for _ in range(check_max):
         later += 1
@@ -200,7 +201,7 @@ def test_rounds_of_immunity_do_not_count_as_questions(broker, monkeypatch, check
     assert broker.next_offset(GIVEN_UP) == 1 and header
 
 
-def test_immunity_beyond_the_time_that_files_are_kept_does_not_discard(broker, monkeypatch):
+def test_immunity_longer_than_the_file_retention_does_not_discard(broker, monkeypatch):
     hour = 3_600_000
     hours = broker.controller.message_store_config.fileReservedTime
     half(broker, b"immune", age_ms=(hours + 1) * hour, CHECK_IMMUNITY_TIME_IN_SECONDS=str((hours + 2) * 3600))
@@ -212,7 +213,7 @@ def test_immunity_beyond_the_time_that_files_are_kept_does_not_discard(broker, m
 
 @pytest.mark.parametrize("brought", [{"TRANSACTION_CHECK_TIMES": "99"}, {"TRAN_PREPARED_QUEUE_OFFSET": "-1"},
                                      {"TRANSACTION_CHECK_TIMES": "15", "TRAN_PREPARED_QUEUE_OFFSET": "0"}])
-def test_what_a_message_that_is_sent_on_brings_of_an_earlier_transaction_does_not_count(broker, brought):
+def test_properties_of_an_earlier_transaction_do_not_count_when_a_message_is_forwarded(broker, brought):
     half(broker, b"plain", **brought)
     half(broker, b"immune", age_ms=1000, CHECK_IMMUNITY_TIME_IN_SECONDS="600", **brought)
     assert [body for _offset, body in check(broker)] == [b"plain"]
@@ -224,10 +225,11 @@ def test_immune_message_ended_under_its_first_offset_is_done(broker):
     assert check(broker) == [] and broker.next_offset(HALF) == 2
     assert end(broker, header).code == response_code.SUCCESS
     assert check(broker) == []
-    assert broker.next_offset(HALF) in (2, 3)  # found in the op topic, unless its offset was done before
+    # Found in the op topic, unless its offset was done before.
+    assert broker.next_offset(HALF) in (2, 3)
 
 
-def test_message_asked_about_too_often_is_put_away(broker):
+def test_message_checked_too_often_is_discarded(broker):
     header = half(broker)
     for _ in range(3):
         check(broker, check_max=2)
@@ -238,14 +240,14 @@ def test_message_asked_about_too_often_is_put_away(broker):
 
 
 @pytest.mark.parametrize("msg_id", [None, "", "x", "0" * 32, "7F00000100002A9F00000000FFFFFFFF"])
-def test_only_what_is_there_is_taken_up_again(broker, msg_id):
+def test_only_existing_messages_are_resumed(broker, msg_id):
     response = broker.call(request_code.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequestHeader(msg_id))
     assert (response.code, response.remark) == (
         response_code.SYSTEM_ERROR,
         "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC.")
 
 
-def test_check_goes_on_behind_a_message_that_has_nowhere_to_go(broker, monkeypatch):
+def test_check_continues_after_a_message_without_a_destination(broker, monkeypatch):
     half(broker)
     check(broker, check_max=1)
     monkeypatch.setattr(topic_config_manager, "MAX_AUTO_CREATED_TOPICS", 0)
@@ -259,11 +261,11 @@ def test_check_goes_on_behind_a_message_that_has_nowhere_to_go(broker, monkeypat
 
     monkeypatch.setattr(bridge, "get_half_message", read_all_that_is_stored)
     assert [body for _offset, body in check(broker, check_max=1)] == [b"next"]
-    # "half", its copy, "next", and its copy, which the round puts away at once
+    # "half", its copy, "next", and its copy, which the round discards at once.
     assert (broker.next_offset(GIVEN_UP), done(broker, HALF)) == (0, 4)
 
 
-def test_many_op_messages_are_read_in_parts(broker):
+def test_many_op_messages_are_read_in_batches(broker):
     headers = [half(broker, b"%d" % number) for number in range(80)]
     for header in headers[1:]:
         end(broker, header, ROLLBACK)

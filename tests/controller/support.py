@@ -1,4 +1,4 @@
-"""A controller in this process, and brokers that only say what brokers say to it."""
+"""A controller in this process, and fake brokers that only send a broker's requests."""
 import json
 import threading
 from pathlib import Path
@@ -13,12 +13,13 @@ from tests.support.ports import free_port
 from tests.support.raw_remoting import Answer, RawClient
 
 CLUSTER, NAME = "c", "b"
-LEASE_MS = 150  # so long a new leader waits for leases of others
+# How long a new leader waits for other leaders' leases.
+LEASE_MS = 150
 TIMEOUT_MS = 10_000
 
 
 def controller(folder: Path, port: int | None = None, **keys: object) -> ControllerManager:
-    """A controller, started."""
+    """Return a started controller."""
     manager = ControllerManager(ControllerConfig(**{
         "controllerDLegerGroup": "group1", "controllerDLegerPeers": f"n0-127.0.0.1:{port or free_port()}",
         "controllerDLegerSelfId": "n0", "controllerStorePath": str(folder / "store"),
@@ -29,16 +30,18 @@ def controller(folder: Path, port: int | None = None, **keys: object) -> Control
 
 
 class FakeBroker:
-    """A replica as a controller sees it: one connection to it, and a port that notes what comes."""
+    """A replica as a controller sees it: one connection to the controller, and a port that records requests."""
 
     def __init__(self, manager: ControllerManager, id_: int, takes_leases: bool = True) -> None:
         self.id, self._manager = id_, manager
         self._ha = {"haServerAddr": f"127.0.0.1:{10_000 + id_}"} if takes_leases else {}
         self.notified: list[RemotingCommand] = []
         self.handovers: list[RemotingCommand] = []
-        self.may_change = threading.Event()  # it changes its role only then
+        # The broker changes its role only after this is set.
+        self.may_change = threading.Event()
         self.may_change.set()
-        self.hand_over_code = 0  # what it answers when it is asked to
+        # The response code of a handover.
+        self.hand_over_code = 0
         self._came = threading.Condition()
         self._server = RemotingServer(ServerConfig(listenPort=0))
         for code in (request_code.NOTIFY_BROKER_ROLE_CHANGED, request_code.HANDOVER_MASTER):
@@ -60,53 +63,53 @@ class FakeBroker:
         return RemotingCommand.create_response_command(0 if is_notice else self.hand_over_code, None)
 
     def wait_notified(self, epoch: int, timeout_s: float = 60) -> dict[str, str]:
-        """The fields of the notice of this epoch."""
+        """Wait for the notification of an epoch, and return its fields."""
         def fields() -> dict[str, str] | None:
             return next((each.ext_fields for each in self.notified
                          if each.ext_fields["masterEpoch"] == str(epoch)), None)
 
         with self._came:
-            assert self._came.wait_for(fields, timeout_s), f"broker {self.id} heard nothing of epoch {epoch}"
+            assert self._came.wait_for(fields, timeout_s), f"broker {self.id} was not notified of epoch {epoch}"
             return fields()
 
     def ask(self, code: int, body: object = None, **fields: object) -> Answer:
-        """Ask the controller."""
+        """Send a request to the controller, and return its answer."""
         data = b"" if body is None else json.dumps(body).encode()
         return self.client.request(code, data, clusterName=CLUSTER, brokerName=NAME, **fields)
 
     def register(self) -> Answer:
-        """Take the id, live, and register."""
+        """Reserve the id, send a heartbeat, and register."""
         self.ask(request_code.CONTROLLER_APPLY_BROKER_ID, appliedBrokerId=self.id,
                  registerCheckCode=f"{self.address};{self.id}")
         self.beat()
         return self.ask(request_code.CONTROLLER_REGISTER_BROKER, brokerId=self.id, brokerAddress=self.address)
 
     def beat(self, timeout_ms: int = TIMEOUT_MS, **fields: object) -> Answer:
-        """A heartbeat."""
+        """Send a heartbeat."""
         return self.ask(request_code.BROKER_HEARTBEAT, brokerId=self.id, brokerAddr=self.address,
                         heartbeatTimeoutMills=timeout_ms, **{**self._ha, **fields})
 
     def elect(self, designate: bool = False, broker_id: int | None = None) -> Answer:
-        """Ask for an election."""
+        """Request an election."""
         return self.ask(request_code.CONTROLLER_ELECT_MASTER, brokerId=broker_id or self.id,
                         designateElect=str(designate).lower())
 
     def alter(self, ids: list[int], set_epoch: int, epoch: int = 1) -> Answer:
-        """As the master, ask for another sync-state set."""
+        """Request another sync-state set, as the master."""
         return self.ask(request_code.CONTROLLER_ALTER_SYNC_STATE_SET, {
             "syncStateSet": ids, "syncStateSetEpoch": set_epoch}, masterBrokerId=self.id, masterEpoch=epoch)
 
     def info(self) -> Answer:
-        """CONTROLLER_GET_REPLICA_INFO."""
+        """Send CONTROLLER_GET_REPLICA_INFO."""
         return self.ask(request_code.CONTROLLER_GET_REPLICA_INFO)
 
     def connect_anew(self) -> None:
-        """Over another connection from now on; the old one ends."""
+        """Open another connection, and close the old one."""
         self.client.socket.close()
         self.client = RawClient(self._manager.address, 10)
 
     def die(self) -> None:
-        """Close everything."""
+        """Close all connections."""
         self.may_change.set()
         self.client.socket.close()
         self._server.shutdown()

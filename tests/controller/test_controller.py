@@ -1,4 +1,4 @@
-"""mqcontroller as a process, its metrics, and whatever it is asked, also with many new names."""
+"""mqcontroller as a process, its metrics, its limits on new names, and odd requests."""
 import itertools
 import json
 import logging
@@ -58,23 +58,23 @@ def test_all_config_items_are_printed(run, conf):
 
 
 @pytest.mark.parametrize(("keys", "problem"), [
-    ({"controllerDLegerPeers": "n0"}, ":2: controllerDLegerPeers: 'n0' is no id-host:port"),
-    ({"controllerDLegerSelfId": "n7"}, ":3: controllerDLegerSelfId: 'n7' is none of controllerDLegerPeers: n0"),
+    ({"controllerDLegerPeers": "n0"}, ":2: controllerDLegerPeers: 'n0' is not a valid id-host:port"),
+    ({"controllerDLegerSelfId": "n7"}, ":3: controllerDLegerSelfId: 'n7' is not one of controllerDLegerPeers: n0"),
     ({"scanNotActiveBrokerInterval": "x"}, "scanNotActiveBrokerInterval: expected a whole number"),
 ])
-def test_bad_config_file_exits_with_2_and_says_where(run, conf, keys, problem):
+def test_bad_config_file_exits_with_2_and_names_the_line(run, conf, keys, problem):
     result = run("-c", conf(**keys))
     assert result.returncode == 2 and problem in result.stderr
 
 
-def test_damaged_store_exits_with_2_and_says_what_may_be_done(run, conf, tmp_path):
+def test_damaged_store_exits_with_2_and_a_hint(run, conf, tmp_path):
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "replicaSets.json").write_text("{")
     result = run("-c", conf())
     assert result.returncode == 2 and "replicaSets.json can't be used" in result.stderr
 
 
-def test_controller_boots_logs_and_ends_on_sigterm(conf, tmp_path):
+def test_controller_starts_logs_and_exits_on_sigterm(conf, tmp_path):
     port = free_port()
     server = ServerProcess("controller", [LAUNCHER, "-c", conf(controllerDLegerPeers=f"n0-127.0.0.1:{port}",
                                                                elephant=1)], tmp_path,
@@ -92,7 +92,7 @@ def test_controller_boots_logs_and_ends_on_sigterm(conf, tmp_path):
         server.kill()
 
 
-def test_name_server_has_a_controller(tmp_path):
+def test_name_server_can_run_a_controller(tmp_path):
     port = free_port()
     node = NamesrvNode("rmqha", tmp_path)
     with open(node.config_file, "a", encoding="utf-8") as file:
@@ -112,7 +112,7 @@ def test_name_server_has_a_controller(tmp_path):
         node.kill()
 
 
-# What a controller tells Prometheus.
+# A controller's metrics for Prometheus.
 
 
 def test_elections_requests_replicas_and_health(tmp_path):
@@ -152,11 +152,12 @@ def test_elections_requests_replicas_and_health(tmp_path):
     assert manager.metrics().why_not_ready() == ["it is starting, or going down"]
 
 
-# Each request code of a controller asked with many new names: what stays is limited, and heartbeats with their
+# Every request code of a controller with many new names: kept state is limited, and heartbeats end with their
 # connection.
 
 NAMES, LIMIT = 60, 20
-MARK = f"-new{LIMIT}-"  # in all new names, and in no text else
+# The mark of all new names, which no other text has.
+MARK = f"-new{LIMIT}-"
 LONG = "n" * (MAX_NAME_LENGTH + 1)
 
 
@@ -166,14 +167,14 @@ def manager(tmp_path, monkeypatch):
         monkeypatch.setattr(broker_liveness, name, LIMIT)
     monkeypatch.setattr(broker_liveness, "MAX_BROKERS_HEARD", 2 * LIMIT)
     made = controller(tmp_path)
-    logging.disable(logging.CRITICAL)  # pytest keeps each line
+    logging.disable(logging.CRITICAL)  # pytest keeps every line
     yield made
     logging.disable(logging.NOTSET)
     made.shutdown()
 
 
 def flood(manager, code: int) -> int:
-    """Ask with a new name for each number, on one connection that ends then; how many were refused."""
+    """Send a request with a new name for each number, on one connection; return how many were refused."""
     refused = 0
     with RawClient(manager.address, 20) as client:
         for number in range(NAMES):
@@ -190,20 +191,20 @@ def flood(manager, code: int) -> int:
 
 
 @pytest.mark.parametrize("code", sorted(REQUEST_TYPES), ids=lambda code: REQUEST_TYPES[code])
-def test_new_names_leave_nothing_but_what_is_limited(manager, code):
+def test_new_names_leave_only_limited_state(manager, code):
     refused = flood(manager, code)
-    wait_until(lambda: not manager.liveness.all(), what="the heartbeats to go with their connection")
+    wait_until(lambda: not manager.liveness.all(), what="the heartbeats to be removed with their connection")
     if code == request_code.CONTROLLER_APPLY_BROKER_ID:
         assert refused == NAMES - LIMIT and len(manager.controller.store.names()) == LIMIT
     elif code == request_code.BROKER_HEARTBEAT:
         assert refused == NAMES - LIMIT
-        # which leadership a broker follows is known behind its connection's end; for no more than may be heard
+        # the leadership that a broker follows is kept after its connection ends, for at most the limit of brokers
         assert len({name for name in names_kept(MARK, manager) if name.startswith("b")}) <= LIMIT
     else:
-        wait_until(lambda: not names_kept(MARK, manager), what="new names to be gone")
+        wait_until(lambda: not names_kept(MARK, manager), what="new names to be removed")
 
 
-def test_names_repeated_in_one_request_are_looked_up_once_and_a_bystander_is_answered_meanwhile(manager, monkeypatch):
+def test_repeated_names_are_looked_up_once_and_do_not_delay_others(manager, monkeypatch):
     with RawClient(manager.address, 60) as client:
         for name in ("a", "b"):
             assert client.request(request_code.CONTROLLER_APPLY_BROKER_ID, clusterName="c", brokerName=name,
@@ -240,7 +241,7 @@ def test_names_repeated_in_one_request_are_looked_up_once_and_a_bystander_is_ans
     assert sorted(json.loads(answers[0].body)["replicasInfoTable"]) == ["a", "b"]
 
 
-def test_names_that_are_there_go_on_when_no_more_are_taken(manager):
+def test_known_names_still_work_when_new_names_are_refused(manager):
     flood(manager, request_code.CONTROLLER_APPLY_BROKER_ID)
     with RawClient(manager.address, 20) as client:
         def apply(name: str, id_: int) -> int:
@@ -250,11 +251,11 @@ def test_names_that_are_there_go_on_when_no_more_are_taken(manager):
         known = f"b{MARK}0"
         assert [apply(known, id_).code for id_ in range(2, LIMIT + 1)] == [0] * (LIMIT - 1)
         refused = apply(known, LIMIT + 1)
-        assert refused.code != 0 and f"{known} has {LIMIT} replicas already" in refused.remark
+        assert refused.code != 0 and f"{known} already has {LIMIT} replicas" in refused.remark
         assert client.request(request_code.CLEAN_BROKER_DATA, clusterName=f"c{MARK}0", brokerName=known,
                               isCleanLivingBroker="true").code == 0
         refused = apply("another", 1)
-        assert refused.code != 0 and f"there are {LIMIT} broker names already" in refused.remark
+        assert refused.code != 0 and f"there are already {LIMIT} broker names" in refused.remark
         assert apply(known, 1).code == 0
 
 
@@ -264,7 +265,7 @@ def test_names_that_are_there_go_on_when_no_more_are_taken(manager):
     (request_code.CONTROLLER_REGISTER_BROKER, "brokerAddress"), (request_code.BROKER_HEARTBEAT, "brokerName"),
     (request_code.BROKER_HEARTBEAT, "clusterName"), (request_code.BROKER_HEARTBEAT, "brokerAddr"),
     (request_code.BROKER_HEARTBEAT, "haServerAddr")])
-def test_texts_have_a_length(manager, code, field):
+def test_length_of_texts_is_limited(manager, code, field):
     fields = {"clusterName": "c", "brokerName": "b", "brokerId": 1, "brokerAddr": "h:1", "brokerAddress": "h:1",
               "appliedBrokerId": 1, "registerCheckCode": "h:1;2"}
     with RawClient(manager.address, 20) as client:
@@ -279,21 +280,22 @@ def heard(number: int, channel: object, term: int = 0) -> BrokerLiveInfo:
     return BrokerLiveInfo(("c", f"b{number}", 1), "h:1", 0, 1000, channel, "h:2", leader_term=term)
 
 
-def test_all_connections_together_tell_of_a_number_of_brokers_and_ends_make_room(monkeypatch):
+def test_brokers_of_all_connections_are_limited_and_closing_frees_places(monkeypatch):
     monkeypatch.setattr(broker_liveness, "MAX_BROKERS_HEARD", LIMIT)
     liveness, channels = BrokerLiveness(1000, lambda: 0), [object() for _number in range(LIMIT)]
     for number, channel in enumerate(channels):
         liveness.heartbeat(heard(number, channel))
-    with pytest.raises(ControllerLimitError, match=f"{LIMIT} brokers are heard"):
+    with pytest.raises(ControllerLimitError, match=f"{LIMIT} brokers are already heard"):
         liveness.heartbeat(heard(LIMIT, object()))
-    liveness.heartbeat(heard(0, channels[1]))  # a known one over another connection
+    # A known broker over another connection.
+    liveness.heartbeat(heard(0, channels[1]))
     assert liveness.closed(channels[2]) == [("c", "b2", 1)]
     liveness.heartbeat(heard(LIMIT, object()))
     assert liveness.closed(channels[0]) == []
     assert sorted(liveness.closed(channels[1])) == [("c", "b0", 1), ("c", "b1", 1)]
 
 
-def test_which_leadership_is_followed_is_forgotten_of_those_that_told_it_first(monkeypatch):
+def test_oldest_followed_leaderships_are_forgotten_first(monkeypatch):
     monkeypatch.setattr(broker_liveness, "MAX_BROKERS_HEARD", LIMIT)
     liveness = BrokerLiveness(1000, lambda: 1)
     for number in itertools.chain(range(LIMIT), [0], range(LIMIT, 2 * LIMIT - 1)):
@@ -304,7 +306,7 @@ def test_which_leadership_is_followed_is_forgotten_of_those_that_told_it_first(m
     assert followers == [0, *range(LIMIT, 2 * LIMIT - 1)]
 
 
-# Whatever is asked, a controller answers and goes on; and what it stores can be read again.
+# A controller answers any request and keeps running; and its file can be read again.
 
 FIELDS = ("clusterName", "brokerName", "brokerId", "masterBrokerId", "masterEpoch", "appliedBrokerId",
           "registerCheckCode", "brokerAddress", "brokerAddr", "haServerAddr", "designateElect", "epoch", "maxOffset",

@@ -1,4 +1,4 @@
-"""A controller in this process: what it decides, and in which order brokers are notified."""
+"""A controller in this process: its decisions, and the order in which brokers are notified."""
 from types import SimpleNamespace
 
 import pytest
@@ -17,14 +17,14 @@ from tests.support.ports import free_port
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import at_least, lasting, stays, wait_until
 
-# A controller in this process: what it decides when brokers ask, fall silent, go away and come back.
+# A controller in this process: its decisions when brokers send requests, fall silent, disconnect and return.
 
 LONG_MS = 600_000  # longer than a test waits
 
 
 @pytest.fixture
 def world(tmp_path):
-    """A controller and what makes brokers of it: world.broker(1), world.restart()."""
+    """Yield a controller with functions for brokers: world.broker(1), world.restart()."""
     def broker(id_, **keys):
         made.append(FakeBroker(world.manager, id_, **keys))
         made[-1].register()
@@ -35,7 +35,7 @@ def world(tmp_path):
         world.manager = controller(tmp_path, world.port, **keys)
 
     def three():
-        """1 is the master, 2 is in sync, 3 is not; and other controllers' leases are over."""
+        """Return three brokers: 1 is the master, 2 is in sync, 3 is not. Other controllers' leases have expired."""
         master, *slaves = (broker(id_) for id_ in (1, 2, 3))
         assert master.elect().code == code.SUCCESS
         assert master.alter([1, 2], 1).code == code.SUCCESS
@@ -73,7 +73,7 @@ def test_master_that_dies_is_replaced_at_once(world):
     assert two.beat().fields["leaseMillis"] == str(LEASE_MS)
 
 
-def test_master_that_hangs_is_replaced_when_its_time_is_out(world):
+def test_hanging_master_is_replaced_after_its_timeout(world):
     master, two, _three = world.three()
     with lasting(0.4):
         master.beat(timeout_ms=400)
@@ -81,19 +81,20 @@ def test_master_that_hangs_is_replaced_when_its_time_is_out(world):
     assert master.client.is_closed_by_peer(120)
 
 
-def test_nobody_is_elected_while_the_lease_of_a_hanging_master_holds(tmp_path, world):
+def test_no_broker_is_elected_while_a_hanging_master_has_a_lease(tmp_path, world):
     world.restart(maxLeaseMillis=1_000)
     master, two = world.broker(1), world.broker(2)
     master.elect()
     master.alter([1, 2], 1)
     at_least(1)
     with lasting(1):
-        master.beat(timeout_ms=60_000)  # grants a lease of the second; the next one does not shorten it
+        # Grants a lease of a second, which the next heartbeat does not shorten.
+        master.beat(timeout_ms=60_000)
         master.beat(timeout_ms=100)
         two.wait_notified(2)
 
 
-def test_new_leader_waits_for_the_leases_of_the_one_before(world):
+def test_new_leader_waits_for_the_previous_leaders_leases(world):
     master, two, three = world.three()
     with lasting(0.7):
         world.restart(maxLeaseMillis=700)
@@ -104,7 +105,7 @@ def test_new_leader_waits_for_the_leases_of_the_one_before(world):
 
 
 def with_long_lease(world):
-    """1 is the master, 2 is in sync, 3 is not; they follow a new leader, whose leases outlast any pause."""
+    """Return three brokers: 1 is the master, 2 is in sync, 3 is not. They follow a new leader with long leases."""
     brokers = world.three()
     world.restart(maxLeaseMillis=LONG_MS)
     for each in brokers:
@@ -113,10 +114,10 @@ def with_long_lease(world):
     return brokers
 
 
-def test_new_leader_whom_the_master_follows_waits_for_no_lease_of_before(world):
+def test_new_leader_that_the_master_follows_waits_for_no_earlier_lease(world):
     master, two, _three = with_long_lease(world)
     term = master.beat(timeout_ms=LONG_MS).fields["leaderTerm"]
-    assert master.wait_notified(1)["masterBrokerId"] == "1", "who leads now is told at once"
+    assert master.wait_notified(1)["masterBrokerId"] == "1", "the new leadership is reported at once"
     master.beat(timeout_ms=LONG_MS, leaderTerm=term)
     master.client.socket.close()
     assert two.wait_notified(2)["masterBrokerId"] == "2"
@@ -124,10 +125,10 @@ def test_new_leader_whom_the_master_follows_waits_for_no_lease_of_before(world):
 
 def test_new_leader_switches_at_once_from_a_master_that_follows_it(world):
     _master, two, _three = with_long_lease(world)
-    assert two.elect(designate=True).code == code.SUCCESS, "it was asked since this controller leads"
+    assert two.elect(designate=True).code == code.SUCCESS, "this controller has asked it since it leads"
 
 
-def test_first_heartbeat_to_a_leader_asks_whether_it_still_leads(world, monkeypatch):
+def test_first_heartbeat_makes_a_leader_confirm_its_leadership(world, monkeypatch):
     master, _two, _three = world.three()
     store, asked = world.manager.controller.store, []
 
@@ -141,11 +142,11 @@ def test_first_heartbeat_to_a_leader_asks_whether_it_still_leads(world, monkeypa
     for answer in (master.info(), master.elect(), master.ask(request_code.CONTROLLER_GET_NEXT_BROKER_ID),
                    master.ask(request_code.CONTROLLER_GET_SYNC_STATE_DATA, [NAME]),
                    master.ask(request_code.CONTROLLER_REGISTER_BROKER, brokerId=1, brokerAddress=master.address)):
-        assert answer.code == code.CONTROLLER_NOT_LEADER, "what is only read is read by who leads, too"
+        assert answer.code == code.CONTROLLER_NOT_LEADER, "only a leader reads, too"
     assert master.alter([1, 2, 3], 2).code == code.SUCCESS
 
 
-def test_set_without_a_master_gets_one_when_somebody_in_sync_comes(world):
+def test_set_without_a_master_gets_one_when_an_in_sync_broker_arrives(world):
     master, two, three = world.three()
     two.client.socket.close()
     wait_until(lambda: len(world.manager.liveness.all()) == 2)
@@ -158,7 +159,7 @@ def test_set_without_a_master_gets_one_when_somebody_in_sync_comes(world):
     assert two.wait_notified(3)["masterBrokerId"] == "2"
 
 
-def test_connection_that_is_replaced_ends_nobody(world):
+def test_replaced_connection_ends_no_broker(world):
     master, two, _three = world.three()
     old = master.client
     master.client = RawClient(world.manager.address, 10)
@@ -167,9 +168,10 @@ def test_connection_that_is_replaced_ends_nobody(world):
     stays(lambda: two.info().fields["masterBrokerId"] == "1", 300)
 
 
-def test_heartbeat_behind_the_end_of_its_connection_revives_nobody(world):
+def test_heartbeat_after_the_end_of_its_connection_revives_no_broker(world):
     master, two, _three = world.three()
-    for _ in range(20):  # all in one go: heartbeats, and the end
+    # in a row: heartbeats, and the end
+    for _ in range(20):
         master.client.send(b"".join(heartbeats(master)))
         master.client.socket.close()
         wait_until(lambda: all(info.identity[2] != 1 for info in world.manager.liveness.all()))
@@ -185,7 +187,7 @@ def heartbeats(broker):
             for number in range(1, 51)]
 
 
-def test_designated_master_takes_over_when_the_old_one_has_handed_over(world):
+def test_designated_master_takes_over_after_the_handover(world):
     master, two, _three = with_long_lease(world)
     answer = two.elect(designate=True)
     assert answer.code == code.SUCCESS and answer.fields["masterBrokerId"] == "2"
@@ -193,7 +195,7 @@ def test_designated_master_takes_over_when_the_old_one_has_handed_over(world):
     assert master.wait_notified(2)["masterBrokerId"] == "2"
 
 
-def test_slaves_of_rocketmq_are_told_when_the_new_master_has_changed(world, monkeypatch):
+def test_slaves_of_rocketmq_are_notified_after_the_new_master_has_changed(world, monkeypatch):
     monkeypatch.setattr(notify_service, "_CHANGE_TIMEOUT_MS", LONG_MS)
     master, two, three = world.broker(1), world.broker(2), world.broker(3, takes_leases=False)
     master.elect()
@@ -202,14 +204,14 @@ def test_slaves_of_rocketmq_are_told_when_the_new_master_has_changed(world, monk
         each.wait_notified(1)
     two.may_change.clear()
     assert two.elect(designate=True).code == code.SUCCESS
-    assert master.wait_notified(2)["masterBrokerId"] == "2", "it need not ask"
+    assert master.wait_notified(2)["masterBrokerId"] == "2", "it need not send a request"
     stays(lambda: len(three.notified) == 1, 500)
     two.may_change.set()
     assert three.wait_notified(2)["masterBrokerId"] == "2"
 
 
-def test_old_master_of_rocketmq_is_told_before_the_new_one(world, monkeypatch):
-    """While it is registered as the master, slaves of RocketMQ that look for one follow it, and stay there."""
+def test_old_master_of_rocketmq_is_notified_before_the_new_one(world, monkeypatch):
+    """While the old master is registered as the master, slaves of RocketMQ that look for one follow it and stay."""
     monkeypatch.setattr(notify_service, "_CHANGE_TIMEOUT_MS", LONG_MS)
     master, two, three = (world.broker(id_, takes_leases=False) for id_ in (1, 2, 3))
     master.elect()
@@ -231,7 +233,7 @@ def test_old_master_of_rocketmq_is_told_before_the_new_one(world, monkeypatch):
     assert three.wait_notified(2)["masterBrokerId"] == "2" == three.info().fields["masterBrokerId"]
 
 
-def test_slaves_of_rocketmq_are_told_of_a_master_that_does_not_answer(world, monkeypatch):
+def test_slaves_of_rocketmq_are_notified_of_a_master_that_does_not_answer(world, monkeypatch):
     monkeypatch.setattr(notify_service, "_CHANGE_TIMEOUT_MS", 100)
     master, two, three = world.broker(1), world.broker(2), world.broker(3, takes_leases=False)
     master.elect()
@@ -258,7 +260,7 @@ def test_master_of_rocketmq_is_replaced_without_asking_it(world):
     assert two.elect(designate=True).code == code.SUCCESS and master.handovers == []
 
 
-def test_what_was_decided_outlives_the_controller(world):
+def test_decisions_survive_a_restart_of_the_controller(world):
     one, _two, _three = world.three()
     world.restart()
     one.connect_anew()
@@ -267,7 +269,7 @@ def test_what_was_decided_outlives_the_controller(world):
     assert answer.fields["masterBrokerId"] == "1" and answer.body == b'{"syncStateSet":[1,2],"syncStateSetEpoch":2}'
 
 
-def test_controller_that_does_not_lead_notes_heartbeats_and_refuses_the_rest(world):
+def test_controller_that_does_not_lead_only_accepts_heartbeats(world):
     one, *_others = world.three()
     world.manager.controller.store.shutdown()
     for answer in (one.info(), one.elect(), one.alter([1, 2, 3], 2),
@@ -287,7 +289,7 @@ def test_metadata_names_the_leader_and_the_group(world):
                       "isLeader": "true", "peers": f"n0:{address};"}
 
 
-def test_settings_are_told_and_changed(world, tmp_path):
+def test_settings_are_returned_and_changed(world, tmp_path):
     one = world.broker(1)
     client = one.client
     assert client.request(request_code.UPDATE_CONTROLLER_CONFIG, b"enableElectUncleanMaster=true\n").code == 0
@@ -300,7 +302,7 @@ def test_settings_are_told_and_changed(world, tmp_path):
     assert "enableElectUncleanMaster=true" in (tmp_path / "controller.properties").read_text()
 
 
-def test_bad_requests_are_refused_in_words(world):
+def test_bad_requests_are_refused_with_a_remark(world):
     one = world.broker(1)
     assert one.client.request(9999).code == code.REQUEST_CODE_NOT_SUPPORTED
     assert one.client.request(request_code.CONTROLLER_GET_SYNC_STATE_DATA).code == code.SYSTEM_ERROR
@@ -309,7 +311,7 @@ def test_bad_requests_are_refused_in_words(world):
     assert bad.code == code.SYSTEM_ERROR and "Failed to decode the body" in bad.remark
 
 
-def test_replicas_are_cleaned(world):
+def test_replicas_are_removed(world):
     one, two, three = world.three()
     refused = one.ask(request_code.CLEAN_BROKER_DATA, brokerControllerIdsToClean="3")
     assert refused.code == code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
@@ -321,22 +323,22 @@ def test_replicas_are_cleaned(world):
 
 @pytest.mark.parametrize(("keys", "problem"), [
     ({"controllerDLegerPeers": None}, "controllerDLegerPeers: is missing"),
-    ({"controllerDLegerSelfId": "n9"}, "controllerDLegerSelfId: 'n9' is none of"),
-    ({"controllerDLegerPeers": "n0-h:1;n1-h:2"}, "can't share a file"),
+    ({"controllerDLegerSelfId": "n9"}, "controllerDLegerSelfId: 'n9' is not one of"),
+    ({"controllerDLegerPeers": "n0-h:1;n1-h:2"}, "cannot share a file"),
 ])
-def test_settings_that_it_can_not_start_with(tmp_path, keys, problem):
+def test_invalid_settings_stop_the_start(tmp_path, keys, problem):
     with pytest.raises(ConfigError, match=problem):
         controller(tmp_path, **keys)
 
 
-# In which order brokers are notified of a new master, without servers.
+# The order in which brokers are notified of a new master, without servers.
 
 NOTIFY_NAME = "broker-a"
 ALL = Audience("old:1", "new:1", ("ours:1",), ("slave:1", "slave:2"))
 
 
 class World:
-    """A client, and a scheduled service that waits until the test runs its tasks."""
+    """A client and a scheduled service whose tasks the test runs."""
 
     def __init__(self) -> None:
         self.notified: list[tuple[str, int]] = []
@@ -399,7 +401,7 @@ def test_nothing_is_scheduled_without_slaves_of_rocketmq(notify_world, service):
 
 
 @pytest.mark.parametrize("later", [ALL.later, ()], ids=["with slaves", "without"])
-def test_slaves_are_not_notified_of_a_change_that_another_replaces(notify_world, service, later):
+def test_slaves_are_not_notified_of_a_replaced_change(notify_world, service, later):
     service.notify_in_turn(NOTIFY_NAME, ALL, change(1))
     notify_world.wait_scheduled(1)
     service.notify_in_turn(NOTIFY_NAME, Audience(None, "new:1", (), later), change(2))
@@ -413,7 +415,7 @@ def test_slaves_are_not_notified_of_a_change_that_another_replaces(notify_world,
     assert notify_world.epochs_of("slave:1") == notify_world.epochs_of("slave:2") == ([2] if later else [])
 
 
-def test_a_pool_that_is_shut_down_keeps_nobody_waiting(notify_world, service):
+def test_closed_pool_keeps_no_caller_waiting(notify_world, service):
     service.shutdown()
     service.notify_in_turn(NOTIFY_NAME, ALL, change(1))
     notify_world.tasks[0]()

@@ -1,4 +1,4 @@
-"""Which member of etcd is asked, and how long it is waited for."""
+"""The etcd client's choice of a member, and its timeouts."""
 import json
 import threading
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ ASKED = [], [range_of(b"k")]
 
 
 class Member:
-    """Answers each transaction with its own revision, `delay_s` later."""
+    """A member that answers each transaction with its own revision, `delay_s` later."""
 
     def __init__(self, revision, delay_s=0.0):
         self.asked = 0
@@ -34,7 +34,7 @@ class Member:
                     self.send_header("Content-Length", str(len(body)))
                     self.end_headers()
                     self.wfile.write(body)
-                except OSError:  # nobody waits for it any more
+                except OSError:  # the client no longer waits
                     self.close_connection = True
 
             def log_message(self, *_):
@@ -67,7 +67,7 @@ def nobody():
     return "http", "127.0.0.1", ports.free_port()
 
 
-def test_one_that_hangs_is_passed_over_and_not_asked_again(client_of):
+def test_hanging_member_is_skipped_and_not_asked_again(client_of):
     hanging, well = Member(1, delay_s=2 * TIMEOUT_S), Member(2)
     client = client_of(hanging, well)
     answers = [client.transaction(*ASKED) for _ in range(3)]
@@ -75,26 +75,26 @@ def test_one_that_hangs_is_passed_over_and_not_asked_again(client_of):
     assert (hanging.asked, well.asked) == (1, 3)
 
 
-def test_the_first_is_asked_again_with_patience_when_no_other_answers(client_of):
+def test_first_member_is_asked_again_with_a_long_timeout_when_no_other_answers(client_of):
     slow = Member(1, delay_s=TIMEOUT_S / 2)
     client = client_of(slow, nobody(), nobody())
     answer = client.transaction(*ASKED)
     assert (answer.revision, answer.sure, slow.asked) == (1, False, 2)
 
 
-def test_the_only_member_is_waited_for(client_of):
+def test_only_member_gets_the_long_timeout(client_of):
     slow = Member(1, delay_s=TIMEOUT_S / 2)
     answer = client_of(slow).transaction(*ASKED)
     assert (answer.revision, answer.sure, slow.asked) == (1, True, 1)
 
 
-def test_the_others_are_waited_for_as_long_as_the_only_one(client_of):
+def test_last_remaining_member_gets_the_long_timeout(client_of):
     slow = Member(2, delay_s=TIMEOUT_S / 2)
     answer = client_of(nobody(), slow).transaction(*ASKED)
     assert (answer.revision, answer.sure, slow.asked) == (2, False, 1)
 
 
-def test_nobody_answers(client_of):
+def test_no_member_answers(client_of):
     first, second = nobody(), nobody()
     with pytest.raises(EtcdUnavailableError) as told:
         client_of(first, second).transaction(*ASKED)

@@ -1,4 +1,4 @@
-"""Controllers at three members of etcd, which are killed, stand still, and are out of reach."""
+"""Controllers at three members of etcd, which are killed, stopped, and unreachable."""
 import os
 import random
 import signal
@@ -34,7 +34,8 @@ from tests.support.wait import at_least, stays, wait_until
 pytestmark = pytest.mark.etcd
 
 
-PATIENT_LEASE_S = 20  # longer than members need to elect another one on a busy machine
+# Longer than members need to elect another leader on a busy machine.
+PATIENT_LEASE_S = 20
 ONE = ReplicaSet("cluster", "broker-a", master_epoch=0)
 MS = 1_000_000
 
@@ -50,7 +51,7 @@ def members(tmp_path_factory, module_nodes):
 
 @pytest.fixture
 def cluster(members):
-    """The members, all of which run before and after a test."""
+    """Yield the members, all of which run before and after a test."""
     yield members
     _heal(members)
 
@@ -83,8 +84,8 @@ def leader_of(stores):
 
 @pytest.mark.parametrize("harm", [kill, stop])
 @pytest.mark.parametrize("number", range(3))
-def test_one_member_less_changes_nothing(cluster, harm, number):
-    """Also when it is the one that leads etcd, or the one that is asked."""
+def test_loss_of_one_member_changes_nothing(cluster, harm, number):
+    """Even if it is the leader of etcd, or the member that is asked."""
     with etcd_stores(etcd_config(addresses(cluster), etcdLeaseSeconds=PATIENT_LEASE_S), "n0", "n1") as stores:
         leader = leader_of(stores)
         put(leader, 1)
@@ -103,7 +104,7 @@ def test_one_member_less_changes_nothing(cluster, harm, number):
 
 
 @pytest.mark.parametrize("harm", [kill, stop])
-def test_without_most_members_nobody_leads(cluster, harm):
+def test_no_controller_leads_without_a_majority_of_members(cluster, harm):
     with etcd_stores(etcd_config(addresses(cluster), etcdLeaseSeconds=LEASE_S), "n0", "n1") as stores:
         leader = leader_of(stores)
         seen = put(leader, 1)
@@ -112,7 +113,7 @@ def test_without_most_members_nobody_leads(cluster, harm):
         harmed_ns = time.monotonic_ns()
         with pytest.raises(StoreFailedError):
             leader.put("broker-a", seen.version, replace(ONE, master_epoch=2))
-        wait_until(lambda: not leader.leads, what="it leads no more")
+        wait_until(lambda: not leader.leads, what="it no longer leads")
         assert leads_until_ns(leader) < harmed_ns + LEASE_S * 1000 * MS
         stays(lambda: not any(store.leads for store in stores), LEASE_S * 1000)
         _heal(cluster)
@@ -122,7 +123,7 @@ def test_without_most_members_nobody_leads(cluster, harm):
 
 
 class Line:
-    """A controller's ways to the members, each of which can be cut."""
+    """A controller's connections to the members, each of which can be cut."""
 
     def __init__(self, cluster, stack):
         self.proxies = []
@@ -139,7 +140,7 @@ class Line:
 
 @contextmanager
 def stores_behind_proxies(cluster, *ids):
-    """Stores, and the lines between each of them and the members."""
+    """Yield stores, and the lines between each of them and the members."""
     config = etcd_config([], etcdLeaseSeconds=LEASE_S)
     with ExitStack() as stack:
         lines = [Line(cluster, stack) for _ in ids]
@@ -152,8 +153,8 @@ def stores_behind_proxies(cluster, *ids):
 
 
 @pytest.mark.parametrize("mode", ["mute", "deaf", "stall"])
-def test_a_controller_that_etcd_does_not_hear_ends_before_another_begins(cluster, mode):
-    """Both ways, or one: what it asks does not arrive, or ("stall") it hears no answers."""
+def test_controller_cut_off_from_etcd_stops_leading_before_another_begins(cluster, mode):
+    """The cut is in both directions, or one: requests do not arrive, or ("stall") answers do not."""
     with stores_behind_proxies(cluster, "n0", "n1") as (stores, lines):
         leader = leader_of(stores)
         number = stores.index(leader)
@@ -173,7 +174,7 @@ def test_a_controller_that_etcd_does_not_hear_ends_before_another_begins(cluster
 
 
 class Watch:
-    """Looks all the time who believes to lead: one that leads alone does, and the others do not."""
+    """A thread that checks all the time which stores believe that they lead: if one leads alone, the others do not."""
 
     def __init__(self, stores):
         self.stores, self.faults, self.looks = stores, [], 0
@@ -191,7 +192,7 @@ class Watch:
     def _look(self):
         while not self._end.wait(0.001):
             self.looks += 1
-            # in this order: one that led before it was asked may lead no more behind it, and another one by then
+            # in this order: a store that led at first may have stopped since, and another one may lead by now
             leading = [(store.leader_id, store.leads_since_ns, store.leads, time.monotonic_ns())
                        for store in self.stores if store.leads]
             if len(leading) > 1 and all(leads for _, _, leads, _ in leading) and any(
@@ -201,7 +202,7 @@ class Watch:
 
 
 class Writer(threading.Thread):
-    """Adds its numbers to a replica set, by whichever controller leads; notes what became of each."""
+    """A thread that adds numbers to a replica set at the controller that leads, and records each outcome."""
 
     def __init__(self, stores, first):
         super().__init__(daemon=True)
@@ -236,8 +237,8 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=in_long) for seed in range(2, 12))])
-def test_random_trouble(cluster, seed):
-    """Members and lines fail and come back; nothing that was written is lost, and one leads alone."""
+def test_nothing_is_lost_in_random_faults(cluster, seed):
+    """Members and lines fail and recover; no write is lost, and one controller leads alone."""
     rng = random.Random(seed)
     with stores_behind_proxies(cluster, "n0", "n1", "n2") as (stores, lines):
         leader_of(stores)
@@ -258,7 +259,7 @@ def test_random_trouble(cluster, seed):
             for writer in writers:
                 writer.join(240)
         assert not watch.faults and watch.looks > 100
-        wait_until(lambda: _is_settled(stores), what="one leads, and nobody else believes to")
+        wait_until(lambda: _is_settled(stores), what="exactly one believes that it leads")
         leader = leader_of(stores)
         found = leader.get("broker-a").replica_set
         done = writers[0].done | writers[1].done
@@ -289,7 +290,8 @@ def _trouble(rng, cluster, lines):
 
 # Two controllers as processes, at three members of etcd.
 
-SHORT_LEASE_S = 10  # it ends within MOST_S, and not by itself on a busy machine
+# It expires within MOST_S, but not accidentally on a busy machine.
+SHORT_LEASE_S = 10
 NAME = {"clusterName": "c", "brokerName": "b"}
 
 
@@ -300,7 +302,7 @@ def lease_s():
 
 @pytest.fixture
 def pair(tmp_path, nodes, lease_s):
-    """Both controllers, running."""
+    """Return both running controllers."""
     require_etcd()
     etcd = etcd_cluster(tmp_path, 3, sync=False)
     nodes.extend(etcd)
@@ -320,7 +322,7 @@ def ask(controller, code, **fields):
 
 
 def leader_at_etcd(controllers):
-    """The one that leads, as all of these say."""
+    """Return the leader that all of these name."""
     def found():
         told = {controller.leader() for controller in controllers}
         return next((one for one in controllers if told == {one.address}), None)
@@ -333,7 +335,7 @@ def _is_watched(controller):
 
 
 def apply_id(controller, broker_id):
-    """A broker takes an id; the answer's code."""
+    """Reserve a broker id; return the answer's code."""
     return ask(controller, request_code.CONTROLLER_APPLY_BROKER_ID, **NAME, appliedBrokerId=broker_id,
                registerCheckCode=f"127.0.0.1:{broker_id};1").code
 
@@ -342,7 +344,7 @@ def next_id(controller):
     return int(ask(controller, request_code.CONTROLLER_GET_NEXT_BROKER_ID, **NAME).fields["nextBrokerId"])
 
 
-def test_one_decides_and_the_other_names_it(pair):
+def test_one_controller_decides_and_the_other_names_it(pair):
     leader = leader_at_etcd(pair)
     (other,) = (one for one in pair if one is not leader)
     assert apply_id(leader, 1) == response_code.SUCCESS and next_id(leader) == 2
@@ -354,8 +356,8 @@ def test_one_decides_and_the_other_names_it(pair):
 
 @pytest.mark.parametrize("number, lease_s", [
     (signal.SIGKILL, LONG_LEASE_S), (signal.SIGSTOP, SHORT_LEASE_S), (signal.SIGTERM, LONG_LEASE_S)])
-def test_another_one_goes_on_where_the_leader_ended(pair, number):
-    """One that ends in good order says so, and one that is killed is seen to end: no lease is waited for."""
+def test_other_controller_continues_where_the_leader_stopped(pair, number):
+    """A clean shutdown is announced, and a kill is noticed at the connection: no lease is waited for."""
     leader = leader_at_etcd(pair)
     (other,) = (one for one in pair if one is not leader)
     assert apply_id(leader, 1) == response_code.SUCCESS
@@ -374,7 +376,7 @@ def test_another_one_goes_on_where_the_leader_ended(pair, number):
         assert leader_at_etcd(pair) is other and next_id(other) == 3
 
 
-def test_a_controller_waits_for_etcd_and_says_so(tmp_path, nodes):
+def test_controller_waits_for_etcd_and_logs_it(tmp_path, nodes):
     require_etcd()
     etcd = EtcdNode(tmp_path)
     controller = ControllerNode("rmqha", tmp_path, controllerStore="etcd", etcdEndpoints=etcd.address)

@@ -1,4 +1,4 @@
-"""Controllers that share a real etcd: who leads, who may write, and what is read back, whatever it is."""
+"""Controllers that share a real etcd: leadership, permission to write, and parsing of anything that is read back."""
 import base64
 import json
 import subprocess
@@ -35,7 +35,7 @@ from tests.support.nodes import EtcdNode
 from tests.support.programs import Authority
 from tests.support.wait import at_least, stays, wait_until
 
-# Controllers that share a real etcd of one member: who leads, who may write, what is not known.
+# Controllers that share a real etcd of one member: leadership, permission to write, unknown outcomes.
 
 ONE = ReplicaSet("cluster", "broker-a", master_id=1, master_epoch=1)
 MS = 1_000_000
@@ -44,7 +44,8 @@ MS = 1_000_000
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory, module_nodes):
     require_etcd()
-    node = EtcdNode(tmp_path_factory.mktemp("etcd"), sync=False)  # a disk may take longer than a lease
+    # a disk may take longer than a lease
+    node = EtcdNode(tmp_path_factory.mktemp("etcd"), sync=False)
     module_nodes.append(node)
     return node.start()
 
@@ -67,7 +68,7 @@ def put(store, epoch, name="broker-a"):
 
 
 def raw(config):
-    """A client, for what is done behind the controllers' back; of a long lease, so that its requests have time."""
+    """Return a client for changes that bypass the controllers. Its long lease gives its requests a long timeout."""
     return EtcdClient(etcd_store._settings(replace(config, etcdLeaseSeconds=LONG_LEASE_S)))
 
 
@@ -75,7 +76,7 @@ def key(config, name):
     return f"{config.etcdPrefix}/{name}".encode()
 
 
-def test_one_of_three_leads_and_the_others_know_it(config):
+def test_one_of_three_leads_and_the_others_name_it(config):
     with etcd_stores(config, "n0", "n1", "n2") as stores:
         leader = leader_of(stores)
         assert leader.leader_address == f"127.0.0.{int(leader.leader_id[1:]) + 1}:1"
@@ -87,32 +88,32 @@ def test_one_of_three_leads_and_the_others_know_it(config):
                     act()
 
 
-def test_the_leadership_is_handed_over_at_once(config):
+def test_leadership_is_handed_over_at_once(config):
     with etcd_stores(replace(config, etcdLeaseSeconds=LONG_LEASE_S), "n0", "n1") as stores:
         leader = leader_of(stores)
         version = put(leader, 5).version
         leader.shutdown()
         (other,) = others(stores, leader)
-        wait_until(lambda: other.leads, MOST_S * 1000, "the other one leads, long before the lease has ended")
-        assert other.leads_since_ns <= time.monotonic_ns(), "the one before has said that it ended"
+        wait_until(lambda: other.leads, MOST_S * 1000, "the other one leads long before the lease expires")
+        assert other.leads_since_ns <= time.monotonic_ns(), "the previous leader has announced its end"
         assert other.get("broker-a") == Versioned(replace(ONE, master_epoch=5), version)
         assert not leader.leads and leader.leader_id is None
 
 
-def test_one_that_dies_is_followed_when_its_lease_has_ended(config):
+def test_dead_leader_is_replaced_when_its_lease_has_expired(config):
     with etcd_stores(config, "n0", "n1") as stores:
         leader = leader_of(stores)
         put(leader, 1)
         _stop_services(leader)
         (other,) = others(stores, leader)
         wait_until(lambda: other.leads, MOST_S * 1000, "the other one leads")
-        assert not leader.leads, "it knows before the other one begins"
-        assert other.leads_since_ns > leader._leadership._until_ns, "the one before may believe so long that it leads"
+        assert not leader.leads, "it stops before the other one begins"
+        assert other.leads_since_ns > leader._leadership._until_ns, "the previous leader may believe that it leads"
         put(other, 2)
 
 
 def _stop_services(store):
-    """It hangs: its services do nothing."""
+    """Make the store hang: its services do nothing."""
     leadership = store._leadership
     for service in (leadership._election, leadership._keep_alive):
         service.make_stop()
@@ -120,8 +121,8 @@ def _stop_services(store):
         service.shutdown()
 
 
-def test_one_that_was_paused_writes_nothing(config):
-    """Its clock stands still meanwhile: it believes that it leads."""
+def test_paused_leader_writes_nothing(config):
+    """Its clock stops during the pause, so it believes that it leads."""
     now = [time.monotonic_ns()]
     paused = EtcdStore(config, "n0", "127.0.0.1:1", lambda: now[0])
     try:
@@ -145,7 +146,7 @@ def test_one_that_was_paused_writes_nothing(config):
         paused.shutdown()
 
 
-def test_one_whose_key_was_deleted_leads_anew(config):
+def test_leader_whose_key_was_deleted_leads_again(config):
     with etcd_stores(config, "n0") as (store,):
         told = []
         wait_until(lambda: store.leads)
@@ -158,23 +159,23 @@ def test_one_whose_key_was_deleted_leads_anew(config):
                 put(store, 2)
         wait_until(lambda: store.leads and told[-1:] == [True], what="it leads again")
         assert told in ([True], [False, True])
-        assert store.leads_since_ns == since_ns, "nobody else has led meanwhile"
+        assert store.leads_since_ns == since_ns, "no other controller has led meanwhile"
         assert put(store, 3).replica_set.master_epoch == 3
 
 
-def test_what_was_decided_in_another_time_of_leading_is_not_written(config):
+def test_decisions_of_an_earlier_leadership_are_not_written(config):
     with etcd_stores(config, "n0") as (store,):
         wait_until(lambda: store.leads)
         seen, term = put(store, 1), store.term
         raw(config).transaction([], [deletion_of(key(config, "leader"))])
         wait_until(lambda: store.leads and store.term != term)
-        assert store.get("broker-a").version == seen.version, "whoever led meanwhile has written nothing"
+        assert store.get("broker-a").version == seen.version, "the leader in between has written nothing"
         with pytest.raises(NotLeaderError):
             store.put("broker-a", seen.version, replace(ONE, master_epoch=2), term)
         store.put("broker-a", seen.version, replace(ONE, master_epoch=2), store.term)
 
 
-def test_the_first_that_leads_has_no_leases_to_wait_for(config):
+def test_first_leader_waits_for_no_leases(config):
     with etcd_stores(config, "n0") as (store,):
         wait_until(lambda: store.leads)
         assert store.leads_since_ns == LONG_AGO
@@ -183,7 +184,7 @@ def test_the_first_that_leads_has_no_leases_to_wait_for(config):
         assert store.leads_since_ns > time.monotonic_ns() - 60 * 1000 * MS
 
 
-def test_whether_it_leads_is_asked_once_for_all_that_wait(config, monkeypatch):
+def test_leadership_is_confirmed_once_for_all_waiting_calls(config, monkeypatch):
     with etcd_stores(config, "n0") as (store,):
         wait_until(lambda: store.leads)
         leadership, asked = store._leadership, []
@@ -201,14 +202,14 @@ def test_whether_it_leads_is_asked_once_for_all_that_wait(config, monkeypatch):
         assert len(asked) == 1 and store.leads
         put(store, 1)
         store.confirm(since_ns)
-        assert len(asked) == 2, "a change says it, too"
+        assert len(asked) == 2, "a change confirms it, too"
         raw(config).transaction([], [deletion_of(key(config, "leader"))])
         with pytest.raises(NotLeaderError):
             store.confirm(time.monotonic_ns())
         assert not store.leads
 
 
-def test_nobody_says_whether_it_leads(config, monkeypatch):
+def test_leader_stays_the_leader_while_no_member_confirms_it(config, monkeypatch):
     with etcd_stores(config, "n0") as (store,):
         wait_until(lambda: store.leads)
         asked = []
@@ -220,12 +221,12 @@ def test_nobody_says_whether_it_leads(config, monkeypatch):
         monkeypatch.setattr(store._leadership._client, "transaction", transaction)
         since_ns = time.monotonic_ns()
         for _ in range(2):
-            with pytest.raises(StoreFailedError, match="does not say who leads"):
+            with pytest.raises(StoreFailedError, match="does not name the leader"):
                 store.confirm(since_ns)
-        assert len(asked) == 1 and store.leads, "it may lead: that is not known"
+        assert len(asked) == 1 and store.leads, "it may still lead: the state is unknown"
 
 
-def test_what_another_hand_changes_is_a_conflict_once(config):
+def test_external_change_is_a_conflict_once(config):
     with etcd_stores(config, "n0") as (store,):
         wait_until(lambda: store.leads)
         seen = put(store, 1)
@@ -241,7 +242,7 @@ def test_what_another_hand_changes_is_a_conflict_once(config):
         assert store.get("broker-a") == Versioned(None, 0) and put(store, 53).version
 
 
-def test_a_damaged_document_stops_its_name_alone_until_it_is_mended(config):
+def test_damaged_document_stops_only_its_name_until_it_is_repaired(config):
     raw(config).transaction([], [put_of(key(config, "brokers/broker-a"), b"damaged"),
                                  put_of(key(config, "brokers/") + b"\xff\xfe", b"no name"),
                                  put_of(key(config, "brokers/broker-b"), b"t\n" + ONE.encode())])
@@ -256,7 +257,7 @@ def test_a_damaged_document_stops_its_name_alone_until_it_is_mended(config):
         put(store, 2)
 
 
-def test_a_leaders_key_of_another_kind_leads_nowhere(config):
+def test_leader_key_without_a_lease_blocks_leadership(config):
     raw(config).transaction([], [put_of(key(config, "leader"), b"somebody")])
     with etcd_stores(replace(config, etcdLeaseSeconds=LONG_LEASE_S), "n0") as (store,):
         stays(lambda: not store.leads and store.leader_id is None, 300)
@@ -264,11 +265,11 @@ def test_a_leaders_key_of_another_kind_leads_nowhere(config):
         wait_until(lambda: store.leads, MOST_S * 1000)
 
 
-# ---- answers that nobody hears
+# ---- lost answers
 
 
 def _unheard(monkeypatch, store, times, is_done=lambda number: True):
-    """Of the next `times` transactions that put, the answers are lost."""
+    """Lose the answers of the next `times` transactions that put."""
     left, real = [times], store._client.transaction
 
     def transaction(compare, success, failure=None):
@@ -283,7 +284,7 @@ def _unheard(monkeypatch, store, times, is_done=lambda number: True):
 
 @pytest.mark.parametrize("is_done", [True, False])
 @pytest.mark.parametrize("times", [1, 5])
-def test_a_put_of_which_the_answer_is_lost_is_asked_about(config, monkeypatch, times, is_done):
+def test_put_without_an_answer_is_checked(config, monkeypatch, times, is_done):
     with etcd_stores(config, "n0") as (store,):
         wait_until(lambda: store.leads)
         seen = put(store, 1)
@@ -293,7 +294,7 @@ def test_a_put_of_which_the_answer_is_lost_is_asked_about(config, monkeypatch, t
         assert put(store, 3).version > written.version
 
 
-def test_a_put_that_stays_unknown_ends_the_leadership(config, monkeypatch):
+def test_put_with_an_unknown_outcome_ends_the_leadership(config, monkeypatch):
     with etcd_stores(config, "n0") as (store,):
         wait_until(lambda: store.leads)
         seen = put(store, 1)
@@ -311,9 +312,9 @@ def test_a_put_that_stays_unknown_ends_the_leadership(config, monkeypatch):
         assert not store.leads
         ours = [asked for asked in held_up if b"brokers" in key_of(asked)]
         monkeypatch.undo()
-        wait_until(lambda: store.leads, what="it leads anew")
+        wait_until(lambda: store.leads, what="it leads again")
         for asked in ours:
-            assert not real(*asked).succeeded, "what comes late does nothing"
+            assert not real(*asked).succeeded, "a late request has no effect"
         assert store.get("broker-a") == seen
         put(store, 3)
 
@@ -322,7 +323,7 @@ def key_of(asked):
     return base64.b64decode(asked[1][0].get("request_put", {"key": ""})["key"])
 
 
-def test_callbacks_may_take_their_time_and_fail(config):
+def test_callbacks_may_be_slow_and_fail(config):
     with etcd_stores(config, "n0") as (store,):
         wait_until(lambda: store.leads)
         began = threading.Event()
@@ -336,14 +337,14 @@ def test_callbacks_may_take_their_time_and_fail(config):
         raw(config).transaction([], [deletion_of(key(config, "leader"))])
         wait_until(began.is_set)
         wait_until(lambda: store.leads, what="it leads again")
-        stays(lambda: store.leads, LEASE_S * 1000, "its lease is kept alive meanwhile")
+        stays(lambda: store.leads, LEASE_S * 1000, "its lease is kept alive during a slow callback")
         store.on_leader_changed = None
 
 
-# ---- etcd that ends, user and password, TLS
+# ---- restarts of etcd, user and password, TLS
 
 
-def test_it_leads_no_more_when_etcd_has_ended_and_again_when_it_is_back(tmp_path, nodes):
+def test_leadership_ends_with_etcd_and_returns_with_it(tmp_path, nodes):
     require_etcd()
     etcd = EtcdNode(tmp_path)
     nodes.append(etcd.start())
@@ -356,16 +357,16 @@ def test_it_leads_no_more_when_etcd_has_ended_and_again_when_it_is_back(tmp_path
         killed_ns = time.monotonic_ns()
         with pytest.raises(StoreFailedError):
             leader.put("broker-a", seen.version, replace(ONE, master_epoch=2))
-        wait_until(lambda: not leader.leads, what="its lease has ended")
+        wait_until(lambda: not leader.leads, what="its lease has expired")
         assert leads_until_ns(leader) < killed_ns + LEASE_S * 1000 * MS
-        wait_until(lambda: all(store.leader_id is None for store in stores), what="nobody is known to lead")
+        wait_until(lambda: all(store.leader_id is None for store in stores), what="no leader is known")
         etcd.start()
         again = leader_of(stores)
         assert again.get("broker-a").replica_set.master_epoch in (1, 2)
         put(again, 3)
 
 
-def test_a_controller_waits_for_an_etcd_that_is_not_there_yet(tmp_path, nodes):
+def test_controller_waits_for_an_etcd_that_is_not_running_yet(tmp_path, nodes):
     require_etcd()
     etcd = EtcdNode(tmp_path)
     with etcd_stores(etcd_config([etcd.address]), "n0") as (store,):
@@ -375,7 +376,7 @@ def test_a_controller_waits_for_an_etcd_that_is_not_there_yet(tmp_path, nodes):
 
 
 def _gateway(etcd, path, body=None):
-    """One request to the member's gateway."""
+    """Send one request to the member's gateway."""
     request = urllib.request.Request(f"http://{etcd.address}/v3/{path}", json.dumps(body or {}).encode())
     with urllib.request.urlopen(request, timeout=600) as answer:
         return json.loads(answer.read())
@@ -383,7 +384,7 @@ def _gateway(etcd, path, body=None):
 
 @pytest.fixture
 def guarded_etcd(tmp_path, nodes):
-    """An etcd that knows root, and a user who may read and write below one prefix."""
+    """Return an etcd with root, and a user with read and write permission below one prefix."""
     require_etcd()
     etcd = EtcdNode(tmp_path)
     nodes.append(etcd.start())
@@ -408,7 +409,7 @@ def test_user_and_password(guarded_etcd):
     with etcd_stores(config, "n0", "n1") as stores:
         leader = leader_of(stores)
         put(leader, 1)
-        # tokens do not outlive the member
+        # tokens do not survive a restart of the member
         guarded_etcd.kill()
         guarded_etcd.start()
         again = leader_of(stores)
@@ -423,7 +424,7 @@ def test_user_and_password(guarded_etcd):
     ({"etcdPassword": "wrong"}, "authentication failed"),
     ({"etcdUser": None, "etcdPassword": None}, "user name is empty"),
     ({"etcdPrefix": "/other"}, "permission denied")])
-def test_who_is_refused_is_told_why(guarded_etcd, keys, words):
+def test_refused_controller_reports_the_reason(guarded_etcd, keys, words):
     store = EtcdStore(guarded(guarded_etcd, **keys), "n0", "127.0.0.1:1")
     try:
         with pytest.raises(OSError, match=f"etcd refuses this controller: .*{words}"):
@@ -432,7 +433,7 @@ def test_who_is_refused_is_told_why(guarded_etcd, keys, words):
         store.shutdown()
 
 
-def test_one_that_is_refused_later_leads_no_more(guarded_etcd, monkeypatch):
+def test_leader_that_is_refused_later_no_longer_leads(guarded_etcd, monkeypatch):
     with etcd_stores(guarded(guarded_etcd), "n0") as (store,):
         wait_until(lambda: store.leads)
         seen = put(store, 1)
@@ -443,7 +444,7 @@ def test_one_that_is_refused_later_leads_no_more(guarded_etcd, monkeypatch):
         assert not store.leads
 
 
-def test_tls_with_certificates_of_both_sides(tmp_path, nodes):
+def test_tls_with_certificates_on_both_sides(tmp_path, nodes):
     require_etcd()
     authority, stranger = Authority(tmp_path / "ca"), Authority(tmp_path / "other")
     server, client = authority.sign("etcd", "IP:127.0.0.1"), authority.sign("controller")
@@ -457,13 +458,13 @@ def test_tls_with_certificates_of_both_sides(tmp_path, nodes):
         leader = leader_of(stores)
         assert put(leader, 1).replica_set.master_epoch == 1
         leader.shutdown()
-        wait_until(lambda: others(stores, leader)[0].leads, MOST_S * 1000, "a watch over TLS is told")
+        wait_until(lambda: others(stores, leader)[0].leads, MOST_S * 1000, "a watch works over TLS")
     for wrong in ({"etcdCertFile": None, "etcdKeyFile": None}, {"etcdCaFile": str(stranger.certificate)}):
         with etcd_stores(etcd_config([etcd.address], **{**keys, **wrong}), "n2") as (store,):
             stays(lambda store=store: not store.leads and store.leader_id is None, 300)
 
 
-def test_files_of_tls_that_are_of_no_use(tmp_path):
+def test_invalid_tls_files_are_refused(tmp_path):
     require_etcd()
     authority = Authority(tmp_path / "ca")
     one, other = authority.sign("one"), authority.sign("other")
@@ -471,14 +472,14 @@ def test_files_of_tls_that_are_of_no_use(tmp_path):
     for keys, words in (
             ({"etcdCaFile": str(tmp_path / "missing")}, "etcdCaFile"),
             ({"etcdCaFile": str(tmp_path / "text")}, "etcdCaFile"),
-            ({"etcdCertFile": str(one.certificate)}, "belong together"),
+            ({"etcdCertFile": str(one.certificate)}, "must be set together"),
             ({"etcdCertFile": str(one.certificate), "etcdKeyFile": str(other.key)}, "etcdCertFile"),
             ({"etcdPassword": "alone"}, "without etcdUser"), ({"etcdPrefix": "/"}, "etcdPrefix is empty")):
         with pytest.raises(ValueError, match=words):
             EtcdStore(etcd_config(["127.0.0.1:1"], **keys), "n0", "127.0.0.1:1")
 
 
-def test_without_the_extra_it_says_what_to_install():
+def test_missing_extra_is_reported_with_the_command_to_install_it():
     code = ("import sys; sys.modules['etcd3gw'] = None\n"
             "from rmqha.controller.etcd_store import EtcdStore\n"
             "from rmqha.common.controller_config import ControllerConfig\n"
@@ -488,8 +489,8 @@ def test_without_the_extra_it_says_what_to_install():
     assert f"controllerStore=etcd needs etcd3gw: {how_to_install('etcd')}" in done.stdout
 
 
-def test_what_reads_alone_is_asked_of_most_members(config):
-    """A transaction without a range would be answered by a member that is behind."""
+def test_read_only_transactions_ask_a_majority_of_members(config):
+    """A transaction without a range would be answered even by a member that lags behind."""
     asked = []
     with etcd_stores(config, "n0") as (store,):
         real = store._client._ask
@@ -501,7 +502,7 @@ def test_what_reads_alone_is_asked_of_most_members(config):
                        for act in [*body["success"], *body["failure"]])
 
 
-# What is read back from etcd may be anything: it is understood, or refused with one kind of error.
+# Data read back from etcd may be anything: it is parsed, or refused with one kind of error.
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
 WHOLE = st.integers(0, (1 << 63) - 1)
@@ -513,14 +514,14 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st
 
 
 @given(SETS, st.from_regex(r"[0-9a-f]+-\d+", fullmatch=True))
-def test_a_record_is_read_as_it_was_written(replica_set, token):
+def test_record_is_read_as_it_was_written(replica_set, token):
     assert decode_record(encode_record(token, replica_set)) == replica_set
     assert decode_record(encode_record(token, None)) is None
     assert encode_record(token, replica_set) != encode_record(token + "1", replica_set)
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_record_or_refused(data):
+def test_any_bytes_are_parsed_or_refused(data):
     _refused_or_read(data)
     _refused_or_read(b"token\n" + data)
 
@@ -534,7 +535,7 @@ def _refused_or_read(data):
 
 
 @given(SETS, st.data())
-def test_a_damaged_record_is_a_record_or_refused(replica_set, data):
+def test_damaged_record_is_parsed_or_refused(replica_set, data):
     value = bytearray(encode_record("t-1", replica_set))
     place = data.draw(st.integers(0, len(value) - 1))
     kind = data.draw(st.sampled_from(["flip", "cut", "twice"]))
@@ -548,33 +549,33 @@ def test_a_damaged_record_is_a_record_or_refused(replica_set, data):
 
 
 @given(SETS, st.data())
-def test_a_record_with_another_value_is_a_record_or_refused(replica_set, data):
+def test_record_with_another_value_is_parsed_or_refused(replica_set, data):
     document = json.loads(replica_set.encode())
     document[data.draw(st.sampled_from(sorted(document)))] = data.draw(JSON)
     _refused_or_read(b"token\n" + json.dumps(document).encode())
 
 
 @pytest.mark.parametrize("document", [b"[" * 200_000, b"1" * 5000, b'{"replicas": {"%s": 1}}' % (b"9" * 5000), b"NaN"])
-def test_hard_documents_are_refused(document):
+def test_malicious_documents_are_refused(document):
     with pytest.raises(ReplicaSetError):
         decode_record(b"token\n" + document)
     assert Leader.decode(document) is None and held_seconds(document, 7) == 7
 
 
 @given(TEXT, TEXT, TEXT)
-def test_a_leader_is_read_as_it_was_written(id_, address, nonce):
+def test_leader_is_read_as_it_was_written(id_, address, nonce):
     leader = Leader(id_, address, nonce)
     assert Leader.decode(leader.encode()) == leader
 
 
 @given(st.binary(max_size=100) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_any_leader_and_term_are_read_or_unknown(data):
+def test_any_leader_and_term_are_parsed_or_unknown(data):
     found = Leader.decode(data)
     assert found is None or Leader.decode(found.encode()) == found
     assert held_seconds(data, 9) == 9 or held_seconds(data, 9) >= 0
 
 
-def test_terms():
+def test_terms_are_parsed():
     assert held_seconds(held(3), 9) == 3 and held_seconds(b'{"state": "free"}', 9) == 0
     assert held_seconds(b'{"state": "held", "seconds": -1}', 9) == 9
     assert held_seconds(b'{"state": "held", "seconds": "3"}', 9) == 9
@@ -587,7 +588,7 @@ ANSWER = {"header": {"revision": "17"}, "succeeded": True, "responses": [
     {"response_range": {}}]}
 
 
-def test_an_answer_to_a_transaction():
+def test_answer_to_a_transaction_is_parsed():
     answer = parse_txn(ANSWER)
     assert (answer.succeeded, answer.revision) == (True, 17)
     assert answer.ranges == ((KeyValue(b"k", b"v", 3, 16),), ())
@@ -595,7 +596,7 @@ def test_an_answer_to_a_transaction():
 
 
 @given(JSON, st.data())
-def test_any_answer_is_one_or_refused(anything, data):
+def test_any_answer_is_parsed_or_refused(anything, data):
     _answer_or_refused(anything)
     damaged = json.loads(json.dumps(ANSWER))
     place = damaged
@@ -622,12 +623,12 @@ def _answer_or_refused(answer):
     ("127.0.0.1:2379", (("http", "127.0.0.1", 2379),)),
     ("https://etcd-1.example:2379/;b:1; [::1]:65535 ;",
      (("https", "etcd-1.example", 2379), ("http", "b", 1), ("http", "::1", 65535)))])
-def test_endpoints(text, endpoints):
+def test_valid_endpoints_are_parsed(text, endpoints):
     assert parse_endpoints(text) == endpoints
 
 
 @pytest.mark.parametrize("text", ["", ";", "host", "host:0", "host:65536", "ftp://host:1", "a:1,b:2", "http://a:1/path",
                                   "a b:1", "[::1:1", "user:secret@host:1"])
-def test_endpoints_that_are_none(text):
+def test_invalid_endpoints_are_refused(text):
     with pytest.raises(ValueError, match="etcdEndpoints"):
         parse_endpoints(text)

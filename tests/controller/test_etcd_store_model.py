@@ -1,6 +1,6 @@
-"""Several controllers at one etcd, of which requests are lost, late or done unheard, and clocks go as they like.
+"""A simulation of several controllers at one etcd: requests are lost, late, or not answered, and clocks drift.
 
-Everything is decided by a seed: who does what next, what becomes of each request, how far time goes on.
+A seed decides everything: the next action, the fate of each request, and how far time advances.
 """
 import random
 from contextlib import suppress
@@ -22,7 +22,7 @@ STEPS, SEEDS = 400, tiers.pick(12, all=30, long=200)
 
 
 class Controller:
-    """One controller: its services do a round when they are told to; it is paused while they are not."""
+    """One controller, whose services do a round when the simulation calls them. Without calls it is paused."""
 
     def __init__(self, world: "World", number: int) -> None:
         self.world, self.id = world, f"n{number}"
@@ -30,11 +30,12 @@ class Controller:
         self.client = FakeEtcdClient(world.etcd, world.fate)
         self.client.meanwhile = world.meanwhile
         self.told: list[bool] = []
-        self.busy = 0  # calls of it are under way: its services do one at a time
+        # The number of its calls under way: its services make one at a time.
+        self.busy = 0
         self.open()
 
     def open(self) -> None:
-        """A new process."""
+        """Start a new process."""
         config = ControllerConfig(etcdLeaseSeconds=LEASE_S)
         self.store = EtcdStore(config, self.id, f"{self.id}:1", self.clock, self.client)
         self.told.append(False)
@@ -64,7 +65,7 @@ class Controller:
         new = None if world.random.random() < 0.1 else ReplicaSet("c", name, master_epoch=epoch)
         try:
             seen = self.store.get(name)
-            # others come between, threads of this one, too
+            # other controllers, and threads of this one, may act in between
             world.round()
             written = self.store.put(name, seen.version, new)
         except NotLeaderError:
@@ -77,11 +78,11 @@ class Controller:
             assert written.replica_set == new and written.version > seen.version
             if new is not None:
                 world.written[epoch] = written.version
-                assert world.values(name)[written.version] == new, "it is there"
-            assert world.before(name, written.version) == (seen.version, seen.replica_set), "nothing came between"
+                assert world.values(name)[written.version] == new, "it exists"
+            assert world.before(name, written.version) == (seen.version, seen.replica_set), "no write in between"
 
     def end(self) -> None:
-        """Its process ends in good order, or it is killed; a new one begins."""
+        """Stop its process cleanly or kill it, and start a new one."""
         if self.world.random.random() < 0.5:
             self.store.shutdown()
         self.open()
@@ -105,12 +106,12 @@ class World:
         return self.random.choice(("lost", "unheard", "late"))
 
     def meanwhile(self) -> None:
-        """An answer takes its time: another thread may be quicker, of the same controller, too."""
+        """Let others act while an answer is under way: another thread may be faster, even of the same controller."""
         if self.depth < 4 and self.random.random() < 0.2:
             self.round()
 
     def round(self) -> None:
-        """Somebody does something, or time goes on."""
+        """Make one controller act, or let time advance."""
         self.depth += 1
         one, kind = self.random.choice(self.controllers), self.random.random()
         one.busy += 1
@@ -129,7 +130,7 @@ class World:
         elif kind < 0.93:
             self.lose_leader_key()
         elif kind < 0.94:
-            # rightly or not
+            # whether it is right or not
             one.store._leadership.leader_has_gone(f"{self.random.choice(self.controllers).id}:1")
         else:
             self.etcd.advance(self.random.choice((1, 100, 500, 1000, 4000)) * MS)
@@ -143,7 +144,7 @@ class World:
                 one.client.late.pop(self.random.randrange(len(one.client.late)))()
 
     def lose_leader_key(self) -> None:
-        """etcd may end a lease too early while its own leader changes."""
+        """Delete the leader key: etcd may end a lease too early while its own leader changes."""
         for lease in set(self.etcd.lease_of.values()):
             self.etcd.revoke(lease)
 
@@ -152,7 +153,7 @@ class World:
         alone = [one for one in leading if one.leads_alone]
         self.led += bool(alone)
         self.held_off += len(leading) > 1
-        # one that is over may still believe that it leads, until the next one may act on its own
+        # a former leader may believe that it leads until the next one may act on its own
         assert len(alone) <= 1 and (len(leading) <= 1 or not any(one.is_newest for one in alone)), \
             [one.id for one in leading]
         for one in leading if self.depth == 1 else ():
@@ -163,11 +164,11 @@ class World:
                 assert one.store.get(name).replica_set == (values[max(values)] if values else None)
 
     def newest_term(self) -> int:
-        """The revision at which the last leader's key was made."""
+        """Return the revision that created the last leader's key."""
         return max(revision for key, revision, value in self.etcd.history if key.endswith(b"/leader") and value)
 
     def values(self, name: str) -> dict[int, ReplicaSet | None]:
-        """What a name's key has been, by revision."""
+        """Return the values of a name's key, by revision."""
         return {revision: etcd_store.decode_record(value) for key, revision, value in self.etcd.history
                 if key.decode() == f"/rmqha/controller/brokers/{name}"}
 
@@ -184,7 +185,7 @@ class World:
                     act()
         epochs = [value.master_epoch for name in NAMES for value in self.values(name).values() if value]
         assert len(epochs) == len(set(epochs)), "nothing was written twice"
-        assert not self.never & set(epochs), "what was refused was never written"
+        assert not self.never & set(epochs), "a refused value was never written"
         assert self.written.keys() <= set(epochs)
 
 
@@ -195,23 +196,23 @@ def no_pauses(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_one_leads_and_nothing_is_lost_or_written_twice(seed):
+def test_one_controller_leads_and_nothing_is_lost_or_written_twice(seed):
     World(seed).run(STEPS)
 
 
-def test_the_sequences_have_what_they_are_for():
+def test_sequences_reach_the_interesting_states():
     worlds = [World(seed) for seed in range(20)]
     for world in worlds:
         world.run(STEPS)
     assert sum(world.led for world in worlds) > 1000
-    assert sum(world.held_off for world in worlds) > 10, "a leader that is over still believes that it leads"
+    assert sum(world.held_off for world in worlds) > 10, "a former leader still believes that it leads"
     assert sum(len(world.written) for world in worlds) > 100
     assert sum(len(world.never) for world in worlds) > 5
 
 
-def test_one_that_ends_soon_does_not_speak_for_the_one_before():
+def test_leader_that_ends_soon_does_not_announce_its_predecessors_end():
     world = World(1)
-    world.depth = 9  # nothing else happens
+    world.depth = 9  # no other actions
     first, second, third = world.controllers
     first.elect()
     world.lose_leader_key()
@@ -239,10 +240,10 @@ PLANTED = {
     "the leader's key is not compared": (etcd_store, "created_at",
                                          lambda key, revision: etcd_store.written_at(b"-", 0)),
     "the version is not compared": (etcd_store, "written_at", lambda key, version: etcd_store.created_at(b"-", 0)),
-    "a leader goes on for longer than it may": (etcd_leadership, "_OWN_SHARE", 1.6),
-    "a new leader does not wait for the one before": (etcd_leadership, "_OTHERS_SHARE", 0.0),
-    "a term that is not known goes on": (etcd_leadership.EtcdLeadership, "drop", lambda self, term, why: None),
-    "every leadership began well": (etcd_leadership, "held_seconds", lambda value, unknown: 0),
+    "a leader keeps leading longer than it may": (etcd_leadership, "_OWN_SHARE", 1.6),
+    "a new leader does not wait for the previous one": (etcd_leadership, "_OTHERS_SHARE", 0.0),
+    "an unknown term is kept": (etcd_leadership.EtcdLeadership, "drop", lambda self, term, why: None),
+    "every leadership is known to have begun": (etcd_leadership, "held_seconds", lambda value, unknown: 0),
 }
 
 

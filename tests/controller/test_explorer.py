@@ -1,4 +1,4 @@
-"""All ways through a model of replicas and controllers, within bounds; each fault that is planted is found."""
+"""All paths through a model of replicas and controllers, within bounds. Every planted fault is found."""
 
 import pytest
 
@@ -9,18 +9,18 @@ from tests.controller.explorer.rules import NOW_NS, Rules, Stored, Time, aged, f
 from tests.controller.explorer.search import LONG_SPACES, SPACES, WALKS, exhaust, walk
 from tests.support import tiers
 
-_WALKS = tiers.pick(1, all=10, long=400)  # of ten ways each
-# What takes about a second or more each.
-SLOW = {"a leader", "a new leader, the master is killed", "a new leader, a master that was started just now",
-        "connections", "silence", "a switch", "leases and connections", "anybody may be taken for dead",
-        "a master gives its lease up, and is replaced when the controller leads again",
-        "a controller that slept carries out an ask that was forgotten",
-        "a broker takes leases of whoever says that it leads", "a controller that no longer leads writes",
-        "a new leader does not wait until the one before has stopped"}
-# Planted faults that are met behind many states.
-LATE = {"a controller answers who follows another one, and does not ask whether it leads",
-        "a broker follows who answers what was asked before it followed another",
-        "a refusal because another is the master counts as news of the set"}
+_WALKS = tiers.pick(1, all=10, long=400)  # of ten paths each
+# Each of these takes about a second or more.
+SLOW = {"a leader", "a new leader, the master is killed", "a new leader, a restarted master",
+        "connections", "silence", "a switch", "leases and connections", "any replica may seem dead",
+        "a master that renounced its lease is replaced when the controller leads again",
+        "a controller that slept executes a forgotten request",
+        "a broker accepts leases from any controller that claims to lead", "a controller that no longer leads writes",
+        "a new leader does not wait until the previous one has stopped"}
+# Planted faults that are found only after many states.
+LATE = {"a controller answers a broker that follows another one without confirming that it leads",
+        "a broker follows the sender of an answer to a request of an earlier leadership",
+        "a refusal because of another master counts as news of the set"}
 
 
 def _of(name, *value):
@@ -31,7 +31,7 @@ def _of(name, *value):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", [*(_of(name) for name in SPACES), *(pytest.param(name, marks=tiers.in_long)
                                                                       for name in LONG_SPACES)])
-def test_nothing_goes_wrong_in_any_state_within_the_bounds(name):
+def test_every_state_within_the_bounds_keeps_the_promises(name):
     found = exhaust(Model(Rules(), (SPACES | LONG_SPACES)[name]))
     print(f"{name}: {found}")
     assert found.violation is None, "\n".join(found.trace)
@@ -46,7 +46,7 @@ def test_spaces_have_failovers_and_every_kind_of_event():
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", [_of(name) for name in WALKS])
-def test_nothing_goes_wrong_on_long_walks(name):
+def test_every_state_on_long_walks_keeps_the_promises(name):
     for seed in range(1, _WALKS + 1):
         found = walk(Model(Rules(), WALKS[name]), seed, 10, 400)
         assert found.violation is None, "\n".join((f"seed {seed}", *found.trace))
@@ -61,13 +61,13 @@ def test_planted_fault_is_found(planted):
     assert 1 < len(found.trace) < 25 and found.trace[-1].strip() == found.violation
 
 
-def test_late_and_slow_ones_are_there():
+def test_slow_searches_name_existing_faults():
     planted = {planted.what for planted in PLANTED}
     assert LATE < planted and SLOW < planted | {*SPACES, *WALKS}
 
 
-def test_trace_is_one_that_people_read():
-    planted = next(each for each in PLANTED if each.what == "who is removed from the set counts no more at once")
+def test_trace_is_readable():
+    planted = next(each for each in PLANTED if each.what == "a removed replica stops counting at once")
     assert exhaust(Model(planted.rules(), planted.bounds)).trace == [
         "  1. broker 1 takes a message",
         "  2. broker 2 gets the next message from its master",
@@ -78,7 +78,7 @@ def test_trace_is_one_that_people_read():
         "lacks it: []"]
 
 
-def test_violation_is_one_of_the_model_itself():
+def test_model_raises_its_own_violations():
     model = Model(Rules(), LOGS)
     state = model.initial()
     with pytest.raises(Violation, match="both may acknowledge"):
@@ -89,7 +89,7 @@ def test_violation_is_one_of_the_model_itself():
         model._check(state, state._replace(acked=frozenset(((0, 1),))))
 
 
-def test_what_is_frozen_is_as_before_and_grows_old():
+def test_frozen_objects_thaw_unchanged_and_age():
     class Thing:
         def __init__(self) -> None:
             self._lock = object()

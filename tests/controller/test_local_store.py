@@ -1,4 +1,4 @@
-"""Stores of a controller's decisions: the same tests for file and etcd, and the file by itself."""
+"""Stores of a controller's decisions: the same tests for file and etcd, and tests of the file alone."""
 import os
 import threading
 import time
@@ -21,7 +21,7 @@ from tests.support.etcd import etcd_config, require_etcd
 from tests.support.nodes import EtcdNode
 from tests.support.wait import wait_until
 
-# The file of a controller that is alone.
+# The file of a single controller.
 
 SET = ReplicaSet("c", "b", {1: Replica("h:1", "h:1;5")}, 2, 1, 3, frozenset({1}), 4)
 OTHER = ReplicaSet("c", "名", {2: Replica("h:2", 'a"};{')}, 3)
@@ -38,7 +38,7 @@ def opened(folder):
     return store
 
 
-def test_what_was_put_is_there_after_a_restart(folder):
+def test_put_values_survive_a_restart(folder):
     store = opened(folder)
     assert store.leads and (store.leader_id, store.leader_address) == ("n0", "h:9878")
     seen = store.put("b", store.get("b").version, SET)
@@ -52,16 +52,16 @@ def test_what_was_put_is_there_after_a_restart(folder):
     again.shutdown()
 
 
-def test_only_the_first_start_need_not_wait_for_leases_of_before(folder):
+def test_only_the_first_start_does_not_wait_for_earlier_leases(folder):
     first, before_ns = opened(folder), time.monotonic_ns()
     assert first.leads_since_ns < before_ns - 10**15
     first.shutdown()
     again = opened(folder)
-    assert again.leads_since_ns >= before_ns, "the file was there: somebody has led"
+    assert again.leads_since_ns >= before_ns, "the file exists, so a controller has led before"
     again.shutdown()
 
 
-def test_only_who_has_seen_the_last_version_changes_it(folder):
+def test_change_needs_the_latest_version(folder):
     store = opened(folder)
     first = store.put("b", 0, SET)
     with pytest.raises(StoreConflictError):
@@ -74,7 +74,7 @@ def test_only_who_has_seen_the_last_version_changes_it(folder):
     store.shutdown()
 
 
-def test_folder_belongs_to_one_controller(folder):
+def test_folder_can_be_used_by_one_controller_only(folder):
     store = opened(folder)
     with pytest.raises(OSError, match="used by another controller"):
         opened(folder)
@@ -99,16 +99,16 @@ def test_damaged_file_is_refused(folder, damage):
         opened(folder)
 
 
-def test_missing_file_is_refused_where_there_was_one(folder):
+def test_missing_file_is_refused_after_the_first_start(folder):
     store = opened(folder)
     store.put("b", 0, SET)
     store.shutdown()
     os.remove(store.file)
-    with pytest.raises(ValueError, match="it is missing"):
+    with pytest.raises(ValueError, match="the file is missing"):
         opened(folder)
 
 
-def test_disk_that_is_full_changes_nothing(folder, monkeypatch):
+def test_full_disk_changes_nothing(folder, monkeypatch):
     store = opened(folder)
     store.put("b", 0, SET)
 
@@ -124,7 +124,7 @@ def test_disk_that_is_full_changes_nothing(folder, monkeypatch):
     store.shutdown()
 
 
-def test_who_does_not_know_what_is_on_the_disk_leads_no_more(folder, monkeypatch):
+def test_leadership_ends_when_the_state_on_disk_is_unknown(folder, monkeypatch):
     store, told = opened(folder), []
     store.on_leader_changed = lambda: told.append(store.leads)
 
@@ -140,7 +140,7 @@ def test_who_does_not_know_what_is_on_the_disk_leads_no_more(folder, monkeypatch
     store.shutdown()
 
 
-# What every store of a controller's decisions does: the same tests for the file and for etcd.
+# The behavior of every store of a controller's decisions: the same tests for the file and etcd.
 
 ONE = ReplicaSet("cluster", "broker-a", {1: Replica("127.0.0.1:10911", "127.0.0.1:10911;17")}, 2, 1, 1,
                  frozenset({1}), 1)
@@ -150,14 +150,15 @@ NAMES = ("broker-a", "a/b", "broker ä 名", ".", "..", "", "leader", "x" * 255)
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory, module_nodes):
     require_etcd()
-    node = EtcdNode(tmp_path_factory.mktemp("etcd"), sync=False)  # a disk may take longer than a lease
+    # a disk may take longer than a lease
+    node = EtcdNode(tmp_path_factory.mktemp("etcd"), sync=False)
     module_nodes.append(node)
     return node.start()
 
 
 @pytest.fixture(params=["local", pytest.param("etcd", marks=pytest.mark.etcd)])
 def open_store(request, tmp_path):
-    """Opens a store, the same one each time."""
+    """Yield a function that opens a store, the same one at each call."""
     opened: list[ControllerStore] = []
     if request.param == "etcd":
         config = etcd_config([request.getfixturevalue("etcd").address])
@@ -177,13 +178,13 @@ def open_store(request, tmp_path):
         store.shutdown()
 
 
-def test_it_leads_alone_and_is_empty(open_store):
+def test_new_store_leads_alone_and_is_empty(open_store):
     store = open_store()
     assert (store.leader_id, store.leader_address) == ("n0", "127.0.0.1:9878")
     assert store.names() == [] and store.get("broker-a") == Versioned(None, store.get("none").version)
 
 
-def test_what_is_put_is_read(open_store):
+def test_put_values_are_read_back(open_store):
     store = open_store()
     first = store.put("broker-a", store.get("broker-a").version, ONE)
     assert first.replica_set == ONE and store.get("broker-a") == first
@@ -192,7 +193,7 @@ def test_what_is_put_is_read(open_store):
     assert store.names() == ["broker-a"]
 
 
-def test_a_put_names_the_version_that_is_there(open_store):
+def test_put_needs_the_existing_version(open_store):
     store = open_store()
     absent = store.get("broker-a").version
     first = store.put("broker-a", absent, ONE)
@@ -204,7 +205,7 @@ def test_a_put_names_the_version_that_is_there(open_store):
     assert store.get("broker-a") == second
 
 
-def test_a_deleted_name_may_come_again_and_no_version_comes_twice(open_store):
+def test_deleted_name_may_be_put_again_with_a_new_version(open_store):
     store = open_store()
     versions = [store.get("broker-a").version]
     for epoch in range(3):
@@ -218,7 +219,7 @@ def test_a_deleted_name_may_come_again_and_no_version_comes_twice(open_store):
             store.put("broker-a", version, ONE)
 
 
-def test_names_are_any_text_and_independent(open_store):
+def test_names_may_be_any_text_and_are_independent(open_store):
     store = open_store()
     for number, name in enumerate(NAMES):
         store.put(name, store.get(name).version, replace(ONE, broker_name=name, master_epoch=number))
@@ -228,7 +229,7 @@ def test_names_are_any_text_and_independent(open_store):
     assert [again.get(name).replica_set.master_epoch for name in NAMES] == list(range(len(NAMES)))
 
 
-def test_all_is_there_after_a_restart(open_store):
+def test_everything_survives_a_restart(open_store):
     store = open_store()
     kept = store.put("broker-a", store.get("broker-a").version, ONE)
     gone = store.put("broker-b", store.get("broker-b").version, replace(ONE, broker_name="broker-b"))
@@ -246,7 +247,7 @@ def _reopened(open_store, store):
     return open_store()
 
 
-def test_one_that_was_shut_down_does_not_lead(open_store):
+def test_closed_store_does_not_lead(open_store):
     store = open_store()
     version = store.put("broker-a", store.get("broker-a").version, ONE).version
     store.shutdown()
@@ -256,7 +257,7 @@ def test_one_that_was_shut_down_does_not_lead(open_store):
             act()
 
 
-def test_who_leads_is_told(open_store):
+def test_leadership_is_reported(open_store):
     store = open_store()
     store.shutdown()
     told = []
@@ -266,7 +267,7 @@ def test_who_leads_is_told(open_store):
     assert store.leads and store.leads_since_ns <= time.monotonic_ns()
 
 
-def test_many_threads_lose_no_change(open_store):
+def test_changes_of_many_threads_are_not_lost(open_store):
     store = open_store()
     store.put("broker-a", store.get("broker-a").version, replace(ONE, master_epoch=0))
     conflicts = []

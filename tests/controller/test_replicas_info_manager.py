@@ -1,4 +1,4 @@
-"""Decisions as pure functions, and who lives whose lease may still hold."""
+"""A controller's decisions as pure functions, the brokers that are alive, and their leases."""
 from dataclasses import replace
 
 import pytest
@@ -17,7 +17,7 @@ from rmqha.controller import replicas_info_manager as decisions
 from rmqha.controller.broker_liveness import BrokerLiveInfo, BrokerLiveness
 from rmqha.controller.replicas_info_manager import Heard, Replica, ReplicaSet
 
-# Decisions: pure functions of what is known, what is asked and what is heard.
+# Decisions: pure functions of the stored state, the request, and the heartbeats.
 
 NAME, CLUSTER = "b", "c"
 
@@ -27,12 +27,12 @@ def replicas(*ids: int) -> dict[int, Replica]:
 
 
 def replica_set(**changes: object) -> ReplicaSet:
-    """1 is the master of epoch 3, 2 is in sync, 3 is not."""
+    """Return a set of three replicas: 1 is the master of epoch 3, 2 is in sync, 3 is not."""
     return replace(ReplicaSet(CLUSTER, NAME, replicas(1, 2, 3), 4, 1, 3, frozenset({1, 2}), 7), **changes)
 
 
 def heard(*ids: int, may_replace: bool = False, **of: dict) -> Heard:
-    """`of`: by `b<id>`, what else its heartbeat says."""
+    """Return what heartbeats say. `of`: further fields of a broker's heartbeat, by `b<id>`."""
     return Heard({id_: BrokerLiveInfo((CLUSTER, NAME, id_), f"host:{id_}", 0, 3000, None, f"ha:{id_}",
                                       **of.get(f"b{id_}", {})) for id_ in ids}, may_replace)
 
@@ -57,7 +57,7 @@ def test_master_adds_a_replica_to_the_set():
     assert decision.replica_set == replica_set(sync_state_set=frozenset({1, 2, 3}), sync_state_set_epoch=8)
 
 
-def test_same_set_gets_a_new_epoch_so_that_what_was_asked_for_behind_the_last_one_is_refused():
+def test_same_set_gets_a_new_epoch_so_that_outdated_requests_are_refused():
     decision = alter(replica_set(), (2, 1))
     assert decision.body == SyncStateSet([1, 2], 8)
     assert decision.replica_set == replica_set(sync_state_set_epoch=8)
@@ -83,7 +83,7 @@ def test_set_is_not_changed(arguments, expected):
 # ---- elections
 
 
-def test_who_asks_first_becomes_the_first_master():
+def test_first_broker_to_ask_becomes_the_first_master():
     decision = elect(ReplicaSet(CLUSTER, NAME, replicas(1, 2), 3), heard(1, 2), 2)
     assert decision.code == code.SUCCESS
     assert (decision.header.masterBrokerId, decision.header.masterEpoch, decision.header.syncStateSetEpoch) == (2, 1, 1)
@@ -93,37 +93,37 @@ def test_who_asks_first_becomes_the_first_master():
     assert decision.replica_set.master_id == 2 and decision.replica_set.sync_state_set == {2}
 
 
-def test_nobody_who_is_not_registered_becomes_the_first_master():
+def test_unregistered_broker_cannot_become_the_first_master():
     decision = elect(ReplicaSet(CLUSTER, NAME, replicas(1), 2), heard(1), 5)
     assert decision.code == code.CONTROLLER_ELECT_MASTER_FAILED and not decision.writes
 
 
-def test_new_epoch_is_above_those_of_all_logs_that_are_heard():
+def test_new_epoch_is_higher_than_the_epochs_of_all_logs():
     what = Heard({2: replace(heard(2).alive[2], epoch=41)}, may_replace_master=True)
     assert elect(replica_set(), what).header.masterEpoch == 42
 
 
-def test_master_that_lives_stays():
+def test_live_master_stays_the_master():
     decision = elect(replica_set(), heard(1, 2), 2)
     assert decision.code == code.CONTROLLER_MASTER_STILL_EXIST and not decision.writes
     assert decision.header.masterBrokerId == 1 and decision.header.masterEpoch == 3
     assert decision.body == ElectMasterResponseBody(None, [1, 2])
 
 
-def test_master_that_is_gone_is_replaced_by_who_is_in_sync():
+def test_dead_master_is_replaced_by_an_in_sync_replica():
     decision = elect(replica_set(), heard(2, 3, may_replace=True))
     assert decision.replica_set == replica_set(master_id=2, master_epoch=4, sync_state_set=frozenset({2}),
                                                sync_state_set_epoch=8)
 
 
-def test_nobody_is_elected_while_a_lease_may_hold():
+def test_no_broker_is_elected_while_a_lease_may_hold():
     for broker_id, designate in ((None, False), (2, False), (2, True)):
         decision = elect(replica_set(), heard(2, 3), broker_id, designate)
         assert decision.code == code.CONTROLLER_ELECT_MASTER_FAILED and not decision.writes
         assert "lease" in decision.remark
 
 
-def test_without_anybody_in_sync_there_is_no_master_and_the_set_stays():
+def test_without_an_in_sync_replica_there_is_no_master_and_the_set_stays():
     decision = elect(replica_set(), heard(3, may_replace=True))
     assert decision.code == code.CONTROLLER_MASTER_NOT_AVAILABLE
     assert decision.replica_set == replica_set(master_id=None, master_epoch=4)
@@ -131,30 +131,30 @@ def test_without_anybody_in_sync_there_is_no_master_and_the_set_stays():
     assert again.code == code.CONTROLLER_MASTER_NOT_AVAILABLE and not again.writes
 
 
-def test_a_broker_that_asks_in_vain_changes_nothing():
+def test_refused_election_changes_nothing():
     decision = elect(replica_set(), heard(3, may_replace=True), 3)
     assert decision.code == code.CONTROLLER_ELECT_MASTER_FAILED and not decision.writes
-    assert "in sync are [1, 2], and only [3] live" in decision.remark
+    assert "in sync are [1, 2], and only [3] are alive" in decision.remark
 
 
-def test_unclean_election_takes_who_is_not_in_sync_last():
+def test_unclean_election_prefers_in_sync_replicas():
     assert elect(replica_set(), heard(3, may_replace=True), unclean=True).replica_set.master_id == 3
     assert elect(replica_set(), heard(2, 3, may_replace=True), unclean=True).replica_set.master_id == 2
 
 
-def test_designated_replica_is_elected_though_the_master_lives():
+def test_designated_replica_is_elected_while_the_master_is_alive():
     assert elect(replica_set(), heard(1, 2, may_replace=True), 2, True).replica_set.master_id == 2
 
 
 @pytest.mark.parametrize(("broker_id", "alive", "reason"), [
-    (3, (1, 2, 3), "broker 3 is not in sync, only [1, 2]"), (2, (1, 3), "broker 2 does not live"),
-    (9, (1, 2), "there is no broker 9")])
-def test_designated_replica_that_can_not_be_elected(broker_id, alive, reason):
+    (3, (1, 2, 3), "broker 3 is not in sync, only [1, 2]"), (2, (1, 3), "broker 2 is not alive"),
+    (9, (1, 2), "broker 9 is not registered")])
+def test_designated_replica_that_cannot_be_elected_is_refused(broker_id, alive, reason):
     decision = elect(replica_set(), heard(*alive, may_replace=True), broker_id, True)
     assert decision.code == code.CONTROLLER_ELECT_MASTER_FAILED and reason in decision.remark and not decision.writes
 
 
-def test_elected_is_whose_log_goes_furthest():
+def test_replica_with_the_longest_log_is_elected():
     current = replica_set(master_id=None, sync_state_set=frozenset({1, 2, 3}))
 
     def elected(**of):
@@ -166,7 +166,7 @@ def test_elected_is_whose_log_goes_furthest():
     assert elected() == 1
 
 
-def test_no_set_no_election():
+def test_unknown_name_has_no_election():
     assert elect(None, heard(1), 1).code == code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
 
 
@@ -180,11 +180,11 @@ def test_no_set_no_election():
     (replica_set(master_id=None), heard(2), False, True),
     (ReplicaSet(CLUSTER, NAME, replicas(1)), heard(1), True, False),
 ])
-def test_when_the_controller_elects_by_itself(current, what, unclean, expected):
+def test_controller_elects_on_its_own_only_without_a_live_master(current, what, unclean, expected):
     assert decisions.needs_election(current, what, unclean=unclean) is expected
 
 
-def test_master_that_was_seen_to_end_is_none_any_more_though_nobody_is_left():
+def test_dead_master_is_removed_even_without_a_successor():
     assert decisions.needs_election(replica_set(), heard(may_replace=True), has_ended=True)
     assert not decisions.needs_election(replica_set(), heard(), has_ended=True)
     assert not decisions.needs_election(replica_set(), heard(1, may_replace=True), has_ended=True)
@@ -205,7 +205,7 @@ def test_ids_are_given_in_order():
     assert decisions.get_next_broker_id(current, asked).header.nextBrokerId == 3
 
 
-def test_id_that_was_taken_by_the_same_one_is_given_again():
+def test_same_broker_gets_its_id_again():
     decision = decisions.apply_broker_id(replica_set(), ApplyBrokerIdRequestHeader(CLUSTER, NAME, 2, "host:2;99"))
     assert decision.code == code.SUCCESS and not decision.writes
 
@@ -213,12 +213,12 @@ def test_id_that_was_taken_by_the_same_one_is_given_again():
 @pytest.mark.parametrize(("current", "id_", "check"), [
     (replica_set(), 2, "other:2;1"), (None, 2, "host:2;1"), (replica_set(), 0, "host:0;1"),
     (replica_set(), None, "h;1"), (replica_set(), 4, None), (replica_set(), (1 << 63) - 1, "h;1")])
-def test_id_is_not_given(current, id_, check):
+def test_id_is_refused(current, id_, check):
     decision = decisions.apply_broker_id(current, ApplyBrokerIdRequestHeader(CLUSTER, NAME, id_, check))
     assert decision.code == code.CONTROLLER_BROKER_ID_INVALID and not decision.writes
 
 
-def test_next_id_is_behind_one_that_was_jumped_to():
+def test_next_id_follows_the_highest_id():
     decision = decisions.apply_broker_id(replica_set(), ApplyBrokerIdRequestHeader(CLUSTER, NAME, 9, "h;1"))
     assert decision.replica_set.next_broker_id == 10
 
@@ -231,7 +231,7 @@ def register(current, id_, address, what):
     return decisions.register_broker(current, asked, what)
 
 
-def test_registration_tells_of_a_master_that_lives():
+def test_registration_returns_a_live_master():
     decision = register(replica_set(), 3, "host:3", heard(1))
     assert decision.code == code.SUCCESS and not decision.writes and decision.body == SyncStateSet([1, 2], 7)
     header = decision.header
@@ -240,25 +240,25 @@ def test_registration_tells_of_a_master_that_lives():
     assert register(replica_set(), 3, "host:3", heard(2)).header.masterBrokerId is None
 
 
-def test_registration_at_another_address_is_noted():
+def test_registration_at_another_address_is_stored():
     decision = register(replica_set(), 1, "moved:1", heard(1))
     assert decision.replica_set.address(1) == "moved:1" and decision.header.masterAddress == "moved:1"
     assert decision.replica_set.replicas[1].register_check_code == "host:1;99"
 
 
 @pytest.mark.parametrize(("current", "id_"), [(None, 1), (replica_set(), 4), (replica_set(), None)])
-def test_who_has_no_id_can_not_register(current, id_):
+def test_broker_without_an_id_cannot_register(current, id_):
     assert register(current, id_, "h:1", heard()).code == code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
 
 
-def test_replica_info():
+def test_replica_info_is_returned():
     decision = decisions.get_replica_info(replica_set(), heard(1))
     assert (decision.header.masterBrokerId, decision.header.masterEpoch) == (1, 3)
     assert decision.body == SyncStateSet([1, 2], 7)
     assert decisions.get_replica_info(None, heard()).code == code.CONTROLLER_BROKER_METADATA_NOT_EXIST
 
 
-def test_replicas_for_people():
+def test_replicas_are_described_for_operators():
     info = decisions.replicas_info(replica_set(), heard(1, 3))
     assert [(each.brokerId, each.alive) for each in info.inSyncReplicas] == [(1, True), (2, False)]
     assert [(each.brokerId, each.alive) for each in info.notInSyncReplicas] == [(3, True)]
@@ -272,13 +272,13 @@ def clean(current, ids, what, living=False):
     return decisions.clean_broker_data(current, asked, what)
 
 
-def test_replicas_that_are_dead_are_forgotten():
+def test_dead_replicas_are_removed():
     decision = clean(replica_set(), "2;3", heard(1))
     assert decision.replica_set == replica_set(replicas=replicas(1), sync_state_set=frozenset({1}),
                                                sync_state_set_epoch=8)
 
 
-def test_all_of_a_name_are_forgotten_without_a_master():
+def test_name_without_a_master_is_removed_completely():
     decision = clean(replica_set(master_id=None), None, heard())
     assert decision.writes and decision.replica_set is None
 
@@ -286,26 +286,26 @@ def test_all_of_a_name_are_forgotten_without_a_master():
 @pytest.mark.parametrize(("current", "ids", "what", "living"), [
     (replica_set(), "", heard(), False), (replica_set(), "2", heard(2), False), (replica_set(), "x", heard(), False),
     (None, "1", heard(), False), (replica_set(), "1", heard(1), True)])
-def test_nothing_is_forgotten(current, ids, what, living):
+def test_nothing_is_removed(current, ids, what, living):
     decision = clean(current, ids, what, living)
     assert decision.code == code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA and not decision.writes
 
 
-def test_a_master_that_is_forgotten_is_none_any_more():
+def test_removed_master_is_no_longer_the_master():
     decision = clean(replica_set(), "1", heard(1, may_replace=True), True)
     assert decision.replica_set == replica_set(replicas=replicas(2, 3), master_id=None, master_epoch=4,
                                                sync_state_set=frozenset({2}), sync_state_set_epoch=8)
     assert clean(replica_set(), None, heard(1), True).replica_set is None
 
 
-def test_lease_is_for_the_master_alone():
+def test_only_the_master_gets_a_lease():
     assert decisions.broker_heartbeat(replica_set(), 1, 3000, 9).leaseMillis == 3000
     answer = decisions.broker_heartbeat(replica_set(), 2, 3000, 9)
     assert (answer.masterBrokerId, answer.masterEpoch, answer.leaseMillis) == (1, 3, 0)
     assert decisions.broker_heartbeat(None, 2, 3000, 9).leaseMillis == 0
 
 
-# Who lives, and whose lease may still hold.
+# The brokers that are alive, and the leases that may still hold.
 
 A, B = ("c", "b", 1), ("c", "b", 2)
 MS = 1_000_000
@@ -338,7 +338,7 @@ def beat(liveness, clock, identity=A, channel="k1", ha="h:1", timeout_ms=TIMEOUT
     return liveness.heartbeat(BrokerLiveInfo(identity, "h:1", clock(), timeout_ms, channel, ha, leader_term=term))
 
 
-def test_silence_ends_a_broker(liveness, clock):
+def test_silent_broker_is_dead_after_its_timeout(liveness, clock):
     assert beat(liveness, clock) and not beat(liveness, clock)
     clock.go_on(TIMEOUT_MS)
     assert liveness.is_alive(A) and liveness.expired() == []
@@ -347,14 +347,14 @@ def test_silence_ends_a_broker(liveness, clock):
     assert [info.identity for info in liveness.expired()] == [A] and liveness.expired() == []
 
 
-def test_end_of_the_connection_ends_a_broker_and_its_lease(liveness, clock):
+def test_closed_connection_ends_a_broker_and_its_lease(liveness, clock):
     beat(liveness, clock)
     assert liveness.grant(A, "k1") == 3000 and not liveness.may_replace(A, LONG_AGO)
     assert liveness.closed("k1") == [A]
     assert not liveness.is_alive(A) and liveness.may_replace(A, LONG_AGO)
 
 
-def test_connection_that_the_network_ended_leaves_the_lease(liveness, clock):
+def test_lease_survives_a_connection_that_the_network_closed(liveness, clock):
     beat(liveness, clock)
     liveness.grant(A, "k1")
     assert liveness.closed("k1", by_peer=False) == [A] and not liveness.may_replace(A, LONG_AGO)
@@ -362,15 +362,16 @@ def test_connection_that_the_network_ended_leaves_the_lease(liveness, clock):
     assert liveness.may_replace(A, LONG_AGO)
 
 
-def test_late_heartbeat_of_an_older_connection_does_not_let_its_end_end_the_lease(liveness, clock):
+def test_late_heartbeat_of_an_old_connection_does_not_tie_the_lease_to_it(liveness, clock):
     beat(liveness, clock, channel="k2")
     liveness.grant(A, "k2")
-    beat(liveness, clock, channel="k1")  # was sent before, over a connection that has been closed since
+    # Sent earlier, over a connection that has been closed since.
+    beat(liveness, clock, channel="k1")
     assert liveness.closed("k1") == [] and liveness.is_alive(A) and not liveness.may_replace(A, LONG_AGO)
     assert liveness.closed("k2") == [A] and liveness.may_replace(A, LONG_AGO)
 
 
-def test_nothing_is_granted_over_a_connection_that_has_ended(liveness, clock):
+def test_no_lease_is_granted_over_a_closed_connection(liveness, clock):
     beat(liveness, clock)
     liveness.closed("k1")
     assert liveness.grant(A, "k1") == 0
@@ -378,7 +379,7 @@ def test_nothing_is_granted_over_a_connection_that_has_ended(liveness, clock):
     assert liveness.grant(A, "k1") == 0 and liveness.grant(A, "k2") == 3000
 
 
-def test_shorter_time_out_does_not_shorten_a_lease_that_was_granted(liveness, clock):
+def test_shorter_timeout_does_not_shorten_a_granted_lease(liveness, clock):
     beat(liveness, clock)
     liveness.grant(A, "k1")
     clock.go_on(100)
@@ -389,7 +390,7 @@ def test_shorter_time_out_does_not_shorten_a_lease_that_was_granted(liveness, cl
     assert liveness.replaceable_from_ns(A, LONG_AGO) == 3000 * MS + 1
 
 
-def test_new_leader_waits_for_leases_of_others(liveness, clock):
+def test_new_leader_waits_for_other_leaders_leases(liveness, clock):
     beat(liveness, clock)
     liveness.closed("k1")
     leads_since = clock()
@@ -403,24 +404,25 @@ def test_new_leader_waits_for_leases_of_others(liveness, clock):
 def test_master_that_follows_this_leader_has_no_lease_of_others(liveness, clock):
     beat(liveness, clock, term=7)
     liveness.grant(A, "k1")
-    assert not liveness.may_replace(A, clock(), 7), "this one's own holds"
+    assert not liveness.may_replace(A, clock(), 7), "its own lease holds"
     liveness.closed("k1")
     assert liveness.may_replace(A, clock(), 7) and liveness.replaceable_from_ns(A, clock(), 7) == 1
     assert not liveness.may_replace(A, clock(), 8) and not liveness.may_replace(A, clock())
-    beat(liveness, clock, channel="k2")  # it was started again, and follows nobody yet: what it said remains
+    # After a restart it follows no leader yet; its earlier report remains.
+    beat(liveness, clock, channel="k2")
     liveness.grant(A, "k2")
     assert not liveness.may_replace(A, clock(), 7) and liveness.replaceable_from_ns(A, clock(), 7) == 3000 * MS + 1
     liveness.closed("k2")
     assert liveness.may_replace(A, clock(), 7)
 
 
-def test_what_a_master_says_of_its_lease_frees_its_place_until_it_is_granted_another(liveness, clock):
+def test_renounced_lease_lets_the_master_be_replaced_until_the_next_lease(liveness, clock):
     leads_since = clock()
     beat(liveness, clock)
     liveness.grant(A, "k1")
     liveness.renounced(A, clock())
     assert liveness.may_replace(A, leads_since)
-    assert not liveness.may_replace(A, leads_since + 1)  # another has led meanwhile
+    assert not liveness.may_replace(A, leads_since + 1)  # another one has led since
     liveness.grant(A, "k1")
     assert not liveness.may_replace(A, leads_since)
 

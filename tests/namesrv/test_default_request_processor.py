@@ -1,4 +1,4 @@
-"""The answers of a name server: codes, remarks, bodies, and what stays of many new names."""
+"""The answers of a name server: codes, remarks and bodies, and bounded memory for any number of new names."""
 import json
 import logging
 import zlib
@@ -115,7 +115,7 @@ def test_null_kv_key_is_an_error(ask, fields):
     assert (response.code, response.remark) == (1, "namespace or key is null")
 
 
-def test_broken_kv_file_falls_back_to_its_backup(controller, tmp_path):
+def test_damaged_kv_file_falls_back_to_its_backup(controller, tmp_path):
     manager = KVConfigManager(controller.namesrv_config)
     manager.put_kv_config("ns", "k", "1")
     manager.put_kv_config("ns", "k", "2")
@@ -125,20 +125,20 @@ def test_broken_kv_file_falls_back_to_its_backup(controller, tmp_path):
     assert again.get_kv_config("ns", "k") == "1"
 
 
-def test_broken_kv_file_without_a_backup_is_an_error_with_its_name(controller, tmp_path):
+def test_damaged_kv_file_without_a_backup_is_an_error_with_its_name(controller, tmp_path):
     (tmp_path / "kvConfig.json").write_text("{]")
     with pytest.raises(ConfigError, match="kvConfig.json"):
         KVConfigManager(controller.namesrv_config).load()
 
 
-def test_null_kv_table_is_an_empty_one(controller, tmp_path):
+def test_null_kv_table_is_an_empty_table(controller, tmp_path):
     (tmp_path / "kvConfig.json").write_text("{}")
     manager = KVConfigManager(controller.namesrv_config)
     manager.load()
     assert manager.get_kv_list_by_namespace("ns") is None
 
 
-def test_registration_gives_a_route_in_standard_json_from_4_9_4_on(ask):
+def test_route_is_standard_json_from_4_9_4_on(ask):
     register(ask)
     standard = b'{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911"},"brokerName":"broker-a","cluster":"c1"}],' \
                b'"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":16,' \
@@ -165,19 +165,19 @@ def test_order_topic_config_is_in_routes_only_when_enabled(ask, controller):
     assert json.loads(ask(request_code.GET_ROUTEINFO_BY_TOPIC, topic="T").body)["orderTopicConf"] == "broker-a:4"
 
 
-def test_registering_broker_gets_the_order_topics(ask):
+def test_registering_broker_receives_the_order_topics(ask):
     assert register(ask).body is None
     ask(request_code.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="T", value="broker-a:4")
     assert json.loads(register(ask).body) == {"table": {"T": "broker-a:4"}}
 
 
-def test_slave_gets_its_master(ask):
+def test_slave_receives_its_masters_address(ask):
     assert answer_fields(register(ask)) == {}
     slave = register(ask, brokerAddr="10.0.0.2:10911", brokerId=1)
     assert answer_fields(slave) == {"haServerAddr": "10.0.0.1:10912", "masterAddr": "10.0.0.1:10911"}
 
 
-def test_compressed_registration_is_taken(ask):
+def test_compressed_registration_is_accepted(ask):
     body = registration("T", perm=4)
     response = ask(request_code.REGISTER_BROKER, body.encode_compressed(), compressed="true", **BROKER)
     assert response.code == 0
@@ -191,7 +191,7 @@ def test_registration_before_3_0_11_is_the_bare_topic_table(ask):
 
 
 @pytest.mark.parametrize("version", [V3_0_10, V4_9_8])
-def test_registration_without_a_body_is_taken_without_topics(ask, controller, version):
+def test_registration_without_a_body_is_accepted_without_topics(ask, controller, version):
     assert ask(request_code.REGISTER_BROKER, version=version, **BROKER).code == 0
     version = controller.route_info_manager.query_broker_topic_config("10.0.0.1:10911")
     assert (version.timestamp, version.counter) == (0, 0)
@@ -206,7 +206,8 @@ def test_crc_is_checked_unless_zero(ask):
     assert ask(request_code.REGISTER_BROKER, body, bodyCrc32=good, **BROKER).code == 0
 
 
-BAD_BODIES = {  # or what makes one, which is not done where no test wants it
+# A value may be a function that makes the body, so that it is made only for a test that needs it.
+BAD_BODIES = {
     "no JSON": (b"{", "false"), "wrong type": (b"[]", "false"), "NaN": (b'{"filterServerList":NaN}', "false"),
     "deep": (b"[" * 200_000, "false"), "no deflate": (b"nonsense", "true"),
     "empty deflate": (zlib.compress(b""), "true"),
@@ -219,7 +220,7 @@ BAD_BODIES = {  # or what makes one, which is not done where no test wants it
 
 
 @pytest.mark.parametrize(("body", "compressed"), BAD_BODIES.values(), ids=BAD_BODIES)
-def test_bad_registration_body_is_an_error_and_changes_nothing(ask, body, compressed):
+def test_invalid_registration_body_is_an_error_and_changes_nothing(ask, body, compressed):
     register(ask)
     with pytest.raises((RemotingCommandException, ValueError)):
         ask(request_code.REGISTER_BROKER, body() if callable(body) else body, compressed=compressed,
@@ -231,7 +232,7 @@ def test_bad_registration_body_is_an_error_and_changes_nothing(ask, body, compre
 
 @pytest.mark.parametrize("fields", [{"brokerId": "-1"}, {"brokerId": "x"}, {"brokerId": str(1 << 63)},
                                     {"brokerName": ""}, {"bodyCrc32": "many"}])
-def test_bad_registration_header_is_an_error_and_changes_nothing(ask, fields):
+def test_invalid_registration_header_is_an_error_and_changes_nothing(ask, fields):
     with pytest.raises((RemotingCommandException, ValueError)):
         ask(request_code.REGISTER_BROKER, **{**BROKER, **fields})
     assert json.loads(ask(request_code.GET_BROKER_CLUSTER_INFO).body) == {"brokerAddrTable": {}, "clusterAddrTable": {}}
@@ -248,14 +249,14 @@ def test_negative_version_is_an_error(ask):
         ask(request_code.REGISTER_BROKER, version=-1, **BROKER)
 
 
-def test_unregistered_broker_is_gone(ask):
+def test_unregistered_broker_is_removed(ask):
     register(ask)
     fields = {key: value for key, value in BROKER.items() if key != "haServerAddr"}
     assert ask(request_code.UNREGISTER_BROKER, **fields).code == 0
     assert ask(request_code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == response_code.TOPIC_NOT_EXIST
 
 
-def test_data_version_tells_whether_to_register_again(ask):
+def test_data_version_shows_whether_to_register_again(ask):
     query = {key: value for key, value in BROKER.items() if key != "haServerAddr"}
     same, other = b'{"counter":1,"timestamp":1000}', b'{"counter":2,"timestamp":1000}'
     response = ask(request_code.QUERY_DATA_VERSION, same, **query)
@@ -333,7 +334,7 @@ def test_malformed_properties_are_refused(ask):
     assert (response.code, response.remark) == (1, "string2Properties error")
 
 
-def test_bad_config_value_is_an_error(ask, controller):
+def test_invalid_config_value_is_an_error(ask, controller):
     response = ask(request_code.UPDATE_NAMESRV_CONFIG, b"serverWorkerThreads=many")
     assert response.code == 1 and "serverWorkerThreads" in response.remark
     assert controller.server_config.serverWorkerThreads == 8
@@ -361,17 +362,19 @@ def test_any_request_is_answered_or_a_plain_error(ask, code, body, fields, versi
         response.encode()
 
 
-# Each request code of a name server asked with many new names: what stays is limited, and goes with its connection.
+# Many new names for each request code of a name server: the entries that remain are limited, and go with their
+# connection.
 
 NAMES, LIMIT = 200, 30
 KEPT_OBJECTS = 100
-MARK = f"-new{LIMIT}-"  # in all new names, and in no text else
+# Part of all new names, and of no other text.
+MARK = f"-new{LIMIT}-"
 PLACE = ("brokerName", "brokerAddr", "clusterName")
 RENAMED = ("namespace", "key", *PLACE)
 
 
 def table_sizes(controller) -> dict[str, int]:
-    """Entries of all tables."""
+    """Return the number of entries of each table."""
     routes, kv = controller.route_info_manager, controller.kv_config_manager
     return {name: len(getattr(routes, name)) for name in (
         "_topic_queue_table", "_broker_addr_table", "_cluster_addr_table", "_broker_live_table",
@@ -382,7 +385,7 @@ def table_sizes(controller) -> dict[str, int]:
 
 
 def flood(ask, code, names: range) -> int:
-    """Ask with a new name for each number; how many were refused."""
+    """Send a request with a new name for each number; return how many were refused."""
     refused = 0
     for number in names:
         fields = {name: f"{field.right}{MARK}{number}" if "unknown" in field.wrong or name in RENAMED else field.right
@@ -398,7 +401,7 @@ def flood(ask, code, names: range) -> int:
 
 
 def left_objects(ask, code, controller, names: range) -> bool:
-    """Whether a flood of new names left objects of ours."""
+    """Return whether a flood of new names left objects of ours."""
     before = own_objects(controller)
     flood(ask, code, names)
     return any(count >= KEPT_OBJECTS for count in (own_objects(controller) - before).values())
@@ -406,7 +409,7 @@ def left_objects(ask, code, controller, names: range) -> bool:
 
 @pytest.fixture
 def silent():
-    """No lines of the log, which pytest would keep."""
+    """Silence the log, every line of which pytest would keep."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -414,7 +417,7 @@ def silent():
 
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("code", NAMESRV_CODES, ids=lambda code: f"{code.number}-{code.name}")
-def test_new_names_leave_nothing_but_what_is_limited(ask, controller, monkeypatch, code):
+def test_new_names_leave_only_limited_entries(ask, controller, monkeypatch, code):
     monkeypatch.setattr(registrations, "MAX_PLACES_OF_CHANNEL", LIMIT)
     monkeypatch.setattr(kv_config_manager, "MAX_CHARACTERS", LIMIT * 200)
     register(ask, "T")
@@ -429,7 +432,7 @@ def test_new_names_leave_nothing_but_what_is_limited(ask, controller, monkeypatc
     else:
         assert not grown
         assert not names_kept(MARK, controller)
-        # other threads of ours may make objects in one flood or two
+        # Other threads of ours may create objects during one flood or two.
         assert not all(left_objects(ask, code, controller, range(first, first + NAMES))
                        for first in (NAMES, 2 * NAMES, 3 * NAMES))
     controller.route_info_manager.on_channel_destroy("127.0.0.1:40000", CHANNEL)
@@ -441,19 +444,19 @@ def test_new_names_leave_nothing_but_what_is_limited(ask, controller, monkeypatc
 def test_values_of_a_full_kv_config_can_still_be_changed_and_deleted(ask, controller, monkeypatch):
     monkeypatch.setattr(kv_config_manager, "MAX_CHARACTERS", 300)
     ask(request_code.PUT_KV_CONFIG, namespace="n", key="k", value="v" * 100)
-    with pytest.raises(RemotingCommandException, match="characters already"):
+    with pytest.raises(RemotingCommandException, match="the KV config is full"):
         ask(request_code.PUT_KV_CONFIG, namespace="n", key="other", value="v" * 100)
     assert ask(request_code.PUT_KV_CONFIG, namespace="n", key="k", value="w" * 90).code == 0
     assert ask(request_code.DELETE_KV_CONFIG, namespace="n", key="k").code == 0
     assert controller.kv_config_manager._size == 0 and not controller.kv_config_manager._config_table
 
 
-def test_deleting_what_is_not_there_writes_no_file(ask, tmp_path):
+def test_deleting_a_missing_key_writes_no_file(ask, tmp_path):
     ask(request_code.DELETE_KV_CONFIG, namespace="n", key="k")
     assert not (tmp_path / "kvConfig.json").exists()
 
 
-def test_broker_with_too_many_topics_is_refused_and_keeps_those_it_has(ask, controller, monkeypatch):
+def test_broker_with_too_many_topics_is_refused_and_keeps_its_registered_ones(ask, controller, monkeypatch):
     monkeypatch.setattr(registrations, "MAX_TOPICS_OF_BROKER", 3)
     register(ask, "A", "B")
     body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": {
@@ -466,7 +469,7 @@ def test_broker_with_too_many_topics_is_refused_and_keeps_those_it_has(ask, cont
     assert controller.route_info_manager._limits.topics_of("broker-a") == ["B"]
 
 
-def test_names_of_brokers_and_topics_have_a_length(ask, controller):
+def test_lengths_of_broker_and_topic_names_are_limited(ask, controller):
     for field in PLACE + ("haServerAddr",):
         with pytest.raises(registrations.RegistrationError, match="256 characters"):
             register(ask, "T", **{field: "n" * 256})
@@ -475,7 +478,7 @@ def test_names_of_brokers_and_topics_have_a_length(ask, controller):
     assert not controller.route_info_manager._broker_addr_table
 
 
-def test_unregistering_under_a_wrong_name_leaves_no_broker_that_never_expires(ask, controller):
+def test_unregistering_under_a_wrong_name_leaves_no_immortal_broker(ask, controller):
     register(ask, "T")
     ask(request_code.UNREGISTER_BROKER, brokerName="other", brokerAddr=BROKER["brokerAddr"], clusterName="c1",
         brokerId=0)
@@ -486,7 +489,7 @@ def test_unregistering_under_a_wrong_name_leaves_no_broker_that_never_expires(as
     assert not routes._broker_addr_table and not routes._topic_queue_table
 
 
-def test_broker_that_was_in_two_clusters_leaves_both(ask, controller):
+def test_broker_registered_in_two_clusters_leaves_both(ask, controller):
     register(ask, "T")
     register(ask, "T", clusterName="c2")
     channel = SimpleNamespace()

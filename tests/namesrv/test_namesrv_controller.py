@@ -1,4 +1,4 @@
-"""A whole name server, within the test's process and as mqnamesrv, and its metrics."""
+"""A whole name server, in the test's process and as mqnamesrv, and its metrics."""
 import json
 import os
 import re
@@ -23,7 +23,7 @@ from tests.support.raw_remoting import RawClient, Scrape, http_get
 from tests.support.sources import ROOT
 from tests.support.wait import own_threads, wait_until
 
-# A whole name server within the test's process, over sockets.
+# A whole name server in the test's process, over sockets.
 
 BROKER = {"brokerName": "broker-a", "clusterName": "c1", "haServerAddr": "10.0.0.1:10912"}
 BODY = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": {
@@ -61,12 +61,12 @@ def route_code(connection, topic="T"):
     return connection.request(request_code.GET_ROUTEINFO_BY_TOPIC, topic=topic).code
 
 
-def test_boot_tells_success(new_server, capsys):
+def test_boot_prints_success(new_server, capsys):
     new_server()
     assert capsys.readouterr().out == "The Name Server boot success. serializeType=JSON\n"
 
 
-def test_requests_are_served_by_javas_threads(new_server):
+def test_requests_are_served_on_javas_threads(new_server):
     controller = new_server()
     with client(controller) as connection:
         assert route_code(connection) == 17
@@ -74,13 +74,13 @@ def test_requests_are_served_by_javas_threads(new_server):
     assert {"RemotingExecutorThread_1", "NSScheduledThread1"} <= names
 
 
-def test_broker_is_gone_with_its_connection(new_server):
+def test_broker_is_removed_when_its_connection_closes(new_server):
     controller = new_server()
     with client(controller) as reader:
         with client(controller) as broker:
             assert register(broker).code == 0
             assert route_code(reader) == 0
-        wait_until(lambda: route_code(reader) == 17, what="the route goes with the broker's connection")
+        wait_until(lambda: route_code(reader) == 17, what="the route is removed with the broker's connection")
 
 
 def test_slave_learns_its_master_over_the_wire(new_server):
@@ -91,7 +91,7 @@ def test_slave_learns_its_master_over_the_wire(new_server):
         assert answer.fields == {"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:10912"}
 
 
-def test_error_is_answered_with_its_text_and_others_go_on(new_server):
+def test_error_is_answered_with_its_text_and_others_are_served(new_server):
     controller = new_server()
     with client(controller) as good, client(controller) as bad:
         register(good)
@@ -104,14 +104,14 @@ def test_error_is_answered_with_its_text_and_others_go_on(new_server):
         assert route_code(good) == route_code(bad) == 0
 
 
-def test_two_name_servers_live_in_one_process(new_server):
+def test_two_name_servers_run_in_one_process(new_server):
     one, other = new_server(), new_server()
     with client(one) as first, client(other) as second:
         register(first)
         assert (route_code(first), route_code(second)) == (0, 17)
 
 
-def test_taken_port_is_an_error_and_leaves_no_thread(new_server, tmp_path):
+def test_port_in_use_is_an_error_and_leaves_no_thread(new_server, tmp_path):
     port = new_server().local_listen_port
     before = own_threads()
     controller = NamesrvController(NamesrvConfig(kvConfigPath=str(tmp_path / "kv")), ServerConfig(listenPort=port))
@@ -120,7 +120,7 @@ def test_taken_port_is_an_error_and_leaves_no_thread(new_server, tmp_path):
     assert not own_threads() - before
 
 
-def test_shutdown_twice_is_shutdown_once(new_server):
+def test_second_shutdown_does_nothing(new_server):
     before = own_threads()
     controller = new_server()
     with client(controller) as connection:
@@ -152,7 +152,7 @@ def test_silent_product_environment_is_an_unknown_topic(new_server, monkeypatch)
         assert route_code(connection) == 17
 
 
-# A name server's metrics against the brokers that are registered.
+# A name server's metrics compared with the registered brokers.
 
 
 def test_brokers_topics_and_health(tmp_path):
@@ -160,7 +160,7 @@ def test_brokers_topics_and_health(tmp_path):
                            metricsPort=free_port())
     controller = NamesrvController(config, ServerConfig(listenPort=0))
     assert controller.initialize()
-    assert controller.metrics().why_not_ready() == ["it is starting, or going down"]
+    assert controller.metrics().why_not_ready() == ["it is starting or shutting down"]
     controller.start()
     try:
         address, port = f"127.0.0.1:{controller.local_listen_port}", config.metricsPort
@@ -188,7 +188,7 @@ def test_brokers_topics_and_health(tmp_path):
         controller.shutdown()
 
 
-def test_a_name_of_which_only_slaves_are_left_is_told(tmp_path):
+def test_broker_name_with_only_slaves_left_is_exposed(tmp_path):
     config = NamesrvConfig(kvConfigPath=str(tmp_path / "kv.json"), configStorePath=str(tmp_path / "ns.conf"),
                            metricsPort=free_port())
     controller = NamesrvController(config, ServerConfig(listenPort=0))
@@ -204,7 +204,7 @@ def test_a_name_of_which_only_slaves_are_left_is_told(tmp_path):
         controller.shutdown()
 
 
-# mqnamesrv as a process: options, exit codes, config files.
+# mqnamesrv as a process: options, exit codes and config files.
 
 LAUNCHER = str(ROOT / "bin" / "mqnamesrv")
 
@@ -226,11 +226,12 @@ def conf(tmp_path):
     return write
 
 
-def test_help_names_rocketmqs_options(run):
+def test_help_lists_rocketmqs_options(run):
     result = run("-h")
     assert result.returncode == 0
     for option in ("-c( <arg>)?, --configFile <arg>", "-n( <arg>)?, --namesrvAddr <arg>", "-p, --printConfigItem"):
-        assert re.search(option, result.stdout)  # Python 3.13 names the value once
+        # Python 3.13 prints the value's name once.
+        assert re.search(option, result.stdout)
 
 
 def test_wrong_option_exits_with_1(run):
@@ -247,7 +248,7 @@ def test_all_config_items_are_printed(run, conf):
     ("listenPort=ten\n", ":1: listenPort: expected a whole number from 0 to 65535, not 'ten'"),
     ("# x\nproductEnvName=\\u12\n", ":2: Malformed \\uxxxx encoding."),
 ])
-def test_bad_config_file_exits_with_2_and_says_where(run, conf, text, problem):
+def test_invalid_config_file_exits_with_2_and_the_place(run, conf, text, problem):
     file = conf(text)
     result = run("-c", file)
     assert result.returncode == 2 and file + problem in result.stderr
@@ -258,13 +259,13 @@ def test_missing_config_file_exits_with_2(run):
     assert result.returncode == 2 and "/nowhere/ns.conf: cannot read the config file" in result.stderr
 
 
-def test_broken_kv_file_exits_with_2(run, conf, tmp_path):
+def test_damaged_kv_file_exits_with_2(run, conf, tmp_path):
     (tmp_path / "kv.json").write_text("{")
     result = run("-c", conf(f"listenPort={free_port()}\nkvConfigPath={tmp_path}/kv.json\n"))
     assert result.returncode == 2 and "kv.json" in result.stderr
 
 
-def test_server_boots_logs_and_ends_on_sigterm(conf, tmp_path):
+def test_server_boots_writes_logs_and_ends_on_sigterm(conf, tmp_path):
     port = free_port()
     file = conf(f"listenPort={port}\nkvConfigPath={tmp_path}/kv.json\nproductEnvNmae=x\n")
     server = ServerProcess("namesrv", [LAUNCHER, "-c", file], tmp_path, "boot success. serializeType=JSON",
@@ -287,7 +288,7 @@ def test_server_boots_logs_and_ends_on_sigterm(conf, tmp_path):
         server.kill()
 
 
-def test_taken_port_ends_the_start_with_a_line_that_names_it_and_its_holder(run, conf):
+def test_port_in_use_ends_the_start_with_a_line_naming_it_and_its_holder(run, conf):
     port = free_port()
     with socket.create_server(("0.0.0.0", port)):
         result = run("-c", conf(f"listenPort={port}\n"))
@@ -296,7 +297,7 @@ def test_taken_port_ends_the_start_with_a_line_that_names_it_and_its_holder(run,
     assert line.startswith(f"The Name Server cannot start: port {port} (listenPort) is in use by pid {os.getpid()} (")
 
 
-def test_metrics_without_their_library_end_the_start(conf, tmp_path, monkeypatch, capsys):
+def test_metrics_without_their_library_stop_the_start(conf, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(metrics, "is_available", lambda: False)
     file = conf(f"kvConfigPath={tmp_path}/kv.json\nmetricsPort=5557\n")
     assert namesrv_startup.main(["-c", file]) == 2
@@ -304,7 +305,7 @@ def test_metrics_without_their_library_end_the_start(conf, tmp_path, monkeypatch
                                        f"{how_to_install('metrics')}\n")
 
 
-def test_taken_metrics_port_ends_the_start_with_a_line_that_names_it(run, conf):
+def test_metrics_port_in_use_ends_the_start_with_a_line_naming_it(run, conf):
     port = free_port()
     with socket.create_server(("127.0.0.1", port)):
         result = run("-c", conf(f"listenPort={free_port()}\nmetricsPort={port}\n"))

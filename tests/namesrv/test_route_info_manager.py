@@ -1,4 +1,4 @@
-"""The route table by itself."""
+"""The route table on its own."""
 import logging
 import threading
 
@@ -24,7 +24,7 @@ from tests.support.tiers import drawn
 
 
 class FakeChannel:
-    """Knows whether it was closed."""
+    """A channel that records whether it was closed."""
 
     def __init__(self):
         self.closed = False
@@ -34,7 +34,7 @@ class FakeChannel:
 
 
 class FakeClock:
-    """Milliseconds that pass when told."""
+    """A clock in milliseconds that the test advances."""
 
     def __init__(self):
         self.now = 5
@@ -94,23 +94,23 @@ def test_route_is_a_copy(routes):
     assert routes.get_all_cluster_info().clusterAddrTable == {"c1": {"broker-a"}}
 
 
-def test_slave_is_told_its_master(routes):
+def test_slave_receives_its_masters_address(routes):
     assert register(routes).masterAddr is None
     result = register(routes, addr="10.0.0.2:10911", broker_id=1, ha="10.0.0.2:10912")
     assert (result.masterAddr, result.haServerAddr) == ("10.0.0.1:10911", "10.0.0.1:10912")
     assert addrs(routes) == {"broker-a": {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}}
 
 
-def test_slave_without_a_master_is_told_nothing(routes):
+def test_slave_without_a_master_receives_no_address(routes):
     assert register(routes, broker_id=1).masterAddr is None
 
 
-def test_topics_of_a_slave_are_not_taken(routes):
+def test_topics_of_a_slave_are_ignored(routes):
     register(routes, broker_id=1)
     assert routes.get_all_topic_list().topicList == set()
 
 
-def test_topics_are_taken_again_only_when_their_version_changed(routes):
+def test_topics_are_replaced_only_when_their_version_changes(routes):
     register(routes, wrapper=topics("T", readQueueNums=1))
     register(routes, wrapper=topics("T", readQueueNums=2))
     assert routes.pickup_topic_route_data("T").queueDatas[0].readQueueNums == 1
@@ -118,20 +118,20 @@ def test_topics_are_taken_again_only_when_their_version_changed(routes):
     assert routes.pickup_topic_route_data("T").queueDatas[0].readQueueNums == 3
 
 
-def test_topics_that_a_later_registration_lacks_stay(routes):
+def test_topics_missing_from_a_later_registration_stay(routes):
     register(routes, wrapper=topics("T", "U"))
     register(routes, wrapper=topics("U", version=2))
     assert routes.get_all_topic_list().topicList == {"T", "U"}
 
 
-def test_slave_that_becomes_master_stands_under_one_id(routes):
+def test_slave_that_becomes_master_is_listed_under_one_id(routes):
     register(routes)
     register(routes, addr="10.0.0.2:10911", broker_id=1)
     register(routes, addr="10.0.0.2:10911", broker_id=0)
     assert addrs(routes) == {"broker-a": {0: "10.0.0.2:10911"}}
 
 
-def test_old_master_that_stops_leaves_the_new_one(routes):
+def test_old_master_that_unregisters_leaves_the_new_one(routes):
     register(routes)
     register(routes, addr="10.0.0.2:10911", broker_id=0, wrapper=topics("T"))
     routes.unregister_broker("c1", "10.0.0.1:10911", "broker-a", 0)
@@ -139,7 +139,7 @@ def test_old_master_that_stops_leaves_the_new_one(routes):
     assert routes.pickup_topic_route_data("T") is not None
 
 
-def test_last_address_takes_name_cluster_and_topics_with_it(routes):
+def test_last_address_removes_name_cluster_and_topics(routes):
     register(routes)
     register(routes, addr="10.0.0.3:10911", name="broker-b", wrapper=topics("T", "B"))
     routes.unregister_broker("c1", "10.0.0.1:10911", "broker-a", 0)
@@ -150,14 +150,14 @@ def test_last_address_takes_name_cluster_and_topics_with_it(routes):
     assert routes.get_all_cluster_info().clusterAddrTable == {} and routes.get_all_topic_list().topicList == set()
 
 
-def test_slave_alone_keeps_topics_routed(routes):
+def test_slave_alone_keeps_its_topics_routed(routes):
     register(routes)
     register(routes, addr="10.0.0.2:10911", broker_id=1)
     routes.unregister_broker("c1", "10.0.0.1:10911", "broker-a", 0)
     assert routes.pickup_topic_route_data("T").brokerDatas[0].brokerAddrs == {1: "10.0.0.2:10911"}
 
 
-def test_broker_goes_with_its_channel(routes):
+def test_broker_is_removed_with_its_channel(routes):
     channel = FakeChannel()
     register(routes, channel=channel)
     routes.on_channel_destroy("10.9.9.9:40000", FakeChannel())
@@ -166,7 +166,7 @@ def test_broker_goes_with_its_channel(routes):
     assert addrs(routes) == {} and routes.pickup_topic_route_data("T") is None
 
 
-def test_all_brokers_of_a_channel_go_with_it(routes):
+def test_all_brokers_of_a_channel_are_removed_with_it(routes):
     channel = FakeChannel()
     register(routes, channel=channel)
     register(routes, addr="10.0.0.2:10911", name="broker-b", channel=channel)
@@ -174,7 +174,7 @@ def test_all_brokers_of_a_channel_go_with_it(routes):
     assert addrs(routes) == {}
 
 
-def test_end_of_an_old_connection_leaves_the_broker_that_came_back(routes):
+def test_end_of_an_old_connection_keeps_the_broker_that_reconnected(routes):
     old, new = FakeChannel(), FakeChannel()
     register(routes, channel=old)
     register(routes, channel=new)
@@ -195,7 +195,7 @@ def test_silent_broker_expires_after_120_seconds(routes, clock):
     assert addrs(routes) == {"broker-b": {0: "10.0.0.2:10911"}}
 
 
-def test_known_version_keeps_a_broker_alive(routes, clock):
+def test_unchanged_version_keeps_a_broker_alive(routes, clock):
     register(routes)
     version = DataVersion(1000, 1)
     assert not routes.is_broker_topic_config_changed("10.0.0.1:10911", version)
@@ -234,7 +234,7 @@ def test_topic_is_deleted_everywhere_or_in_a_cluster(routes):
     assert routes.get_all_topic_list().topicList == set()
 
 
-def test_topics_of_a_cluster(routes):
+def test_topics_of_a_cluster_are_listed(routes):
     register(routes)
     register(routes, addr="10.0.0.2:10911", name="broker-b", cluster="c2", wrapper=topics("U"))
     assert routes.get_topics_by_cluster("c2").topicList == {"U"}
@@ -248,7 +248,7 @@ def test_system_topics_are_the_names_of_clusters_and_brokers(routes):
     assert topic_list.topicList == {"c1", "broker-a"} and topic_list.brokerAddr == "10.0.0.1:10911"
 
 
-def test_unit_topics(routes):
+def test_unit_topics_are_listed(routes):
     wrapper = TopicConfigSerializeWrapper({f"F{flag}": TopicConfig(topicName=f"F{flag}", topicSysFlag=flag)
                                            for flag in range(4)}, DataVersion(1, 1))
     register(routes, wrapper=wrapper)
@@ -277,7 +277,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_senseless_registration_changes_nothing(routes, bad):
+def test_invalid_registration_changes_nothing(routes, bad):
     register(routes, wrapper=topics("old"))
     with pytest.raises(RegistrationError):
         register(routes, **{"addr": "10.0.0.9:1", "name": "broker-z", **bad})
@@ -300,8 +300,8 @@ def test_all_tables_are_logged(routes, caplog):
     lambda routes, channel: routes.on_channel_destroy("x:1", channel),
     lambda routes, _channel: routes.delete_topic("T", "c1"),
 ], ids=["tables", "new topic", "unregister", "channel gone", "delete"])
-def test_nobody_waits_for_the_log(routes, step):
-    """A broker with thousands of topics has thousands of lines."""
+def test_no_step_waits_for_the_log(routes, step):
+    """A broker with thousands of topics writes thousands of lines."""
     channel, answered = FakeChannel(), []
     register(routes, channel=channel)
 
@@ -324,8 +324,9 @@ def test_nobody_waits_for_the_log(routes, step):
     assert answered and all(answered)
 
 
-def test_readers_are_let_in_while_many_topics_change(routes, monkeypatch):
-    """A broker that comes or goes changes each of its topics: meanwhile others may look, and change nothing."""
+def test_readers_are_admitted_while_many_topics_change(routes, monkeypatch):
+    """Registering or removing a broker changes each of its topics; meanwhile, others may read, but not change the
+    table."""
     many, asked = topics(*(f"T{i}" for i in range(35))), []
     monkeypatch.setattr(route_info_manager, "PIECE", 10)
 
@@ -355,7 +356,7 @@ STEPS = st.one_of(
 
 
 def turned_round(items):
-    """key -> values as value -> keys."""
+    """Invert a mapping of keys to values into one of values to keys."""
     table = {}
     for key, values in items:
         for value in values:
@@ -365,8 +366,8 @@ def turned_round(items):
 
 @settings(max_examples=drawn(200))
 @given(st.lists(STEPS, max_size=30))
-def test_tables_agree_after_any_steps(steps):
-    """No empty broker, no cluster of unknown brokers, no topic of an unknown broker."""
+def test_tables_are_consistent_after_any_steps(steps):
+    """The tables have no empty broker, no cluster of unknown brokers, and no topic of an unknown broker."""
     clock = FakeClock()
     routes, channels = RouteInfoManager(clock), [FakeChannel() for _ in range(4)]
     for step in steps:
@@ -390,7 +391,7 @@ def test_tables_agree_after_any_steps(steps):
         assert {topic[1:] for topic in routes.get_all_topic_list().topicList} <= set(info.brokerAddrTable)
 
 
-def test_brokers_that_go_without_a_word_are_remembered_until_they_come_back_or_leave():
+def test_brokers_that_vanish_are_remembered_until_they_return_or_unregister():
     now = [1000]
     manager = RouteInfoManager(lambda: now[0])
     channel = object()
@@ -405,7 +406,7 @@ def test_brokers_that_go_without_a_word_are_remembered_until_they_come_back_or_l
     assert manager.departed_brokers() == []
 
 
-def test_two_brokers_of_one_id_are_told_while_both_register():
+def test_two_brokers_with_one_id_are_reported_while_both_register():
     manager = RouteInfoManager()
     channel = object()
     for address in ("s:1", "s:2"):
@@ -415,7 +416,7 @@ def test_two_brokers_of_one_id_are_told_while_both_register():
     assert manager.departed_brokers() == []
 
 
-def test_departed_brokers_are_bounded_and_forgotten_after_a_week():
+def test_departed_brokers_are_limited_and_forgotten_after_a_week():
     now = [0]
     departed = DepartedBrokers(lambda: now[0])
     for number in range(MAX_DEPARTED + 5):
@@ -430,14 +431,14 @@ def departing(address, broker_id, channel):
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_departed_brokers_or_refused(text):
+def test_any_text_is_parsed_as_departed_brokers_or_refused(text):
     try:
         assert cluster_bodies.encode_departed(cluster_bodies.decode_departed(text)) is not None
     except ValueError:
         return
 
 
-def test_departed_brokers_survive_their_text():
+def test_departed_brokers_survive_saving_and_loading():
     brokers = [DepartedBroker("C", "a", 1, "s:1", 7), DepartedBroker("C", "ü", 2, "s:2")]
     assert cluster_bodies.decode_departed(cluster_bodies.encode_departed(brokers)) == brokers
     assert cluster_bodies.decode_departed(None) == []

@@ -1,1 +1,1 @@
-"""Who is connected: producers, consumers, their locks."""
+"""The connected clients: producers, consumers and their locks."""

@@ -1,4 +1,4 @@
-"""The broker speaks to its clients."""
+"""Requests of the broker to its clients."""
 import logging
 import time
 from typing import TYPE_CHECKING
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from rmqha.remoting.remoting_server import RemotingServer
 
 
-_STATUS_LIMIT = BODY_LIMITS[request_code.LOCK_BATCH_MQ]  # queues, too
+# The response contains queues, so it has the limit of requests that contain queues.
+_STATUS_LIMIT = BODY_LIMITS[request_code.LOCK_BATCH_MQ]
 
 log = logging.getLogger("RocketmqBroker")
 
@@ -42,7 +43,7 @@ _V3_0_7_SNAPSHOT = Version["V3_0_7_SNAPSHOT"]
 
 
 class Broker2Client:
-    """Calls over the channels that clients opened.
+    """The requests over channels that clients opened.
 
     Java: org.apache.rocketmq.broker.client.net.Broker2Client (4.9.8)
     """
@@ -57,7 +58,7 @@ class Broker2Client:
     def check_producer_transaction_state(self, group: str | None, channel: "Channel",
                                          request_header: CheckTransactionStateRequestHeader,
                                          message: MessageExt) -> None:
-        """Ask a producer what became of a half message; no answer is waited for."""
+        """Ask a producer for the outcome of a half message, without waiting for it."""
         request = RemotingCommand.create_request_command(request_code.CHECK_TRANSACTION_STATE, request_header)
         request.body = message_decoder.encode(message, False)
         try:
@@ -67,11 +68,11 @@ class Broker2Client:
                       message.msg_id, failure)
 
     def call_client(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Ask a client, wait at most 10 s. Raises RemotingException."""
+        """Send a request to a client and wait for its response, at most 10 s. Raises RemotingException."""
         return self._server.invoke_sync(channel, request, 10_000)
 
     def notify_consumer_ids_changed(self, channel: "Channel", consumer_group: str | None) -> None:
-        """Ask a consumer to rebalance; no answer is waited for."""
+        """Ask a consumer to rebalance, without waiting for it."""
         if consumer_group is None:
             log.error("notifyConsumerIdsChanged consumerGroup is null")
             return
@@ -86,7 +87,7 @@ class Broker2Client:
                      is_c: bool = False) -> RemotingCommand:
         """Set the group's offsets to a time (ms since the epoch, -1: the end), through its consumers.
 
-        Without force, only backwards. `is_c`: the body in the form that C++ clients read.
+        Without force, offsets are only lowered. `is_c`: encode the body for C++ clients.
         """
         topic_config = self._topics.select_topic_config(topic)
         if topic_config is None:
@@ -106,10 +107,13 @@ class Broker2Client:
         return self._push_offsets(topic, group, timestamp, offset_table, info, is_c)
 
     def get_consume_status(self, topic: str, group: str, origin_client_id: str | None) -> RemotingCommand:
-        """The group's offsets as its consumers (or one of them) see them. Waits 5 s for each, 10 s for all of them."""
+        """Return the group's offsets as its consumers, or one of them, report them.
+
+        Waits up to 5 s for each consumer and 10 s in total.
+        """
         info = self._consumers.get_consumer_group_info(group)
-        # Differs: a group that is not known gets the remark of one without consumers; the original ends in a
-        # NullPointerException, the same code
+        # Differs: a request for the status of the consumers of an unknown group gets the remark of a group without
+        # consumers; the original fails with a NullPointerException, which has the same code
         if info is None or not info.channel_info_table:
             return RemotingCommand.create_response_command(
                 response_code.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
@@ -122,11 +126,11 @@ class Broker2Client:
                 return _too_old(client)
             if not util_all.is_blank(origin_client_id) and origin_client_id != client.client_id:
                 continue
-            # Differs: those who have not been asked within 10 s are left out; the original waits 5 s for each of any
-            # number of consumers
+            # Differs: consumers that could not be asked within 10 s are left out; the original waits 5 s for each of
+            # any number of consumers
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                log.warning("[get-consumer-status] no time is left for %s of group %s", client, group)
+                log.warning("[get-consumer-status] out of time before %s of group %s was asked", client, group)
                 break
             table = self._ask_status(topic, group, channel, client, min(5000.0, left_s * 1000))
             if table is not None:
@@ -184,7 +188,7 @@ class Broker2Client:
             response = self._server.invoke_sync(channel, request, timeout_ms)
             if response.code != response_code.SUCCESS or not response.body:
                 return None
-            # Differs: a consumer's answer has a limit, as a request's body has
+            # Differs: the size of a consumer's response is limited like that of a request
             answer = bytes(response.body)
             too_much = (_STATUS_LIMIT.bytes_excess(request.code, answer)
                         or _STATUS_LIMIT.elements_excess(request.code, answer))

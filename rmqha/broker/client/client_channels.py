@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def now_ms() -> int:
-    """Milliseconds of the monotonic clock; for ages only."""
+    """Return the monotonic clock in milliseconds, for measuring ages."""
     return time.monotonic_ns() // 1_000_000
 
 
 class ClientChannelInfo:
-    """Channel, client id, language, version, and when the last heartbeat came. Equal when the channel is the same.
+    """A client: its channel, id, language, version, and the time of its last heartbeat. Compared by channel.
 
     Java: org.apache.rocketmq.broker.client.ClientChannelInfo (4.9.8)
     """
@@ -45,16 +45,18 @@ class ClientChannelInfo:
         self.client_id = client_id
         self.language = language
         self.version = version
-        self.access_key = access_key  # the account that signed the heartbeat; None without access control
+        # The account that signed the heartbeat; None without access control.
+        self.access_key = access_key
         self.touch()
 
     def touch(self) -> None:
-        """A heartbeat came now."""
-        self.last_update_timestamp = time.time_ns() // 1_000_000  # ms since the epoch; shown to people
-        self.last_update_monotonic_ms = now_ms()  # ages are measured on this one
+        """Note a heartbeat now."""
+        # ms since the epoch, for display only; ages are measured with the monotonic clock.
+        self.last_update_timestamp = time.time_ns() // 1_000_000
+        self.last_update_monotonic_ms = now_ms()
 
     def age_ms(self) -> int:
-        """Milliseconds since the last heartbeat."""
+        """Return the milliseconds since the last heartbeat."""
         return now_ms() - self.last_update_monotonic_ms
 
     def __eq__(self, other: object) -> bool:
@@ -73,7 +75,7 @@ log = logging.getLogger("RocketmqBroker")
 
 
 class ConsumerGroupInfo:
-    """Members by channel and subscriptions by topic. Both tables see single dict operations only.
+    """A consumer group: its members by channel and its subscriptions by topic. Only single dict operations on both.
 
     Java: org.apache.rocketmq.broker.client.ConsumerGroupInfo (4.9.8)
     """
@@ -89,28 +91,28 @@ class ConsumerGroupInfo:
         self.last_update_timestamp = _epoch_ms()
 
     def find_channel(self, client_id: str) -> ClientChannelInfo | None:
-        """The member with this client id."""
+        """Return the member with this client id, or None."""
         for info in list(self.channel_info_table.values()):
             if info.client_id == client_id:
                 return info
         return None
 
     def get_all_channel(self) -> "list[Channel]":
-        """The channels of all members."""
+        """Return the channels of all members."""
         return list(self.channel_info_table)
 
     def get_all_client_id(self) -> list[str]:
-        """The client ids of all members."""
+        """Return the client ids of all members."""
         return [info.client_id for info in list(self.channel_info_table.values())]
 
     def unregister_channel(self, client_channel_info: ClientChannelInfo) -> None:
-        """The member left."""
+        """Remove a member that unregistered."""
         old = self.channel_info_table.pop(client_channel_info.channel, None)
         if old is not None:
             log.info("unregister a consumer[%s] from consumerGroupInfo %s", self.group_name, old)
 
     def do_channel_close_event(self, remote_addr: str, channel: "Channel") -> bool:
-        """The channel is gone; True when it was a member's."""
+        """Remove the member whose channel closed; return whether it was a member."""
         info = self.channel_info_table.pop(channel, None)
         if info is None:
             return False
@@ -120,7 +122,7 @@ class ConsumerGroupInfo:
 
     def update_channel(self, info_new: ClientChannelInfo, consume_type: ConsumeType | None,
                        message_model: MessageModel | None, consume_from_where: ConsumeFromWhere | None) -> bool:
-        """A heartbeat came; True when the member is new."""
+        """Update a member after a heartbeat; return whether it is new."""
         updated = False
         self.consume_type = consume_type
         self.message_model = message_model
@@ -140,7 +142,7 @@ class ConsumerGroupInfo:
         return updated
 
     def update_subscription(self, sub_list: Iterable[SubscriptionData]) -> bool:
-        """Take over the subscriptions of a heartbeat; True when a topic came or went."""
+        """Set the subscriptions from a heartbeat; return whether a topic was added or removed."""
         updated = False
         topics = set()
         for sub in sub_list:
@@ -163,7 +165,7 @@ class ConsumerGroupInfo:
         return updated
 
     def find_subscription_data(self, topic: str) -> SubscriptionData | None:
-        """The subscription of a topic."""
+        """Return the subscription to a topic, or None."""
         return self.subscription_table.get(topic)
 
 
@@ -172,7 +174,8 @@ def _epoch_ms() -> int:
 
 
 class ConsumerGroupEvent(Enum):
-    """CHANGE: members or topics changed. REGISTER, UNREGISTER: the group came, went.
+    """An event of a consumer group. CHANGE: members or topics changed. REGISTER: a heartbeat with subscriptions
+    arrived. UNREGISTER: the last member left.
 
     Java: org.apache.rocketmq.broker.client.ConsumerGroupEvent (4.9.8)
     """
@@ -183,17 +186,17 @@ class ConsumerGroupEvent(Enum):
 
 
 class ConsumerIdsChangeListener(Protocol):
-    """Told of each event; `args` hold the channels (CHANGE) or the subscriptions (REGISTER).
+    """A listener for each event; `args` contain the channels (CHANGE) or the subscriptions (REGISTER).
 
     Java: org.apache.rocketmq.broker.client.ConsumerIdsChangeListener (4.9.8)
     """
 
     def handle(self, event: ConsumerGroupEvent, group: str, *args: object) -> None:
-        """The event happened."""
+        """Process an event."""
 
 
 class DefaultConsumerIdsChangeListener:
-    """On CHANGE each member of the group is asked to rebalance; REGISTER and UNREGISTER feed the filters.
+    """The listener of the broker: on CHANGE it asks each member to rebalance; the other events update the filters.
 
     Java: org.apache.rocketmq.broker.client.DefaultConsumerIdsChangeListener (4.9.8)
     """
@@ -202,10 +205,11 @@ class DefaultConsumerIdsChangeListener:
                  notify: "Callable[[Channel, str | None], None]") -> None:
         self._config = broker_config
         self._filters = filters
-        self._notify = notify  # asks the consumer at a channel to rebalance
+        # Asks the consumer at a channel to rebalance.
+        self._notify = notify
 
     def handle(self, event: ConsumerGroupEvent, group: str, *args: object) -> None:
-        """CHANGE: `args[0]` are the channels; REGISTER: the subscriptions."""
+        """Process an event. `args[0]` are the channels (CHANGE) or the subscriptions (REGISTER)."""
         if event is ConsumerGroupEvent.UNREGISTER:
             self._filters.un_register(group)
         elif event is ConsumerGroupEvent.REGISTER and args:
@@ -222,37 +226,39 @@ _SCAN_INTERVAL_MS = 10 * 1000
 
 
 class ClientHousekeepingService(ChannelEventListener):
-    """Hears of channels that close, and scans for expired ones.
+    """Removes the clients of closed channels, and scans for expired clients.
 
     Java: org.apache.rocketmq.broker.client.ClientHousekeepingService (4.9.8)
     """
 
     def __init__(self, forget: "Iterable[Callable[[str, Channel], None]]", scan: Iterable[Callable[[], None]]) -> None:
-        self._forgets = tuple(forget)  # each, called with a closed channel and its address, drops its clients
-        self._scans = tuple(scan)  # each drops what is expired
+        # Each is called with a closed channel and its address, and removes its clients.
+        self._forgets = tuple(forget)
+        # Each removes expired entries.
+        self._scans = tuple(scan)
         self._scheduler = ScheduledService("ClientHousekeepingScheduledThread1")
 
     def start(self) -> None:
-        """Begin to scan."""
+        """Start the scans."""
         self._scheduler.schedule_at_fixed_rate(self._scan_exception_channel, _SCAN_INTERVAL_MS, _SCAN_INTERVAL_MS)
 
     def shutdown(self) -> None:
-        """Stop. Idempotent."""
+        """Stop the scans. Idempotent."""
         self._scheduler.shutdown()
 
     def on_channel_connect(self, remote_addr: str, channel: "Channel") -> None:
-        """Nothing to do: a client counts from its first heartbeat on."""
+        """Do nothing: a client counts from its first heartbeat."""
 
     def on_channel_close(self, remote_addr: str, channel: "Channel") -> None:
-        """Forget the channel's clients."""
+        """Remove the channel's clients."""
         self._forget(remote_addr, channel)
 
     def on_channel_exception(self, remote_addr: str, channel: "Channel") -> None:
-        """Forget the channel's clients."""
+        """Remove the channel's clients."""
         self._forget(remote_addr, channel)
 
     def on_channel_idle(self, remote_addr: str, channel: "Channel") -> None:
-        """Forget the channel's clients."""
+        """Remove the channel's clients."""
         self._forget(remote_addr, channel)
 
     def _scan_exception_channel(self) -> None:

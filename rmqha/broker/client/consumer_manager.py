@@ -1,4 +1,4 @@
-"""All consumer groups that are online."""
+"""The consumer groups that are online."""
 import logging
 import threading
 from collections.abc import Iterable
@@ -21,8 +21,10 @@ log = logging.getLogger("RocketmqBroker")
 
 CHANNEL_EXPIRED_TIMEOUT_MS = 120 * 1000
 MAX_GROUPS_OF_CHANNEL = 2000
-MAX_SUBSCRIBED_CHARACTERS = 16 << 20  # of the subscriptions that one connection's last heartbeats hold
-_SUBSCRIPTION_OVERHEAD = 256  # characters that an empty subscription counts for, and each of its tags for a fourth
+# Limit for the subscriptions in the last heartbeats of one connection.
+MAX_SUBSCRIBED_CHARACTERS = 16 << 20
+# Characters that an empty subscription counts for; each of its tags counts for a quarter of it.
+_SUBSCRIPTION_OVERHEAD = 256
 
 
 class _Held:
@@ -36,9 +38,9 @@ class _Held:
 
 
 class ConsumerManager:
-    """Consumer groups by name. The table sees single dict operations only, from any thread.
+    """The consumer groups by name. Any thread: only single dict operations.
 
-    What a connection holds is limited, and goes with it.
+    The groups and subscriptions of a connection are limited, and are removed when it closes.
 
     Java: org.apache.rocketmq.broker.client.ConsumerManager (4.9.8)
     """
@@ -50,30 +52,30 @@ class ConsumerManager:
         self._lock = threading.Lock()
 
     def find_channel(self, group: str, client_id: str) -> ClientChannelInfo | None:
-        """The member of a group with this client id."""
+        """Return the member of a group with this client id, or None."""
         info = self._consumer_table.get(group)
         return info.find_channel(client_id) if info is not None else None
 
     def find_subscription_data(self, group: str, topic: str) -> SubscriptionData | None:
-        """What a group wants of a topic."""
+        """Return a group's subscription to a topic, or None."""
         info = self._consumer_table.get(group)
         return info.find_subscription_data(topic) if info is not None else None
 
     def get_consumer_group_info(self, group: str) -> ConsumerGroupInfo | None:
-        """The group, or None when nobody of it is online."""
+        """Return the group, or None when none of its consumers is online."""
         return self._consumer_table.get(group)
 
     def groups(self) -> list[ConsumerGroupInfo]:
-        """The groups of which somebody is online."""
+        """Return the groups with consumers that are online."""
         return list(self._consumer_table.values())
 
     def find_subscription_data_count(self, group: str) -> int:
-        """How many topics a group subscribes to; 0 when it is not online."""
+        """Return the number of topics that a group subscribes to; 0 when it is not online."""
         info = self._consumer_table.get(group)
         return len(info.subscription_table) if info is not None else 0
 
     def do_channel_close_event(self, remote_addr: str, channel: "Channel") -> None:
-        """A channel is gone: its consumers leave their groups."""
+        """Remove the consumers of a closed channel from their groups."""
         with self._lock:
             held = self._held.pop(channel, None)
         for group in held.sizes if held is not None else ():
@@ -85,9 +87,9 @@ class ConsumerManager:
     def register_consumer(self, group: str, client_channel_info: ClientChannelInfo, consume_type: ConsumeType | None,
                           message_model: MessageModel | None, consume_from_where: ConsumeFromWhere | None,
                           sub_list: Iterable[SubscriptionData], is_notify_consumer_ids_changed_enable: bool) -> bool:
-        """A heartbeat of a consumer; True when members or topics changed.
+        """Process the heartbeat of a consumer; return whether members or topics changed.
 
-        RemotingCommandException when its connection holds too much.
+        Raises RemotingCommandException when its connection exceeds a limit.
         """
         self._hold(client_channel_info.channel, group, sub_list)
         info = self._consumer_table.get(group)
@@ -104,7 +106,7 @@ class ConsumerManager:
 
     def unregister_consumer(self, group: str, client_channel_info: ClientChannelInfo,
                             is_notify_consumer_ids_changed_enable: bool) -> None:
-        """A consumer says goodbye."""
+        """Unregister a consumer."""
         info = self._consumer_table.get(group)
         if info is None:
             return
@@ -115,7 +117,7 @@ class ConsumerManager:
             self._listener.handle(ConsumerGroupEvent.CHANGE, group, info.get_all_channel())
 
     def scan_not_active_channel(self) -> None:
-        """Drop members whose last heartbeat is older than 120 s."""
+        """Remove members whose last heartbeat is older than 120 s."""
         for group, info in list(self._consumer_table.items()):
             for channel, client in list(info.channel_info_table.items()):
                 if client.age_ms() > CHANNEL_EXPIRED_TIMEOUT_MS:
@@ -130,11 +132,11 @@ class ConsumerManager:
                 self._consumer_table.pop(group, None)
 
     def query_topic_consume_by_who(self, topic: str) -> set[str]:
-        """The groups that subscribe to a topic."""
+        """Return the groups that subscribe to a topic."""
         return {group for group, info in list(self._consumer_table.items()) if topic in info.subscription_table}
 
     def _hold(self, channel: "Channel", group: str, sub_list: Iterable[SubscriptionData]) -> None:
-        # Differs: a connection has its limit of groups and of subscriptions; the original takes any number of them
+        # Differs: the groups and subscriptions of a connection are limited; the original accepts any number of them
         size = sum(map(_size, sub_list))
         with self._lock:
             held = self._held.get(channel)
@@ -142,7 +144,8 @@ class ConsumerManager:
                 held = self._held[channel] = _Held()
             old = held.sizes.get(group)
             if old is None and len(held.sizes) >= MAX_GROUPS_OF_CHANNEL:
-                raise RemotingCommandException(f"one connection is in {MAX_GROUPS_OF_CHANNEL} consumer groups")
+                raise RemotingCommandException("too many consumer groups on one connection: at most "
+                                               f"{MAX_GROUPS_OF_CHANNEL} are allowed")
             total = held.total - (old or 0) + size
             if total > MAX_SUBSCRIBED_CHARACTERS:
                 raise RemotingCommandException("the subscriptions of one connection are longer than "

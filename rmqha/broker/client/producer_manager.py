@@ -1,4 +1,4 @@
-"""All producer groups that are online."""
+"""The producer groups that are online."""
 import itertools
 import logging
 import threading
@@ -21,7 +21,7 @@ MAX_GROUPS_OF_CHANNEL = 2000
 
 
 class ProducerManager:
-    """Producers by group and channel, and channels by client id. Written under `_lock`, read without.
+    """The producers by group and channel, and the channels by client id. Written under `_lock`, read without it.
 
     Java: org.apache.rocketmq.broker.client.ProducerManager (4.9.8)
     """
@@ -34,13 +34,13 @@ class ProducerManager:
         self._lock = threading.Lock()
 
     def get_producer_table(self) -> ProducerTableInfo:
-        """Everybody, for the admin tool."""
+        """Return all producers, for the admin tool."""
         table = {group: [_producer_info(info) for info in list(channels.values())]
                  for group, channels in list(self.group_channel_table.items()) if channels}
         return ProducerTableInfo(table)
 
     def scan_not_active_channel(self) -> None:
-        """Drop producers whose last heartbeat is older than 120 s."""
+        """Remove producers whose last heartbeat is older than 120 s."""
         for group, channels in list(self.group_channel_table.items()):
             for channel, info in list(channels.items()):
                 if info.age_ms() > CHANNEL_EXPIRED_TIMEOUT_MS:
@@ -51,7 +51,7 @@ class ProducerManager:
                     channel.close()
 
     def do_channel_close_event(self, remote_addr: str, channel: "Channel") -> None:
-        """A channel is gone: its producers leave their groups."""
+        """Remove the producers of a closed channel from their groups."""
         with self._lock:
             for group in list(self._groups_of_channel.get(channel, ())):
                 info = self._remove(group, channel)
@@ -59,28 +59,33 @@ class ProducerManager:
                          "producer group: %s", info, remote_addr, group)
 
     def register_producer(self, group: str, client_channel_info: ClientChannelInfo) -> None:
-        """A heartbeat of a producer. RemotingCommandException when its connection is in too many groups."""
+        """Process the heartbeat of a producer.
+
+        Raises RemotingCommandException when its connection is in too many groups.
+        """
         channel = client_channel_info.channel
         with self._lock:
             groups = self._groups_of_channel.get(channel, ())
             if group in groups:
                 self.group_channel_table[group][channel].touch()
                 return
-            # Differs: a connection has its limit of groups; the original takes any number of names
+            # Differs: the number of producer groups of a connection is limited; the original accepts any number
             if len(groups) >= MAX_GROUPS_OF_CHANNEL:
-                raise RemotingCommandException(f"one connection is in {MAX_GROUPS_OF_CHANNEL} producer groups")
+                raise RemotingCommandException("too many producer groups on one connection: at most "
+                                               f"{MAX_GROUPS_OF_CHANNEL} are allowed")
             self._groups_of_channel.setdefault(channel, set()).add(group)
             self.group_channel_table.setdefault(group, {})[channel] = client_channel_info
             self._name_client(client_channel_info)
             log.info("new producer connected, group: %s channel: %s", group, client_channel_info)
 
     def _name_client(self, info: ClientChannelInfo) -> None:
-        # Differs: a client id that another account's live connection has stays there, or the replies to its requests
-        # would come to whoever claims to be that client; the original gives the id to the last who asks
+        # Differs: a client id that belongs to a live connection of another account stays there. Otherwise any client
+        # could claim the id and receive the replies to the other's requests; the original gives the id to the last
+        # connection that names it
         holder = self._client_channel_table.get(info.client_id)
         if holder is not None and holder.is_active and self._access_key_of(holder) != info.access_key:
-            log.warning("client id %s of channel[%s] is that of another account, channel[%s]", info.client_id,
-                        info.channel, holder)
+            log.warning("client id %s of channel[%s] is already used by another account on channel[%s]",
+                        info.client_id, info.channel, holder)
             return
         self._client_channel_table[info.client_id] = info.channel
 
@@ -90,7 +95,7 @@ class ProducerManager:
         return None
 
     def unregister_producer(self, group: str, client_channel_info: ClientChannelInfo) -> None:
-        """A producer says goodbye."""
+        """Unregister a producer."""
         with self._lock:
             old = self._remove(group, client_channel_info.channel)
             if old is not None:
@@ -99,13 +104,13 @@ class ProducerManager:
                     log.info("unregister a producer group[%s] from groupChannelTable", group)
 
     def _remove(self, group: str, channel: "Channel") -> ClientChannelInfo | None:
-        """Take a producer out of all tables; it, or None when it is not there. Under _lock."""
+        """Remove a producer from all tables and return it; None if not found. Under _lock."""
         channels = self.group_channel_table.get(group, {})
         info = channels.pop(channel, None)
         if info is None:
             return None
-        # Differs: a group without producers goes whichever way the last one left; in the original its name stays for
-        # ever when the connection was lost. And a client's id goes with the connection that it belongs to, only.
+        # Differs: a producer group is removed with its last producer, however that left; in the original its name stays
+        # for ever when the connection was lost. And a client id is removed only with the connection that it belongs to.
         if not channels:
             self.group_channel_table.pop(group, None)
         if self._client_channel_table.get(info.client_id) is channel:
@@ -118,7 +123,7 @@ class ProducerManager:
 
     def get_available_channel(self, group_id: str | None,
                               is_permitted: Callable[[ClientChannelInfo], bool] | None = None) -> "Channel | None":
-        """A live channel of the group, in turn, among those that are permitted; None when there is none."""
+        """Return a live channel of the group, taking turns among those that are permitted; None if not found."""
         if group_id is None:
             return None
         channels = [channel for channel, info in list(self.group_channel_table.get(group_id, {}).items())
@@ -134,7 +139,7 @@ class ProducerManager:
         return None
 
     def find_channel(self, client_id: str) -> "Channel | None":
-        """The channel of a client."""
+        """Return the channel of a client, or None."""
         return self._client_channel_table.get(client_id)
 
 

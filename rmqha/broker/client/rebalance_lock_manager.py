@@ -1,4 +1,4 @@
-"""Which consumer may read a queue in order."""
+"""Locks on queues: at most one consumer of a group may read a queue in order."""
 import logging
 import threading
 from collections import Counter
@@ -11,13 +11,16 @@ log = logging.getLogger("RocketmqRebalanceLock")
 
 REBALANCE_LOCK_MAX_LIVE_TIME_MS = 60_000
 MAX_LOCKS = 100_000  # of all groups
-MAX_LOCKS_OF_HOST = 25_000  # so that no stranger keeps others out
-MAX_NAME_LENGTH = 255  # of groups, topics, brokers and clients; what clients of 4.9 allow is shorter
-_LINES = 20  # of the log for one request
+# Limits each host, so that one client cannot use up all locks.
+MAX_LOCKS_OF_HOST = 25_000
+# Of groups, topics, brokers and clients; clients of 4.9 allow less.
+MAX_NAME_LENGTH = 255
+# Log lines for one request.
+_LINES = 20
 
 
 class LockEntry:
-    """Who holds a queue, and when the client last said so.
+    """The lock on a queue: its holder, and the time of the last renewal.
 
     Java: org.apache.rocketmq.broker.client.rebalance.RebalanceLockManager$LockEntry (4.9.8)
     """
@@ -26,26 +29,26 @@ class LockEntry:
 
     def __init__(self, client_id: str | None, host: str) -> None:
         self.client_id = client_id
-        self.host = host  # that the lock came from
+        self.host = host  # of the client
         self.last_update_ms = now_ms()  # monotonic
 
     def is_locked(self, client_id: str | None) -> bool:
-        """Whether this client holds the lock still."""
+        """Return whether this client still holds the lock."""
         return self.client_id == client_id and not self.is_expired()
 
     def is_expired(self) -> bool:
-        """Whether the holder has been silent for more than 60 s."""
+        """Return whether the holder has not renewed the lock for more than 60 s."""
         return now_ms() - self.last_update_ms > REBALANCE_LOCK_MAX_LIVE_TIME_MS
 
 
 class _Log:
-    """The lines of one request; those beyond the first few are left out."""
+    """The log lines of one request; those beyond the first few are left out."""
 
     def __init__(self) -> None:
         self._left = _LINES
 
     def write(self, level: int, text: str, *args: object) -> None:
-        """One line."""
+        """Write one line."""
         if self._left > 0:
             log.log(level, text, *args)
         elif self._left == 0:
@@ -54,13 +57,13 @@ class _Log:
 
 
 class RebalanceLockManager:
-    """Locks by group and queue; in memory only. Everything under one lock.
+    """The locks by group and queue, in memory only. Guarded by one lock.
 
     Java: org.apache.rocketmq.broker.client.rebalance.RebalanceLockManager (4.9.8)
     """
 
-    # Differs: there is a greatest number of locks, also for one host, and those that have expired go; the original
-    # keeps an entry of each name for ever
+    # Differs: the number of locks of queues is limited, in total and per host, and expired locks are removed; the
+    # original keeps an entry for each name for ever
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._mq_lock_table: dict[str, dict[MessageQueue, LockEntry]] = {}  # guarded by _lock
@@ -69,7 +72,7 @@ class RebalanceLockManager:
 
     def try_lock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str | None,
                        host: str = "") -> set[MessageQueue]:
-        """Lock or renew each queue for a client on a host; the ones that the client now holds."""
+        """Lock or renew each queue for a client on a host; return the queues that the client now holds."""
         if _is_too_long(group) or _is_too_long(client_id):
             return set()
         lines = _Log()
@@ -81,7 +84,7 @@ class RebalanceLockManager:
             return locked
 
     def unlock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str | None) -> None:
-        """Give up the queues that the client holds."""
+        """Unlock the queues that the client holds."""
         lines = _Log()
         with self._lock:
             table = self._mq_lock_table.get(group)
@@ -103,7 +106,7 @@ class RebalanceLockManager:
                 del self._mq_lock_table[group]
 
     def remove_expired(self) -> None:
-        """Forget the locks whose holders are silent."""
+        """Remove the expired locks."""
         with self._lock:
             for group, table in list(self._mq_lock_table.items()):
                 for mq in [mq for mq, entry in table.items() if entry.is_expired()]:

@@ -1,8 +1,8 @@
-"""How a replica gets an id that no other one of its name has, and keeps it.
+"""Assignment of a permanent id, unique among the replicas of a broker name.
 
-    nothing --1012: which is free?--> brokerIdentity-temp --1013: take it--> brokerIdentity --1003--> registered
+    nothing --1012: free id?--> brokerIdentity-temp --1013: reserve it--> brokerIdentity --1003--> registered
 
-It can be interrupted at each arrow, and begun again.
+The process can be interrupted at each arrow and resumed.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Metadata = TypeVar("Metadata", BrokerMetadata, TempBrokerMetadata)
 
 
 class RegisterState(enum.Enum):
-    """How far a replica has come.
+    """The progress of a replica's registration.
 
     Java: org.apache.rocketmq.broker.controller.ReplicasManager$RegisterState (5.1.4)
     """
@@ -45,7 +45,7 @@ class RegisterState(enum.Enum):
 
 
 class BrokerIdRegistration:
-    """One replica's way to its id. Used by one thread; `state` and `broker_id` may be read by any.
+    """The registration of one replica. Used by one thread; any thread may read `state` and `broker_id`.
 
     Java: org.apache.rocketmq.broker.controller.ReplicasManager (5.1.4)
     """
@@ -59,15 +59,16 @@ class BrokerIdRegistration:
         self._temp: TempBrokerMetadata | None = None
 
     def read_files(self) -> None:
-        """See how far an earlier run had come. BrokerMetadataError: a file is damaged, or of another broker."""
+        """Read the progress of an earlier run. Raises BrokerMetadataError if a file is damaged or of another broker."""
         metadata = self._read(self._path, BrokerMetadata)
         if metadata is not None:
             self.broker_id, self.state = metadata.broker_id, RegisterState.CREATE_METADATA_FILE_DONE
             return
         try:
             self._temp = self._read(self._temp_path, TempBrokerMetadata)
-        except BrokerMetadataError as error:  # it was written while the machine failed: no id was taken under it
-            log.warning("%s, and is thrown away", error)
+        except BrokerMetadataError as error:
+            # The machine failed while the file was being written, so no id was reserved with it yet.
+            log.warning("%s; discarding it", error)
             self._forget_temp()
         if self._temp is not None:
             self.state = RegisterState.CREATE_TEMP_METADATA_FILE_DONE
@@ -82,14 +83,17 @@ class BrokerIdRegistration:
             raise BrokerMetadataError(f"{path}: {error}") from error
         if (metadata.cluster_name, metadata.broker_name) != (self._cluster, self._name):
             raise BrokerMetadataError(
-                f"{path} is of broker {metadata.broker_name} of cluster {metadata.cluster_name}, and this one is "
-                f"{self._name} of {self._cluster}: the store was copied, or the configuration changed. Take the file "
-                "away when this replica is to get an id of its own")
+                f"{path} belongs to broker {metadata.broker_name} of cluster {metadata.cluster_name}, but this broker "
+                f"is {self._name} of {self._cluster}: the store was copied, or the configuration was changed. Remove "
+                "the file if this replica should get its own id")
         return metadata
 
     def register(self, leader: str, address: str, ha_address: str) \
             -> tuple[RegisterBrokerToControllerResponseHeader, SyncStateSet]:
-        """Do what is left, and say where this broker is; who is the master. RemotingException, OSError: try again."""
+        """Do the remaining steps and register this broker's addresses. Returns the master and the sync-state set.
+
+        After RemotingException or OSError, call it again.
+        """
         if self.state is RegisterState.INITIAL:
             self._choose_id(leader, address)
         if self.state is RegisterState.CREATE_TEMP_METADATA_FILE_DONE:
@@ -98,15 +102,16 @@ class BrokerIdRegistration:
 
     def register_to_controller(self, leader: str, address: str, ha_address: str) \
             -> tuple[RegisterBrokerToControllerResponseHeader, SyncStateSet]:
-        """Say where this broker is; who is the master."""
+        """Register this broker's addresses. Returns the master and the sync-state set."""
         header = RegisterBrokerToControllerRequestHeader(self._cluster, self._name, self.broker_id, address, ha_address)
         try:
             answer = self._api.register_broker_to_controller(leader, header)
         except BrokerAnswerException as error:
             if error.response_code != response_code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
                 raise
-            # Differs: 5.1.4 asks for ever when the controller has forgotten its replicas
-            log.warning("the controller does not know replica %s of %s, which takes its id again: %s", self.broker_id,
+            # Differs: when the controller has lost its replicas, the broker reserves its id again; 5.1.4 retries for
+            # ever
+            log.warning("the controller does not know replica %s of %s; reserving its id again: %s", self.broker_id,
                         self._name, error)
             self._apply(leader, self.broker_id, self._check_code(address))
             answer = self._api.register_broker_to_controller(leader, header)
@@ -120,7 +125,7 @@ class BrokerIdRegistration:
     def _choose_id(self, leader: str, address: str) -> None:
         broker_id = self._api.get_next_broker_id(leader, self._cluster, self._name)
         if broker_id is None or broker_id <= 0:
-            raise BrokerAnswerException(response_code.SYSTEM_ERROR, f"{broker_id} is no broker id", leader)
+            raise BrokerAnswerException(response_code.SYSTEM_ERROR, f"{broker_id} is not a valid broker id", leader)
         temp = TempBrokerMetadata(self._cluster, self._name, broker_id, self._check_code(address))
         mix_all.string2file(temp.encode_to_str(), self._temp_path)
         self._temp, self.state = temp, RegisterState.CREATE_TEMP_METADATA_FILE_DONE
@@ -132,10 +137,12 @@ class BrokerIdRegistration:
         try:
             self._apply(leader, temp.broker_id, temp.register_check_code)
         except BrokerAnswerException as error:
-            if error.response_code == response_code.CONTROLLER_BROKER_ID_INVALID:  # another one was faster
+            # Another replica has reserved the id.
+            if error.response_code == response_code.CONTROLLER_BROKER_ID_INVALID:
                 self._forget_temp()
                 self.state = RegisterState.INITIAL
-            # Differs: after another answer, or none, it is asked for again; 5.1.4 gives up an id that may be its own
+            # Differs: when the controller answers a request for a broker id with another error, or not at all, the
+            # broker requests the same id again; 5.1.4 gives up an id that it may have got
             raise
         metadata = BrokerMetadata(self._cluster, self._name, temp.broker_id)
         mix_all.string2file(metadata.encode_to_str(), self._path)

@@ -35,43 +35,57 @@ if TYPE_CHECKING:
 
 
 _NS_PER_MS = 1_000_000
-_KEPT_SHARE = 0.9  # of what a controller grants: the rest is for clocks that do not go at the same pace
+# The share of a granted lease that is used: the clocks of broker and controller may run at different rates.
+_KEPT_SHARE = 0.9
 
 
 class MasterLease:
-    """The leading controller's word that nobody else is made the master before a moment.
+    """The leading controller's promise not to make another replica the master before a point in time.
 
-    Leases are taken of one leadership at a time, which each heartbeat names: `term`. So a controller that is named in
-    one knows that this process holds no lease of a leader of before, and will take none: who is followed next has
-    answered what was asked behind the beginning of this one, and a leader that was not named in the question asks its
-    store behind it whether it still leads.
+    A controller elects a new master when it no longer hears the old one. The old master may be running and merely cut
+    off: if it kept acknowledging, the new master would not have those messages, and they would be lost. So a master
+    acknowledges only while its lease holds, and the controller waits until the lease has ended before it elects. This
+    is safe if the lease never ends later here than at the controller. Three rules ensure it:
 
-    It counts from when the question left, so it ends here before it ends at the controller, which counts from when the
-    question came. The end of a connection to any controller takes the lease with it at once, before the connection is
-    closed if it is this side that closes it: the controller that leads by now takes that for the end of this process.
-    An answer to what was asked before that grants nothing: its controller may have lost the lead since. Any thread may
-    ask `holds`, which reads one attribute and the monotonic clock.
+    - Time. Each heartbeat requests a lease. It counts from the moment at which the heartbeat left; the controller
+      counts from its arrival, which is later. 10 % are subtracted because the clocks may run at different rates.
+    - Connections. The leading controller takes the end of the connection for the end of this process, and elects at
+      once. So the lease ends with the connection to any controller, as it is not known which one leads by then; before
+      the connection is closed, if this side closes it. The response to an earlier heartbeat then grants nothing: its
+      controller may have lost the lead since.
+    - Terms. Controllers are replaced too, and an old leader may not know it yet. A term numbers the period for which a
+      controller leads. Leases are accepted from one term at a time, `term`, which each heartbeat names. A controller
+      that finds its own term in a heartbeat knows that this process holds no lease from an earlier leader and will not
+      accept one: the process switches to another term only by a response to a heartbeat that it sent after it began to
+      follow the current one, and a leader whose term was not named in a heartbeat asks its store, after the heartbeat
+      has arrived, whether it still leads.
+
+    Any thread may call `holds`, which only reads one attribute and the monotonic clock.
     """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock = clock
-        self._lock = threading.Lock()  # guards writing what follows
-        self._until_ns = 0  # of the clock; 0: there is none
-        self._renounced_ns = -1  # of the clock, the last time
-        self.term = 0  # the leadership that is followed, written under the lock; 0: of no controller of rmqha
-        self._followed_ns = -1  # of the clock, since when
+        self._lock = threading.Lock()  # guards writes of the following
+        # When the lease ends; 0: no lease.
+        self._until_ns = 0
+        # When the lease was last given up.
+        self._renounced_ns = -1
+        # The term that is followed, written under the lock; 0: no controller of rmqha is followed.
+        self.term = 0
+        # Since when it is followed.
+        self._followed_ns = -1
 
     def granted(self, asked_ns: int, lease_ms: int, term: int = 0, asked_of: int = 0) -> bool:
-        """The leading controller has answered what was asked at `asked_ns` (of the clock): you are the master.
+        """Process the response of a leading controller to a heartbeat that left at `asked_ns` (of the clock).
 
-        It has answered in this term, and the question named another one or the same: `asked_of`. Returns whether that
-        counts: it is the leadership that is followed, or a later one, which is followed from now on. 0 ms: no lease.
+        `term` is the controller's term, `asked_of` the term that the heartbeat named. `lease_ms` 0: no lease. Returns
+        whether the response counts: its term is followed already, or is a later one, which is followed from now on.
         """
         with self._lock:
             until_ns = self._until_ns
             if term != self.term:
                 if term in (asked_of, 0) or asked_ns <= self._followed_ns:
-                    return False  # that one leads no more, or may not
+                    return False  # That controller may no longer lead.
                 self.term, self._followed_ns, until_ns = term, self._clock(), 0
             if lease_ms > 0 and asked_ns > self._renounced_ns:
                 until_ns = max(until_ns, asked_ns + int(lease_ms * _KEPT_SHARE * _NS_PER_MS))
@@ -79,30 +93,33 @@ class MasterLease:
             return True
 
     def follows_nobody(self) -> None:
-        """The controllers have forgotten this broker: it follows whoever answers what is asked from now on."""
+        """Follow no term, and accept the next one that responds to a heartbeat sent from now on.
+
+        For controllers that have lost their data.
+        """
         with self._lock:
             self.term, self._followed_ns, self._until_ns = 0, self._clock(), 0
 
     def renounced(self, for_ms: float = 0) -> None:
-        """It says otherwise, its connection has ended, or the mastership is handed over: there is no lease any more.
+        """End the lease: the controller named another master, its connection ended, or the mastership is handed over.
 
-        Nor will there be one by what is asked within `for_ms` from now on, but for a new role.
+        Heartbeats that are sent within `for_ms` from now on grant no lease either, except for a new role.
         """
         with self._lock:
             self._until_ns = 0
             self._renounced_ns = max(self._renounced_ns, self._clock() + int(for_ms * _NS_PER_MS))
 
     def role_changes(self) -> None:
-        """There is no lease for the new role yet."""
+        """End the lease of the old role; the new role has none yet."""
         with self._lock:
             self._until_ns, self._renounced_ns = 0, self._clock()
 
     def holds(self) -> bool:
-        """Whether this master may acknowledge now."""
+        """Return whether this master may acknowledge now."""
         return self._clock() < self._until_ns
 
     def left_ms(self) -> float:
-        """How long it still holds; 0 when it does not."""
+        """Return how long the lease still holds; 0 when it does not."""
         return max(0, self._until_ns - self._clock()) / _NS_PER_MS
 
 
@@ -112,9 +129,10 @@ _FIRST_PAUSE_MS, _MAX_PAUSE_MS = 50, 1000
 
 
 class MasterHaAddress:
-    """Finds it, for as long as the role does not change.
+    """Finds the master's HA address while the role does not change.
 
-    Differs: in 5.1.4 a slave learns it when it registers with a name server next.
+    Differs: a slave asks the new master for its HA address; in 5.1.4 it learns the address at its next registration
+    with a name server.
     """
 
     def __init__(self, api: BrokerOuterAPI, registration: BrokerRegistration) -> None:
@@ -123,7 +141,7 @@ class MasterHaAddress:
         self._pause = threading.Event()  # never set
 
     def find(self, master_address: str, is_wanted: Callable[[], bool]) -> str | None:
-        """Look for it as long as it is wanted; None when it is no more. May take long."""
+        """Return the HA address, retrying while `is_wanted()` is true; None when it no longer is. May take long."""
         pause_ms = _FIRST_PAUSE_MS
         while is_wanted():
             address = self._ask_master(master_address) or self._ask_name_servers(master_address)
@@ -137,7 +155,7 @@ class MasterHaAddress:
         try:
             fields = self._api.get_broker_ha_fields(master_address)
         except RemotingException as error:
-            log.info("the master %s does not tell its HA address: %s", master_address, error)
+            log.info("cannot get the HA address of the master %s: %s", master_address, error)
             return None
         if HA_ADDRESS_FIELD in fields:
             return fields[HA_ADDRESS_FIELD]
@@ -145,7 +163,7 @@ class MasterHaAddress:
         return None if port is None else f"{master_address.rpartition(':')[0]}:{port}"
 
     def _ask_name_servers(self, master_address: str) -> str | None:
-        """They tell a slave that registers."""
+        """Return the address that the name servers report in response to a registration."""
         self._registration.register_broker_all(True, False, True)
         told = self._registration.registered_master
         return told[1] if told is not None and told[0] == master_address else None
@@ -158,7 +176,7 @@ CALL_ERRORS = (RemotingException, FastjsonError)
 
 
 class ControllerHeartbeat(ServiceThread):
-    """Heartbeats to one controller, each of which waits for its answer; one that hangs delays nobody else's.
+    """The heartbeats to one controller. Each waits for its response; a controller that hangs delays no other one.
 
     Java: org.apache.rocketmq.broker.controller.ReplicasManager#sendHeartbeatToController (5.1.4)
     """
@@ -172,10 +190,14 @@ class ControllerHeartbeat(ServiceThread):
         self._api = manager.api
         self._config = manager.broker_config
         self._number = number
-        self._heard_ns = time.monotonic_ns()  # the last answer, or when the silent connection was closed
-        self._closed = 0  # how often in a row it was closed because it was silent
-        self._asked_leader_ns = 0  # who leads
-        self._again_ns = 0  # the last heartbeat that was followed by another one at once
+        # The time of the last response, or of the last close of an unresponsive connection.
+        self._heard_ns = time.monotonic_ns()
+        # How many times in a row the connection was closed without a response.
+        self._closed = 0
+        # The time of the last query for the leader.
+        self._asked_leader_ns = 0
+        # The time of the last heartbeat that was followed by another one at once.
+        self._again_ns = 0
         self._last_error = ""
 
     def get_service_name(self) -> str:
@@ -190,7 +212,7 @@ class ControllerHeartbeat(ServiceThread):
             self.wait_for_running(interval_ms)
 
     def beat(self) -> None:
-        """One heartbeat, and what its answer asks for."""
+        """Send one heartbeat and process its response."""
         asked_ns = time.monotonic_ns()
         try:
             header = self._manager.heartbeat()
@@ -199,7 +221,8 @@ class ControllerHeartbeat(ServiceThread):
             if answer.leaseMillis is None:
                 self._ask_who_leads(doubted=False)
                 self._ask_for_more()
-            elif answer.masterEpoch is None:  # one of rmqha that does not lead, or does not know this broker yet
+            elif answer.masterEpoch is None:
+                # A controller of rmqha that does not lead, or does not know this broker yet.
                 self._ask_who_leads(doubted=self._manager.controller_leader_address == self.address)
             else:
                 if self._manager.told_by_leader(self.address, answer, asked_ns, header.leaderTerm or 0):
@@ -215,13 +238,16 @@ class ControllerHeartbeat(ServiceThread):
             self._maybe_close()
 
     def _beat_again(self, asked_ns: int) -> None:
-        """At once, but not on and on: two controllers that know nothing of each other would both lead."""
+        """Send another heartbeat at once, but at most once per 200 ms.
+
+        Two controllers that do not know of each other both lead; the broker would alternate between them for ever.
+        """
         if asked_ns - self._again_ns > _LEADERLESS_INTERVAL_MS * _NS_PER_MS:
             self._again_ns = asked_ns
             self.wakeup()
 
     def _ask_who_leads(self, doubted: bool) -> None:
-        """Now and then, while nobody is known to, and when that is in doubt."""
+        """Ask this controller which one leads: periodically, while none is known, and when `doubted`."""
         manager = self._manager
         now_ns = time.monotonic_ns()
         period_ns = self._config.syncControllerMetadataPeriod * _NS_PER_MS
@@ -232,7 +258,7 @@ class ControllerHeartbeat(ServiceThread):
                 self.address, self._config.sendHeartbeatTimeoutMillis))
 
     def _ask_for_more(self) -> None:
-        """It is a controller of RocketMQ: if it leads it says who is the master, which is as good as a lease."""
+        """Ask a controller of RocketMQ for the master, if it leads; its response counts as a lease."""
         manager = self._manager
         if manager.controller_leader_address == self.address:
             asked_ns = time.monotonic_ns()
@@ -246,9 +272,10 @@ class ControllerHeartbeat(ServiceThread):
             self._last_error = str(error)
 
     def _maybe_close(self) -> None:
-        """No answer: after a while the connection is given up, in case it leads nowhere; each time after a longer one.
+        """Close the connection of a controller that has not responded for a while; it may be dead.
 
-        Since the lease goes with it, a controller that hangs and does not lead should cost it seldom.
+        The time doubles with each close in a row: closing ends the lease as well, and a controller that hangs without
+        leading should rarely cost the master its lease.
         """
         self._manager.leads_no_more(self.address)
         limit_ms = self._config.controllerHeartBeatTimeoutMills << min(self._closed, _MAX_DOUBLED)

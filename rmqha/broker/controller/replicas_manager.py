@@ -1,12 +1,29 @@
-"""A replica whose role a controller decides: it registers, lives by heartbeats, and changes its role while it runs.
+"""A replica whose role a controller decides: it registers, sends heartbeats, and changes its role while it runs.
 
-    ReplicasManager (thread): gets an id, registers, then looks each 5 s, or when it is woken, who is the master
-    ReplicasManager_Heartbeat_<n>, one per controller --904--> who is the master; the lease; wakes the above
+    ReplicasManager (thread): gets an id, registers, then every 5 s, or when woken, asks which replica is the master
+    ReplicasManager_Heartbeat_<n>, one per controller --904--> the master; the lease; wakes the thread above
     AdminBrokerThread_: NOTIFY_BROKER_ROLE_CHANGED --> change_broker_role, at once
-    AutoSwitchHAService_Executor_: a slave has caught up, or is gone --1001--> the sync-state set
-    ReplicasManager_ScheduledService_: what follows a role change, in order: special services; later tasks
-    ReplicasManager_RegisterThread_: name servers are told, at once
-    ReplicasManager_ExecutorService_: asks other brokers, which may take long
+    AutoSwitchHAService_Executor_: a slave has caught up or is gone --1001--> the sync-state set
+    ReplicasManager_ScheduledService_: tasks after a role change, in order: special services; delayed tasks
+    ReplicasManager_RegisterThread_: registration at the name servers, at once
+    ReplicasManager_ExecutorService_: requests to other brokers, which may take long
+
+Role changes. A controller elects a master and numbers the election with an epoch. The news arrives on several paths
+(heartbeat responses, the periodic query, notifications) and in any order. So only an epoch above the current one
+changes the role, and only one change runs at a time. A change has four steps, whose order matters:
+
+1. The new role is set, not leading yet, and the lease of the old role is void. From here on nothing is acknowledged in
+   the old role (see `MasterLease` for the lease).
+2. The store switches: it starts the new epoch in its log, or connects to the new master. If this fails, the role falls
+   back to the old epoch without leading, so that the next query tries again.
+3. Only then the replica leads, or follows. It wakes the heartbeats, since a master acknowledges only with a lease of
+   its new role, and a slave starts to copy the master's tables.
+4. Delayed messages and transaction checks start or stop on one thread, by the role at that time: two quick changes
+   cannot leave the services of the first one running. The name servers are updated at once and again after 1 s and 3 s,
+   because the old master, which does not know yet that it was replaced, may register after this broker.
+
+Without step 1, a deposed master could acknowledge messages that the new master does not have. If the replica led before
+its store had switched, it would accept messages into the wrong epoch.
 """
 from __future__ import annotations
 
@@ -50,19 +67,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
-# Differs: between two tries to register, or to be elected; 5.1.4 waits 5 s
+# Differs: the pause between two attempts to register with a controller or to be elected is 0.5 s; 5.1.4 waits 5 s
 _RETRY_MS = 500
 _UPDATE_ADDRESSES_MS = 2 * 60 * 1000
 _EXECUTOR_THREADS = 3
-_REGISTRATIONS = 8  # at a time, each of which waits for the slowest name server
-_NEWS_MS = 100  # for so long a controller's word alone is enough to register as the master
-_REGISTER_AGAIN_MS = (1000, 3000)  # behind a role change: an old master may have registered meanwhile
+# Concurrent registrations; each waits for the slowest name server.
+_REGISTRATIONS = 8
+# For this long after a role change the replica may register as the master without holding a lease yet.
+_NEWS_MS = 100
+# Registrations after a role change: an old master may have registered in between.
+_REGISTER_AGAIN_MS = (1000, 3000)
 
 ToldMaster = ElectMasterResponseHeader | GetReplicaInfoResponseHeader | RegisterBrokerToControllerResponseHeader
 
 
 class State(enum.Enum):
-    """How far a replica has come since its start.
+    """The progress of a replica since its start.
 
     Java: org.apache.rocketmq.broker.controller.ReplicasManager$State (5.1.4)
     """
@@ -76,7 +96,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True)
 class Mastership:
-    """Who is the master, as far as this replica has followed it; `leads`: it is this one, and ready."""
+    """The master and epoch that this replica has switched to; `leads`: this replica is the master, and ready."""
 
     epoch: int = 0
     master_id: int | None = None
@@ -100,7 +120,7 @@ class ReplicasManager(ServiceThread):
         self._roles = roles
         self._name_servers = registration
         self._master_ha_address = master_ha_address
-        assert store.auto_switch is not None  # the store makes it in controller mode
+        assert store.auto_switch is not None  # created by the store in controller mode
         self.ha_service = store.auto_switch
         self.lease = MasterLease()
         self.api = ControllerApi(client_config, self.lease.renounced, self._connection_ended)
@@ -109,33 +129,45 @@ class ReplicasManager(ServiceThread):
             self.api, config.brokerClusterName, config.brokerName,
             store_config.storePathBrokerIdentity or get_broker_identity(store_config.storePathRootDir))
         self.state = State.INITIAL  # guarded by _change
-        self.controller_leader_address = ""  # "": not known; replaced by any thread
+        # "": unknown. Replaced by any thread.
+        self.controller_leader_address = ""
         self.master_address = ""  # guarded by _change
-        self._ha_address: str | None = None  # of the master that this one follows; guarded by _change
-        self._is_news_until_ns = 0  # the role; monotonic, written under _change
-        self.role = Mastership()  # replaced under _change and _lease_lock, read freely
-        self._change = threading.RLock()  # one role change at a time
-        self._lease_lock = threading.Lock()  # a lease is granted to the role that it was asked for
-        self._newest_epoch = 0  # that any leader has told; guarded by _lease_lock
-        self._heartbeats: dict[str, ControllerHeartbeat] = {}  # by address; replaced as a whole under _change
-        self._count = 0  # of heartbeat threads so far; guarded by _change
+        # The HA address of the master that this replica follows; guarded by _change.
+        self._ha_address: str | None = None
+        # The role is new until then (monotonic clock); written under _change.
+        self._is_news_until_ns = 0
+        # Replaced under _change and _lease_lock; read without a lock.
+        self.role = Mastership()
+        # Held during a role change.
+        self._change = threading.RLock()
+        # Held while a lease is granted, so that it goes to the role for which it was requested.
+        self._lease_lock = threading.Lock()
+        # The highest epoch that any leader has reported; guarded by _lease_lock.
+        self._newest_epoch = 0
+        # By address; replaced as a whole under _change.
+        self._heartbeats: dict[str, ControllerHeartbeat] = {}
+        # Number of heartbeat threads so far; guarded by _change.
+        self._count = 0
         self._services = ScheduledService("ReplicasManager_ScheduledService_")
-        self._executor = NamedThreadPool("ReplicasManager_ExecutorService_", _EXECUTOR_THREADS)  # what may take long
+        self._executor = NamedThreadPool("ReplicasManager_ExecutorService_", _EXECUTOR_THREADS)
         self._registrations = NamedThreadPool("ReplicasManager_RegisterThread_", _REGISTRATIONS)
-        self._has_stood_down = False  # until the next look; of this service's thread
-        self._sought_ns = 0  # monotonic: when this one last asked to be elected
+        # True until the next query for the master; used by this service's thread only.
+        self._has_stood_down = False
+        # When this replica last asked to be elected (monotonic clock).
+        self._sought_ns = 0
 
-    # Life.
+    # ---- start and stop
 
     def prepare(self) -> None:
-        """Take no puts until a role is decided. BrokerMetadataError: the store is of another replica."""
+        """Refuse puts until the role is decided. Raises BrokerMetadataError when the store belongs to another replica.
+        """
         self.registration.read_files()
         self._store.running_flags.make_fenced(True)
         if self.broker_config.controllerLease:
             self.ha_service.use_lease(self.lease.holds, self.lease.renounced)
 
     def start(self) -> None:
-        """Register, again and again until it is done, and then live."""
+        """Start the thread, which registers this replica, retrying until it succeeds, and then follows the roles."""
         if self.registration.broker_id is not None:
             self.ha_service.set_local_broker_id(self.registration.broker_id)
         self.api.start()
@@ -143,7 +175,7 @@ class ReplicasManager(ServiceThread):
         super().start()
 
     def shutdown(self, interrupt: bool = False) -> None:
-        """Give up the lease, and leave the controllers, which elect another master at once. Idempotent."""
+        """Give up the lease and disconnect from the controllers, which then elect another master. Idempotent."""
         self.make_stop()
         with self._lease_lock:
             self.role = Mastership(self.role.epoch, self.role.master_id)
@@ -166,7 +198,7 @@ class ReplicasManager(ServiceThread):
         log.info("%s service end", self.get_service_name())
 
     def _start_basic_service(self) -> bool:
-        """Go on towards RUNNING; whether it is reached."""
+        """Continue the steps of the start; return whether RUNNING is reached."""
         try:
             if not self.controller_leader_address:
                 self._find_leader()
@@ -200,11 +232,12 @@ class ReplicasManager(ServiceThread):
         self.ha_service.register_sync_state_set_changed_listener(self.alter_sync_state_set)
         self._reached(State.REGISTER_TO_CONTROLLER_DONE)
         self._update_addresses()
-        self._beat(leader)  # who is not heard is not elected
+        # The controller elects only replicas that have sent a heartbeat.
+        self._beat(leader)
         self._follow(told, sync_state_set.syncStateSet, told.syncStateSetEpoch)
 
     def _beat(self, leader: str) -> None:
-        """Be heard by the leader before anything else is asked."""
+        """Send a heartbeat to the leader, before any other request."""
         heartbeat = self._heartbeats.get(leader)
         if heartbeat is None:
             self.api.send_heartbeat(leader, self.heartbeat(), self.broker_config.sendHeartbeatTimeoutMillis)
@@ -212,7 +245,7 @@ class ReplicasManager(ServiceThread):
             heartbeat.beat()
 
     def _broker_elect(self) -> None:
-        """Nobody is the master: try to become it."""
+        """Ask to be elected, because no replica is the master."""
         config, leader = self.broker_config, self.controller_leader_address
         self._sought_ns = time.monotonic_ns()
         self._beat(leader)
@@ -220,7 +253,7 @@ class ReplicasManager(ServiceThread):
         if not self._follow(told, members, told.syncStateSetEpoch):
             log.warning("Now no master in broker set")
 
-    # Who leads the controllers, and who is one.
+    # ---- the controllers, and which of them leads
 
     def _addresses(self) -> list[str]:
         given = self.broker_config.controllerAddr
@@ -230,12 +263,12 @@ class ReplicasManager(ServiceThread):
         try:
             found = all_addresses(host.removeprefix("[").removesuffix("]"))
         except (OSError, UnicodeError) as error:
-            log.error("the controllers' name %s is not known: %s", given, error)
+            log.error("cannot resolve the controllers' host name %s: %s", given, error)
             return list(self._heartbeats)
         return [f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address in found]
 
     def _update_addresses(self) -> None:
-        """Send heartbeats to the controllers that there are now, once there is an id to send."""
+        """Start heartbeats to new controllers and stop those to removed ones, once this replica has an id."""
         if self.registration.broker_id is None or self.stopped:
             return
         addresses = self._addresses()
@@ -264,15 +297,16 @@ class ReplicasManager(ServiceThread):
                 return
 
     def told_of_leader(self, address: str, told: GetMetaDataResponseHeader) -> None:
-        """A controller says which one leads."""
+        """Note which controller leads, as reported by the controller at `address`."""
         if told.isLeader:
             self._leads(address)
-        elif self.controller_leader_address in ("", address):  # of another one it may be the last to hear
+        # A controller may learn late that another one leads now; so its report does not replace a known leader.
+        elif self.controller_leader_address in ("", address):
             leader = told.controllerLeaderAddress or ""
             self._leads(leader if leader != address else "")
 
     def leads_no_more(self, address: str) -> None:
-        """A controller does not answer, or says that it does not lead."""
+        """Note that a controller does not respond, or reports that it does not lead."""
         if self.controller_leader_address == address:
             self._leads("")
 
@@ -281,21 +315,21 @@ class ReplicasManager(ServiceThread):
             log.info("Update controller leader address to %s", address or "none")
             self.controller_leader_address = address
             if not address:
-                self.beat_now()  # more often until one leads
+                self.beat_now()  # Heartbeats are more frequent until a leader is known.
 
     def _connection_ended(self) -> None:
-        """On the client's IO thread: a lease, if there was one, is gone; ask for it again."""
+        """Request the lease again after a connection ended, and the lease with it. On the client's IO thread."""
         self.beat_now()
 
-    # Heartbeats, and what they bring.
+    # ---- heartbeats and their responses
 
     @property
     def broker_id(self) -> int:
-        """This replica's id, whatever its role; 0 before it has one."""
+        """This replica's id, independent of its role; 0 before it has one."""
         return self.registration.broker_id or 0
 
     def heartbeat(self) -> BrokerHeartbeatRequestHeader:
-        """What a controller is told."""
+        """Return the contents of a heartbeat."""
         config, here = self.broker_config, self._here
         return BrokerHeartbeatRequestHeader(
             clusterName=config.brokerClusterName, brokerAddr=here.broker_addr, brokerName=config.brokerName,
@@ -306,16 +340,17 @@ class ReplicasManager(ServiceThread):
             leaderTerm=self.lease.term or None)
 
     def beat_now(self) -> None:
-        """Let each controller hear of this broker, and tell it what it knows."""
+        """Send a heartbeat to each controller now."""
         for heartbeat in self._heartbeats.values():
             heartbeat.wakeup()
 
     def told_by_leader(self, address: str, answer: BrokerHeartbeatResponseHeader, asked_ns: int,
                        asked_of: int = 0) -> bool:
-        """The leading controller, one of rmqha, has answered a heartbeat that left at `asked_ns` (monotonic).
+        """Process the response of the leading controller, one of rmqha, to a heartbeat sent at `asked_ns` (monotonic).
 
-        `asked_of`: the leadership that the heartbeat named. Returns whether that controller should get another one now:
-        it is followed since this answer, and is to know that, or the answer did not count.
+        `asked_of`: the term that the heartbeat named. Returns whether another heartbeat should follow at once: this
+        replica follows that controller since this response, which has to be reported to it, or the response was
+        ignored.
         """
         term = answer.leaderTerm or 0
         counts = self._told(answer.masterBrokerId, answer.masterEpoch or 0, asked_ns, answer.leaseMillis or 0, term,
@@ -326,7 +361,7 @@ class ReplicasManager(ServiceThread):
 
     def told_by_replica_info(self, info: GetReplicaInfoResponseHeader, sync_state_set: SyncStateSet,
                              asked_ns: int) -> None:
-        """The leading controller, one of RocketMQ, has said who is the master."""
+        """Process the response of the leading controller, one of RocketMQ, about the master."""
         epoch = info.masterEpoch or 0
         self._told(info.masterBrokerId, epoch, asked_ns, self.broker_config.controllerHeartBeatTimeoutMills)
         role = self.role
@@ -335,7 +370,8 @@ class ReplicasManager(ServiceThread):
 
     def _told(self, master_id: int | None, epoch: int, asked_ns: int, lease_ms: int, term: int = 0,
               asked_of: int = 0) -> bool:
-        """Whether it counts: it is of no controller that led before the one that is followed."""
+        """Process what a leader reports about the master; return False if that leader's term is over and it is ignored.
+        """
         with self._lease_lock:
             role, newest_epoch = self.role, max(self._newest_epoch, epoch)
             is_mine = role.leads and epoch == role.epoch == newest_epoch and master_id == role.master_id
@@ -355,13 +391,16 @@ class ReplicasManager(ServiceThread):
         return True
 
     def _may_seek(self) -> bool:
-        """Whether it is time to ask to be elected, again: who asks sends a heartbeat before, which tells of nobody."""
+        """Return whether enough time has passed to ask to be elected again.
+
+        Each attempt sends a heartbeat first, whose response reports the missing master again.
+        """
         return time.monotonic_ns() - self._sought_ns > _RETRY_MS * 1_000_000
 
-    # Who is the master.
+    # ---- the role
 
     def _sync_broker_metadata(self) -> bool:
-        """Ask who is the master, and change the role if it is another one; whether it was told."""
+        """Ask which replica is the master, and change the role if necessary; return whether it is known."""
         self._has_stood_down = False
         leader = self.controller_leader_address
         if not leader:
@@ -382,9 +421,10 @@ class ReplicasManager(ServiceThread):
         return True
 
     def _reached_again(self) -> None:
-        """The controllers have forgotten the replicas, and count epochs anew: register as at the start.
+        """Register as at the start, because the controllers lost their data and count epochs from the beginning.
 
-        Differs: 5.1.4 registers, and ignores the epochs below its own from then on.
+        Differs: when the controllers have lost their data, a broker registers and follows their new epochs. 5.1.4
+        registers, but ignores epochs below its own from then on.
         """
         with self._change, self._lease_lock:
             if self.state is State.RUNNING:
@@ -399,7 +439,7 @@ class ReplicasManager(ServiceThread):
             self.controller_leader_address = ""
 
     def _follow(self, told: ToldMaster, sync_state_set: Iterable[int], sync_state_set_epoch: int | None) -> bool:
-        """Do what a controller says; False when it knows of no master."""
+        """Change the role as a controller reports it; return False when it knows no master."""
         if told.masterBrokerId is None or not told.masterAddress:
             return False
         epoch = told.masterEpoch or 0
@@ -413,10 +453,11 @@ class ReplicasManager(ServiceThread):
     def change_broker_role(self, master_id: int, master_address: str | None, master_epoch: int,
                            sync_state_set: Iterable[int], sync_state_set_epoch: int,
                            master_ha_address: str | None) -> None:
-        """Become the master, or follow the one that is named, if that is news, and this one is registered."""
+        """Become the master, or follow the given one, if the epoch is new and this replica is registered."""
         with self._change:
             if self.stopped or self.state not in (State.REGISTER_TO_CONTROLLER_DONE, State.RUNNING):
-                self.wakeup()  # to register, which tells of the role again
+                # Wake the thread to register; the response contains the role again.
+                self.wakeup()
                 return
             if master_epoch > self.role.epoch:
                 if master_id == self.broker_id:
@@ -428,7 +469,7 @@ class ReplicasManager(ServiceThread):
                 self._serve()
 
     def _take_role(self, role: Mastership) -> Mastership:
-        """From here on a lease of the old role counts for nothing; returns the old role."""
+        """Set the role, end the lease of the old role, and return the old role."""
         with self._lease_lock:
             old, self.role = self.role, role
             self.lease.role_changes()
@@ -443,7 +484,8 @@ class ReplicasManager(ServiceThread):
         try:
             done = change(epoch, sync_state_set, sync_state_set_epoch)
         finally:
-            if not done:  # the next look tries again
+            # The next query for the master tries again.
+            if not done:
                 self._take_role(Mastership(old.epoch, old.master_id))
         if not done:
             self._stand_down(epoch)
@@ -459,20 +501,23 @@ class ReplicasManager(ServiceThread):
             try:
                 self._executor.submit(self._take_last_offsets, predecessor)
             except RejectedExecutionError as error:
-                log.warning("the old master is not asked for consumer offsets: %s", error)
+                log.warning("cannot ask the old master for its consumer offsets: %s", error)
 
     def _take_last_offsets(self, predecessor: str) -> None:
-        """What consumers told the old master since the last copy, if that one still answers: a planned switch."""
+        """Copy the offsets that consumers committed to the old master since the last copy.
+
+        The old master still responds after a planned switch.
+        """
         if self.role.leads and not self.stopped:
             self._roles.slave_synchronize.take_consumer_offsets(predecessor)
 
     def _stand_down(self, epoch: int) -> None:
-        """This log can't begin that epoch: end the connections, so that a controller elects a master anew."""
+        """Disconnect from the controllers, so that they elect again: this log cannot start the epoch."""
         if self._has_stood_down:
             return
         self._has_stood_down = True
-        log.error("this replica can't be the master of epoch %d: the last one of its log is %d. It leaves the "
-                  "controllers for a moment, so that they elect one of a later epoch", epoch,
+        log.error("this replica cannot be the master of epoch %d: the last epoch of its log is %d. Disconnecting from "
+                  "the controllers for a moment, so that they elect a master with a later epoch", epoch,
                   self.ha_service.epoch_cache.last_epoch())
         self.api.close_all()
 
@@ -490,7 +535,7 @@ class ReplicasManager(ServiceThread):
             if not done:
                 self._take_role(Mastership(old.epoch, old.master_id))
         if not done:
-            log.error("this replica does not follow the master of epoch %d: the last one of its log is %d", epoch,
+            log.error("cannot follow the master of epoch %d: the last epoch of this replica's log is %d", epoch,
                       service.epoch_cache.last_epoch())
             return
         self.ha_service.role.take_id(self.broker_id)
@@ -499,7 +544,7 @@ class ReplicasManager(ServiceThread):
             try:
                 self._executor.submit(self._find_ha_address, self.role, master_address)
             except RejectedExecutionError as error:
-                log.warning("the master's HA address is not asked for: %s", error)
+                log.warning("cannot ask for the master's HA address: %s", error)
         self._role_is_changed(master_address)
 
     def _find_ha_address(self, role: Mastership, master_address: str) -> None:
@@ -508,7 +553,7 @@ class ReplicasManager(ServiceThread):
             self.follow_at(role, address)
 
     def follow_at(self, role: Mastership, ha_address: str) -> None:
-        """The master of `role` has its HA port there."""
+        """Follow the master of `role` at this HA address, if the role is still the same."""
         with self._change:
             if self.role is role and not self.stopped:
                 self._ha_address = ha_address
@@ -517,7 +562,8 @@ class ReplicasManager(ServiceThread):
     def _role_is_changed(self, master_address: str | None) -> None:
         self._serve()
         self._is_news_until_ns = time.monotonic_ns() + _NEWS_MS * 1_000_000
-        self.beat_now()  # the lease, and which epoch this log is in now
+        # Request a lease for the new role, and report the epoch that this log is in now.
+        self.beat_now()
         self._roles.handle_slave_synchronize(
             BrokerRole.SYNC_MASTER if master_address is None else BrokerRole.SLAVE, master_address)
         self._topics.note_another_owner()
@@ -534,44 +580,45 @@ class ReplicasManager(ServiceThread):
         self._store.running_flags.make_fenced(False)
 
     def _settle(self) -> None:
-        """Delayed messages, transactions: as the role is by now."""
+        """Start or stop delayed messages and transaction checks, by the current role."""
         if self.stopped:
             return
         role = self.role
         self._roles.change_special_service_status(role.leads)
         with self._change:
-            if self.role is role and not role.leads:  # how far delayed messages are was written once more
+            # Stopping the delayed messages wrote this broker's own delay offsets, so copy the master's again.
+            if self.role is role and not role.leads:
                 self._roles.handle_slave_synchronize(BrokerRole.SLAVE, self.master_address or None)
 
     def may_register(self) -> bool:
-        """Whether name servers may be told who this broker is: as the master only while it is known to be."""
+        """Return whether this broker may register: as the master only with a lease or right after the role change."""
         role = self.role
         if role.master_id == self.broker_id:
             return role.leads and (self.may_acknowledge() or time.monotonic_ns() < self._is_news_until_ns)
         return not self.stopped
 
     def may_acknowledge(self) -> bool:
-        """Whether a lease, if one is needed, holds now."""
+        """Return whether a lease is held now, or controllerLease=false."""
         return self.lease.holds() or not self.broker_config.controllerLease
 
     def register_when_role_changed(self) -> None:
-        """Tell all name servers at once who this is.
+        """Register at all name servers at once.
 
         Java: org.apache.rocketmq.broker.controller.ReplicasManager#registerBrokerWhenRoleChange (5.1.4)
         """
         try:
             self._registrations.submit(self._register_at_name_servers)
         except RejectedExecutionError as error:
-            log.warning("name servers are not told: %s", error)
+            log.warning("cannot register at the name servers: %s", error)
 
     def _register_at_name_servers(self) -> None:
         if not self.stopped:
             self._name_servers.register_broker_at_once()
 
-    # The sync-state set.
+    # ---- the sync-state set
 
     def alter_sync_state_set(self, wanted: frozenset[int], epoch: int) -> bool:
-        """Ask for another sync-state set than that of `epoch`; False when it is not known what became of it."""
+        """Ask the controller to replace the sync-state set of `epoch`; return False when the outcome is unknown."""
         role = self.role
         leader = self.controller_leader_address
         if role.master_id != self.broker_id or not leader:
@@ -589,11 +636,11 @@ class ReplicasManager(ServiceThread):
                     raise
                 self._ask_for_set(leader, role, wanted, epoch)
         except BrokerAnswerException as error:
-            log.warning("the controller does not take the syncStateSet %s behind epoch %d: %s", sorted(wanted), epoch,
-                        error)
+            log.warning("the controller rejected the syncStateSet %s as the successor of epoch %d: %s", sorted(wanted),
+                        epoch, error)
             return self._set_refused(error, role, leader)
         except CALL_ERRORS as error:
-            log.warning("Error happen when change SyncStateSet to %s, behind epoch %d: %s", sorted(wanted), epoch,
+            log.warning("Error happen when change SyncStateSet to %s, after epoch %d: %s", sorted(wanted), epoch,
                         error)
             return False
         return True
@@ -610,7 +657,8 @@ class ReplicasManager(ServiceThread):
         if code == response_code.CONTROLLER_NOT_LEADER:
             self.leads_no_more(leader)
         elif code in (response_code.CONTROLLER_INVALID_MASTER, response_code.CONTROLLER_FENCED_MASTER_EPOCH):
-            self.wakeup()  # what was asked for in this mastership may have been carried out before it ended
+            # The mastership ended. The request may have been carried out before that, so query the state.
+            self.wakeup()
         elif code in (response_code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
                       response_code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED):
             try:

@@ -1,1 +1,1 @@
-"""What a broker tells Prometheus: the names of RocketMQ's exporter, those of 5.x, and its own."""
+"""The metrics of a broker for Prometheus: named as in RocketMQ's exporter, as in 5.x, and rmqha's own."""

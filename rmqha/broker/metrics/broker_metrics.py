@@ -6,8 +6,8 @@
   DefaultStoreMetricsConstant).
 - `OwnMetrics`: metrics that RocketMQ lacks: replication, latencies and faults.
 
-    MetricsPort's threads --families--> ExporterMetrics, RuntimeMetrics, OtelMetrics, OwnMetrics: made for each scrape;
-    they read what the broker keeps anyway, and change nothing
+    MetricsPort's threads --families--> ExporterMetrics, RuntimeMetrics, OtelMetrics, OwnMetrics: created for each
+    scrape; they only read the broker's state
 """
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -62,18 +62,19 @@ BROKER_TPS = _gauge("rocketmq_broker_tps", _OF_BROKER, "Messages put per second,
 BROKER_QPS = _gauge("rocketmq_broker_qps", _OF_BROKER, "Messages got per second, over the last minute")
 COMMITLOG_DIFF = _gauge("rocketmq_broker_commitlog_diff", _OF_BROKER,
                         "Bytes of the log that a slave lacks; brokerIP is the slave's end of its connection")
-PRODUCER_OFFSET = _gauge("rocketmq_producer_offset", _TOPIC, "Sum of the queues' ends: messages that ever came in")
-TOPIC_RETRY_OFFSET = _gauge("rocketmq_topic_retry_offset", _TOPIC, "The same of a group's retry topic")
+PRODUCER_OFFSET = _gauge("rocketmq_producer_offset", _TOPIC, "Sum of the queues' ends: messages ever put")
+TOPIC_RETRY_OFFSET = _gauge("rocketmq_topic_retry_offset", _TOPIC, "Sum of the queues' ends of a group's retry topic")
 TOPIC_DLQ_OFFSET = _gauge("rocketmq_topic_dlq_offset", ("cluster", "broker", "group"),
-                          "The same of a group's dead-letter topic")
+                          "Sum of the queues' ends of a group's dead-letter topic")
 PRODUCER_TPS = _gauge("rocketmq_producer_tps", _TOPIC, "Messages put per second, over the last minute")
 PRODUCER_MESSAGE_SIZE = _gauge("rocketmq_producer_message_size", _TOPIC, "Bytes put per second, over the last minute")
 PRODUCER_COUNT = _gauge("rocketmq_producer_count", ("cluster", "broker", "group"), "Producers of the group online")
 GROUP_COUNT = _gauge("rocketmq_group_count", ("caddr", "localaddr", "group"),
                      "Consumers of the group online; caddr: their addresses, localaddr: their client ids")
 GROUP_DIFF = _gauge("rocketmq_group_diff", _DIFF,
-                    "Messages that the group has not consumed, on this broker; msgModel 1: they share them")
-GROUP_RETRYDIFF = _gauge("rocketmq_group_retrydiff", _DIFF, "The same of its retry topic")
+                    "Messages that the group has not consumed, on this broker; msgModel 1: the group's consumers share "
+                    "the messages (clustering)")
+GROUP_RETRYDIFF = _gauge("rocketmq_group_retrydiff", _DIFF, "Messages of its retry topic that it has not consumed")
 CONSUMER_OFFSET = _gauge("rocketmq_consumer_offset", _OF_GROUP, "Sum of the group's committed offsets")
 GET_LATENCY = _gauge("rocketmq_group_get_latency_by_storetime", _OF_GROUP,
                      "Age (ms) of the oldest message that the group has not consumed")
@@ -91,7 +92,7 @@ _MODELS = list(MessageModel)
 
 
 class ExporterMetrics:
-    """What one scrape tells of topics, groups and rates."""
+    """The metrics of topics, groups and rates, for one scrape."""
 
     def __init__(self, sources: RuntimeSources, topics: "TopicConfigManager", producers: "ProducerManager",
                  consumers: ConsumerProgress, progress: Memo[GroupProgress], pace: Pace) -> None:
@@ -103,7 +104,7 @@ class ExporterMetrics:
         self._broker = config.brokerClusterName, sources.addresses.broker_addr, config.brokerName
 
     def families(self) -> Iterator[Family]:
-        """Each metric once, the broker's first."""
+        """Yield each metric once, the broker's first."""
         yield Family(BROKER_TPS, [(self._broker, self._rate_of_broker(stats.BROKER_PUT_NUMS))])
         yield Family(BROKER_QPS, [(self._broker, self._rate_of_broker(stats.BROKER_GET_NUMS))])
         yield Family(COMMITLOG_DIFF, self._commitlog_diff())
@@ -159,7 +160,7 @@ class ExporterMetrics:
             yield self._place + key, window.tps
 
     def _windows_of_groups(self, name: str) -> Iterator[tuple[tuple[str, str], StatsSnapshot]]:
-        """Of the groups that subscribe or have offsets; tools and the broker itself read, too."""
+        """Yield the windows of groups that subscribe or have offsets; tools and the broker itself read messages too."""
         for item in self._stats.stats_table[name].items():
             topic, _at, group = item.stats_key.partition("@")
             self._pace.step()
@@ -167,7 +168,7 @@ class ExporterMetrics:
                 yield (topic, group), item.get_stats_data_in_minute()
 
     def _ends(self) -> Iterator[tuple[str, int]]:
-        """Of each topic the sum of its queues' ends."""
+        """Yield the sum of the queues' ends of each topic."""
         store = self._store
         for topic, config in list(self._topics.topic_config_table.items()):
             end = 0
@@ -211,9 +212,9 @@ PRODUCER_CONNECTIONS = Metric("rocketmq_producer_connections", GAUGE, (*_NODE, *
 CONSUMER_CONNECTIONS = Metric("rocketmq_consumer_connections", GAUGE,
                               (*_NODE, "consumer_group", *_CLIENT, "consume_mode", "is_system"), "Consumers online")
 LAG_MESSAGES = Metric("rocketmq_consumer_lag_messages", GAUGE, _LAG,
-                      "Messages that a group which is online has not consumed, filters not looked at")
+                      "Messages that a group that is online has not consumed; filters are ignored")
 LAG_LATENCY = Metric("rocketmq_consumer_lag_latency", GAUGE, _LAG, "Age (ms) of the oldest of them")
-STORAGE_SIZE = Metric("rocketmq_storage_size", GAUGE, _STORAGE, "Bytes of the log that are kept")
+STORAGE_SIZE = Metric("rocketmq_storage_size", GAUGE, _STORAGE, "Size of the log in bytes")
 OTEL_FLUSH_BEHIND = Metric("rocketmq_storage_flush_behind_bytes", GAUGE, _STORAGE,
                       "Bytes of the log that are not flushed yet")
 OTEL_DISPATCH_BEHIND = Metric("rocketmq_storage_dispatch_behind_bytes", GAUGE, _STORAGE,
@@ -222,12 +223,12 @@ RESERVE_TIME = Metric("rocketmq_storage_message_reserve_time", GAUGE, _STORAGE, 
 OTEL_METRICS = (PROCESSOR_WATERMARK, BROKER_PERMISSION, MESSAGES_IN, MESSAGES_OUT, THROUGHPUT_IN, THROUGHPUT_OUT,
                 PRODUCER_CONNECTIONS, CONSUMER_CONNECTIONS, LAG_MESSAGES, LAG_LATENCY, STORAGE_SIZE, OTEL_FLUSH_BEHIND,
                 OTEL_DISPATCH_BEHIND, RESERVE_TIME)
-_UNSPECIFIED = "unspecified"  # 5.x's word for a type that nobody has told
+_UNSPECIFIED = "unspecified"  # the value of 5.x for an unknown type
 _REMOTING = "remoting"
 
 
 class OtelMetrics:
-    """What one scrape tells by 5.x's names."""
+    """The metrics named as in 5.x, for one scrape."""
 
     def __init__(self, sources: RuntimeSources, topics: "TopicConfigManager", producers: "ProducerManager",
                  consumers: "ConsumerManager", progress: Memo[GroupProgress], runtime: RuntimeMetrics) -> None:
@@ -239,7 +240,7 @@ class OtelMetrics:
         self._storage = (*self._node, "local", "disk")
 
     def families(self) -> Iterator[Family]:
-        """Each metric once, the broker's first."""
+        """Yield each metric once, the broker's first."""
         yield Family(BROKER_PERMISSION, [(self._node, self._config.brokerPermission)])
         yield Family(PROCESSOR_WATERMARK, self._watermarks())
         yield Family(STORAGE_SIZE, self._storage_size())
@@ -342,75 +343,76 @@ def _of_slave(name: str, meaning: str, kind: str = GAUGE, *labels: str) -> Metri
     return Metric(f"rmqha_replication_{name}", kind, (*_OF_SLAVE, *labels), meaning)
 
 
-INFO = _of_broker("broker_info", "Always 1: what it is", GAUGE, "address", "role", "version", "rocketmq_version")
-READY = _of_broker("broker_ready", "1 when clients can work with it; /readyz has the reasons why not")
-NAME_SERVERS = _of_broker("name_servers_registered", "Name servers that took the last registration")
+INFO = _of_broker("broker_info", "Always 1; the labels describe the broker", GAUGE, "address", "role", "version",
+                  "rocketmq_version")
+READY = _of_broker("broker_ready", "1 when clients can work with it; if not, /readyz shows the reasons")
+NAME_SERVERS = _of_broker("name_servers_registered", "Name servers that accepted the last registration")
 CONNECTIONS = _of_broker("connections", "Connections of clients and other servers", GAUGE, "port")
-STORE_OPEN = _of_broker("store_open", "1 from when the store is recovered and serves")
-STORE_WRITEABLE = _of_broker("store_writeable", "1 when the store takes messages")
-STORE_FAULT = _of_broker("store_fault", "1 while the fault is there", GAUGE, "fault")
-RECOVERY_SECONDS = _of_broker("recovery_seconds", "What the last start took: load looks at what is there, dispatch "
-                              "makes queues and index complete", GAUGE, "phase")
-RECOVERY_CLEAN = _of_broker("recovery_was_clean", "1 when the store had been stopped in good order, 0 after a crash")
+STORE_OPEN = _of_broker("store_open", "1 when the store is recovered and open")
+STORE_WRITEABLE = _of_broker("store_writeable", "1 when the store accepts messages")
+STORE_FAULT = _of_broker("store_fault", "1 while the fault is present", GAUGE, "fault")
+RECOVERY_SECONDS = _of_broker("recovery_seconds", "Duration of the last start: load checks the existing files, "
+                              "dispatch completes the queues and the index", GAUGE, "phase")
+RECOVERY_CLEAN = _of_broker("recovery_was_clean", "1 after a clean shutdown, 0 after a crash")
 PUTS = _of_broker("puts_total", "Messages put", COUNTER)
 PUT_BYTES = _of_broker("put_bytes_total", "Bytes put", COUNTER)
-PUTS_FAILED = _of_broker("puts_failed_total", "Puts that did not get into the log", COUNTER)
+PUTS_FAILED = _of_broker("puts_failed_total", "Puts that were not appended to the log", COUNTER)
 GETS = _of_broker("gets_total", "Gets, by whether they found messages", COUNTER, "found")
 GOT = _of_broker("messages_got_total", "Messages got", COUNTER)
 ACK_LATENCY = _of_broker("ack_latency_seconds", "From call to answer of a put: disk and slaves as configured. Counted "
                          "in whole milliseconds", HISTOGRAM)
-FLUSH_LATENCY = _of_broker("flush_latency_seconds", "One flush of the log: fsync, when something was to be flushed",
+FLUSH_LATENCY = _of_broker("flush_latency_seconds", "Duration of one flush of the log (fsync) that had bytes to flush",
                            HISTOGRAM)
-PUT_LOCK = _of_broker("put_lock_held_seconds", "For how long the put lock is held at this moment")
-PUTS_WAITING = _of_broker("puts_waiting", "Rounds of puts that wait for slaves")
+PUT_LOCK = _of_broker("put_lock_held_seconds", "How long the put lock has been held by its present holder")
+PUTS_WAITING = _of_broker("puts_waiting", "Batches of sends, each written together, that wait for slaves")
 DISPATCH_BEHIND = _of_broker("dispatch_behind_bytes", "Bytes of the log that are not in their queues yet")
 FLUSH_BEHIND = _of_broker("flush_behind_bytes", "Bytes of the log that are not flushed yet")
 LOG_END = _of_broker("log_end_offset", "End of the log")
 LOG_BEGIN = _of_broker("log_begin_offset", "Beginning of the log")
 DELAYED = _of_broker("delayed_messages", "Delayed messages that are not delivered yet", GAUGE, "level")
 STALLS = _of_broker("stalls_total",
-                    "Pauses above stallWatchMs in which no thread had a turn; without it there are none",
+                    "Pauses longer than stallWatchMs in which no thread ran; missing when stallWatchMs is off",
                     COUNTER)
-STALLED = _of_broker("stalled_seconds_total", "How long those were, together", COUNTER)
+STALLED = _of_broker("stalled_seconds_total", "Total duration of those pauses", COUNTER)
 SLAVES = _of_broker("slaves", "Slaves that are served")
-SLAVES_IN_SYNC = _of_broker("slaves_in_sync", "Those less than haMaxGapNotInSync bytes behind")
-SLAVES_REFUSED = _of_broker("slaves_refused", "Slaves that this log can't serve: what they hold is not in it")
+SLAVES_IN_SYNC = _of_broker("slaves_in_sync", "Slaves that are less than haMaxGapNotInSync bytes behind")
+SLAVES_REFUSED = _of_broker("slaves_refused", "Slaves that cannot be served because their offset is not in this log")
 LAG_BYTES = _of_slave("lag_bytes", "Bytes of the log that the slave has not acknowledged")
-LAG_SECONDS = _of_slave("lag_seconds", "For how long the slave has not held all that the log held")
-ACKED = _of_slave("acked_offset", "Up to where the slave has acknowledged")
+LAG_SECONDS = _of_slave("lag_seconds", "Time since the slave last held the whole log; 0 while it does")
+ACKED = _of_slave("acked_offset", "Offset up to which the slave has acknowledged")
 SENT_RATE = _of_slave("sent_bytes_per_second", "Bytes sent to it in the last whole second")
-SILENCE = _of_slave("silence_seconds", "For how long it has said nothing")
-RETRANSMITS = _of_slave("retransmits", "How often in a row the kernel has sent the same bytes to it")
-STATE = _of_slave("state", "1 for the state that its connection is in", GAUGE, "state")
+SILENCE = _of_slave("silence_seconds", "Time since the slave last sent anything")
+RETRANSMITS = _of_slave("retransmits", "How many times in a row the kernel has retransmitted the same bytes to it")
+STATE = _of_slave("state", "1 for the current state of its connection", GAUGE, "state")
 CONNECTED = _of_broker("slave_connected", "On a slave: 1 while it follows its master")
-SLAVE_STATE = _of_broker("slave_state", "On a slave: 1 for the state that it is in", GAUGE, "state")
-SLAVE_SILENCE = _of_broker("slave_master_silence_seconds", "On a slave: for how long its master has said nothing")
+SLAVE_STATE = _of_broker("slave_state", "On a slave: 1 for its current state", GAUGE, "state")
+SLAVE_SILENCE = _of_broker("slave_master_silence_seconds", "On a slave: time since its master last sent anything")
 SLAVE_RECEIVED_RATE = _of_broker("slave_received_bytes_per_second",
-                                 "On a slave: bytes that came in the last whole second")
-SCRUB_STATE = _of_broker("slave_scrub_state", "On a slave: 1 for the state of comparing its log with its master's; "
-                         "CANT: the master can't be asked", GAUGE, "state")
-SCRUB_OFFSET = _of_broker("slave_scrub_offset", "On a slave: up to where the present round has compared")
+                                 "On a slave: bytes received in the last whole second")
+SCRUB_STATE = _of_broker("slave_scrub_state", "On a slave: 1 for the current state of the comparison of its log with "
+                         "its master's; CANT: the master cannot be asked", GAUGE, "state")
+SCRUB_OFFSET = _of_broker("slave_scrub_offset", "On a slave: offset up to which the current round has compared")
 SCRUB_ROUNDS = _of_broker("slave_scrub_rounds_total", "On a slave: rounds that have compared the whole log", COUNTER)
 SCRUB_BYTES = _of_broker("slave_scrub_compared_bytes_total", "On a slave: bytes compared", COUNTER)
-UNSCRUBBED = _of_broker("slave_unscrubbed_seconds", "On a slave: for how long bytes of its log wait to be compared, or "
-                        "compared again; missing before the first look")
-SCRUB_PROMISE = _of_broker("slave_scrub_promised_seconds", "On a slave: within which all is to be compared "
-                           "(haScrubPromise)")
-SCRUB_DIFFERENCES = _of_broker("slave_scrub_differences", "On a slave: records that are not its master's; rmqha ha "
-                               "status says where, and what to do")
-VERIFIED_BYTES = _of_broker("slave_verified_bytes_total", "On a slave: bytes that came, and were verified before they "
-                            "were acknowledged", COUNTER)
-VERIFY_FAILURES = _of_broker("slave_verify_failures_total", "On a slave: records that came damaged, and were refused",
+UNSCRUBBED = _of_broker("slave_unscrubbed_seconds", "On a slave: how long bytes of its log have waited to be compared, "
+                        "or compared again; missing before the first comparison")
+SCRUB_PROMISE = _of_broker("slave_scrub_promised_seconds", "On a slave: the time within which the whole log is to be "
+                           "compared (haScrubPromise)")
+SCRUB_DIFFERENCES = _of_broker("slave_scrub_differences", "On a slave: records that differ from its master's; rmqha ha "
+                               "status shows where, and what to do")
+VERIFIED_BYTES = _of_broker("slave_verified_bytes_total", "On a slave: bytes received and verified before they were "
+                            "acknowledged", COUNTER)
+VERIFY_FAILURES = _of_broker("slave_verify_failures_total", "On a slave: records received damaged and refused",
                              COUNTER)
 FAILOVER_LEADS = _of_broker("failover_leads", "With enableControllerMode: 1 while it is the master")
 FAILOVER_EPOCH = _of_broker("failover_master_epoch", "With enableControllerMode: the epoch of the master that it is or "
                             "follows; 0: a controller has not decided yet")
-FAILOVER_LEASE = _of_broker("failover_lease_seconds", "With enableControllerMode: for how long it may acknowledge "
-                            "without hearing from a controller")
+FAILOVER_LEASE = _of_broker("failover_lease_seconds", "With enableControllerMode: how long it may still acknowledge "
+                            "without a response from a controller")
 FAILOVER_CONTROLLER = _of_broker("failover_controller_known", "With enableControllerMode: 1 while it knows which "
                                  "controller leads")
-FAILOVER_IN_SYNC = _of_broker("failover_in_sync_replicas", "With enableControllerMode, on a master: replicas that have "
-                              "to hold what is acknowledged, itself included")
+FAILOVER_IN_SYNC = _of_broker("failover_in_sync_replicas", "With enableControllerMode, on a master: replicas that must "
+                              "hold a message before it is acknowledged, including the master")
 
 OWN_METRICS = (
     INFO, READY, STORE_OPEN, NAME_SERVERS, CONNECTIONS, STORE_WRITEABLE, STORE_FAULT, RECOVERY_SECONDS, RECOVERY_CLEAN,
@@ -435,13 +437,13 @@ def _labels(config: "BrokerConfig") -> tuple[str, str, str]:
 
 
 class OwnMetrics:
-    """What one scrape tells by rmqha's own names."""
+    """rmqha's own metrics, for one scrape."""
 
     def __init__(self, sources: RuntimeSources, servers: "Mapping[str, RemotingServer]",
                  registration: "BrokerRegistration", replicas_manager: "ReplicasManager | None",
                  stall_watch: "StallWatch", failure: str | None) -> None:
         self._config, self._store = sources.broker_config, sources.message_store
-        self._servers = servers  # by what their ports are called
+        self._servers = servers  # by the names of their ports
         self._registration = registration
         self._replicas_manager = replicas_manager
         self._stall_watch = stall_watch
@@ -453,7 +455,7 @@ class OwnMetrics:
         return _labels(self._config)
 
     def families(self) -> Iterator[Family]:
-        """What is known once it is."""
+        """Yield each metric once, as far as it is known."""
         yield self._one(NAME_SERVERS, self._registration.name_servers_registered)
         yield Family(CONNECTIONS, [((*self._broker, port), len(server.io.channels))
                                    for port, server in self._servers.items()])
@@ -557,7 +559,7 @@ class OwnMetrics:
         yield from self._scrubbing()
 
     def _scrubbing(self) -> Iterator[Family]:
-        """Differences also when scrubbing is off: they were found before, and are not repaired."""
+        """Yield the metrics of scrubbing; differences also while it is off: they were found earlier and remain."""
         scrub = self._store.ha_service.scrub
         state = scrub.state
         yield Family(SCRUB_STATE, [((*self._broker, each), float(each == state)) for each in _SCRUB_STATES])
@@ -574,9 +576,9 @@ class OwnMetrics:
 
 
 def slaves_by_name(connections: "tuple[HAConnection, ...]") -> "dict[str, HAConnection]":
-    """The slaves that are served: by the name that each tells, of several connections of one the newest.
+    """Return the slaves that are served, by the name that each reports; the newest connection if a slave has several.
 
-    RocketMQ's own slaves tell no name: these go by their host, or, where there are several of one host, by host:port.
+    RocketMQ's own slaves report no name: their name is the host, or host:port if several are on one host.
     """
     serving = [one for one in connections if one.is_serving]
     of_host = Counter(one.slave_identity for one in serving if not one.is_named)
@@ -587,15 +589,16 @@ BROKER_METRICS = (*OWN_METRICS, *EXPORTER_METRICS, *RUNTIME_METRICS, *OTEL_METRI
 
 
 class BrokerMetrics(Subject):
-    """What a broker tells on its metrics port."""
+    """The metrics and health of a broker, for its metrics port."""
 
     def __init__(self, controller: "BrokerController") -> None:
         self._controller = controller
-        self._runtime: RuntimeMetrics | None = None  # once the store is there; so are the times
+        # Both are created once the store is open.
+        self._runtime: RuntimeMetrics | None = None
         self._times: StoreTimes | None = None
 
     def families(self, pace: Pace) -> Iterator[Family]:
-        """rmqha's own first, since they tell what is wrong; then by `metricsNames`."""
+        """Yield rmqha's own metrics first, since they show faults, then those that `metricsNames` selects."""
         controller = self._controller
         yield from self._at_any_time()
         if not controller.is_started or controller.message_store.is_shutdown:
@@ -622,7 +625,7 @@ class BrokerMetrics(Subject):
         self._times.keep(times)
 
     def _at_any_time(self) -> Iterator[Family]:
-        """What is known before the store is open."""
+        """Yield the metrics that are known before the store is open."""
         controller, store = self._controller, self._controller.message_store
         labels = _labels(controller.broker_config)
         yield Family(INFO, [((*labels, controller.broker_addr, controller.role.kind.name,
@@ -631,9 +634,9 @@ class BrokerMetrics(Subject):
         yield Family(STORE_OPEN, [(labels, float(store is not None and not store.is_shutdown))])
 
     def why_not_healthy(self) -> list[str]:
-        """What is broken for good."""
+        """Return the failures that only a restart can fix."""
         return health.why_not_healthy(self._controller)
 
     def why_not_ready(self) -> list[str]:
-        """Why clients can't work with it."""
+        """Return the reasons why clients cannot work with the broker."""
         return health.why_not_ready(self._controller)

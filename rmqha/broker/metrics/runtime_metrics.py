@@ -1,6 +1,6 @@
 """A broker's run-time information, by the names of RocketMQ's exporter: rocketmq_brokeruntime_*.
 
-How far each consumer group is in each of its topics, on this broker.
+Also the progress of each consumer group in each of its topics, on this broker.
 """
 import os
 from collections.abc import Callable, Iterator
@@ -34,14 +34,14 @@ _LABELS = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_versi
 _TAKEN = ("0ms", "0to10ms", "10to50ms", "50to100ms", "100to200ms", "200to500ms", "500to1s", "1to2s", "2to3s", "3to4s",
           "4to5s", "5to10s", "10stomore")
 _TPS = (("put", "Puts", (PUTS,)), ("getfound", "Gets that found messages", (FOUND,)),
-        ("getmiss", "Gets that found none", (MISSED,)), ("gettotal", "Gets", (FOUND, MISSED)),
+        ("getmiss", "Gets that found no messages", (MISSED,)), ("gettotal", "Gets", (FOUND, MISSED)),
         ("gettransfered", "Messages got", (GOT,)))
 _OF_SECONDS = ((600, "ten minutes"), (60, "minute"), (10, "ten seconds"))
 
 
 @dataclass(frozen=True)
 class RuntimeSources:
-    """What tells how a broker runs: its configuration, its store, what was counted, the requests that wait."""
+    """The parts of a broker that the metrics are read from."""
 
     broker_config: BrokerConfig
     addresses: "BrokerAddresses"
@@ -81,38 +81,38 @@ Values = dict[str, tuple[str, Value]]
 
 
 def _of_messages() -> Values:
-    """Puts and gets, by the name behind the prefix."""
+    """Return the metrics of puts and gets, by the name after the prefix."""
     return {
         "msg_put_total_today_now": ("Messages put since the start", lambda b: b.broker_stats.msg_put_total_today_now),
         "msg_gettotal_today_now": ("Messages got since the start", lambda b: b.broker_stats.msg_get_total_today_now),
-        "msg_puttotal_todaymorning": ("The same of puts, at the last midnight",
+        "msg_puttotal_todaymorning": ("Messages put from the start to the last midnight",
                                       lambda b: b.broker_stats.msg_put_total_today_morning),
-        "msg_gettotal_todaymorning": ("The same of gets, at the last midnight",
+        "msg_gettotal_todaymorning": ("Messages got from the start to the last midnight",
                                       lambda b: b.broker_stats.msg_get_total_today_morning),
-        "msg_puttotal_yesterdaymorning": ("The same of puts, at the midnight before",
+        "msg_puttotal_yesterdaymorning": ("Messages put from the start to the midnight before the last",
                                           lambda b: b.broker_stats.msg_put_total_yesterday_morning),
-        "msg_gettotal_yesterdaymorning": ("The same of gets, at the midnight before",
+        "msg_gettotal_yesterdaymorning": ("Messages got from the start to the midnight before the last",
                                           lambda b: b.broker_stats.msg_get_total_yesterday_morning),
         "put_message_size_total": ("Bytes put since the start",
                                    lambda b: b.message_store.store_stats_service.get_put_message_size_total()),
         "putmessage_times_total": ("Messages put since the start",
                                    lambda b: b.message_store.store_stats_service.get_put_message_times_total()),
-        "put_message_average_size": ("Bytes of a message, on the average since the start",
+        "put_message_average_size": ("Average message size in bytes since the start",
                                      lambda b: b.message_store.store_stats_service.get_put_message_size_total() / max(
                                          1, b.message_store.store_stats_service.get_put_message_times_total())),
-        "putmessage_entire_time_max": ("Longest put (ms) since the start, from call to answer",
+        "putmessage_entire_time_max": ("Longest put (ms) since the start, from call to response",
                                        lambda b: b.message_store.store_stats_service.put_message_entire_time_max),
         "getmessage_entire_time_max": ("Longest get (ms) since the start",
                                        lambda b: b.message_store.store_stats_service.get_message_entire_time_max),
-        "put_latency_99": ("Time (ms) in which 99 % of the last whole minute's puts were done",
+        "put_latency_99": ("p99 (ms) of the puts of the last whole minute",
                            lambda b: b.message_store.store_stats_service.find_put_message_entire_time_px(0.99)),
-        "put_latency_999": ("Time (ms) in which 99.9 % of them were done",
+        "put_latency_999": ("p99.9 (ms) of the puts of the last whole minute",
                             lambda b: b.message_store.store_stats_service.find_put_message_entire_time_px(0.999)),
     }
 
 
 def _of_log() -> Values:
-    """The log and its disk, by the name behind the prefix."""
+    """Return the metrics of the log and its disk, by the name after the prefix."""
     return {
         "dispatch_behind_bytes": ("Bytes of the log that are not in their queues yet",
                                   lambda b: b.message_store.dispatch_behind_bytes()),
@@ -120,9 +120,9 @@ def _of_log() -> Values:
                                lambda b: b.message_store.store_stats_service.dispatch_max_buffer),
         "remain_howmanydata_toflush": ("Bytes of the log that are not flushed yet",
                                        lambda b: b.message_store.commit_log.remain_how_many_data_to_flush()),
-        "remain_transientstore_buffer_numbs": ("Free write buffers; without a pool the greatest int",
+        "remain_transientstore_buffer_numbs": ("Free write buffers; the maximum integer without a pool",
                                                lambda b: b.message_store.remain_transient_store_buffer_numbs()),
-        "pagecache_lock_time_mills": ("For how long (ms) the put lock is held at this moment",
+        "pagecache_lock_time_mills": ("How long (ms) the put lock has been held by its present holder",
                                       lambda b: b.message_store.lock_time_mills()),
         "commitlog_maxoffset": ("End of the log", lambda b: b.message_store.get_max_phy_offset()),
         "commitlog_minoffset": ("Beginning of the log", lambda b: b.message_store.get_min_phy_offset()),
@@ -131,14 +131,15 @@ def _of_log() -> Values:
                                     lambda b: get_disk_partition_space_used_percent(
                                         b.message_store.get_store_path_logic())),
         "commitlogdir_capacity_total": ("Bytes of the store's disk", _capacity),
-        "commitlogdir_capacity_free": ("Free bytes of it", _free),
+        "commitlogdir_capacity_free": ("Free bytes of the store's disk", _free),
     }
 
 
 def _of_pools() -> Values:
-    """Pools of threads, and from when on sends are taken, by the name behind the prefix."""
+    """Return the metrics of the thread pools, and the time from which sends are accepted, by the name after the prefix.
+    """
     return {
-        "start_accept_sendrequest_time": ("From when on (ms since 1970) sends are taken; 0: from the start",
+        "start_accept_sendrequest_time": ("Time (ms since 1970) from which sends are accepted; 0: from the start",
                                           lambda b: b.broker_config.startAcceptSendRequestTimeStamp),
         "send_threadpool_queue_size": ("Sends that wait for a thread",
                                        lambda b: b.pools.send_message_executor.queue_size()),
@@ -146,9 +147,12 @@ def _of_pools() -> Values:
                                        lambda b: b.pools.pull_message_executor.queue_size()),
         "query_threadpoolqueue_size": ("Queries that wait for a thread",
                                        lambda b: b.pools.query_message_executor.queue_size()),
-        "send_threadpoolqueue_capacity": ("How many may", lambda b: b.broker_config.sendThreadPoolQueueCapacity),
-        "pull_threadpoolqueue_capacity": ("How many may", lambda b: b.broker_config.pullThreadPoolQueueCapacity),
-        "query_threadpool_queue_capacity": ("How many may", lambda b: b.broker_config.queryThreadPoolQueueCapacity),
+        "send_threadpoolqueue_capacity": ("Limit of waiting sends",
+                                          lambda b: b.broker_config.sendThreadPoolQueueCapacity),
+        "pull_threadpoolqueue_capacity": ("Limit of waiting pulls",
+                                          lambda b: b.broker_config.pullThreadPoolQueueCapacity),
+        "query_threadpool_queue_capacity": ("Limit of waiting queries",
+                                            lambda b: b.broker_config.queryThreadPoolQueueCapacity),
         "send_threadpoolqueue_headwait_timemills": ("Always 0: sends are served as they are read", lambda b: 0),
         "pull_threadpoolqueue_headwait_timemills": ("Always 0: pulls are served as they are read", lambda b: 0),
         "query_threadpoolqueue_headwait_timemills": ("Always 0: not measured", lambda b: 0),
@@ -161,20 +165,21 @@ _VALUES |= {f"{name}_tps{seconds}": (f"{what} per second, over the last {window}
 _VALUES |= {f"pmdt_{name}": (f"Puts of the last whole minute that took {name}", _taken(index))
             for index, name in enumerate(_TAKEN)}
 EARLIEST = Metric(_PREFIX + "earliest_message_timestamp", GAUGE, _LABELS,
-                  "Store time (ms since 1970) of the oldest message, -1 without one")
+                  "Store time (ms since 1970) of the oldest message; -1 for an empty store")
 _METRICS = {Metric(_PREFIX + name, GAUGE, _LABELS, meaning): value for name, (meaning, value) in _VALUES.items()}
 RUNTIME_METRICS = (*_METRICS, EARLIEST)
 
 
 class RuntimeMetrics:
-    """The run-time information of one broker; what it remembers saves reads of the log."""
+    """The run-time information of one broker. It caches the earliest store time, to save reads of the log."""
 
     def __init__(self, sources: RuntimeSources) -> None:
         self._sources = sources
-        self._earliest = (-1, -1)  # the log's beginning, and the time of its message
+        # The beginning of the log, and the store time of the message there.
+        self._earliest = (-1, -1)
 
     def families(self) -> Iterator[Family]:
-        """Each metric once."""
+        """Yield each metric once."""
         sources = self._sources
         labels = (sources.broker_config.brokerClusterName, sources.addresses.broker_addr, "",
                   java.get_version_desc(java.CURRENT_VERSION),
@@ -185,11 +190,11 @@ class RuntimeMetrics:
         yield Family(EARLIEST, self._sample(labels, lambda _sources: self.earliest_message_time()))
 
     def _sample(self, labels: tuple[str, ...], value: Value) -> Iterator[Sample]:
-        """Looked up when it is written, so that a failure is that metric's alone."""
+        """Yield a sample, computed only when it is written, so that a failure affects this metric only."""
         yield labels, value(self._sources)
 
     def earliest_message_time(self) -> int:
-        """Store time of the oldest message, ms since 1970; -1 without one."""
+        """Return the store time of the oldest message, ms since 1970; -1 for an empty store."""
         store = self._sources.message_store
         begin = store.get_min_phy_offset()
         if self._earliest[0] != begin or self._earliest[1] < 0:
@@ -198,50 +203,56 @@ class RuntimeMetrics:
 
 
 class GroupProgress(NamedTuple):
-    """One group in one topic, all queues of this broker together."""
+    """The progress of one group in one topic, over all queues of this broker."""
 
     topic: str
     group: str
-    members: "ConsumerGroupInfo | None"  # None: nobody is online
-    consumed: int  # sum of the committed offsets; a queue without one counts as 0
-    behind: int  # messages behind them
-    behind_committed: int  # the same, of the queues that have a committed offset
-    behind_ms: int  # age of the oldest of them, 0 when there are none
+    # None: no consumer of the group is online.
+    members: "ConsumerGroupInfo | None"
+    # Sum of the committed offsets; a queue without one counts as 0.
+    consumed: int
+    # Number of messages after the committed offsets.
+    behind: int
+    # The same, for queues with a committed offset only.
+    behind_committed: int
+    # Age of the oldest of these messages; 0 if all are consumed.
+    behind_ms: int
 
     @property
     def is_clustering(self) -> bool:
-        """Whether the group shares the messages; a group that is not online is taken for one that does."""
+        """True if the consumers share the messages; also for a group that is offline, whose mode is unknown."""
         return self.members is None or self.members.message_model is not MessageModel.BROADCASTING
 
 
 class StoreTimes:
-    """When messages were stored: each is looked up once, as long as each scrape asks for it.
+    """A cache of store times of messages: each is looked up once, and kept while every scrape asks for it.
 
-    A scrape reads the log for what has moved, where a consumer reads at that time, and not for what stands still.
+    So a scrape reads the log only for groups whose offsets have moved, near which a consumer reads at that time.
     """
 
     def __init__(self, queues: "QueueOffsets") -> None:
         self._queues = queues
-        self._known: dict[tuple[str, int, int], int] = {}  # replaced as a whole, by each scrape
+        # Replaced as a whole by each scrape.
+        self._known: dict[tuple[str, int, int], int] = {}
 
     def of_scrape(self, pace: Pace) -> "ScrapeTimes":
-        """To be used for one scrape."""
+        """Return the times to use for one scrape."""
         return ScrapeTimes(self._queues, self._known, pace)
 
     def keep(self, times: "ScrapeTimes") -> None:
-        """The scrape is over."""
+        """Keep the times that a finished scrape used."""
         self._known = times.used
 
 
 class ScrapeTimes:
-    """The store times that one scrape asks for."""
+    """The store times for one scrape."""
 
     def __init__(self, queues: "QueueOffsets", known: dict[tuple[str, int, int], int], pace: Pace) -> None:
         self._queues, self._known, self._pace = queues, known, pace
         self.used: dict[tuple[str, int, int], int] = {}
 
     def of(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time (ms) of message `offset` of a queue; -1 when it is not there."""
+        """Return the store time (ms) of message `offset` of a queue; -1 if not found."""
         key = topic, queue_id, offset
         time_ms = self._known.get(key, self.used.get(key, -1))
         if time_ms < 0:
@@ -253,7 +264,7 @@ class ScrapeTimes:
 
 
 class ConsumerProgress:
-    """How far groups are, by what the broker keeps of them."""
+    """Computes the progress of groups from the broker's tables."""
 
     def __init__(self, queues: "QueueOffsets", topics: "TopicConfigManager", offsets: "ConsumerOffsetManager",
                  consumers: "ConsumerManager") -> None:
@@ -263,7 +274,8 @@ class ConsumerProgress:
         self._consumers = consumers
 
     def of_groups(self, times: ScrapeTimes, pace: Pace) -> Iterator[GroupProgress]:
-        """Each group in each topic that it subscribes to, or has offsets of; dead-letter topics are left out."""
+        """Yield the progress of each group in each topic that it subscribes to or has offsets for; dead-letter topics
+        are left out."""
         members = {info.group_name: info for info in self._consumers.groups()}
         for topic, group in self._pairs(members):
             pace.step()
@@ -274,12 +286,13 @@ class ConsumerProgress:
             yield self._progress(times, pace, GroupProgress(topic, group, info, 0, 0, 0, 0), config.readQueueNums)
 
     def is_consumer(self, topic: str, group: str) -> bool:
-        """Whether the group subscribes to the topic, or has offsets of it."""
+        """Return whether the group subscribes to the topic or has offsets for it."""
         return (topic + TOPIC_GROUP_SEPARATOR + group in self._offsets.offset_table
                 or self._consumers.find_subscription_data(group, topic) is not None)
 
     def _pairs(self, members: "dict[str, ConsumerGroupInfo]") -> Iterator[tuple[str, str]]:
-        """(topic, group), each once; none of dead letters. A table of all would bring on garbage collections."""
+        """Yield each (topic, group) once, without dead letters; building a table of all would cause garbage
+        collections."""
         offsets = self._offsets.offset_table
         for key in list(offsets):
             topic, _at, group = key.partition(TOPIC_GROUP_SEPARATOR)

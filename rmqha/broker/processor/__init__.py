@@ -1,1 +1,1 @@
-"""What the broker answers to each request."""
+"""The processors of the broker's requests."""

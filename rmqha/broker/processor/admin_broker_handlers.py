@@ -1,4 +1,4 @@
-"""Admin requests about the broker itself: its configuration, and how it is."""
+"""Handlers of admin requests about the broker itself: its configuration and its state."""
 import logging
 import os
 import threading
@@ -29,7 +29,7 @@ log = logging.getLogger("RocketmqBroker")
 
 
 class AdminBrokerHandlers(AdminHandlers):
-    """Configuration, run-time information, statistics."""
+    """Handlers for the configuration, run-time information and statistics."""
 
     def __init__(self, configuration: Configuration, broker_config: BrokerConfig, registration: "BrokerRegistration",
                  store: "DefaultMessageStore", pools: "BrokerPools", stats: "BrokerStatsManager",
@@ -43,7 +43,7 @@ class AdminBrokerHandlers(AdminHandlers):
         self._lock = threading.Lock()  # one update of the configuration at a time
 
     def handlers(self) -> dict[int, Handler]:
-        """Handler by request code."""
+        """Return the handlers by request code."""
         return {
             request_code.UPDATE_BROKER_CONFIG: self.update_broker_config,
             request_code.GET_BROKER_CONFIG: self.get_broker_config,
@@ -52,15 +52,15 @@ class AdminBrokerHandlers(AdminHandlers):
         }
 
     def update_broker_config(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Set config keys of the running broker and save them."""
+        """Set configuration keys of the running broker, and save them."""
         log.info("updateBrokerConfig called by %s", parse_channel_remote_addr(channel))
         if not request.body:
             return success()
         properties = mix_all.string2properties(bytes(request.body).decode("utf-8", "replace"))
         if properties is None:
             return system_error("string2Properties error")
-        # Differs: beside the black list, paths, names, ports, roles and what is read at the start can't be changed;
-        # keys that nobody knows change nothing, as in the original
+        # Differs: UPDATE_BROKER_CONFIG can change no key of the black list, and no path, name, port, role or key that
+        # is read only at the start; the original refuses only the black list. Both ignore unknown keys
         refused = refused_keys(properties, self._config.configBlackList.split(";"))
         if refused:
             log.warning("updateBrokerConfig, refused keys: %s client: %s", refused, parse_channel_remote_addr(channel))
@@ -79,17 +79,17 @@ class AdminBrokerHandlers(AdminHandlers):
         return success()
 
     def get_broker_config(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """All config keys but secrets."""
+        """Return all configuration keys except secrets."""
         configuration = self._configuration
         version = remoting_serializable.to_json(configuration.get_data_version())
         return success(configuration.get_all_configs_format_string(), GetBrokerConfigResponseHeader(version))
 
     def get_broker_runtime_info(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """Versions, totals, queues, disk."""
+        """Return versions, totals, queue sizes and disk usage."""
         return success(KVTable(self.prepare_runtime_info()))
 
     def view_broker_stats_data(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """The windows of one counter."""
+        """Return the windows of one counter."""
         header = request.decode_command_custom_header(ViewBrokerStatsDataRequestHeader)
         item = self._stats.get_stats_item(header.statsName, header.statsKey)
         if item is None:
@@ -99,7 +99,7 @@ class AdminBrokerHandlers(AdminHandlers):
                                        _stats_item(item.get_stats_data_in_day())))
 
     def prepare_runtime_info(self) -> dict[str, str]:
-        """The table of GET_BROKER_RUNTIME_INFO."""
+        """Return the table of GET_BROKER_RUNTIME_INFO."""
         store, config, pools, totals = self._store, self._config, self._pools, self._totals
         info: dict[str, object] = {**store.get_runtime_info(), **replication_times(store)}
         info |= {
@@ -121,7 +121,7 @@ class AdminBrokerHandlers(AdminHandlers):
             "EndTransactionThreadPoolQueueCapacity": config.endTransactionPoolQueueCapacity,
             "dispatchBehindBytes": store.dispatch_behind_bytes(),
             "pageCacheLockTimeMills": store.lock_time_mills(),
-            # Sends and pulls are served as they are read; there is no queue whose head could wait.
+            # Sends and pulls are served as they are read, without a queue.
             "sendThreadPoolQueueHeadWaitTimeMills": 0,
             "pullThreadPoolQueueHeadWaitTimeMills": 0,
             "queryThreadPoolQueueHeadWaitTimeMills": 0,

@@ -1,4 +1,4 @@
-"""Everything that is not about messages; runs on AdminBrokerThread_<n>."""
+"""The processor of admin requests; runs on AdminBrokerThread_<n>."""
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AdminBrokerProcessor:
-    """The default processor: admin requests by code. What it does not know is REQUEST_CODE_NOT_SUPPORTED.
+    """The default processor: admin requests by code; REQUEST_CODE_NOT_SUPPORTED for an unknown code.
 
     Java: org.apache.rocketmq.broker.processor.AdminBrokerProcessor (4.9.8)
     """
@@ -38,5 +38,5 @@ class AdminBrokerProcessor:
         return serve()
 
     def reject_request(self) -> bool:
-        """Never."""
+        """Return False: these requests are never rejected."""
         return False

@@ -1,4 +1,5 @@
-"""Admin requests about clients: the locks of orderly consumers, and questions that go on to consumers."""
+"""Handlers of admin requests about clients: locks of orderly consumers, and requests that are forwarded to consumers.
+"""
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -37,20 +38,21 @@ _CREDENTIALS = (ACCESS_KEY, SECURITY_TOKEN, SIGNATURE)
 
 
 class AdminClientHandlers(AdminHandlers):
-    """Locks, and calls that go on to clients."""
+    """Handlers for locks and for requests that are forwarded to clients."""
 
     def __init__(self, addresses: "BrokerAddresses", select: "Callable[[int], SelectMappedBufferResult | None]",
                  record_access: "RecordAccess", consumers: "ConsumerManager", locks: "RebalanceLockManager",
                  broker2_client: "Broker2Client") -> None:
         self._addresses = addresses
-        self._select = select  # the record at an offset of the log
+        # Returns the record at an offset of the log.
+        self._select = select
         self._record_access = record_access
         self._consumers = consumers
         self._locks = locks
         self._broker2_client = broker2_client
 
     def handlers(self) -> dict[int, Handler]:
-        """Handler by request code."""
+        """Return the handlers by request code."""
         return {
             request_code.LOCK_BATCH_MQ: self.lock_batch_mq,
             request_code.UNLOCK_BATCH_MQ: self.unlock_batch_mq,
@@ -88,21 +90,21 @@ class AdminClientHandlers(AdminHandlers):
             request.language is LanguageCode.CPP)
 
     def get_consumer_status(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """A group's offsets as its consumers see them."""
+        """Return a group's offsets as its consumers report them."""
         header = request.decode_command_custom_header(GetConsumerStatusRequestHeader)
         log.info("[get-consumer-status] get consumer status by %s. topic=%s, group=%s",
                  parse_channel_remote_addr(channel), header.topic, header.group)
         return self._broker2_client.get_consume_status(header.topic, header.group, header.clientAddr)
 
     def get_consumer_running_info(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """What a consumer does now; asked of the consumer."""
+        """Return the running info of a consumer, requested from the consumer."""
         header = request.decode_command_custom_header(GetConsumerRunningInfoRequestHeader)
         return self._call_consumer(request, request.ext_fields, request.body, header.consumerGroup, header.clientId)
 
     def consume_message_directly(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Let a consumer consume one message."""
+        """Have a consumer consume one message."""
         header = request.decode_command_custom_header(ConsumeMessageDirectlyResultRequestHeader)
-        # Differs: a malformed message id, or that of no message, is an error answer, not a NullPointerException
+        # Differs: a malformed or unknown message id is an error response, not a NullPointerException
         if header.msgId is None:
             return system_error("the message id is missing")
         try:
@@ -127,8 +129,9 @@ class AdminClientHandlers(AdminHandlers):
             return system_error(f"The Consumer <{client_id}> Version <{java.get_version_desc(client.version)}> "
                                 "too low to finish, please upgrade it to V3_1_8_SNAPSHOT")
         call = RemotingCommand.create_request_command(request.code)
-        # Differs: who asks keeps his signature to himself; with the original the consumer gets it, and may send in his
-        # name whatever has the signed fields' texts, one behind the other, as its own
+        # Differs: when the broker forwards a request to a consumer, it removes the requester's signature. The original
+        # leaves it, and the consumer could send other requests in the requester's name: any whose fields concatenate to
+        # the same signed text
         call.ext_fields = {name: text for name, text in (ext_fields or {}).items() if name not in _CREDENTIALS}
         call.body = body
         try:

@@ -60,7 +60,7 @@ log = logging.getLogger("RocketmqBroker")
 
 
 class AdminGroupHandlers(AdminHandlers):
-    """Groups: create, delete, list, who is online."""
+    """Handlers for groups: create, delete and list them, and list their clients."""
 
     def __init__(self, broker_config: BrokerConfig, role: "Role",
                  groups: "SubscriptionGroupManager", offsets: "ConsumerOffsetManager", consumers: "ConsumerManager",
@@ -71,7 +71,7 @@ class AdminGroupHandlers(AdminHandlers):
         self._stats = stats
 
     def handlers(self) -> dict[int, Handler]:
-        """Handler by request code."""
+        """Return the handlers by request code."""
         return {
             request_code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_and_create_subscription_group,
             request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all_subscription_group,
@@ -97,9 +97,10 @@ class AdminGroupHandlers(AdminHandlers):
         return success()
 
     def _refuse_group(self, config: SubscriptionGroupConfig) -> str | None:
-        """Why a group is not made or changed, None when it is."""
+        """Return why a group may not be created or changed; None when it may."""
         table = self._groups.subscription_group_table
-        # Differs: groups have the limits of what clients of 4.9 can use; the original takes any length and number
+        # Differs: the consumer groups that a request creates have the limits of clients of 4.9; the original accepts
+        # any length and number
         if config.groupName not in table:
             if len(config.groupName) > MAX_GROUP_LENGTH:
                 return f"the name of a group has at most {MAX_GROUP_LENGTH} characters"
@@ -110,12 +111,12 @@ class AdminGroupHandlers(AdminHandlers):
         return None
 
     def get_all_subscription_group(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """All groups."""
+        """Return all groups."""
         manager = self._groups
         return table_answer(request, manager.changes, manager.encode_entries)
 
     def delete_subscription_group(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Forget a group, and its offsets if asked to."""
+        """Delete a group, and its offsets if requested."""
         refused = refuse_on_slave(self._role)
         if refused is not None:
             return refused
@@ -129,7 +130,7 @@ class AdminGroupHandlers(AdminHandlers):
         return success()
 
     def get_consumer_connection_list(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Who consumes as a group."""
+        """Return the connected consumers of a group."""
         group = request.decode_command_custom_header(GetConsumerConnectionListRequestHeader).consumerGroup
         info = self._consumers.get_consumer_group_info(group)
         if info is None:
@@ -141,7 +142,7 @@ class AdminGroupHandlers(AdminHandlers):
             messageModel=info.message_model, consumeFromWhere=info.consume_from_where))
 
     def get_producer_connection_list(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Who produces as a group."""
+        """Return the connected producers of a group."""
         group = request.decode_command_custom_header(GetProducerConnectionListRequestHeader).producerGroup
         channels = self._producers.group_channel_table.get(group)
         if channels is None:
@@ -149,7 +150,7 @@ class AdminGroupHandlers(AdminHandlers):
         return success(ProducerConnection(connectionSet=_connections(list(channels.values()))))
 
     def get_all_producer_info(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """All producers."""
+        """Return all producers."""
         return success(self._producers.get_producer_table())
 
 
@@ -159,13 +160,14 @@ def _connections(clients: "Iterable[ClientChannelInfo]") -> set[Connection]:
             for client in clients}
 
 
-# Differs: what the original answers when access control is off: it fails at a null and tells of that, and to a question
-# for the versions it gives no answer at all
+# Differs: when access control is off, requests about accounts get an error with the reason; the original responds with
+# a NullPointerException, and not at all to a request for the versions
 ACL_IS_OFF = "access control is off on this broker, set aclEnable=true"
 
 
 class AdminAclHandlers(AdminHandlers):
-    """Accounts: make, change, delete; addresses that need no account; the files' versions."""
+    """Handlers for accounts: create, change and delete them, set the addresses that need no account, and return the
+    versions of the files."""
 
     def __init__(self, broker_config: BrokerConfig, addresses: "BrokerAddresses",
                  validator: "PlainAccessValidator | None") -> None:
@@ -175,7 +177,7 @@ class AdminAclHandlers(AdminHandlers):
         self._lock = threading.Lock()  # one change at a time
 
     def handlers(self) -> dict[int, Handler]:
-        """Handler by request code."""
+        """Return the handlers by request code."""
         return {
             request_code.UPDATE_AND_CREATE_ACL_CONFIG: self.update_and_create_access_config,
             request_code.DELETE_ACL_CONFIG: self.delete_access_config,
@@ -184,7 +186,7 @@ class AdminAclHandlers(AdminHandlers):
         }
 
     def update_and_create_access_config(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Make or change an account."""
+        """Create or change an account."""
         header = request.decode_command_custom_header(CreateAccessConfigRequestHeader)
         config = PlainAccessConfig(
             header.accessKey, header.secretKey, header.whiteRemoteAddress, header.admin, header.defaultTopicPerm,
@@ -204,7 +206,7 @@ class AdminAclHandlers(AdminHandlers):
             f"The accesskey[{_shown(header.accessKey)}] corresponding to accessConfig has been deleted failed.")
 
     def update_global_white_addrs_config(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Replace a file's addresses that need no account."""
+        """Replace the addresses in a file that need no account."""
         header = request.decode_command_custom_header(UpdateGlobalWhiteAddrsConfigRequestHeader)
         addresses = util_all.split(header.globalWhiteAddrs, ",")
         return self._change(
@@ -213,7 +215,7 @@ class AdminAclHandlers(AdminHandlers):
             f"The globalWhiteAddresses[{_shown(header.globalWhiteAddrs)}] has been updated failed.")
 
     def get_broker_acl_config_version(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """The versions of the files."""
+        """Return the versions of the files."""
         config, validator = self._config, self._validator
         if validator is None:
             return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, ACL_IS_OFF)
@@ -224,7 +226,7 @@ class AdminAclHandlers(AdminHandlers):
 
     def _change(self, change: Callable[[AccessValidator[Any]], bool], failure_code: int,
                 refused: str) -> RemotingCommand:
-        """Do it; `refused` is the remark when nothing was changed."""
+        """Call `change` and return the response; `refused` is the remark when nothing was changed."""
         validator = self._validator
         if validator is None:
             return RemotingCommand.create_response_command(failure_code, ACL_IS_OFF)
@@ -244,20 +246,21 @@ def _shown(text: str | None) -> str:
 
 
 class AdminTransactionHandlers(AdminHandlers):
-    """RESUME_CHECK_HALF_MESSAGE."""
+    """Handler of RESUME_CHECK_HALF_MESSAGE."""
 
     def __init__(self, look_up: Callable[[int], MessageExt | None],
                  put: Callable[[MessageExtBrokerInner], PutMessageResult], record_access: "RecordAccess") -> None:
-        self._look_up = look_up  # the message at an offset of the log
+        # Returns the message at an offset of the log.
+        self._look_up = look_up
         self._put = put
         self._record_access = record_access
 
     def handlers(self) -> dict[int, Handler]:
-        """Handler by request code."""
+        """Return the handlers by request code."""
         return {request_code.RESUME_CHECK_HALF_MESSAGE: self.resume_check_half_message}
 
     def resume_check_half_message(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Put a half message back, as one that was never asked about."""
+        """Append a half message again, with its number of checks reset to 0."""
         header = request.decode_command_custom_header(ResumeCheckHalfMessageRequestHeader)
         offset = _offset_of(header.msgId)
         message = self._look_up(offset) if offset is not None else None
@@ -280,10 +283,10 @@ class AdminTransactionHandlers(AdminHandlers):
 
 
 def _offset_of(msg_id: str | None) -> int | None:
-    """The commit log offset of an offset message id; None when it is not one.
+    """Return the commit log offset of an offset message id; None when the id is invalid.
 
-    Differs: the message's body stays as it is stored; the original decompresses it and stores it with the flag of a
-    compressed one.
+    Differs: RESUME_CHECK_HALF_MESSAGE stores the message's body unchanged; the original decompresses it but keeps the
+    flag of a compressed body.
     """
     try:
         return message_decoder.decode_message_id(msg_id or "").offset

@@ -1,10 +1,10 @@
 """Base class and helpers of the admin request handlers, and limits on how many of their requests run at once.
 
-- `AdminTurns`: limits the requests of a kind that are served at once, so that the others get threads and the GIL.
-- `answer`: serves requests that report queue ends, after the records that gather for their dispatch are in their
+- `AdminTurns`: limits how many requests of a kind are served at the same time, so that others get threads and the GIL.
+- `answer`: serves requests that report queue ends, after the records that wait for their dispatch are in their
   queues. A request of `AT_ONCE` is served by the dispatching thread; any other waits for it, at most 0.1 s.
 
-    request --something gathers?--> ReputMessageService dispatches it at once --> the answer
+    request --records waiting?--> ReputMessageService dispatches them at once --> the response
 """
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ if TYPE_CHECKING:
     from rmqha.store.reput_message_service import ReputMessageService
 
 
-NO_REMARK = "not set any response code"  # what Java's answers say until somebody says something else
+# The default remark of Java's responses.
+NO_REMARK = "not set any response code"
 Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
 
 
 class AdminHandlers:
-    """A family of handlers; `handlers` gives them by request code. They run on AdminBrokerThread_<n> and may block."""
+    """A group of handlers. They run on AdminBrokerThread_<n> and may block."""
 
     def handlers(self) -> dict[int, Handler]:
-        """Handler by request code."""
+        """Return the handlers by request code."""
         raise NotImplementedError
 
 
 def refuse_on_slave(role: Role) -> RemotingCommand | None:
-    """The answer to a change on a slave, None on a master."""
+    """Return the error response to a change on a slave; None on a master."""
     if not role.is_slave:
         return None
     return RemotingCommand.create_response_command(
@@ -52,7 +53,7 @@ def refuse_on_slave(role: Role) -> RemotingCommand | None:
 
 
 def success(body: object = None, header: CommandCustomHeader | None = None) -> RemotingCommand:
-    """SUCCESS with a body: a dataclass to be written as JSON, a text, or bytes."""
+    """Return a SUCCESS response with a body: a dataclass to encode as JSON, a text, or bytes."""
     response = RemotingCommand.create_response_command(response_code.SUCCESS, None, header)
     if isinstance(body, str):
         response.body = body.encode("utf-8", "replace")
@@ -65,17 +66,19 @@ def success(body: object = None, header: CommandCustomHeader | None = None) -> R
 
 def table_answer(request: RemotingCommand, changes: ChangeLog, encode: Callable[[list[str] | None], str],
                  header: CommandCustomHeader | None = None, also: str = "") -> RemotingCommand:
-    """A table as JSON: all of it, or for a slave of ours those entries alone that have changed since it was told.
+    """Return a table as JSON: the whole table, or, for a slave of ours, only the entries that changed since its state.
 
-    `encode` gets the names of the entries, None for all. `also` is what the table's state consists of beside them,
-    without a blank. The table may be newer than the state that is told.
-    Differs: the original sends its slaves the whole tables every ten seconds, whether or not something has changed.
+    `encode` is called with the names of the entries, None for all. `also` is the part of the table's state besides its
+    entries, without a space. The table may be newer than the state that is returned.
+    Differs: a slave of rmqha gets only the entries of a table that have changed; the original sends its slaves the
+    whole tables every 10 s, whether or not they have changed.
     """
     fields = request.ext_fields or {}
     known = fields.get(table_version.KNOWN)
     if known is None:
         return success(encode(None), header)
-    told = f"{changes.mark()} {also}"  # before `encode`: what changes while it runs comes with the next answer
+    # Take the mark before `encode`: changes while it runs are then sent with the next response.
+    told = f"{changes.mark()} {also}"
     known_mark, _, known_also = known.partition(" ")
     takes_changes = table_version.CHANGES in fields and known_also == also
     changed = changes.since(known_mark) if takes_changes else None
@@ -87,14 +90,14 @@ def table_answer(request: RemotingCommand, changes: ChangeLog, encode: Callable[
 
 
 def system_error(remark: str) -> RemotingCommand:
-    """SYSTEM_ERROR with a remark."""
+    """Return a SYSTEM_ERROR response with a remark."""
     return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, remark)
 
 
 COMPUTING_AT_ONCE = 2
-WAITING_AT_ONCE = 8  # of the 16 threads that adminBrokerThreadPoolNums gives by default
+WAITING_AT_ONCE = 8  # of the 16 threads that are the default of adminBrokerThreadPoolNums
 
-# They read tables or queues, and take the longer the more there is.
+# These read tables or queues; their time grows with the size.
 COMPUTING = frozenset((
     request_code.GET_ALL_TOPIC_CONFIG, request_code.GET_TOPIC_STATS_INFO, request_code.QUERY_CONSUME_QUEUE,
     request_code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, request_code.GET_CONSUMER_CONNECTION_LIST,
@@ -103,30 +106,31 @@ COMPUTING = frozenset((
     request_code.QUERY_CONSUME_TIME_SPAN, request_code.QUERY_CORRECTION_OFFSET, request_code.CLONE_GROUP_OFFSET,
     request_code.GET_BROKER_CONSUME_STATS, request_code.GET_COMMIT_LOG_CHECKSUMS,
 ))
-# They wait for clients, which may never answer.
+# These wait for clients, which may never respond.
 WAITING = frozenset((
     request_code.INVOKE_BROKER_TO_RESET_OFFSET, request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
     request_code.GET_CONSUMER_RUNNING_INFO, request_code.CONSUME_MESSAGE_DIRECTLY,
 ))
-# Consumers need these; they have threads of their own, which no other request can take.
+# Consumers depend on these; they have their own threads, which other requests cannot use.
 OF_CONSUMERS = (
     request_code.LOCK_BATCH_MQ, request_code.UNLOCK_BATCH_MQ, request_code.SEARCH_OFFSET_BY_TIMESTAMP,
     request_code.GET_EARLIEST_MSG_STORETIME,
 )
-# Consumers need these as well, and the thread that reads them has the answer at once.
+# Consumers depend on these as well; the reading thread can answer them immediately.
 AT_ONCE = (request_code.GET_MAX_OFFSET, request_code.GET_MIN_OFFSET)
 
 
 class AdminTurns:
-    """Turns at what computes, which wait, and at what waits for clients, which are refused when all are taken."""
+    """Limits of concurrent requests: those of `COMPUTING` wait for their turn, those of `WAITING` are refused."""
 
-    # Differs: in the original each of the 16 threads may be busy with the same; its threads do not share an interpreter
+    # Differs: admin requests that compute wait for their turn, and too many that wait for clients are refused. The
+    # original has no such limit: all 16 threads may serve the same code; they do not share an interpreter
     def __init__(self) -> None:
         self.computing = threading.Semaphore(COMPUTING_AT_ONCE)
         self._waiting = threading.Semaphore(WAITING_AT_ONCE)
 
     def run(self, code: int, serve: Callable[[], RemotingCommand]) -> RemotingCommand:
-        """The answer of `serve`, once it is its turn."""
+        """Call `serve` when it is its turn, and return the response."""
         if code in COMPUTING:
             with self.computing:
                 return serve()
@@ -143,24 +147,27 @@ class AdminTurns:
 
 log = logging.getLogger("RocketmqBroker")
 
-# Differs: the original answers by what is dispatched already, and lacks the messages of the last millisecond
+# Differs: requests for the ends and statistics of queues are answered when the appended messages are dispatched; the
+# original answers from the dispatched messages only, and misses those of the last millisecond
 TELL_ENDS = frozenset((
     *AT_ONCE, request_code.SEARCH_OFFSET_BY_TIMESTAMP, request_code.GET_EARLIEST_MSG_STORETIME,
     request_code.GET_TOPIC_STATS_INFO, request_code.GET_CONSUME_STATS, request_code.GET_BROKER_CONSUME_STATS,
     request_code.QUERY_CONSUME_QUEUE, request_code.QUERY_CONSUME_TIME_SPAN, request_code.INVOKE_BROKER_TO_RESET_OFFSET,
 ))
-_WAIT_S = 0.1  # of a thread that may wait: what has gathered is dispatched within milliseconds
+# How long a thread that may block waits; the waiting records are dispatched within milliseconds.
+_WAIT_S = 0.1
 
 
 def answer(reput: ReputMessageService, code: int, serve: Callable[[], RemotingCommand]) -> Answer:
-    """What `serve` says once what has gathered is in its queues; at once when nothing has."""
+    """Return the response of `serve`, called when the records that wait for their dispatch are in their queues."""
     if code not in AT_ONCE:
         dispatched = threading.Event()
         if reput.call_when_dispatched(dispatched.set):
             dispatched.wait(_WAIT_S)
         return serve()
     later: Completable[RemotingCommand | None] = Completable()
-    if reput.call_when_dispatched(lambda: _complete(later, serve)):  # on the dispatching thread: it takes microseconds
+    # `serve` runs on the dispatching thread, but takes only microseconds.
+    if reput.call_when_dispatched(lambda: _complete(later, serve)):
         return later
     return serve()
 
@@ -168,9 +175,10 @@ def answer(reput: ReputMessageService, code: int, serve: Callable[[], RemotingCo
 def _complete(later: Completable[RemotingCommand | None], serve: Callable[[], RemotingCommand]) -> None:
     try:
         later.complete(serve())
-    except Exception as failure:  # answered as what the thread that reads requests refuses
+    except Exception as failure:
+        # Answered in the same way as a failure on the thread that reads requests.
         is_peers_fault = isinstance(failure, RemotingCommandException)
-        log.error("where a queue ends can't be told: %s", failure, exc_info=None if is_peers_fault else failure)
+        log.error("cannot determine the end of a queue: %s", failure, exc_info=None if is_peers_fault else failure)
         later.complete(RemotingCommand.create_response_command(response_code.SYSTEM_ERROR,
                                                                exception_simple_desc(failure)))
 
@@ -179,8 +187,11 @@ T = TypeVar("T")
 
 
 def decode_body(request: RemotingCommand, cls: type[T]) -> T:
-    """The request's JSON body as a `cls`; RemotingCommandException, the peer's fault, when it can't be read."""
+    """Return the request's JSON body as a `cls`.
+
+    Raises RemotingCommandException, the peer's fault, when it is invalid.
+    """
     try:
         return remoting_serializable.from_json(cls, request.body or b"")
     except FastjsonError as failure:
-        raise RemotingCommandException(f"the body is no {cls.__name__}: {failure}") from None
+        raise RemotingCommandException(f"the body is not a valid {cls.__name__}: {failure}") from None

@@ -1,4 +1,4 @@
-"""Admin requests about how far groups have read: offsets, progress, copies of them."""
+"""Handlers of admin requests about consumer offsets: progress of groups, and copies of offsets."""
 import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ log = logging.getLogger("RocketmqBroker")
 
 
 class AdminOffsetHandlers(AdminHandlers):
-    """Offsets of groups: all, by topic, by time, copied; and how far behind they are."""
+    """Handlers for the offsets of groups: list, search and copy them, and compute lags."""
 
     def __init__(self, addresses: "BrokerAddresses", queues: "QueueOffsets", stats: "BrokerStatsManager",
                  topics: "TopicConfigManager", groups: "SubscriptionGroupManager", offsets: "ConsumerOffsetManager",
@@ -47,7 +47,7 @@ class AdminOffsetHandlers(AdminHandlers):
         self._record_access = record_access
 
     def handlers(self) -> dict[int, Handler]:
-        """Handler by request code."""
+        """Return the handlers by request code."""
         return {
             request_code.GET_CONSUME_STATS: self.get_consume_stats,
             request_code.GET_ALL_CONSUMER_OFFSET: self.get_all_consumer_offset,
@@ -59,7 +59,7 @@ class AdminOffsetHandlers(AdminHandlers):
         }
 
     def get_consume_stats(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """How far a group is in its topics, or in one."""
+        """Return the progress of a group in its topics, or in one."""
         header = request.decode_command_custom_header(GetConsumeStatsRequestHeader)
         group = header.consumerGroup
         offsets = self._offsets
@@ -76,18 +76,18 @@ class AdminOffsetHandlers(AdminHandlers):
         return success(result)
 
     def get_all_consumer_offset(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """All consumer offsets."""
+        """Return all consumer offsets."""
         manager = self._offsets
         return table_answer(request, manager.changes, manager.encode_entries)
 
     def query_topic_consume_by_who(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """The groups that consume a topic, online or by their offsets."""
+        """Return the groups that consume a topic: those online and those with offsets."""
         topic = request.decode_command_custom_header(QueryTopicConsumeByWhoRequestHeader).topic
         groups = self._consumers.query_topic_consume_by_who(topic)
         return success(GroupList(groups | self._offsets.which_group_by_topic(topic)))
 
     def query_consume_time_span(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Store times of the first, the last and the last consumed message of each queue."""
+        """Return the store times of the first, the last and the last consumed message of each queue."""
         header = request.decode_command_custom_header(QueryConsumeTimeSpanRequestHeader)
         config = self._topics.select_topic_config(header.topic)
         if config is None:
@@ -97,9 +97,9 @@ class AdminOffsetHandlers(AdminHandlers):
                                                  for queue_id in range(config.writeQueueNums)]))
 
     def query_correction_offset(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """The least offsets of the other groups."""
-        # The original means to compare with a group's own offsets, but asks for them with topic and group swapped,
-        # finds none, and answers the plain minimum.
+        """Return the lowest offsets of the other groups."""
+        # The original intends to compare them with a group's own offsets, but looks those up with topic and group
+        # swapped, finds nothing, and returns the minimum.
         header = request.decode_command_custom_header(QueryCorrectionOffsetHeader)
         offsets = self._offsets
         return success(QueryCorrectionOffsetBody(
@@ -107,7 +107,7 @@ class AdminOffsetHandlers(AdminHandlers):
                                                   self._queues.get_min_offset_in_queue)))
 
     def clone_group_offset(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Copy a group's offsets to another one."""
+        """Copy a group's offsets to another group."""
         header = request.decode_command_custom_header(CloneGroupOffsetRequestHeader)
         offsets = self._offsets
         topics = _only(header.topic) or offsets.which_topic_by_consumer(header.srcGroup)
@@ -116,13 +116,13 @@ class AdminOffsetHandlers(AdminHandlers):
             if self._topics.select_topic_config(topic) is None:
                 log.warning("[cloneGroupOffset], topic config not exist, %s", topic)
             elif header.offline or self._is_subscribed("[cloneGroupOffset]", header.srcGroup, topic):
-                # Differs: CLONE_GROUP_OFFSET without a topic clones all topics; the original clones the request's topic
-                # each time, and so nothing
+                # Differs: CLONE_GROUP_OFFSET without a topic copies all topics; the original uses the request's empty
+                # topic each time, and copies nothing
                 offsets.clone_offset(header.srcGroup, header.destGroup, topic)
         return success()
 
     def fetch_all_consume_stats_in_broker(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """How far all groups are."""
+        """Return the progress of all groups."""
         only_ordered = request.decode_command_custom_header(GetConsumeStatsInBrokerHeader).isOrder
         result = ConsumeStatsList(brokerAddr=self._addresses.broker_addr)
         topics = self._offsets.topics_by_group()
@@ -142,7 +142,7 @@ class AdminOffsetHandlers(AdminHandlers):
                 yield ConsumeStats(self._places(group, topic, config.writeQueueNums), tps)
 
     def _is_subscribed(self, what: str, group: str, topic: str) -> bool:
-        """True as well when nobody of the group is online."""
+        """Return whether the group subscribes to the topic; True also when the group is offline."""
         consumers = self._consumers
         if consumers.find_subscription_data(group, topic) is None and consumers.find_subscription_data_count(group) > 0:
             log.warning("%s, the consumer group[%s], topic[%s] not exist", what, group, topic)
@@ -179,5 +179,5 @@ class AdminOffsetHandlers(AdminHandlers):
 
 
 def _only(topic: str | None) -> set[str]:
-    """The topic that a request names; nothing when it names none, and means all."""
+    """Return a set of the topic in a request; empty if the request has no topic and means all."""
     return set() if topic is None or util_all.is_blank(topic) else {topic}

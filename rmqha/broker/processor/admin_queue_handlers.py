@@ -1,4 +1,4 @@
-"""Admin requests about queues: where they begin and end, and what they hold."""
+"""Handlers of admin requests about queues: their bounds and contents."""
 import base64
 from typing import TYPE_CHECKING
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from rmqha.remoting.channel import Channel
     from rmqha.store.consume_queue_table import ConsumeQueueTable
 
-MAX_UNITS = 10_000  # of one answer
+MAX_UNITS = 10_000  # per response
 
 
 class AdminQueueHandlers(AdminHandlers):
-    """Queues: offsets, times, statistics, units."""
+    """Handlers for queues: offsets, times, statistics and units."""
 
     def __init__(self, addresses: "BrokerAddresses", queues: "QueueOffsets", queue_table: "ConsumeQueueTable",
                  topics: "TopicConfigManager", consumers: "ConsumerManager", filters: "ConsumerFilterManager") -> None:
@@ -50,7 +50,7 @@ class AdminQueueHandlers(AdminHandlers):
         self._consumers, self._filters = consumers, filters
 
     def handlers(self) -> dict[int, Handler]:
-        """Handler by request code."""
+        """Return the handlers by request code."""
         return {
             request_code.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset_by_timestamp,
             request_code.GET_MAX_OFFSET: self.get_max_offset,
@@ -61,31 +61,31 @@ class AdminQueueHandlers(AdminHandlers):
         }
 
     def search_offset_by_timestamp(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """The offset of a queue at a time."""
+        """Return the offset of a queue at a time."""
         header = request.decode_command_custom_header(SearchOffsetRequestHeader)
         offset = self._queues.get_offset_in_queue_by_time(header.topic, header.queueId, header.timestamp)
         return success(header=SearchOffsetResponseHeader(offset))
 
     def get_max_offset(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """The next offset of a queue."""
+        """Return the next offset of a queue."""
         header = request.decode_command_custom_header(GetMaxOffsetRequestHeader)
         offset = self._queues.get_max_offset_in_queue(header.topic, header.queueId)
         return success(header=GetMaxOffsetResponseHeader(offset))
 
     def get_min_offset(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """The first offset of a queue."""
+        """Return the first offset of a queue."""
         header = request.decode_command_custom_header(GetMinOffsetRequestHeader)
         offset = self._queues.get_min_offset_in_queue(header.topic, header.queueId)
         return success(header=GetMinOffsetResponseHeader(offset))
 
     def get_earliest_msg_storetime(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """When the first message of a queue was stored."""
+        """Return the store time of the first message of a queue."""
         header = request.decode_command_custom_header(GetEarliestMsgStoretimeRequestHeader)
         timestamp = self._queues.get_earliest_message_time(header.topic, header.queueId)
         return success(header=GetEarliestMsgStoretimeResponseHeader(timestamp))
 
     def get_topic_stats_info(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """First and next offset and last store time of each queue of a topic."""
+        """Return the first offset, the next offset and the last store time of each queue of a topic."""
         topic = request.decode_command_custom_header(GetTopicStatsInfoRequestHeader).topic
         config = self._topics.select_topic_config(topic)
         if config is None:
@@ -97,7 +97,7 @@ class AdminQueueHandlers(AdminHandlers):
         return success(table)
 
     def query_consume_queue(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Units of a consume queue."""
+        """Return units of a consume queue."""
         header = request.decode_command_custom_header(QueryConsumeQueueRequestHeader)
         topic = header.topic
         queue = None if topic is None else self._queue_table.get_queue(topic, header.queueId)
@@ -123,7 +123,8 @@ class AdminQueueHandlers(AdminHandlers):
             response.remark = f"Index {header.index} of {header.queueId}@{header.topic} is not exist!"
             return response
         with result:
-            # Differs: at most 10,000 units are told at once; the original tells those of a whole file
+            # Differs: a response to QUERY_CONSUME_QUEUE has at most 10,000 units; the original returns those of a whole
+            # file
             wanted = min(min(max(header.count, 0), MAX_UNITS) * CQ_STORE_UNIT_SIZE, result.size)
             body.queueData = [_queue_data(queue, unit, message_filter)
                               for unit in iter_units(bytes(result.buffer[:wanted]))]

@@ -1,7 +1,4 @@
-"""Admin requests that change a broker's role, and tell how its log came to be.
-
-Admin requests about replication.
-"""
+"""Handlers of admin requests about a broker's role, the epochs of its log, and replication."""
 import logging
 import threading
 from collections.abc import Callable
@@ -43,11 +40,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
-_NO_ROLES = "this broker's role does not change: its configuration lacks enableAutoSwitchHA=true"
+_NO_ROLES = "this broker's role cannot be changed: enableAutoSwitchHA=true is not set in its configuration"
 
 
 class AdminRoleHandlers(AdminHandlers):
-    """Who is the master is told by these requests: by a controller, or by `rmqha ha promote` where there is none.
+    """Handlers for role changes, which a controller requests, or `rmqha ha promote` without a controller.
 
     Java: org.apache.rocketmq.broker.controller.ReplicasManager (5.1.4)
     """
@@ -64,13 +61,13 @@ class AdminRoleHandlers(AdminHandlers):
         self._change = threading.Lock()  # one role change at a time
 
     def handlers(self) -> dict[int, Handler]:
-        """Handler by request code."""
+        """Return the handlers by request code."""
         return {request_code.GET_BROKER_EPOCH_CACHE: self.get_broker_epoch_cache,
                 request_code.NOTIFY_BROKER_ROLE_CHANGED: self.notify_broker_role_changed,
                 request_code.HANDOVER_MASTER: self.handover_master}
 
     def get_broker_epoch_cache(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """This replica's id, the epochs of its log, and the log's end."""
+        """Return this replica's id, the epochs of its log, and the end of the log."""
         service, config = self._ha_service, self._config
         if service is None:
             return system_error(_NO_ROLES)
@@ -79,7 +76,7 @@ class AdminRoleHandlers(AdminHandlers):
                                        self._log_end()))
 
     def notify_broker_role_changed(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Become the master, or follow the one that is named."""
+        """Become the master, or follow the master in the request."""
         header = request.decode_command_custom_header(NotifyBrokerRoleChangedRequestHeader)
         service = self._ha_service
         if service is None:
@@ -87,13 +84,15 @@ class AdminRoleHandlers(AdminHandlers):
         log.info("Receive notifyBrokerRoleChanged request, try to change brokerRole, request:%s", header)
         manager = self._replicas_manager
         if manager is not None:
-            from rmqha.common.protocol.cluster_bodies import SyncStateSet  # most brokers have no controller
+            # Imported here because most brokers have no controller.
+            from rmqha.common.protocol.cluster_bodies import SyncStateSet
 
             told = remoting_serializable.from_json(SyncStateSet, request.body or b"{}")
             manager.change_broker_role(header.masterBrokerId, header.masterAddress, header.masterEpoch,
                                        told.syncStateSet, header.syncStateSetEpoch or told.syncStateSetEpoch,
                                        header.masterHaAddress)
-            manager.beat_now()  # a controller that has begun to lead tells so by the same notice
+            # A controller that has just become the leader sends the same request.
+            manager.beat_now()
             return success()
         with self._change:
             if header.masterBrokerId == service.local_broker_id:
@@ -106,7 +105,7 @@ class AdminRoleHandlers(AdminHandlers):
         return success()
 
     def handover_master(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Take no messages until another replica holds all of them, and is the master."""
+        """Hand the mastership over: accept no messages until another replica has all of them and is the master."""
         header = request.decode_command_custom_header(HandoverMasterRequestHeader)
         service = self._ha_service
         if service is None:
@@ -114,7 +113,7 @@ class AdminRoleHandlers(AdminHandlers):
         try:
             end = hand_over(service, header.brokerId or 0, header.timeoutMillis or 0)
         except HandoverError as error:
-            return system_error(f"the mastership is not handed over: {error}")
+            return system_error(f"the mastership was not handed over: {error}")
         return success(header=HandoverMasterResponseHeader(maxOffset=end))
 
     def _change_to_master(self, service: AutoSwitchHAService, epoch: int) -> bool:
@@ -135,7 +134,7 @@ class AdminRoleHandlers(AdminHandlers):
 
 
 class AdminHaHandlers(AdminHandlers):
-    """How replication stands, and what slaves copy that belongs to no table of the broker."""
+    """Handlers for the state of replication, and for requests of slaves that concern no table of the broker."""
 
     def __init__(self, message_store_config: MessageStoreConfig, role: Role, addresses: "BrokerAddresses",
                  ha_service: HAService, commit_log: CommitLog,
@@ -146,42 +145,43 @@ class AdminHaHandlers(AdminHandlers):
         self._addresses = addresses
         self._ha_service = ha_service
         self._commit_log = commit_log
-        self._checksums = checksums  # of blocks of the log
+        # Returns checksums of blocks of the log.
+        self._checksums = checksums
         self._encode_delay_offsets = encode_delay_offsets
 
     def handlers(self) -> dict[int, Handler]:
-        """Handler by request code."""
+        """Return the handlers by request code."""
         return {request_code.GET_BROKER_HA_STATUS: self.get_broker_ha_status,
                 request_code.GET_ALL_DELAY_OFFSET: self.get_all_delay_offset,
                 request_code.REJOIN_MASTER: self.rejoin_master,
                 request_code.GET_COMMIT_LOG_CHECKSUMS: self.get_commit_log_checksums}
 
     def get_broker_ha_status(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """A master's slaves, or a slave's connection to its master, as 5.1.4's haStatus asks for it.
+        """Return a master's slaves, or a slave's connection to its master, for haStatus of 5.1.4.
 
         Java: org.apache.rocketmq.broker.processor.AdminBrokerProcessor#getBrokerHaStatus (5.1.4)
         """
-        # Differs: 4.9 does not know the request
+        # Differs: 4.9 does not know GET_BROKER_HA_STATUS
         response = success(self._ha_service.get_runtime_info(self._commit_log.get_max_offset()))
         for name, value in handshake_fields(self._store_config, self._ha_service, self._addresses).items():
             response.add_ext_field(name, value)
         return response
 
     def get_all_delay_offset(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """How far each delay level is delivered."""
+        """Return the progress of delivery for each delay level."""
         return success(self._encode_delay_offsets())
 
     def rejoin_master(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """A slave that has diverged cuts off what its master does not have, at its next handshake."""
+        """Have a diverged slave truncate its log, at the next handshake, to the part that it shares with its master."""
         if not self._role.is_slave:
-            return system_error("this broker is no slave")
+            return system_error("this broker is not a slave")
         if self._ha_service.divergence.found_in_log is None:
             return system_error("this slave's log has not diverged from its master's, as far as it knows")
         self._ha_service.ha_client.rejoin()
         return success()
 
     def get_commit_log_checksums(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """CRC32 of blocks of the log, by which a slave or a tool compares it with another replica's."""
+        """Return CRC32s of blocks of the log, for a slave or a tool that compares it with another replica's."""
         header = request.decode_command_custom_header(GetCommitLogChecksumsRequestHeader)
         blocks: list[bytes] | None = [] if header.withBytes else None
         crcs = self._checksums(header.offset, header.blockSize, header.count, blocks)
@@ -190,11 +190,11 @@ class AdminHaHandlers(AdminHandlers):
 
 
 def replication_times(store: "DefaultMessageStore") -> dict[str, str]:
-    """By how many ms of stored messages each slave is behind, for GET_BROKER_RUNTIME_INFO.
+    """Return how many ms of stored messages each slave is behind, for GET_BROKER_RUNTIME_INFO.
 
-    `haSlaveLagMs_<address>`: the time of the newest record less that of the first which the slave has not got.
+    `haSlaveLagMs_<address>`: the store time of the newest record minus that of the first record that the slave lacks.
     """
-    # Differs: 4.9 tells no times
+    # Differs: the state of replication has each slave's lag as a time, too; 4.9 reports no times
     newest = newest_store_timestamp(store)
     if newest is None:
         return {}

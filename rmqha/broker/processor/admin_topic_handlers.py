@@ -1,4 +1,4 @@
-"""Admin requests about topics."""
+"""Handlers of admin requests about topics."""
 import logging
 import threading
 import zlib
@@ -39,7 +39,7 @@ log = logging.getLogger("RocketmqBroker")
 
 
 class AdminTopicHandlers(AdminHandlers):
-    """Topics: create, delete, list; cleaning."""
+    """Handlers for topics: create, delete and list them, and clean up files."""
 
     def __init__(self, role: "Role", topics: "TopicConfigManager",
                  topic_deletion: "TopicDeletion", registration: "BrokerRegistration",
@@ -49,11 +49,12 @@ class AdminTopicHandlers(AdminHandlers):
         self._topic_deletion = topic_deletion
         self._registration = registration
         self._slave_synchronize = slave_synchronize
-        self._delete_log_files = delete_log_files  # that are expired, whatever the hour
+        # Deletes expired log files, at any hour.
+        self._delete_log_files = delete_log_files
         self._lock = threading.Lock()  # one creation or deletion at a time
 
     def handlers(self) -> dict[int, Handler]:
-        """Handler by request code."""
+        """Return the handlers by request code."""
         return {
             request_code.UPDATE_AND_CREATE_TOPIC: self.update_and_create_topic,
             request_code.DELETE_TOPIC_IN_BROKER: self.delete_topic,
@@ -75,15 +76,15 @@ class AdminTopicHandlers(AdminHandlers):
         if not self._may_change(header.topic, response):
             return response
         if not (0 <= header.readQueueNums <= MAX_QUEUE_NUMS and 0 <= header.writeQueueNums <= MAX_QUEUE_NUMS):
-            # Differs: refuses negative numbers of queues, with which each send fails, and more than 65536, with which
-            # a question for the topic's offsets takes all memory; the original stores both
+            # Differs: a topic can't have a negative number of queues, with which each send fails, or more than 65536,
+            # with which a request for the topic's offsets uses all memory; the original stores both
             return system_error(f"the numbers of queues are illegal, read: {header.readQueueNums} write: "
                                 f"{header.writeQueueNums}")
         config = TopicConfig(header.topic, header.readQueueNums, header.writeQueueNums, header.perm,
                              header.topic_filter_type_enum, header.topicSysFlag or 0)
         topics = self._topics
         with self._lock:
-            # Differs: a broker has at most 100,000 topics; the original makes any number of them
+            # Differs: a broker has at most 100,000 topics; the original has no limit
             if len(topics.topic_config_table) >= MAX_TOPICS and header.topic not in topics.topic_config_table:
                 return system_error(f"there are {MAX_TOPICS} topics on this broker")
             topics.update_topic_config(config)
@@ -92,7 +93,7 @@ class AdminTopicHandlers(AdminHandlers):
         return response
 
     def delete_topic(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Forget a topic and delete its queues."""
+        """Delete a topic and its queues."""
         refused = refuse_on_slave(self._role)
         if refused is not None:
             return refused
@@ -110,7 +111,7 @@ class AdminTopicHandlers(AdminHandlers):
         return response
 
     def get_all_topic_config(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """All topics, and for slaves which were deleted."""
+        """Return all topics, and for slaves also the deleted ones."""
         manager = self._topics
         deleted = self._topic_deletion.marks()
 
@@ -123,11 +124,11 @@ class AdminTopicHandlers(AdminHandlers):
                             str(zlib.crc32(repr(sorted(deleted.items())).encode())))
 
     def get_system_topic_list_from_broker(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """The topics that people may neither create nor delete."""
+        """Return the topics that users may neither create nor delete."""
         return success(TopicList(self._topics.topic_validator.system_topic_set))
 
     def clean_expired_consume_queue(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """Delete queues whose messages are all gone, of topics that the broker does not know."""
+        """Delete the queues without messages of topics that the broker does not know."""
         log.warning("invoke cleanExpiredConsumeQueue start.")
         self._topic_deletion.delete_expired()
         log.warning("invoke cleanExpiredConsumeQueue end.")

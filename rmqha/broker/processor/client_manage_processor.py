@@ -1,6 +1,6 @@
-"""Clients say that they are there.
+"""Heartbeats of clients, and their unregistration.
 
-    IO thread: heartbeats of known groups; a group or retry topic that has to be made first: HeartbeatThread_<n>
+    IO thread: heartbeats of known groups; a group or retry topic that has to be created first: HeartbeatThread_<n>
 """
 import logging
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ _READ_WRITE = sys_flags.PERM_READ | sys_flags.PERM_WRITE
 
 
 class ClientManageProcessor:
-    """HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG.
+    """Processor of HEART_BEAT, UNREGISTER_CLIENT and CHECK_CLIENT_CONFIG.
 
     Java: org.apache.rocketmq.broker.processor.ClientManageProcessor (4.9.8)
     """
@@ -61,7 +61,7 @@ class ClientManageProcessor:
         return self._check_client_config(request)
 
     def reject_request(self) -> bool:
-        """Never."""
+        """Return False: these requests are never rejected."""
         return False
 
     def _heart_beat(self, channel: "Channel", request: RemotingCommand) -> "Answer":
@@ -82,7 +82,8 @@ class ClientManageProcessor:
             self._register_consumer(info, data)
         for producer in heartbeat.producerDataSet:
             self._producers.register_producer(producer.groupName, info)
-        if not channel.is_active:  # closed while the registration waited for its turn: nobody else would remove it
+        # The channel closed while the registration waited in the pool, so its close event came too early to remove it.
+        if not channel.is_active:
             self._housekeeping.on_channel_close(parse_channel_remote_addr(channel), channel)
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 
@@ -93,7 +94,7 @@ class ClientManageProcessor:
             notify = group_config.notifyConsumerIdsChangedEnable
             sys_flag = sys_flags.build_topic_sys_flag(False, True) if data.unitMode else 0
             retry_topic = mix_all.get_retry_topic(data.groupName)
-            # Differs: a group whose name is no legal topic name gets no topic; its name would become a folder's
+            # Differs: a group whose name is not a valid topic name gets no topic, since the name would become a folder
             if topics.check_topic(retry_topic) is None:
                 self._topics.create_topic_in_send_message_back_method(
                     retry_topic, group_config.retryQueueNums, _READ_WRITE, sys_flag)
@@ -109,7 +110,7 @@ class ClientManageProcessor:
         if header.producerGroup is not None:
             self._producers.unregister_producer(header.producerGroup, info)
         if header.consumerGroup is not None:
-            # Differs: a group that is not known is not made when one of its consumers leaves
+            # Differs: an unknown group is not created when one of its consumers unregisters
             config = self._groups.subscription_group_table.get(header.consumerGroup)
             notify = config is None or config.notifyConsumerIdsChangedEnable
             self._consumers.unregister_consumer(header.consumerGroup, info, notify)
@@ -126,11 +127,12 @@ class ClientManageProcessor:
                 f"The broker does not support consumer to filter message by {subscription.expressionType}")
         spi = selector_parser.get(subscription.expressionType)
         try:
-            # Differs: an unknown type gets a remark; the original meets it with a NullPointerException's (null)
+            # Differs: CHECK_CLIENT_CONFIG answers an unknown type of expression with a remark; in the original it
+            # causes a NullPointerException and the remark is null
             if spi is None or subscription.subString is None:
-                raise MQFilterException("", f"no filter of type {subscription.expressionType}")
+                raise MQFilterException("", f"unknown filter type {subscription.expressionType}")
             if len(subscription.subString) > MAX_EXPRESSION_LENGTH:
-                raise MQFilterException("", f"an expression of {len(subscription.subString)} characters")
+                raise MQFilterException("", f"the expression is too long: {len(subscription.subString)} characters")
             spi.compile(subscription.subString)
         except MQFilterException as failure:
             log.warning("Client %s@%s filter message, but failed to compile expression! sub=%s, error=%s",
@@ -140,8 +142,8 @@ class ClientManageProcessor:
 
 
 def _check(heartbeat: HeartbeatData) -> None:
-    # Differs: a heartbeat with a missing name registers nobody; the original meets it with a NullPointerException
-    # in the midst of the registration
+    # Differs: a heartbeat with a missing name registers nothing; the original fails with a NullPointerException in the
+    # middle of the registration
     if heartbeat.clientID is None:
         raise RemotingCommandException("the heartbeat has no clientID")
     groups: list[ConsumerData | ProducerData] = [*heartbeat.consumerDataSet, *heartbeat.producerDataSet]

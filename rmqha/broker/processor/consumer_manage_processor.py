@@ -1,4 +1,4 @@
-"""Consumers ask for their group and keep their offsets here."""
+"""Requests of consumers about their group's members and their offsets."""
 import logging
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ log = logging.getLogger("RocketmqBroker")
 
 
 class ConsumerManageProcessor:
-    """GET_CONSUMER_LIST_BY_GROUP, UPDATE_CONSUMER_OFFSET, QUERY_CONSUMER_OFFSET.
+    """Processor of GET_CONSUMER_LIST_BY_GROUP, UPDATE_CONSUMER_OFFSET and QUERY_CONSUMER_OFFSET.
 
     Java: org.apache.rocketmq.broker.processor.ConsumerManageProcessor (4.9.8)
     """
@@ -46,7 +46,7 @@ class ConsumerManageProcessor:
         return self._query_consumer_offset(request)
 
     def reject_request(self) -> bool:
-        """Never."""
+        """Return False: these requests are never rejected."""
         return False
 
     def _get_consumer_list_by_group(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
@@ -64,8 +64,8 @@ class ConsumerManageProcessor:
     def _update_consumer_offset(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         header = request.decode_command_custom_header(UpdateConsumerOffsetRequestHeader)
         if self._topic_deletion.is_stale(header.topic, header.queueId, header.commitOffset):
-            # Differs: an offset of before its topic was deleted says nothing of the topic that is made again
-            log.warning("offset %s of %s-%s is of a deleted topic, it is not taken", header.commitOffset, header.topic,
+            # Differs: an offset from before the deletion of its topic is not valid for a topic created again
+            log.warning("ignoring offset %s of %s-%s: it belongs to a deleted topic", header.commitOffset, header.topic,
                         header.queueId)
             return RemotingCommand.create_response_command(response_code.SUCCESS, None)
         offsets = self._offsets

@@ -1,6 +1,6 @@
-"""Producers commit and roll back.
+"""Commits and rollbacks of half messages.
 
-    IO thread: find and check the half message -> store the message -> its op message --> response, by whoever
+    IO thread: find and check the half message -> store the message -> its op message --> response, by the thread that
     completes the put
 """
 import logging
@@ -34,7 +34,7 @@ log = logging.getLogger("RocketmqTransaction")
 
 _STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT, PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
            PutMessageStatus.SLAVE_NOT_AVAILABLE)
-# (after a check, outcome) -> what is logged
+# (after a check, outcome) -> log message
 _NOTICES = {
     (True, sys_flags.TRANSACTION_NOT_TYPE): "Check producer[%s] transaction state, but it's pending status.",
     (True, sys_flags.TRANSACTION_COMMIT_TYPE):
@@ -49,12 +49,13 @@ _NOTICES = {
 
 
 class EndTransactionProcessor:
-    """END_TRANSACTION.
+    """Processor of END_TRANSACTION.
 
     Java: org.apache.rocketmq.broker.processor.EndTransactionProcessor (4.9.8)
     """
 
-    # Differs: served by the thread that read it, which waits for nothing; endTransactionThreadPoolNums is not read.
+    # Differs: END_TRANSACTION is served by the thread that read the request, without waiting;
+    # endTransactionThreadPoolNums is not used.
     def __init__(self, message_store_config: "MessageStoreConfig", role: "Role", deleted_topics: "DeletedTopics",
                  put: Callable[[MessageExtBrokerInner], Completable[PutMessageResult]],
                  transactions: "TransactionalMessageService", record_access: "RecordAccess",
@@ -68,7 +69,7 @@ class EndTransactionProcessor:
         self._hand_over = hand_over  # to SendMessageThread_<n>
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
-        """Serve one request; None, no answer, while the outcome is not known."""
+        """Serve one request; None, and so no response, if the producer does not know the outcome yet."""
         header = request.decode_command_custom_header(EndTransactionRequestHeader)
         if self._role.is_slave:
             log.warning("Message store is slave mode, so end transaction is forbidden. ")
@@ -85,11 +86,11 @@ class EndTransactionProcessor:
         return None
 
     def reject_request(self) -> bool:
-        """Never."""
+        """Return False: these requests are never rejected."""
         return False
 
     def _in_turn(self, end: "Callable[[], Answer]") -> "Answer":
-        """Here, or in a pool when access control is on: its check waits until the half message is dispatched."""
+        """Run `end` here, or in a pool when access control is on: its check waits for the half message's dispatch."""
         return self._hand_over(end) if self._record_access.is_on else end()
 
     def _commit(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader) -> "Answer":
@@ -98,8 +99,10 @@ class EndTransactionProcessor:
         if isinstance(half, RemotingCommand):
             return half
         if self._deleted_topics.is_message_dead(half):
-            # Differs: a half message goes with its topic; the original puts it, into the topic made again, too
-            log.warning("the topic of the half message at %s is deleted, it is not committed", header.commitLogOffset)
+            # Differs: a half message is deleted with its topic; the original commits it even to a topic that was
+            # deleted and created again
+            log.warning("the topic of the half message at %s was deleted; the message is not committed",
+                        header.commitLogOffset)
             service.delete_prepare_message(half)
             return _answer(response_code.SUCCESS)
         message = _end_message_transaction(half)
@@ -128,7 +131,10 @@ class EndTransactionProcessor:
 
     def _half_message(self, channel: "Channel", request: RemotingCommand, header: EndTransactionRequestHeader,
                       result: "OperationResult") -> MessageExt | RemotingCommand:
-        """The half message; the answer when it can't be ended. AclException when it can't by who asks."""
+        """Return the half message, or the error response if it cannot be finished.
+
+        Raises AclException when the requester has no permission.
+        """
         half = result.prepare_message
         if half is None:
             return _answer(result.response_code, result.response_remark)
@@ -159,22 +165,22 @@ class EndTransactionProcessor:
 
 
 def _check_prepare_message(message: MessageExt, header: EndTransactionRequestHeader) -> str | None:
-    """Why `message` is not the half message that the producer means; None when it is."""
+    """Return why `message` is not the half message that the request names; None when it is."""
     if message.get_property(message_const.PROPERTY_PRODUCER_GROUP) != header.producerGroup:
         return "The producer group wrong"
     if message.queue_offset != header.tranStateTableOffset:
         return "The transaction state table offset wrong"
     if message.commit_log_offset != header.commitLogOffset:
         return "The commit log offset wrong"
-    # Differs: only what lies in the half topic is committed; the original takes any record that has the properties of
-    # a half message, and a producer can give them to any message
+    # Differs: END_TRANSACTION commits only messages of the half topic; the original accepts any record that has the
+    # properties of a half message, and a producer can set them on any message
     if message.topic != transactional_message_service_impl.build_half_topic():
-        return "The message is no half message"
+        return "The message is not a half message"
     return None
 
 
 def _end_message_transaction(message: MessageExt) -> MessageExtBrokerInner:
-    """The message as its producer meant it. Its stored properties keep the traces of the transaction, as in Java."""
+    """Return the message for its real topic. Its stored properties keep those of the transaction, as in Java."""
     inner = MessageExtBrokerInner(message.properties[message_const.PROPERTY_REAL_TOPIC], message.body)
     inner.queue_id = parse_int(message.properties[message_const.PROPERTY_REAL_QUEUE_ID])
     inner.flag = message.flag

@@ -1,6 +1,6 @@
-"""Whether a pull is served: its group, its topic, and what its group wants.
+"""Checks that decide whether a pull is served: its group, its topic, and the group's subscription.
 
-    PullMessageProcessor --check_group, check_topic, message_filter--> or the answer that says why not
+    PullMessageProcessor --check_group, check_topic, message_filter--> or the error response
 """
 import logging
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ _Subscription = tuple[SubscriptionData, ConsumerFilterData | None]
 
 
 class PullAdmission:
-    """The checks of PullMessageProcessor, before the store is looked at.
+    """The checks of PullMessageProcessor, before it reads from the store.
 
     Java: org.apache.rocketmq.broker.processor.PullMessageProcessor (4.9.8)
     """
@@ -40,11 +40,12 @@ class PullAdmission:
         self._config = broker_config
         self._topics, self.groups = topics, groups
         self._consumers, self._filters = consumers, filters
-        self.hand_over = hand_over  # work to the pool of pulls; SYSTEM_BUSY when that has too much to do
+        # Submits work to the pool of pulls; SYSTEM_BUSY when its queue is full.
+        self.hand_over = hand_over
 
     def check_group(self, header: PullMessageRequestHeader,
                     response: RemotingCommand) -> SubscriptionGroupConfig | None:
-        """The group, made when it is new and may be. None: `response` says why it may not pull."""
+        """Return the group; create it if it is new and allowed. None: `response` contains the error."""
         config = self._config
         if not sys_flags.is_readable(config.brokerPermission):
             response.code = response_code.NO_PERMISSION
@@ -64,7 +65,7 @@ class PullAdmission:
         return group_config
 
     def check_topic(self, channel: "Channel", header: PullMessageRequestHeader, response: RemotingCommand) -> bool:
-        """Whether the queue is there and may be read; otherwise `response` says why not."""
+        """Return whether the queue exists and may be read; if not, `response` contains the error."""
         topic = header.topic
         config = self._topics.select_topic_config(topic)
         if config is None:
@@ -87,7 +88,7 @@ class PullAdmission:
 
     def message_filter(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
                        response: RemotingCommand) -> ExpressionMessageFilter | None:
-        """What the group wants; None: `response` says what is wrong with it."""
+        """Return the filter for the group's subscription; None: `response` contains the error."""
         if sys_flags.has_subscription_flag(header.sysFlag):
             found = self._build_subscription(header, response)
         else:
@@ -111,8 +112,8 @@ class PullAdmission:
                 return subscription, None
             filter_data = consumer_filter_manager.build(header.topic, header.consumerGroup, header.subscription,
                                                         header.expressionType, header.subVersion)
-            # Differs: an expression that does not compile is refused; the original, whose assertions are off, goes on
-            # without it and gives all messages
+            # Differs: a pull with an expression that does not compile is refused; the original, which runs without
+            # assertions, ignores the expression and returns all messages
             if filter_data is None and self._config.enablePropertyFilter:
                 raise ValueError("the expression does not compile")
             return subscription, filter_data

@@ -1,8 +1,18 @@
-"""Messages go out.
+"""Pulls: messages are sent to consumers.
 
     IO thread: checks -> store.get_message -> response over slices of the map; nothing new -> held
-    woken pulls come back through `execute_request_when_wakeup`, once, and are answered whatever they find
-    a group that has to be made first: PullMessageThread_<n>
+    woken pulls run again through `execute_request_when_wakeup`, once, and are answered whatever they find
+    a group that has to be created first: PullMessageThread_<n>
+
+Offsets that are ahead. A send is acknowledged when its record is safe in the log. Its queue entry is written a moment
+later, by the dispatch. So a client that continues at the offset that follows from its send can name an offset that is
+beyond the end of the queue, although the message before it was acknowledged. The original answers PULL_OFFSET_MOVED
+with the current end of the queue; the consumer then goes back and consumes messages again, and its users see an offset
+that was valid being refused. Here, such a pull waits once until the appended records are dispatched, and is then judged
+by the new end of the queue. It waits only once, so an offset that is really invalid is still corrected. If there is
+nothing to wait for, but the queue has grown since it was read, the pull runs again at once: the dispatch happened in
+between. The same holds for a pull at the end of the queue that does not ask to be held: without the wait it could miss
+a message that was acknowledged before the pull was sent.
 """
 import functools
 import logging
@@ -51,7 +61,7 @@ _CODES = {
 
 
 class PullMessageProcessor:
-    """PULL_MESSAGE.
+    """Processor of PULL_MESSAGE.
 
     Java: org.apache.rocketmq.broker.processor.PullMessageProcessor (4.9.8)
     """
@@ -65,25 +75,29 @@ class PullMessageProcessor:
         self._admission = admission
         self._hold_service = hold_service
         self._offsets = offsets
-        self._is_stale = is_stale  # whether an offset is of a topic that was deleted
+        # Returns whether an offset belongs to a deleted topic.
+        self._is_stale = is_stale
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
         """Serve a pull; None when it is held."""
         header = request.decode_command_custom_header(PullMessageRequestHeader)
-        request.custom_header = header  # a woken pull does not decode again
+        # Kept so that a woken pull is not decoded again.
+        request.custom_header = header
         groups, group = self._admission.groups, header.consumerGroup
         if group not in groups.subscription_group_table and groups.is_auto_created(group):
             return self._admission.hand_over(lambda: self._process(channel, request, header, True))
         return self._process(channel, request, header, True)
 
     def reject_request(self) -> bool:
-        """Pulls are never refused before they are looked at."""
+        """Return False: pulls are never rejected."""
         return False
 
     def execute_request_when_wakeup(self, channel: "Channel", request: RemotingCommand,
                                     waited_for_dispatch: bool = False) -> None:
-        """Serve a pull that was held, on the thread that woke it; it is answered in any case, unless it only waited for
-        the dispatch: then it may be held for a message."""
+        """Serve a pull that was held, on the thread that woke it.
+
+        It is answered in any case, unless it only waited for the dispatch: then it may be held for a message.
+        """
         header: PullMessageRequestHeader
         header = request.custom_header  # type: ignore[assignment]  # process_request has put it there
         try:
@@ -120,15 +134,16 @@ class PullMessageProcessor:
                 if broker_allow_suspend and sys_flags.has_suspend_flag(header.sysFlag):
                     if self._suspend(channel, request, header, message_filter):
                         response = None
-                # Differs: the original answers at once, and may lack messages that were acknowledged before
+                # Differs: a pull that finds nothing waits until acknowledged messages are dispatched, even if it is not
+                # to be held; the original answers at once, and may miss them
                 elif broker_allow_suspend and store.call_when_dispatched(
                         functools.partial(self.execute_request_when_wakeup, channel, request)):
                     response = None
                 elif broker_allow_suspend and self._has_grown(header, result):
                     response = self._process(channel, request, header, False)
             elif response.code == response_code.PULL_OFFSET_MOVED:
-                # Differs: what was acknowledged counts for an offset beyond the end, too: one that follows from the
-                # answer to a send is not moved back because its message is not dispatched yet. It waits for that once
+                # Differs: a pull beyond the end of the queue waits once for the dispatch of acknowledged messages, so
+                # an offset that follows from the response to a send is not moved back
                 waits = broker_allow_suspend and not waited_for_dispatch and header.queueOffset > result.max_offset
                 if waits and store.call_when_dispatched(
                         functools.partial(self.execute_request_when_wakeup, channel, request, True)):
@@ -142,7 +157,7 @@ class PullMessageProcessor:
         return response
 
     def _has_grown(self, header: PullMessageRequestHeader, result: GetMessageResult) -> bool:
-        """Whether messages of the queue were dispatched since it was looked at."""
+        """Return whether messages have been added to the queue since it was read."""
         return self._store.get_max_offset_in_queue(header.topic, header.queueId) > result.max_offset
 
     def _fill(self, channel: "Channel", header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
@@ -170,7 +185,8 @@ class PullMessageProcessor:
 
     def _transfer(self, header: PullMessageRequestHeader, result: GetMessageResult, response: RemotingCommand,
                   begin_ms: int) -> None:
-        # Differs: the body is never copied, whatever transferMsgByHeap says; the times are noted in both cases
+        # Differs: the body of a pull's response is never copied, whatever the value of transferMsgByHeap; the times are
+        # recorded in both cases
         stats = self._stats
         group, topic, queue_id = header.consumerGroup, header.topic, header.queueId
         stats.inc_group_get_nums(group, topic, result.message_count)
@@ -183,7 +199,7 @@ class PullMessageProcessor:
 
     def _suspend(self, channel: "Channel", request: RemotingCommand, header: PullMessageRequestHeader,
                  message_filter: ExpressionMessageFilter) -> bool:
-        """Hold a pull; False when its connection has too many that are held: it is answered at once."""
+        """Hold a pull; return False when its connection has too many held pulls, so that it is answered at once."""
         polling_ms = self._hold_service.polling_ms(header.suspendTimeoutMillis)
         pull_request = PullRequest(request, channel, polling_ms, now_ms(), header.queueOffset,
                                    message_filter.subscription_data, message_filter)
@@ -220,7 +236,7 @@ class PullMessageProcessor:
         message.tags_code = MessageExtBrokerInner.tags_string2tags_code(TopicFilterType.SINGLE_TAG, message.tags)
         message.born_timestamp = util_all.current_time_millis()
         message.born_host = message.store_host = self._addresses.store_host
-        # Differs: the answer to a pull does not wait until the event of its moved offset is stored
+        # Differs: the response to a pull does not wait until the event about its moved offset is stored
         self._store.async_put_message(message)
 
     def _commit_offset(self, channel: "Channel", header: PullMessageRequestHeader) -> None:
@@ -232,11 +248,12 @@ class PullMessageProcessor:
 
 
 def _may_continue(header: PullMessageRequestHeader, result: GetMessageResult) -> bool:
-    """Whether who pulls without end may simply continue at the next offset: what it asked for is deleted.
+    """Return whether a pull for deleted messages may simply continue at the next offset: a long-polling one may.
 
-    Differs: the original answers PULL_OFFSET_MOVED, whereupon its push consumers drop the queue, and take it again
-    after 10 s and a rebalance: 20 to 33 s until a new group's first message, where the beginning of a topic is deleted.
-    A pull that does not want to be held is answered as there: its user may have to know that messages are gone.
+    Differs: a long-polling pull for deleted messages continues at the next offset. The original answers
+    PULL_OFFSET_MOVED; its push consumers then drop the queue, and take it again after 10 s and a rebalance. If the
+    beginning of a topic is deleted, a new group gets its first message after 20 to 33 s. A pull that does not ask to be
+    held is answered as in the original: its user may need to know that messages are deleted.
     """
     return (result.status is GetMessageStatus.OFFSET_TOO_SMALL and sys_flags.has_suspend_flag(header.sysFlag)
             and 0 <= header.queueOffset < result.next_begin_offset)

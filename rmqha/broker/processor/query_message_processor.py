@@ -1,4 +1,4 @@
-"""Messages by key and by offset; runs on QueryMessageThread_<n>."""
+"""Queries for messages by key and by offset; runs on QueryMessageThread_<n>."""
 from collections.abc import Callable
 from threading import Semaphore
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class QueryMessageProcessor:
-    """QUERY_MESSAGE, VIEW_MESSAGE_BY_ID. The records are sent from the map without a copy.
+    """Processor of QUERY_MESSAGE and VIEW_MESSAGE_BY_ID. Records are sent from the map without a copy.
 
     Java: org.apache.rocketmq.broker.processor.QueryMessageProcessor (4.9.8)
     """
@@ -31,9 +31,11 @@ class QueryMessageProcessor:
                  select: "Callable[[int], SelectMappedBufferResult | None]",
                  record_access: "RecordAccess", turns: Semaphore) -> None:
         self._store_config = message_store_config
-        self._query, self._select = query, select  # by topic and key, and times; by offset
+        # Find messages by topic, key and times, and by offset.
+        self._query, self._select = query, select
         self._record_access = record_access
-        self._turns = turns  # at what computes
+        # Limits the concurrent requests that compute; see AdminTurns.
+        self._turns = turns
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Serve one request."""
@@ -42,7 +44,7 @@ class QueryMessageProcessor:
         return self._view_message_by_id(channel, request)
 
     def reject_request(self) -> bool:
-        """Never."""
+        """Return False: these requests are never rejected."""
         return False
 
     def _query_message(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:

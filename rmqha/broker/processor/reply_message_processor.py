@@ -1,7 +1,7 @@
-"""Answers to requests go straight to the client that asked, and into the reply topic.
+"""Replies to request messages: they are pushed to the client that sent the request, and stored in the reply topic.
 
-    IO thread: check -> push to the asking client --> its answer (or 10 s) -> store -> response
-    what may create a topic: SendMessageThread_<n>
+    IO thread: check -> push to the requesting client --> its response (or 10 s) -> store -> response
+    a reply that may create a topic: SendMessageThread_<n>
 """
 import logging
 from collections.abc import Callable
@@ -42,7 +42,7 @@ _STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT, PutMess
 
 @dataclass
 class PushReplyResult:
-    """Whether the client has the reply, or why not.
+    """The result of a push: success, or a remark with the reason.
 
     Java: org.apache.rocketmq.broker.processor.ReplyMessageProcessor$PushReplyResult (4.9.8)
     """
@@ -52,7 +52,7 @@ class PushReplyResult:
 
 
 class ReplyMessageProcessor(AbstractSendMessageProcessor):
-    """SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2.
+    """Processor of SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2.
 
     Java: org.apache.rocketmq.broker.processor.ReplyMessageProcessor (4.9.8)
     """
@@ -67,16 +67,17 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
         self._producers = producers
         self._server = server
 
-    # Differs: no thread waits for the client that gets the reply; processReplyMessageThreadPoolNums is not read.
+    # Differs: no thread waits for the client that gets a reply to its request; processReplyMessageThreadPoolNums is not
+    # used.
     def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
-        """Serve one request; the answer comes when the asking client has answered, and the reply is stored."""
+        """Serve one request; the response follows when the client has received the reply and the reply is stored."""
         header = self.parse_request_header(request)
         if header.topic in self._topics:
             return self._reply(channel, request, header)
         return self.hand_over(lambda: self._reply(channel, request, header))
 
     def parse_request_header(self, request: RemotingCommand) -> SendMessageRequestHeader:
-        """The header in its long form, whichever form came."""
+        """Return the header in its long form, for both forms of requests."""
         if request.code == request_code.SEND_REPLY_MESSAGE:
             return request.decode_command_custom_header(SendMessageRequestHeader)
         return super().parse_request_header(request)
@@ -116,7 +117,8 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
         message = MessageExtBrokerInner(header.topic, request.body or b"")
         message.queue_id = queue_id
         message.flag = header.flag
-        # Differs: the flags of a compressed body are stored with it; the original stores what nobody can read
+        # Differs: the flags of a reply's compressed body are stored with it; the original stores a message that cannot
+        # be read
         message.sys_flag = header.sysFlag & _COMPRESSION
         message.properties = message_decoder.string2message_properties(header.properties)
         message.properties_string = header.properties
@@ -183,7 +185,7 @@ class ReplyMessageProcessor(AbstractSendMessageProcessor):
 
     def _handle_put_message_result(self, result: PutMessageResult | None, message: MessageExtBrokerInner,
                                    response: RemotingCommand, queue_id: int) -> None:
-        """Where the reply lies, if it does; the answer's code says only whether the client has it."""
+        """Add the reply's position to the response if it is stored; the code only says whether the client has it."""
         append = result.append_message_result if result is not None else None
         if result is None or append is None or result.put_message_status not in _STORED:
             log.warning("process reply message, store putMessage returned %s", result)

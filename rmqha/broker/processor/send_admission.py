@@ -1,7 +1,7 @@
 """Checks that decide whether a send is accepted: each is written once, here, for every path that a send can take.
 
-    SendMessageProcessor, ReplyMessageProcessor --msg_check--> the topic; or the answer that says why not
-    ExpressSend --SendRoutes.are_open--> msg_check, for each topic of what one read has brought
+    SendMessageProcessor, ReplyMessageProcessor --msg_check--> the topic, or the error response
+    ExpressSend --SendRoutes.are_open--> msg_check, for each topic of one read
 
 - `SendAdmission`: the checks.
 - `SendRoutes`: the topics whose simple sends are accepted without a check of each one.
@@ -36,7 +36,7 @@ _WRITE = sys_flags.PERM_WRITE
 
 
 class RouteHeader:
-    """As much of the header as the checks are told of sends that came together."""
+    """The part of the header that checks get for sends that arrived together."""
 
     __slots__ = ("topic", "queueId")
 
@@ -49,10 +49,10 @@ CheckedHeader = SendMessageRequestHeader | RouteHeader
 
 
 class SendAdmission:
-    """The checks of AbstractSendMessageProcessor, which is one; those of its methods that look at a message are there.
+    """The checks of AbstractSendMessageProcessor, which is a subclass and has the methods that need the message.
 
-    A new check belongs into `msg_check`, or into `reject_request` when it needs no header: all sends come by both.
-    Sends that came together are checked together: see SendRoutes for what the header tells then.
+    A new check belongs in `msg_check`, or in `reject_request` if it needs no header: all sends pass both. Sends that
+    arrive together are checked together; see SendRoutes for the header that the checks get then.
 
     Java: org.apache.rocketmq.broker.processor.AbstractSendMessageProcessor (4.9.8)
     """
@@ -61,14 +61,16 @@ class SendAdmission:
         self._config = broker_config
         self.topic_config_manager = topics
         self._topics = topics.topic_config_table
-        self.hand_over = hand_over  # work to the pool of sends; SYSTEM_BUSY when that has too much to do
-        self._checked_topics: set[str] = set()  # names that passed the name checks
+        # Submits work to the pool of sends; SYSTEM_BUSY when its queue is full.
+        self.hand_over = hand_over
+        # Names that passed the name checks.
+        self._checked_topics: set[str] = set()
 
     def msg_check(self, channel: "Channel", header: CheckedHeader, response: RemotingCommand) -> TopicConfig | None:
-        """The topic to send to, made when it is new and may be. None: `response` says why not.
+        """Return the topic; create it if it is new and allowed. None: `response` contains the error.
 
-        Java's preSend comes first here, so that nobody asks half of it. A check that needs more than a RouteHeader has
-        refuses it: sends that came together go the general way then, one by one.
+        The checks of Java's preSend are included first, so that no caller can omit them. A check that needs more than a
+        RouteHeader refuses one: sends that arrived together then go the general way, one by one.
         """
         config, topic, topics = self._config, header.topic, self.topic_config_manager
         start = config.startAcceptSendRequestTimeStamp
@@ -95,17 +97,17 @@ class SendAdmission:
         if header.queueId >= topic_config.writeQueueNums and header.queueId >= topic_config.readQueueNums:
             return self._refuse_queue_id(channel, header, topic_config, response)
         if header.queueId < 0 and topic_config.writeQueueNums <= 0:
-            # Differs: a topic without write queues refuses sends to "any queue" by name; the original divides by zero,
-            # which its server answers with the same code
+            # Differs: a send to "any queue" of a topic without write queues gets an error that names the topic; the
+            # original divides by zero, which its server answers with the same code
             return self._refuse_queue_id(channel, header, topic_config, response)
         return topic_config
 
     def is_served_at_once(self, topic: str) -> bool:
-        """Whether the thread that has read a send to the topic may serve it: it makes no topic, which takes time."""
+        """Return whether the reading thread may serve a send to the topic: it creates no topic, which takes time."""
         return topic in self._topics and not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
 
     def reject_request(self) -> bool:
-        """Whether requests are refused before they are looked at."""
+        """Return whether requests are rejected before they are decoded."""
         return False
 
     def _check_name(self, topic: str, response: RemotingCommand) -> bool:
@@ -119,7 +121,7 @@ class SendAdmission:
         return True
 
     def _add_checked(self, topic: str) -> None:
-        """Note that the name passed; those of topics that are gone go when they are more than the others."""
+        """Note that the name passed; names of deleted topics are removed when they are the majority."""
         if len(self._checked_topics) > 2 * len(self._topics):
             self._checked_topics.intersection_update(list(self._topics))
         self._checked_topics.add(topic)
@@ -151,16 +153,16 @@ class SendAdmission:
 
 
 _MAX_ROUTES = 4096
-_MAX_QUEUES = 1024  # of a route
+_MAX_QUEUES = 1024  # per route
 
 
 class SendRoutes:
-    """The checks, asked for many sends at once. Owned by one IO thread.
+    """The checks for many sends at a time. Owned by one IO thread.
 
-    A topic gets its route when a send to it has come: `msg_check` is asked for each of its queues, and what it says of
-    those is kept until the topic is changed. What it says of the topic is asked again whenever sends to it have come.
-    It is told topic and queue, no more: where it needs more, all sends go the general way, where it is asked for each
-    of them; and so they do where it refuses.
+    A topic gets a route with the first send to it: `msg_check` is called for each of its queues, and the result for the
+    queues is kept until the topic is changed. For the topic itself, the check is repeated for each read with sends to
+    it. It gets only topic and queue. If it needs more, or refuses, the sends go the general way, where it is called for
+    each of them.
     """
 
     def __init__(self, admission: SendAdmission) -> None:
@@ -168,10 +170,11 @@ class SendRoutes:
         self._admission = admission
         self._topics = admission.topic_config_manager.topic_config_table
         self._passed: dict[str, tuple[TopicConfig, RouteHeader]] = {}  # by topic of a route
-        self._response = RemotingCommand.create_response_command(0)  # the checks write into it, the general way answers
+        # The checks write errors into it; it is never sent, since the general way produces the response.
+        self._response = RemotingCommand.create_response_command(0)
 
     def are_open(self, channel: "Channel", topics: list[str]) -> bool:
-        """Whether sends to the topics, which have routes, are taken. Otherwise one of them has no route any more."""
+        """Return whether sends to these topics are accepted. If not, the route of the refused one is removed."""
         for topic in topics:
             config, header = self._passed[topic]
             if not self._passes(channel, config, header):
@@ -180,8 +183,10 @@ class SendRoutes:
         return True
 
     def make(self, channel: "Channel", topic: str) -> bool:
-        """Make the route of a topic. False when sends to it go the general way: they may make topics, the topic has
-        something to add to them, or a check is against them."""
+        """Make the route of a topic; return False if sends to it go the general way.
+
+        These are sends that may create topics, that the topic adds a flag to, or that a check refuses.
+        """
         config = self._topics.get(topic)
         if (config is None or not self._admission.is_served_at_once(topic)
                 or config.topicFilterType is not TopicFilterType.SINGLE_TAG):
@@ -201,23 +206,25 @@ class SendRoutes:
         return True
 
     def _passes(self, channel: "Channel", config: TopicConfig, header: RouteHeader) -> bool:
-        if self._topics.get(header.topic) is not config:  # deleted or changed: the checks would make it again
+        # The topic was deleted or changed; for a deleted one the check could create it again.
+        if self._topics.get(header.topic) is not config:
             return False
         try:
             return self._admission.msg_check(channel, header, self._response) is config
-        except Exception as error:  # the general way meets it, too, and answers
+        except Exception as error:
+            # The general way fails in the same way, and sends the error response.
             log.debug("sends to %s go the general way: %s", header.topic, error)
             return False
 
 
 class AbstractSendMessageProcessor(SendAdmission):
-    """Header parsing and checks shared by sends and replies; its checks, msgCheck too, stand in SendAdmission.
+    """Header parsing and checks shared by sends and replies; the checks, including msgCheck, are in SendAdmission.
 
     Java: org.apache.rocketmq.broker.processor.AbstractSendMessageProcessor (4.9.8)
     """
 
     def parse_request_header(self, request: RemotingCommand) -> SendMessageRequestHeader:
-        """The header in its long form, whichever form came."""
+        """Return the header in its long form, for both forms of requests."""
         if request.code == request_code.SEND_MESSAGE:
             return request.decode_command_custom_header(SendMessageRequestHeader)
         return SendMessageRequestHeaderV2.create_send_message_request_header_v1(
@@ -225,5 +232,5 @@ class AbstractSendMessageProcessor(SendAdmission):
 
 
 def random_queue_id(queue_nums: int) -> int:
-    """One of the queues."""
+    """Return the id of a random queue."""
     return random.randrange(99_999_999) % queue_nums

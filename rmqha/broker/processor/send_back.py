@@ -1,4 +1,4 @@
-"""Messages that consumers send back come again later, and in the end go to the dead letters.
+"""Messages that consumers send back: they are delivered again later, and finally go to the dead letter topic.
 
     SendMessageThread_<n>: the message at its offset -> a copy, delayed, into the retry topic of the group
 """
@@ -33,7 +33,7 @@ _V3_4_9 = Version["V3_4_9"]
 
 
 class SendBack:
-    """CONSUMER_SEND_MSG_BACK, and the topics of a group's retries and dead letters.
+    """Processor of CONSUMER_SEND_MSG_BACK, and of the topics for a group's retries and dead letters.
 
     Java: org.apache.rocketmq.broker.processor.SendMessageProcessor#asyncConsumerSendMsgBack (4.9.8)
     """
@@ -43,7 +43,8 @@ class SendBack:
                  stats: "BrokerStatsManager", topics: "TopicConfigManager", groups: "SubscriptionGroupManager",
                  record_access: "RecordAccess") -> None:
         self._config = broker_config
-        self._look_up = look_up  # the message at an offset of the log
+        # Returns the message at an offset of the log.
+        self._look_up = look_up
         self._put = put
         self._stats = stats
         self._topics = topics
@@ -51,7 +52,7 @@ class SendBack:
         self._record_access = record_access
 
     def serve(self, channel: "Channel", request: RemotingCommand) -> "Answer":
-        """Put the message that a consumer could not consume into its group's retry topic, to come again later."""
+        """Store a message that a consumer failed to consume in its group's retry topic, for later delivery."""
         header = request.decode_command_custom_header(ConsumerSendMsgBackRequestHeader)
         config = self._config
         group_config = self.find_group(header.group)
@@ -113,8 +114,8 @@ class SendBack:
         return _answer(response_code.SUCCESS, None)
 
     def retry_topic(self, topic: str, queue_nums: int, sys_flag: int) -> TopicConfig | None:
-        """A retry or dead letter topic, made when it is new; None when it can't be."""
-        # Differs: a group whose name is no legal topic name gets no topic; its name would become a folder's
+        """Return a retry or dead letter topic; create it if it is new. None if it cannot be created."""
+        # Differs: a group whose name is not a valid topic name gets no topic, since the name would become a folder
         if topic not in self._topics.topic_config_table and topics.check_topic(topic) is not None:
             return None
         return self._topics.create_topic_in_send_message_back_method(
@@ -123,7 +124,7 @@ class SendBack:
 
 def max_reconsume_times(request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader | SendMessageRequestHeader,
                         group: SubscriptionGroupConfig) -> int:
-    """How often a message comes again: as the consumer says, if it is new enough to say it."""
+    """Return the maximum number of redeliveries: the consumer's limit if its version sends one, or the group's."""
     if request.version >= _V3_4_9 and header.maxReconsumeTimes is not None:
         return header.maxReconsumeTimes
     return group.retryMaxTimes
@@ -140,7 +141,7 @@ def _failed(error: BaseException) -> RemotingCommand:
 def _copy_for_retry(message: "MessageExt", topic: str, queue_id: int) -> MessageExtBrokerInner:
     properties = message.properties
     origin = properties.get(message_const.PROPERTY_ORIGIN_MESSAGE_ID)
-    if util_all.is_blank(origin) and message.msg_id is not None:  # None only before it is stored
+    if util_all.is_blank(origin) and message.msg_id is not None:  # None before it is stored
         properties[message_const.PROPERTY_ORIGIN_MESSAGE_ID] = message.msg_id
     inner = MessageExtBrokerInner()
     inner.topic = topic

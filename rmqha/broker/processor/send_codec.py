@@ -1,12 +1,12 @@
-"""Fast codec of simple sends: reads headers as clients of 4.9 write them, and encodes the answers.
+"""Fast codec of simple sends: reads headers in the format of clients of 4.9, and encodes the responses.
 
-All of it is pure: no socket, no store. Anything unusual is left unread and takes the general path.
+All functions are pure: no socket, no store. Anything unusual is left unread and takes the general way.
 
 - `read_simple_header`: matches a header against fixed patterns, without building a command.
 - `read_simple_sends`: the simple sends at the start of the bytes read from a connection, up to the first other frame.
-- `SendAnswers`: encodes the answers; the parts that all of them share are encoded once.
+- `SendAnswers`: encodes the responses; the parts that all of them share are encoded once.
 
-`read_simple_sends` and the answers with JSON headers are compiled where a C compiler was available
+`read_simple_sends` and the responses with JSON headers are compiled where a C compiler was available
 (rmqha/native/_express_send.c); elsewhere `sends_in_python` and `json_in_python` give the same results.
 """
 import functools
@@ -41,7 +41,8 @@ _match_header = re.compile(
     + rb'(?:,"n":"' + _TEXT + rb'*")?\},"flag":0,"language":"JAVA","opaque":' + _NUMBER
     + rb',"serializeTypeCurrentRPC":"JSON","version":\d{1,9}\}').fullmatch
 
-# code, language, version, opaque, flag, length of the remark, length of the fields; then of each field
+# Code, language, version, opaque, flag, length of the remark, length of the fields; then, for each field, the length of
+# its name, the name (one character), and the length of its value.
 _FIXED_PART, _FIELD = struct.Struct(">hbhiiii"), struct.Struct(">hci")
 _number, _words = re.compile(rb"\d{1,9}"), re.compile(rb"[\x20-\x7f]+")
 _PATTERNS = {
@@ -51,26 +52,28 @@ _PATTERNS = {
 _OPTIONAL = (b"l", b"n")
 
 _CLUSTER, _WAIT = message_const.PROPERTY_CLUSTER, message_const.PROPERTY_WAIT_STORE_MSG_OK
-# Properties that make a message more than something to append, and the one that the broker sets.
+# Properties that require more than appending the message, and the one that the broker sets.
 _SPECIAL = frozenset((message_const.PROPERTY_DELAY_TIME_LEVEL, message_const.PROPERTY_TRANSACTION_PREPARED,
                       message_const.PROPERTY_INNER_MULTI_DISPATCH, _CLUSTER))
-_KEPT_LENGTH = 4096  # bytes of properties the order of whose names is kept
-_MAX_PROPERTIES = 11  # with CLUSTER they fill a HashMap's first table
+# The order of the names is cached for properties of up to this many bytes.
+_KEPT_LENGTH = 4096
+# With CLUSTER there are 12: a HashMap does not resize its initial table up to there.
+_MAX_PROPERTIES = 11
 
 _Fields = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes | int]
-"""Topic, queue id, sysFlag, born timestamp, flag, properties, reconsume times, opaque; as they came."""
+"""Topic, queue id, sysFlag, born timestamp, flag, properties, reconsume times, opaque; as received."""
 SimpleHeader = tuple[str, int, int, int, int, bytes, int, int, int, int, int]
 """Topic, queue id, sysFlag, born timestamp (ms), flag, the record's end (topic and properties with their lengths),
 reconsume times, opaque, where the body begins in the frame, its BODYCRC, the header's serialize type."""
 
 
 def cluster_property(cluster_name: str) -> bytes:
-    """What every record's properties have, as `read_simple_header` wants it."""
+    """Return the property that each record gets, encoded for `read_simple_header`."""
     return f"{_CLUSTER}\x01{cluster_name}".encode()
 
 
 def read_simple_header(frame: memoryview | bytes, cluster: bytes) -> SimpleHeader | None:
-    """The header of a frame (without its length field); None when it is no simple send."""
+    """Return the header of a frame (without its length field); None when it is not a simple send."""
     end = 4 + int.from_bytes(frame[1:4])
     if len(frame) < 4 or frame[0] not in _READERS or end > len(frame):
         return None
@@ -96,7 +99,7 @@ def _read_json(header: bytes) -> _Fields | None:
 
 
 def _read_binary(header: bytes) -> _Fields | None:
-    """The fields a to n of a ROCKETMQ header, each behind its name."""
+    """Return the fields a to n of a ROCKETMQ header, in which each follows its name."""
     if len(header) < _FIXED_PART.size:
         return None
     code, _language, _version, opaque, flag, remark, length = _FIXED_PART.unpack_from(header)
@@ -121,7 +124,7 @@ def _read_binary(header: bytes) -> _Fields | None:
 
 
 def _stored_properties(text: bytes, cluster: bytes) -> bytes | None:
-    """Those of a header without WAIT, with CLUSTER, in Java's order; None when they are unusual."""
+    """Return the properties of a header without WAIT, with CLUSTER, in Java's order; None when they are unusual."""
     entries = text.split(b"\x02")
     if not entries[-1]:
         entries.pop()
@@ -138,12 +141,12 @@ def _stored_properties(text: bytes, cluster: bytes) -> bytes | None:
 
 
 def _order(names: tuple[bytes, ...]) -> tuple[int, ...] | None:
-    """Which entry comes when, of properties with these names; -1 is CLUSTER's. None for names that are unusual."""
+    """Return the indices of these properties in Java's order, with -1 for CLUSTER; None for unusual names."""
     texts = [name.decode("ascii") for name in names]
     if len(texts) > _MAX_PROPERTIES or len(set(texts)) != len(texts) or _SPECIAL & set(texts):
         return None
     places = {name: index for index, name in enumerate(texts)}
-    # WAIT has left the map when it is iterated over
+    # WAIT has been removed from the map before the iteration.
     stored = tuple([name for name in (*texts, _CLUSTER) if name != _WAIT])
     return tuple([places.get(name, -1) for name in property_order(stored)])
 
@@ -157,18 +160,18 @@ _READERS = {0: _read_json, 1: _read_binary}  # by SerializeType
 _OTHER_SYS_FLAGS = sys_flags.TRANSACTION_ROLLBACK_TYPE | message_layout.V6_FLAGS
 
 Routes = dict[str, tuple[str, ...]]
-"""By topic: "topic-queueId" of each queue."""
+"""The "topic-queueId" of each queue, by topic."""
 SimpleSends = tuple[list[MessageRow], list[int], list[str], int, int, str | None]
-"""The sends, their opaques, the topics of which a route was used (again when it changes), the serialize type, the
-position behind the last of them, and the topic of the one that comes next when there is no route for it."""
+"""The sends, their opaques, the topics whose routes were used (again after each change of topic), the serialize type,
+the position after the last send, and the topic of the next send if that has no route."""
 
 
 def sends_in_python(data: memoryview, position: int, cluster: bytes, born_host: bytes, routes: Routes, max_body: int,
                     most: int, row_type: type[MessageRow]) -> SimpleSends:
-    """The simple sends of one serialize type whose frames lie whole in `data` from `position` on, at most `most`.
+    """Read the simple sends of one serialize type whose frames are complete in `data[position:]`, at most `most`.
 
-    Each to one of the queues in `routes`, its body of at most `max_body` bytes. `cluster`: see `cluster_property`;
-    `born_host`: 8 bytes; `row_type`: MessageRow. The bodies are views of `data`.
+    Each is to one of the queues in `routes` and has a body of at most `max_body` bytes. `cluster`: see
+    `cluster_property`; `born_host`: 8 bytes; `row_type`: MessageRow. The bodies are views of `data`.
     """
     sends: list[MessageRow] = []
     opaques: list[int] = []
@@ -207,36 +210,39 @@ SENT_CODES = {
     PutMessageStatus.FLUSH_SLAVE_TIMEOUT: response_code.FLUSH_SLAVE_TIMEOUT,
     PutMessageStatus.SLAVE_NOT_AVAILABLE: response_code.SLAVE_NOT_AVAILABLE,
 }
-"""The answers that say where a message went; all others say why it is not stored."""
-SENT = SENT_CODES[PutMessageStatus.PUT_OK]  # by far the commonest; a status is not quick to look up
+"""The codes of responses with the message's position; all others mean that it is not stored."""
+# By far the most common code; looking it up by status is slower.
+SENT = SENT_CODES[PutMessageStatus.PUT_OK]
 
 _FRAME_START = struct.Struct(">II")  # length, mark and header length
 _BINARY_MARK = SerializeType.ROCKETMQ << 24
-# Stand in a template for what differs from answer to answer.
+# Placeholders in a template for the values that differ between responses.
 _MARKS = ("@msgId@", "@queueId@", "@queueOffset@")
-_OPAQUE = 1234567891  # the last one, a number
-_TEXTS = 3  # of the marks, those that are texts
+# The last placeholder, a number.
+_OPAQUE = 1234567891
+# The number of placeholders that are texts.
+_TEXTS = 3
 
 
 Encoder = Callable[[bytes, list[int], list[MessageRow], list[int], list[int]], bytes]
-"""What the answers tell: host of the message ids (hex), commit log offsets, sends, queue offsets, opaques."""
+"""Encodes responses, given: host of the message ids (hex), commit log offsets, sends, queue offsets, opaques."""
 
 
 def first_fields(region: str, trace_on: bool) -> dict[str, str]:
-    """What each answer to a send has, also one that refuses it."""
+    """Return the fields of each response to a send, including errors."""
     return {message_const.PROPERTY_MSG_REGION: region,
             message_const.PROPERTY_TRACE_SWITCH: "true" if trace_on else "false"}
 
 
 def tell_place(fields: dict[str, str], msg_id: str, queue_id: str, queue_offset: str) -> None:
-    """Add where the message went; of a batch, the ids of all and the offset of the first."""
+    """Add the message's position to the fields; for a batch, the ids of all messages and the offset of the first."""
     fields["msgId"] = msg_id
     fields["queueId"] = queue_id
     fields["queueOffset"] = queue_offset
 
 
 class SendAnswers:
-    """Encodes answers exactly as RemotingCommand does: its encoder makes the templates. Any thread."""
+    """Encodes responses exactly as RemotingCommand does: its encoder creates the templates. Any thread."""
 
     def __init__(self, broker_config: BrokerConfig) -> None:
         self._config = broker_config
@@ -244,7 +250,7 @@ class SendAnswers:
 
     def encode(self, code: int, kind: int, host: bytes, physical_offsets: list[int], sends: list[MessageRow],
                queue_offsets: list[int], opaques: list[int]) -> bytes:
-        """The frames of answers with one response code and one serialize type; see Encoder."""
+        """Return the frames of responses with one response code and one serialize type; see Encoder."""
         key = code, kind, self._config.regionId, self._config.traceOn
         encoder = self._encoders.get(key)
         if encoder is None:
@@ -255,7 +261,7 @@ class SendAnswers:
 
 
 def _template(code: int, kind: int, region: str, trace_on: bool) -> bytes:
-    """The header of an answer with the marks in it."""
+    """Return the header of a response with the placeholders in it."""
     response = RemotingCommand.create_response_command(code, None)
     response.mark_response_type()
     response.opaque, response.serialize_type = _OPAQUE, SerializeType(kind)
@@ -266,14 +272,14 @@ def _template(code: int, kind: int, region: str, trace_on: bool) -> bytes:
 
 def _values(host: bytes, physical_offsets: list[int], sends: list[MessageRow], queue_offsets: list[int],
             opaques: list[int]) -> Iterator[tuple[bytes, bytes, bytes, int]]:
-    """What stands for the marks, answer by answer."""
+    """Yield the values for the placeholders of each response."""
     for offset, send, queue_offset, opaque in zip(physical_offsets, sends, queue_offsets, opaques, strict=True):
         yield b"%b%016X" % (host, offset), b"%d" % send.queue_id, b"%d" % queue_offset, opaque
 
 
 def json_in_python(between: tuple[bytes, ...], order: tuple[int, ...], host: bytes, physical_offsets: list[int],
                    sends: list[MessageRow], queue_offsets: list[int], opaques: list[int]) -> bytes:
-    """The frames whose headers are `between`, and between each two of them the marks, in this order."""
+    """Return the frames; each header is the parts in `between` with the values, in this order, between them."""
     parts: list[bytes] = []
     for values in _values(host, physical_offsets, sends, queue_offsets, opaques):
         texts = (*values[:3], b"%d" % values[3])
@@ -287,7 +293,7 @@ _json_answers = kernels.EXPRESS_SENDS.function("json_answers", json_in_python)
 
 
 def _json_encoder(template: bytes) -> Encoder:
-    """The encoder of answers with headers in JSON."""
+    """Return the encoder of responses with JSON headers."""
     marks = [mark.encode() for mark in (*_MARKS, str(_OPAQUE))]
     order = sorted(range(len(marks)), key=lambda index: template.index(marks[index]))
     between, rest = [], template
@@ -298,7 +304,7 @@ def _json_encoder(template: bytes) -> Encoder:
 
 
 class _BinaryAnswers:
-    """Each mark stands behind its length; what lies between them is the same in all answers."""
+    """The encoder of responses with binary headers. Each value follows its length; the parts between are constant."""
 
     def __init__(self, template: bytes) -> None:
         code, language, version, _, flag, remark = HEADER_FIXED.unpack_from(template)
@@ -318,7 +324,7 @@ class _BinaryAnswers:
 
     def encode(self, host: bytes, physical_offsets: list[int], sends: list[MessageRow], queue_offsets: list[int],
                opaques: list[int]) -> bytes:
-        """The frames, their headers in the binary form."""
+        """Return the frames, with binary headers."""
         first, second, third = self._between
         pack = LENGTH.pack
         parts: list[bytes] = []

@@ -1,7 +1,7 @@
-"""Messages come in: single, batched, and sent back by consumers.
+"""Sends: single messages, batches, and messages that consumers send back.
 
-    IO thread: check -> store.async_put_message -> Completable --> response, by whoever completes the put
-    what may create a topic or a group, and what is sent back: SendMessageThread_<n>
+    IO thread: check -> store.async_put_message -> Completable --> response, by the thread that completes the put
+    sends that may create a topic or a group, and messages sent back: SendMessageThread_<n>
 """
 import logging
 from typing import TYPE_CHECKING
@@ -36,13 +36,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqBroker")
 
 _TRANSACTION_PREPARED = message_const.PROPERTY_TRANSACTION_PREPARED
-_LARGE_BATCH = 64 << 10  # bytes from which on the pool takes a batch: it may be thousands of messages
+# Batches above this size (bytes) are served by the pool: they may contain thousands of messages.
+_LARGE_BATCH = 64 << 10
 _PUT_OK = PutMessageStatus.PUT_OK
-_CONTINUE = -1  # the response's code while nothing speaks against the message
+# The code of a response before any check has failed.
+_CONTINUE = -1
 
 
 class SendMessageProcessor(AbstractSendMessageProcessor):
-    """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, CONSUMER_SEND_MSG_BACK.
+    """Processor of SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE and CONSUMER_SEND_MSG_BACK.
 
     Java: org.apache.rocketmq.broker.processor.SendMessageProcessor (4.9.8)
     """
@@ -58,7 +60,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         self._send_back = send_back
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> "Answer":
-        """Serve one request; the answer comes when the message is as safe as the configuration asks."""
+        """Serve one request; the response follows when the message is as safe as the configuration asks."""
         if request.code == request_code.CONSUMER_SEND_MSG_BACK:
             return self.hand_over(lambda: self._send_back.serve(channel, request))
         header = self.parse_request_header(request)
@@ -68,7 +70,7 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         return self.hand_over(lambda: self._send(channel, request, header))
 
     def reject_request(self) -> bool:
-        """While the log's lock is held for too long, or the pool of buffers is empty."""
+        """Return True while the log's lock has been held for too long, or the pool of buffers is empty."""
         store = self._store
         if store.commit_log.begin_time_in_lock and store.is_os_page_cache_busy():
             return True
@@ -118,7 +120,8 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         properties[message_const.PROPERTY_CLUSTER] = self._config.brokerClusterName
         wait = properties.pop(message_const.PROPERTY_WAIT_STORE_MSG_OK, None)
         message.properties_string = message_decoder.message_properties2string(properties)
-        if wait is not None:  # not stored, but the put asks for it
+        # The property is not stored, but the put reads it.
+        if wait is not None:
             properties[message_const.PROPERTY_WAIT_STORE_MSG_OK] = wait
         message.properties = properties
         return message
@@ -175,7 +178,8 @@ class SendMessageProcessor(AbstractSendMessageProcessor):
         status = result.put_message_status
         code = SENT if status is _PUT_OK else SENT_CODES.get(status)
         append, fields = result.append_message_result, response.ext_fields
-        if code is None or append is None or fields is None:  # the last two are there when the first is
+        # The last two are set whenever the first is; the checks are for the type checker.
+        if code is None or append is None or fields is None:
             self._refuse(status, response)
             return response
         response.code = code

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class OperationResult:
-    """`prepare_message` with SUCCESS, or a response code and a remark without one.
+    """A half message with the code SUCCESS, or the response code and remark of an error.
 
     Java: org.apache.rocketmq.broker.transaction.OperationResult (4.9.8)
     """
@@ -39,38 +39,38 @@ class OperationResult:
 
 
 class TransactionalMessageService:
-    """Keeps half messages, finds them, ticks them off, and asks about those that nobody ended.
+    """Stores and finds half messages, marks them as finished, and checks those without an outcome.
 
     Java: org.apache.rocketmq.broker.transaction.TransactionalMessageService (4.9.8)
     """
 
     def async_prepare_message(self, message_inner: MessageExtBrokerInner) -> Completable[PutMessageResult]:
-        """Store a half message; `message_inner` becomes what is stored."""
+        """Store a half message; `message_inner` is changed into the stored form."""
         raise NotImplementedError
 
     def delete_prepare_message(self, message_ext: MessageExt) -> bool:
-        """Tick a half message off."""
+        """Mark a half message as finished."""
         raise NotImplementedError
 
     def commit_message(self, request_header: EndTransactionRequestHeader) -> OperationResult:
-        """The half message that is to be committed."""
+        """Return the half message to commit."""
         raise NotImplementedError
 
     def rollback_message(self, request_header: EndTransactionRequestHeader) -> OperationResult:
-        """The half message that is to be rolled back."""
+        """Return the half message to roll back."""
         raise NotImplementedError
 
     def check(self, transaction_timeout_ms: int, transaction_check_max: int,
               listener: "AbstractTransactionalMessageCheckListener") -> None:
-        """Go through the half messages that are older than the timeout and not ended."""
+        """Check the half messages that are older than the timeout and have no outcome."""
         raise NotImplementedError
 
     def open(self) -> bool:
-        """Begin."""
+        """Start the service."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End: a check that runs stops at the next message."""
+        """Stop the service: a running check stops at the next message."""
         raise NotImplementedError
 
 
@@ -80,7 +80,7 @@ TCMT_QUEUE_NUMS = 1  # queues of TRANS_CHECK_MAX_TIME_TOPIC
 
 
 class AbstractTransactionalMessageCheckListener:
-    """Asks the producers; what is done with messages that were asked about too often is for the subclass to say.
+    """Sends the checks to producers; a subclass decides what happens to messages that were checked too often.
 
     Java: org.apache.rocketmq.broker.transaction.AbstractTransactionalMessageCheckListener (4.9.8)
     """
@@ -92,9 +92,10 @@ class AbstractTransactionalMessageCheckListener:
         self._broker2_client = broker2_client
 
     def send_check_message(self, message: MessageExt) -> None:
-        """Ask one producer of the message's group for its outcome; no answer is waited for. ValueError: a bad record.
+        """Ask one producer of the message's group for the outcome, without waiting for it.
 
-        `message` lies at its queue and commit log offset in the half topic; it goes out as of its real topic.
+        `message` has the queue offset and commit log offset of the half message; it is sent with its real topic.
+        Raises ValueError when the record is invalid.
         """
         header = CheckTransactionStateRequestHeader(
             tranStateTableOffset=message.queue_offset, commitLogOffset=message.commit_log_offset,
@@ -110,8 +111,8 @@ class AbstractTransactionalMessageCheckListener:
         message.queue_id = parse_int(queue_id)
         message.store_size = 0
         group = message.get_property(message_const.PROPERTY_PRODUCER_GROUP)
-        # Differs: with access control on, only a producer that may send to the topic is asked, for the question brings
-        # the message; the original asks whoever says that he belongs to the group
+        # Differs: with access control on, only a producer that may send to the topic is asked about a transaction,
+        # because the check contains the message; the original asks any client that claims to belong to the group
         access = self._record_access
         channel = self._producers.get_available_channel(
             group, (lambda producer: access.may_end(producer, topic)) if access.is_on else None)
@@ -121,20 +122,21 @@ class AbstractTransactionalMessageCheckListener:
         self._broker2_client.check_producer_transaction_state(group, channel, header, message)
 
     def resolve_half_msg(self, message: MessageExt) -> None:
-        """Ask about a message."""
-        # Differs: the checking thread asks itself; a request is only queued at the connection, so it needs no pool
+        """Send a check for a message."""
+        # Differs: the thread of the transaction check sends the checks itself; sending only queues a request at the
+        # connection, so no pool is needed
         try:
             self.send_check_message(message)
         except ValueError:
             log.exception("Send check message error!")
 
     def resolve_discard_msg(self, message: MessageExt) -> None:
-        """Put away a message that was asked about too often."""
+        """Handle a message that was checked too often."""
         raise NotImplementedError
 
 
 class TransactionalMessageCheckService(ServiceThread):
-    """Runs on masters only.
+    """The thread that checks half messages. Runs on masters only.
 
     Java: org.apache.rocketmq.broker.transaction.TransactionalMessageCheckService (4.9.8)
     """
@@ -149,12 +151,12 @@ class TransactionalMessageCheckService(ServiceThread):
     def run(self) -> None:
         log.info("Start transaction check service thread!")
         while not self.stopped:
-            # Differs: a change of transactionCheckInterval at run time counts from the next round on
+            # Differs: a change of transactionCheckInterval at run time applies from the next round
             self.wait_for_running(self._config.transactionCheckInterval)
         log.info("End transaction check service thread!")
 
     def on_wait_end(self) -> None:
-        # Differs: no last check while the broker shuts down
+        # Differs: a broker that shuts down does not run a final transaction check
         if self.stopped:
             return
         config = self._config

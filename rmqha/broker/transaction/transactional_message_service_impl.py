@@ -1,9 +1,24 @@
-"""Storage of transactional messages: how half messages are stored, ended and checked.
+"""Storage of transactional messages: how half messages are stored, finished and checked.
 
-    half topic   h0 h1 h2 h3 ...     each half message once, and again each time it is put back for a check
-    op topic     "h0" "h2" ...       one op message per ended half message, its body the half message's queue offset
-    check        reads both from where the last check stopped; what has no op message and is old enough is put back
-                 at the half topic's end and asked about, so the offset of done half messages can move on
+A transactional message must stay invisible until its producer commits it. The log is append-only: a stored message can
+be neither moved nor marked. So the broker stores it in the half topic, and its real topic and queue id become
+properties. A commit appends a copy to the real topic; a rollback appends nothing. In both cases an op message then
+records that the half message is finished:
+
+    half topic   h0 h1 h2 h3 ...     each half message once, and again each time it is appended for a check
+    op topic     "h0" "h2" ...       one op message per finished half message; its body is that one's queue offset
+
+A check reads both queues from the offsets at which the last check stopped, and joins them. A half message with an op
+message is passed over. One without an op message that is old enough is appended to the half topic again, and its
+producer is asked for the outcome of the new one. Appending it is what lets the check proceed: progress is a single
+offset per queue, and a message whose producer is gone would otherwise stop it, while the retention of the log deletes
+the file with the message. The op message may only be unread yet; so a check reads on in the op topic, until nothing
+is left or its messages are newer than the check by more than the timeout, before it asks. The op queue's offset
+advances only over op messages without a gap, since half messages finish in any order.
+
+The copy is stored before the op message. After a crash between the two, the producer is asked again and the message is
+delivered twice; in the other order it could be lost. After transactionCheckMax checks the message is moved to the topic
+TRANS_CHECK_MAX_TIME_TOPIC.
 
 - `TransactionalMessageBridge`: the half and the op topic in the store; a read returns a `GetResult`.
 - `REMOVETAG`: the tag of op messages.
@@ -49,7 +64,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class GetResult:
-    """The messages in queue order, and the queue offset to go on at.
+    """The messages in queue order, and the queue offset at which to continue.
 
     Java: org.apache.rocketmq.broker.transaction.queue.GetResult (4.9.8)
     """
@@ -63,17 +78,17 @@ REMOVETAG = "d"
 
 
 def build_op_topic() -> str:
-    """The topic of op messages."""
+    """Return the topic of op messages."""
     return topics.RMQ_SYS_TRANS_OP_HALF_TOPIC
 
 
 def build_half_topic() -> str:
-    """The topic of half messages."""
+    """Return the topic of half messages."""
     return topics.RMQ_SYS_TRANS_HALF_TOPIC
 
 
 def build_consumer_group() -> str:
-    """The group whose offsets say how far the two topics are done."""
+    """Return the group whose offsets record the progress of the checks in both topics."""
     return mix_all.CID_SYS_RMQ_TRANS
 
 
@@ -85,20 +100,20 @@ _PULL_STATUS = {
     GetMessageStatus.NO_MESSAGE_IN_QUEUE: PullStatus.NO_NEW_MSG,
     GetMessageStatus.OFFSET_OVERFLOW_ONE: PullStatus.NO_NEW_MSG,
 }
-# Differs: a delay level is ignored, as the original's clients do; at the original's broker such a half message is
-# delayed at once, lies in the half topic at another offset than its producer knows, and can't be ended: lost after
-# SEND_OK
+# Differs: the delay level of a half message is ignored, as the original's clients do. The original's broker delays such
+# a half message at once. Then its offset in the half topic is not the one that its producer knows, it cannot be
+# finished, and it is lost after SEND_OK.
 _NOT_OF_A_NEW_HALF_MESSAGE = (
     message_const.PROPERTY_DELAY_TIME_LEVEL,
-    # Differs: what a message that is sent on brings of an earlier transaction does not count; at the original's broker
-    # it may be discarded without a question
+    # Differs: the properties of an earlier transaction are removed from a half message that is forwarded; the
+    # original's broker may discard such a message without a check
     message_const.PROPERTY_TRANSACTION_CHECK_TIMES,
     message_const.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
 _READ_WRITE = sys_flags.PERM_READ | sys_flags.PERM_WRITE
 
 
 class TransactionalMessageBridge:
-    """Writes, reads and ticks off half messages. Stateless: the offsets are those of the group CID_RMQ_SYS_TRANS.
+    """Writes, reads and finishes half messages. Stateless: the offsets are those of the group CID_RMQ_SYS_TRANS.
 
     Java: org.apache.rocketmq.broker.transaction.queue.TransactionalMessageBridge (4.9.8)
     """
@@ -111,30 +126,30 @@ class TransactionalMessageBridge:
         self.store_config = store.message_store_config
 
     def fetch_consume_offset(self, queue: MessageQueue) -> int:
-        """How far the queue is done; from its beginning when nothing is known."""
+        """Return the offset up to which the queue is finished; its beginning when that is unknown."""
         offset = self._offsets.query_offset(
             build_consumer_group(), queue.topic, queue.queueId)
         return self._store.get_min_offset_in_queue(queue.topic, queue.queueId) if offset == -1 else offset
 
     def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic, which is made when it is new."""
+        """Return the queues of a topic; create the topic if it is new."""
         config = self._select_topic_config(topic)
         broker_name = self._addresses.broker_name
         return [MessageQueue(topic, broker_name, queue_id)
                 for queue_id in range(config.readQueueNums if config is not None else 0)]
 
     def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
-        """The queue is done up to `offset`."""
+        """Note that the queue is finished up to `offset`."""
         host, port = self._addresses.store_host
         self._offsets.commit_offset(
             f"{host}:{port}", build_consumer_group(), queue.topic, queue.queueId, offset)
 
     def get_half_message(self, queue_id: int, offset: int, nums: int) -> GetResult | None:
-        """Half messages from `offset` on."""
+        """Read half messages from `offset` on."""
         return self._get_message(build_half_topic(), queue_id, offset, nums)
 
     def get_op_message(self, queue_id: int, offset: int, nums: int) -> GetResult | None:
-        """Op messages from `offset` on."""
+        """Read op messages from `offset` on."""
         return self._get_message(build_op_topic(), queue_id, offset, nums)
 
     def _get_message(self, topic: str, queue_id: int, offset: int, nums: int) -> GetResult | None:
@@ -150,7 +165,8 @@ class TransactionalMessageBridge:
             found.messages = _decode(result)
             self._count(group, topic, queue_id, result, found.messages)
         elif status is not PullStatus.NO_NEW_MSG:
-            # Differs: reading up to the end is no warning; the original logs it in every round
+            # Differs: a transaction check that reaches the end of the half queue does not log a warning; the original
+            # logs one in every round
             log.warning("GetMessageStatus=%s, topic=%s, groupId=%s, requestOffset=%d", result.status.name, topic, group,
                         offset)
         return found
@@ -166,21 +182,21 @@ class TransactionalMessageBridge:
                                                util_all.current_time_millis() - messages[-1].store_timestamp)
 
     def async_put_half_message(self, message_inner: MessageExtBrokerInner) -> Completable[PutMessageResult]:
-        """Store a message as a half message; `message_inner` becomes what is stored."""
+        """Store a message as a half message; `message_inner` is changed into the stored form."""
         return self._store.async_put_message(_parse_half_message_inner(message_inner))
 
     def put_op_message(self, message: MessageExt, op_type: str) -> bool:
-        """Note the end of a half message; always true."""
+        """Write the op message of a half message. Always returns True."""
         if op_type == REMOVETAG:
             self._add_remove_tag_in_transaction_op(message)
         return True
 
     def put_message_return_result(self, message_inner: MessageExtBrokerInner) -> PutMessageResult:
-        """Store a message and wait for it. Not on an IO thread."""
+        """Store a message, wait until it is stored, and return the result. Not on an IO thread."""
         return self._store.put_message(message_inner)
 
     def put_message(self, message_inner: MessageExtBrokerInner) -> bool:
-        """Store a message and wait for it. Not on an IO thread."""
+        """Store a message, wait until it is stored, and return whether it is. Not on an IO thread."""
         return self._is_stored(message_inner, self._store.put_message(message_inner))
 
     @staticmethod
@@ -193,7 +209,7 @@ class TransactionalMessageBridge:
 
     @staticmethod
     def renew_immunity_half_message_inner(message: MessageExt) -> MessageExtBrokerInner:
-        """A half message to be put back because it is too young; it remembers where it lay first."""
+        """Return a copy to append of a half message that is still immune; it keeps its first queue offset."""
         inner = TransactionalMessageBridge.renew_half_message_inner(message)
         name = message_const.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET
         inner.put_property(name, message.get_user_property(name) or str(message.queue_offset))
@@ -202,9 +218,9 @@ class TransactionalMessageBridge:
 
     @staticmethod
     def renew_half_message_inner(message: MessageExt) -> MessageExtBrokerInner:
-        """A half message to be put back."""
+        """Return a copy of a half message to append to the half topic."""
         inner = MessageExtBrokerInner(message.topic, message.body)
-        # Differs: the producer's flag is kept; in the original a message that was asked about arrives with flag 0
+        # Differs: a half message that is checked keeps its producer's flag; in the original it is delivered with flag 0
         inner.flag = message.flag
         inner.queue_id = message.queue_id
         inner.msg_id = message.msg_id
@@ -240,7 +256,7 @@ class TransactionalMessageBridge:
         self._store.async_put_message(inner).then(lambda result: self._is_stored(inner, result))
 
     def look_message_by_offset(self, commit_log_offset: int) -> MessageExt | None:
-        """The message at an offset of the commit log, its body as it is stored; None when there is none."""
+        """Return the message at an offset of the commit log, with its body as stored; None if not found."""
         return self._store.look_message_by_offset(commit_log_offset)
 
 
@@ -272,13 +288,14 @@ def _parse_half_message_inner(message: MessageExtBrokerInner) -> MessageExtBroke
 
 MAX_PROCESS_TIME_LIMIT_MS = 60_000
 MAX_RETRY_COUNT_WHEN_HALF_NULL = 1
-_OP_MESSAGES = 32  # read at a time
+# Number of op messages to read at a time.
+_OP_MESSAGES = 32
 _HOUR_MS = 3600 * 1000
 
 
 @dataclass
 class _QueueCheck:
-    """One check of one queue; owned by the checking thread. Times are ms since the epoch."""
+    """The state of one check of one queue; owned by the checking thread. Times are ms since the epoch."""
 
     half_queue: MessageQueue
     op_queue: MessageQueue
@@ -288,15 +305,20 @@ class _QueueCheck:
     timeout_ms: int
     check_max: int
     listener: AbstractTransactionalMessageCheckListener
-    offset: int  # the half message looked at
-    remove_map: dict[int, int] = field(default_factory=dict)  # ended half offset -> offset of its op message
-    done_op_offset: list[int] = field(default_factory=list)  # op messages whose half message is done with
-    op_messages: GetResult = LATER  # the last ones read
-    missing: int = 1  # half messages that were not there
+    # The offset of the current half message.
+    offset: int
+    # Offset of a finished half message -> offset of its op message.
+    remove_map: dict[int, int] = field(default_factory=dict)
+    # Offsets of op messages whose half message has been passed.
+    done_op_offset: list[int] = field(default_factory=list)
+    # The op messages that were read last.
+    op_messages: GetResult = LATER
+    # Number of half messages that were not found, plus 1.
+    missing: int = 1
 
 
 class TransactionalMessageServiceImpl(TransactionalMessageService):
-    """Over a bridge to the store.
+    """The service for half messages, on top of `TransactionalMessageBridge`.
 
     Java: org.apache.rocketmq.broker.transaction.queue.TransactionalMessageServiceImpl (4.9.8)
     """
@@ -316,10 +338,10 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
 
     @staticmethod
     def _count_question(message: MessageExt) -> None:
-        """Note in the message that its producer is asked once more.
+        """Count one more check in the message's properties.
 
-        Differs: the rounds in which a message is immune do not count; in the original one whose immunity is longer than
-        transactionCheckMax rounds is discarded, and its producer was never asked.
+        Differs: the rounds of the transaction check in which a message is immune do not count; the original discards a
+        message whose immunity lasts longer than transactionCheckMax rounds, although its producer was never asked.
         """
         times = _get_long(message.get_property(message_const.PROPERTY_TRANSACTION_CHECK_TIMES) or "0")
         message.put_user_property(message_const.PROPERTY_TRANSACTION_CHECK_TIMES, str(times + 1))
@@ -327,8 +349,9 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
     def _need_skip(self, message: MessageExt, timeout_ms: int) -> bool:
         hours = self._bridge.store_config.fileReservedTime
         immunity = message.get_user_property(message_const.PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
-        # Differs: the time counts from the end of an immunity on; the original discards a message that is immune longer
-        # than fileReservedTime without asking, though each time it was put back it became a new record
+        # Differs: the time after which a half message is discarded counts from the end of its immunity. The original
+        # discards a message that is immune for longer than fileReservedTime without a check, although each time it was
+        # appended it became a new record
         immune_ms = 0 if immunity is None else max(0, _get_immunity_time(immunity, timeout_ms))
         if util_all.current_time_millis() - message.born_timestamp <= hours * _HOUR_MS + immune_ms:
             return False
@@ -353,7 +376,7 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
 
     def check(self, transaction_timeout_ms: int, transaction_check_max: int,
               listener: AbstractTransactionalMessageCheckListener) -> None:
-        """Go through the half messages that are older than the timeout and not ended; 60 s at most per queue."""
+        """Check the half messages that are older than the timeout and have no outcome; at most 60 s per queue."""
         try:
             for half_queue in self._bridge.fetch_message_queues(build_half_topic()):
                 op_queue = MessageQueue(build_op_topic(), half_queue.brokerName, half_queue.queueId)
@@ -393,7 +416,7 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
             self._bridge.update_consume_offset(check.op_queue, new_op_offset)
 
     def _check_half_message(self, check: _QueueCheck) -> bool:
-        """Deal with the half message at `check.offset`; False when this check is over."""
+        """Process the half message at `check.offset`; return False when this check is over."""
         result = self._bridge.get_half_message(check.half_queue.queueId, check.offset, 1)
         if result is None or not result.messages:
             return self._step_over_missing(check, result)
@@ -415,7 +438,8 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
                 if self._check_prepare_queue_offset(check, message):
                     check.offset += 1
                     return True
-                # Differs: one that can't be put back ends the check; the original tries until its 60 s are over
+                # Differs: a half message that cannot be appended ends the transaction check; the original retries until
+                # its 60 s are over
                 return False
         elif 0 <= age_ms < immunity_ms:
             log.debug("New arrived, the miss offset=%d, check it later checkImmunity=%d, born=%d", check.offset,
@@ -424,7 +448,8 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
         return self._ask_or_read_on(check, message, age_ms, immunity_ms)
 
     def _ask_or_read_on(self, check: _QueueCheck, message: MessageExt, age_ms: int, immunity_ms: int) -> bool:
-        """Ask about the message if no op message of it can be there any more, else read more of them."""
+        """Ask for the outcome if no op message of this half message can still be unread; otherwise read more of them.
+        """
         op_messages = check.op_messages.messages
         if op_messages:
             need_check = op_messages[-1].born_timestamp - check.start_ms > check.timeout_ms
@@ -432,7 +457,8 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
             need_check = age_ms > immunity_ms
         if need_check or age_ms <= -1:
             self._count_question(message)
-            # Differs: one that can't be put back ends the check; the original tries until its 60 s are over
+            # Differs: a half message that cannot be appended ends the transaction check; the original retries until its
+            # 60 s are over
             if not self._put_back_half_msg_queue(message, check.offset):
                 return False
             check.listener.resolve_half_msg(message)
@@ -460,7 +486,7 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
         return True
 
     def _fill_op_remove_map(self, check: _QueueCheck, pull_offset_of_op: int) -> GetResult | None:
-        """Read op messages from an offset on, and note which half messages they end."""
+        """Read op messages from an offset on, and note which half messages are finished."""
         result = self._bridge.get_op_message(check.op_queue.queueId, pull_offset_of_op, _OP_MESSAGES)
         if result is None:
             return None
@@ -479,7 +505,10 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
         return result
 
     def _check_prepare_queue_offset(self, check: _QueueCheck, message: MessageExt) -> bool:
-        """Whether a half message that is immune yet is done with: ended under its first offset, or put back."""
+        """Pass over a half message that is still immune: it was finished under its first offset, or append it again.
+
+        Returns False when it cannot be appended.
+        """
         text = message.get_user_property(message_const.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
         if text is not None:
             offset = _get_long(text)
@@ -501,21 +530,22 @@ class TransactionalMessageServiceImpl(TransactionalMessageService):
         return self._bridge.put_op_message(message_ext, REMOVETAG)
 
     def commit_message(self, request_header: EndTransactionRequestHeader) -> OperationResult:
-        """The half message at the header's commit log offset."""
+        """Return the half message at the header's commit log offset."""
         return self._get_half_message_by_offset(request_header.commitLogOffset)
 
     def rollback_message(self, request_header: EndTransactionRequestHeader) -> OperationResult:
-        """The half message at the header's commit log offset."""
+        """Return the half message at the header's commit log offset."""
         return self._get_half_message_by_offset(request_header.commitLogOffset)
 
     def open(self) -> bool:
-        """Begin."""
+        """Allow checks."""
         self._is_closed = False
         return True
 
     def close(self) -> None:
-        """A check that runs stops at the next message."""
-        # Differs: in the original this does nothing, and a broker that shuts down waits up to 60 s for a check
+        """Stop a running check at the next message."""
+        # Differs: a broker that shuts down stops a running transaction check at the next message; the original waits up
+        # to 60 s for it
         self._is_closed = True
 
 
@@ -523,7 +553,7 @@ def _get_long(text: str) -> int:
     try:
         return int(text) if text.isascii() and len(text) < 20 else -1
     except ValueError:
-        log.error("GetLong error: %r is no number", text)
+        log.error("GetLong error: %r is not a number", text)
         return -1
 
 
@@ -533,7 +563,7 @@ def _get_immunity_time(text: str, transaction_timeout_ms: int) -> int:
 
 
 def _calculate_op_offset(done_offset: list[int], old_offset: int) -> int:
-    """The offset behind the op messages that are done without a gap from `old_offset` on."""
+    """Return the offset after the finished op messages that follow `old_offset` without a gap."""
     new_offset = old_offset
     for offset in sorted(done_offset):
         if offset != new_offset:
@@ -543,7 +573,7 @@ def _calculate_op_offset(done_offset: list[int], old_offset: int) -> int:
 
 
 class DefaultTransactionalMessageCheckListener(AbstractTransactionalMessageCheckListener):
-    """Puts them into TRANS_CHECK_MAX_TIME_TOPIC.
+    """The listener that moves messages that were checked too often to TRANS_CHECK_MAX_TIME_TOPIC.
 
     Java: org.apache.rocketmq.broker.transaction.queue.DefaultTransactionalMessageCheckListener (4.9.8)
     """
@@ -556,7 +586,7 @@ class DefaultTransactionalMessageCheckListener(AbstractTransactionalMessageCheck
         self._topics = topics
 
     def resolve_discard_msg(self, message: MessageExt) -> None:
-        """Store a copy in that topic."""
+        """Store a copy of the message in TRANS_CHECK_MAX_TIME_TOPIC."""
         log.error("MsgExt:%s has been checked too many times, so discard it by moving it to system topic "
                   "TRANS_CHECK_MAXTIME_TOPIC", message)
         inner = self._to_message_ext_broker_inner(message)
@@ -570,7 +600,10 @@ class DefaultTransactionalMessageCheckListener(AbstractTransactionalMessageCheck
                       "msgId=%s", message.topic, message.msg_id)
 
     def _to_message_ext_broker_inner(self, message: MessageExt) -> MessageExtBrokerInner | None:
-        """None when the topic can't be made: as in Java, the message is given up, and the check goes on."""
+        """Return the copy to store; None if the topic cannot be created.
+
+        As in Java, the message is discarded then, and the check continues.
+        """
         topic = self._topics.create_topic_of_tran_check_max_time(
             TCMT_QUEUE_NUMS, sys_flags.PERM_READ | sys_flags.PERM_WRITE)
         if topic is None:

@@ -1,1 +1,1 @@
-"""Tests of the broker's processor."""
+"""Tests of the broker's request processors."""

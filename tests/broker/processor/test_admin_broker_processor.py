@@ -1,4 +1,5 @@
-"""Admin requests: each code has its answer, requests of a kind take turns, and quiet queues go on counting."""
+"""Admin requests: the answer to each code, requests of a kind taking turns, and offsets that continue in quiet
+queues."""
 import json
 import threading
 
@@ -73,7 +74,7 @@ MQ0 = MessageQueue("Stock", "broker-a", 0)
 
 @pytest.fixture(scope="module")
 def stocked(shared_broker):
-    """Three messages in queue 0 of topic Stock, of which group `reader` has read two."""
+    """Three messages in queue 0 of topic Stock; group `reader` has consumed two of them."""
     for index in range(3):
         shared_broker.send("Stock", b"m%d" % index, properties={"KEYS": f"key{index}", "TAGS": "a"})
     shared_broker.next_offset("Stock")
@@ -82,7 +83,7 @@ def stocked(shared_broker):
 
 
 def ask(broker, code, header=None, body=None, cls=None):
-    """The answer's body as `cls`, else the answer; the answer must be SUCCESS."""
+    """Ask, require SUCCESS, and return the answer's body as `cls`, or else the answer."""
     response = broker.call(code, header, body)
     assert response.code == response_code.SUCCESS, response
     return remoting_serializable.from_json(cls, response.body) if cls else response
@@ -102,7 +103,7 @@ def topic_header(name="Made", **fields):
     return header
 
 
-def test_topic_is_made_changed_and_deleted(broker):
+def test_topic_is_created_changed_and_deleted(broker):
     ask(broker, codes.UPDATE_AND_CREATE_TOPIC, topic_header())
     broker.send("Made")
     broker.next_offset("Made")
@@ -121,7 +122,7 @@ def test_topic_is_made_changed_and_deleted(broker):
     ({"readQueueNums": 65537}, "are illegal"), ({"writeQueueNums": 2**31 - 1}, "read: 3 write: 2147483647"),
     ({"topicFilterType": "NO_TAG"}, "value invalid"), ({"perm": None}, "<perm> is null"),
 ])
-def test_bad_topic_is_refused(stocked, fields, remark):
+def test_invalid_topic_is_refused(stocked, fields, remark):
     response = stocked.call(codes.UPDATE_AND_CREATE_TOPIC, topic_header(**fields))
     assert response.code == response_code.SYSTEM_ERROR and remark in response.remark
 
@@ -153,7 +154,7 @@ def test_offsets_and_times_of_a_queue(stocked):
 
 
 @pytest.mark.parametrize("topic, queue_id", [("Nowhere", 0), ("../../etc", 0), ("Stock", -1), ("Stock", 2**31 - 1)])
-def test_offsets_of_no_queue_leave_no_trace(stocked, topic, queue_id):
+def test_offsets_of_an_unknown_queue_create_nothing(stocked, topic, queue_id):
     for code, header in ((codes.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic, queue_id)),
                          (codes.GET_MIN_OFFSET, GetMinOffsetRequestHeader(topic, queue_id)),
                          (codes.GET_EARLIEST_MSG_STORETIME, GetEarliestMsgStoretimeRequestHeader(topic, queue_id)),
@@ -181,7 +182,7 @@ def test_cleaning_succeeds(stocked):
     assert stocked.store.get_max_offset_in_queue("Stock", 0) == 3
 
 
-def test_units_of_a_queue(stocked):
+def test_entries_of_a_queue_are_listed(stocked):
     header = QueryConsumeQueueRequestHeader("Stock", 0, 1, 5, "absent")
     body = ask(stocked, codes.QUERY_CONSUME_QUEUE, header, cls=QueryConsumeQueueResponseBody)
     assert (body.minQueueIndex, body.maxQueueIndex, len(body.queueData)) == (0, 3, 2)
@@ -193,7 +194,7 @@ def test_units_of_a_queue(stocked):
     assert (response.code, response.remark) == (response_code.SYSTEM_ERROR, "0@Nowhere is not exist!")
 
 
-def test_group_is_made_and_deleted_with_its_offsets(broker):
+def test_group_is_created_and_deleted_with_its_offsets(broker):
     ask(broker, codes.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=SubscriptionGroupConfig("g", retryMaxTimes=5))
     broker.controller.consumer_offset_manager.commit_offset("addr", "g", "T", 0, 3)
     groups = ask(broker, codes.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, cls=SubscriptionGroupWrapper)
@@ -205,7 +206,7 @@ def test_group_is_made_and_deleted_with_its_offsets(broker):
     assert broker.call(codes.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b"[1").code == response_code.SYSTEM_ERROR
 
 
-def test_connections(stocked):
+def test_connections_are_listed(stocked):
     stocked.heartbeat("online", "Stock", client_id="me", producers=("makers",))
     consumers = ask(stocked, codes.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequestHeader("online"),
                     cls=ConsumerConnection)
@@ -245,13 +246,13 @@ def test_consume_statistics_of_all_groups(stocked):
     assert ordered.totalDiff == 0
 
 
-def test_who_consumes_a_topic(stocked):
+def test_groups_that_consume_a_topic_are_listed(stocked):
     stocked.heartbeat("subscriber", "Stock")
     groups = ask(stocked, codes.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequestHeader("Stock"), cls=GroupList)
     assert {"reader", "subscriber"} <= groups.groupList
 
 
-def test_time_span(stocked):
+def test_consume_time_span(stocked):
     spans = ask(stocked, codes.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequestHeader("Stock", "reader"),
                 cls=QueryConsumeTimeSpanBody).consumeTimeSpanSet
     span = next(span for span in spans if span.messageQueue == MQ0)
@@ -260,7 +261,7 @@ def test_time_span(stocked):
     assert response.code == response_code.TOPIC_NOT_EXIST
 
 
-def test_least_offsets_of_other_groups(stocked):
+def test_lowest_offsets_of_other_groups(stocked):
     offsets = stocked.controller.consumer_offset_manager
     stocked.send("Corrected", b"one")
     offsets.commit_offset("addr", "quick", "Corrected", 0, 2)
@@ -278,7 +279,7 @@ def test_offsets_are_cloned(stocked):
         assert stocked.controller.consumer_offset_manager.query_offset(group, "Stock", 0) == 2
 
 
-def test_delay_offsets_are_json(stocked):
+def test_delay_offsets_are_returned_as_json(stocked):
     assert isinstance(json.loads(ask(stocked, codes.GET_ALL_DELAY_OFFSET).body)["offsetTable"], dict)
 
 
@@ -291,7 +292,8 @@ def test_runtime_information(stocked):
 
 
 def test_statistics_of_a_topic(stocked):
-    ask(stocked, codes.GET_BROKER_RUNTIME_INFO)  # sends are counted behind their answers, before the next request
+    # A send is counted after its answer and before the connection's next request.
+    ask(stocked, codes.GET_BROKER_RUNTIME_INFO)
     stocked.controller.broker_stats_manager.get_stats_item("TOPIC_PUT_NUMS", "Stock").sampling_in_seconds()
     header = ViewBrokerStatsDataRequestHeader("TOPIC_PUT_NUMS", "Stock")
     assert ask(stocked, codes.VIEW_BROKER_STATS_DATA, header, cls=BrokerStatsData).statsMinute.sum == 3
@@ -328,12 +330,12 @@ def test_configuration_is_shown_and_changed(broker):
     "brokerId=3", "brokerRole=SLAVE", "listenPort=1", "messageStorePlugIn=evil", "brokerName=other",
     "haMasterAddress=1.2.3.4:5",
 ])
-def test_keys_that_are_not_for_change_are_refused(stocked, text):
+def test_keys_that_must_not_change_are_refused(stocked, text):
     response = stocked.call(codes.UPDATE_BROKER_CONFIG, body=text.encode() + b"\ntraceOn=true\n")
     assert (response.code, response.remark) == (response_code.NO_PERMISSION, "Can not update config in black list.")
 
 
-def test_bad_config_value_changes_nothing(stocked):
+def test_invalid_config_value_changes_nothing(stocked):
     before = stocked.controller.message_store_config.fileReservedTime
     response = stocked.call(codes.UPDATE_BROKER_CONFIG, body=b"fileReservedTime=soon\n")
     assert response.code == response_code.SYSTEM_ERROR and "fileReservedTime" in response.remark
@@ -341,7 +343,7 @@ def test_bad_config_value_changes_nothing(stocked):
 
 
 class Consumer:
-    """A consumer that answers the broker's calls."""
+    """A consumer that answers the broker's requests."""
 
     def __init__(self, broker, group):
         self.broker = broker
@@ -369,7 +371,7 @@ class Consumer:
 
 @pytest.fixture(scope="module")
 def consumer(stocked):
-    """An online consumer of group `served`."""
+    """An online consumer of the group `served`."""
     stocked.controller.consumer_offset_manager.commit_offset("addr", "served", "Stock", 0, 2)
     return Consumer(stocked, "served")
 
@@ -378,7 +380,7 @@ def of_code(consumer, code):
     return [request for request in consumer.requests if request.code == code]
 
 
-def test_members_are_told_when_their_group_changes(consumer):
+def test_members_are_notified_when_their_group_changes(consumer):
     wait_until(lambda: of_code(consumer, codes.NOTIFY_CONSUMER_IDS_CHANGED), 60_000, "the notice")
     assert of_code(consumer, codes.NOTIFY_CONSUMER_IDS_CHANGED)[0].ext_fields == {"consumerGroup": "served"}
 
@@ -403,7 +405,7 @@ def test_offsets_are_reset_through_the_consumers(stocked, consumer):
     ("Stock", "unknown", response_code.SYSTEM_ERROR, "THe consumer group <unknown> not exist"),
     ("Stock", "sleeping", response_code.CONSUMER_NOT_ONLINE, "Consumer not online, so can not reset offset"),
 ])
-def test_reset_that_cannot_be_says_why(stocked, topic, group, code, remark):
+def test_impossible_offset_reset_reports_the_reason(stocked, topic, group, code, remark):
     for queue_id in range(4):
         stocked.controller.consumer_offset_manager.commit_offset("addr", "sleeping", "Stock", queue_id, 0)
     header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=-1, isForce=True)
@@ -411,7 +413,7 @@ def test_reset_that_cannot_be_says_why(stocked, topic, group, code, remark):
     assert response.code == code and response.remark.startswith(remark)
 
 
-def test_consumer_status_is_asked_of_the_clients(stocked, consumer):
+def test_consumer_status_is_requested_from_the_clients(stocked, consumer):
     header = GetConsumerStatusRequestHeader("Stock", "served")
     body = ask(stocked, codes.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header, cls=GetConsumerStatusBody)
     assert body.consumerTable == {"answering": {MQ0: 2}}
@@ -419,7 +421,7 @@ def test_consumer_status_is_asked_of_the_clients(stocked, consumer):
     assert stocked.call(codes.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header).code == response_code.SYSTEM_ERROR
 
 
-def test_running_information_is_the_clients_own_answer(stocked, consumer):
+def test_running_information_is_the_clients_own(stocked, consumer):
     header = GetConsumerRunningInfoRequestHeader("served", "answering", False)
     assert ask(stocked, codes.GET_CONSUMER_RUNNING_INFO, header).body == b"told"
     header.clientId = "gone"
@@ -427,7 +429,7 @@ def test_running_information_is_the_clients_own_answer(stocked, consumer):
     assert response.remark == "The Consumer <served> <gone> not online"
 
 
-def test_message_is_handed_to_a_consumer(stocked, consumer):
+def test_message_is_passed_to_a_consumer(stocked, consumer):
     msg_id = message_decoder.create_message_id(stocked.controller.addresses.store_host,
                                                stocked.store.get_min_phy_offset())
     header = ConsumeMessageDirectlyResultRequestHeader("served", "answering", msg_id)
@@ -462,7 +464,7 @@ def test_message_is_viewed_by_its_offset(stocked):
 
 @pytest.fixture
 def crowd():
-    """Runs a code in threads that all wait; gives how many are inside, and lets them go in the end."""
+    """Serve a code in threads that all block; report how many are inside, and release them at the end."""
     gate, inside, answers, threads = threading.Event(), [], [], []
 
     def serve():
@@ -484,7 +486,7 @@ def crowd():
     end()
 
 
-def test_what_computes_takes_turns(crowd):
+def test_computing_requests_take_turns(crowd):
     begin, end = crowd
     inside, answers = begin(AdminTurns(), request_code.GET_ALL_TOPIC_CONFIG, 6)
     wait_until(lambda: len(inside) == admin_handlers.COMPUTING_AT_ONCE, 60_000)
@@ -493,7 +495,7 @@ def test_what_computes_takes_turns(crowd):
     assert len(inside) == len(answers) == 6
 
 
-def test_what_waits_for_clients_is_refused_when_too_many_wait(crowd):
+def test_requests_that_wait_for_clients_are_refused_beyond_a_limit(crowd):
     begin, end = crowd
     inside, answers = begin(AdminTurns(), request_code.GET_CONSUMER_RUNNING_INFO, admin_handlers.WAITING_AT_ONCE + 3)
     wait_until(lambda: len(answers) == 3, 60_000)
@@ -522,7 +524,7 @@ def test_consumers_are_served_while_all_admin_threads_are_taken(broker):
         asker.join(240)
 
 
-def test_question_to_many_silent_consumers_ends(broker, monkeypatch):
+def test_request_to_many_silent_consumers_ends(broker, monkeypatch):
     monkeypatch.setattr("rmqha.broker.client.broker2_client.ALL_ANSWERS_S", -1.0)
     broker.heartbeat("readers", "T")
     answer = broker.call(request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
@@ -530,7 +532,7 @@ def test_question_to_many_silent_consumers_ends(broker, monkeypatch):
     assert answer.code == response_code.SUCCESS and b"consumerTable" in answer.body
 
 
-# CLEAN_EXPIRED_CONSUMEQUEUE (306): the queues of topics that are quiet go on counting.
+# CLEAN_EXPIRED_CONSUMEQUEUE (306): the offsets of quiet topics continue.
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 BEFORE, AFTER = 7, 3
@@ -551,9 +553,10 @@ def _clean(broker):
 
 
 @pytest.mark.parametrize("topic", ["Quiet", "%RETRY%billing"])
-def test_group_of_a_quiet_queue_gets_what_comes_after_the_cleaning(tmp_path, topic):
+def test_group_of_a_quiet_queue_gets_messages_sent_after_the_cleaning(tmp_path, topic):
     with running_broker(tmp_path) as broker:
-        broker.heartbeat("billing", "Quiet")  # which makes the retry topic
+        # The heartbeat creates the retry topic.
+        broker.heartbeat("billing", "Quiet")
         for number in range(BEFORE):
             broker.send(topic, b"before %d" % number)
         assert broker.next_offset(topic) == BEFORE
@@ -563,12 +566,13 @@ def test_group_of_a_quiet_queue_gets_what_comes_after_the_cleaning(tmp_path, top
         assert [int(answer.ext_fields["queueOffset"]) for answer in sent] == list(range(BEFORE, BEFORE + AFTER))
         assert broker.next_offset(topic) == BEFORE + AFTER
         assert bodies(broker.pull(topic, BEFORE)) == [b"after %d" % number for number in range(AFTER)]
-    with running_broker(tmp_path) as broker:  # nor does it begin again after a restart
+    # Offsets do not start again after a restart either.
+    with running_broker(tmp_path) as broker:
         assert broker.next_offset(topic) == BEFORE + AFTER
         assert bodies(broker.pull(topic, BEFORE)) == [b"after %d" % number for number in range(AFTER)]
 
 
-def test_cleaned_queue_counts_on_after_a_restart(tmp_path):
+def test_offsets_of_a_cleaned_queue_continue_after_a_restart(tmp_path):
     with running_broker(tmp_path) as broker:
         for number in range(BEFORE):
             broker.send("Quiet", b"before %d" % number)
@@ -579,7 +583,7 @@ def test_cleaned_queue_counts_on_after_a_restart(tmp_path):
         assert int(broker.send("Quiet", b"after").ext_fields["queueOffset"]) == BEFORE
 
 
-def test_half_topic_counts_on(tmp_path):
+def test_offsets_of_the_half_topic_continue(tmp_path):
     with running_broker(tmp_path) as broker:
         for _ in range(BEFORE):
             broker.send("Quiet", b"half", properties={"TRAN_MSG": "true", "PGROUP": "producers"})
@@ -590,7 +594,7 @@ def test_half_topic_counts_on(tmp_path):
         assert int(answer.ext_fields["queueOffset"]) == BEFORE
 
 
-def test_expired_queue_of_an_unknown_topic_goes(tmp_path):
+def test_expired_queue_of_an_unknown_topic_is_deleted(tmp_path):
     with running_broker(tmp_path) as broker:
         broker.send("Gone", b"x")
         broker.next_offset("Gone")

@@ -1,4 +1,4 @@
-"""A mastership handed over, the checksums of a log, and queues' ends that count what was acknowledged before."""
+"""Handing over the master role, checksums of a log, and queue ends that include every acknowledged message."""
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +34,7 @@ from tests.support.in_process import gathering, running_name_server
 from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at
 
-# A master is asked to hand its mastership over, and producers are told why it takes nothing meanwhile.
+# A master hands over its role; meanwhile, producers are told why their sends are refused.
 
 KEYS = {"brokerClusterName": "C", "enableAutoSwitchHA": True, "allAckInSyncStateSet": True}
 WAIT_MS = 60_000
@@ -50,7 +50,7 @@ def pair(tmp_path_factory):
         yield master, slave
 
 
-def test_a_master_that_is_handed_over_refuses_with_the_reason_until_its_second_is_over(pair):
+def test_master_being_handed_over_refuses_sends_with_the_reason_until_the_time_is_over(pair):
     master, _slave = pair
     assert master.send("T").code == response_code.SUCCESS
     answer = master.call(request_code.HANDOVER_MASTER, HandoverMasterRequestHeader(1, 10_000))
@@ -59,11 +59,11 @@ def test_a_master_that_is_handed_over_refuses_with_the_reason_until_its_second_i
     assert end == master.store.get_max_phy_offset() > 0
     refused = master.send("T")
     assert refused.code == response_code.SERVICE_NOT_AVAILABLE
-    assert "the master is handed over to broker 1; this is automatic and soon over" in refused.remark
+    assert "the master role is being handed over to broker 1; this is automatic and soon over" in refused.remark
     wait_until(lambda: master.send("T").code == response_code.SUCCESS, WAIT_MS, "taken again")
 
 
-def test_who_is_not_in_sync_inherits_nothing(pair):
+def test_only_an_in_sync_slave_can_take_over(pair):
     master, slave = pair
     for broker, heir, reason in ((master, 7, "broker 7 is not in sync"), (master, 1000, "broker 1000 is the master"),
                                  (slave, 1000, "this broker is not the master")):
@@ -72,12 +72,12 @@ def test_who_is_not_in_sync_inherits_nothing(pair):
     assert master.send("T").code == response_code.SUCCESS
 
 
-def test_a_broker_whose_role_does_not_change_hands_nothing_over(broker):
+def test_broker_with_a_fixed_role_refuses_a_handover(broker):
     answer = broker.call(request_code.HANDOVER_MASTER, HandoverMasterRequestHeader(1, 100))
     assert answer.code == response_code.SYSTEM_ERROR and "enableAutoSwitchHA=true" in answer.remark
 
 
-# A broker gives the checksums of its log to who asks for them: a tool, or a slave.
+# A broker returns checksums of its log to a tool or a slave.
 
 WAIT_MS = 60_000
 _FILE = 1 << 16
@@ -111,7 +111,7 @@ def api(request):
 
 @pytest.fixture(scope="module")
 def checksums_pair(tmp_path_factory):
-    """A master and its slave, and the log of both: more than two files."""
+    """A master, its slave, and the contents of their log, which has more than two files."""
     folder = tmp_path_factory.mktemp("pair")
     keys = {"mappedFileSizeCommitLog": _FILE}
     with running_broker(folder / "master", brokerRole=BrokerRole.SYNC_MASTER, **keys) as master, \
@@ -126,7 +126,7 @@ def checksums_pair(tmp_path_factory):
         yield master, slave, held
 
 
-def test_master_and_slave_give_the_checksums_of_their_logs(checksums_pair, api):
+def test_master_and_slave_return_the_checksums_of_their_logs(checksums_pair, api):
     master, slave, held = checksums_pair
     for broker in (master, slave):
         for offset, block_size, count in ((0, 4096, 4096), (1, 1, 4096), (_FILE - 9, 1000, 3), (len(held) - 5, 5, 2),
@@ -136,7 +136,7 @@ def test_master_and_slave_give_the_checksums_of_their_logs(checksums_pair, api):
             assert told == (0, len(held), tuple(zlib.crc32(held[at:at + block_size]) for at in starts))
 
 
-def test_a_wrong_request_is_refused_with_the_reason(checksums_pair, api):
+def test_invalid_request_is_refused_with_the_reason(checksums_pair, api):
     master, _slave, _held = checksums_pair
     with pytest.raises((MQBrokerException, BrokerAnswerException), match="blockSize is 0, and must be from 1 to"):
         api.get_commit_log_checksums(master.address, 0, 0, 1, WAIT_MS)
@@ -144,12 +144,12 @@ def test_a_wrong_request_is_refused_with_the_reason(checksums_pair, api):
 
 @pytest.mark.parametrize(("change", "reason"), [
     ({"offset": None}, "the custom field <offset> is null"),
-    ({"blockSize": "x"}, "the custom field <blockSize> is wrong"),
-    ({"count": str(1 << 31)}, "the custom field <count> is wrong"),
+    ({"blockSize": "x"}, "the custom field <blockSize> is invalid"),
+    ({"count": str(1 << 31)}, "the custom field <count> is invalid"),
     ({"count": "4097"}, "count is 4097, and must be from 1 to 4096"),
     ({"blockSize": "1048576", "count": "17"}, "17 blocks of 1048576 bytes are 17825792 bytes"),
 ])
-def test_fields_that_make_no_request_are_named(checksums_pair, change, reason):
+def test_invalid_fields_are_named(checksums_pair, change, reason):
     master, _slave, _held = checksums_pair
 
     class Odd(GetCommitLogChecksumsRequestHeader):
@@ -162,14 +162,14 @@ def test_fields_that_make_no_request_are_named(checksums_pair, change, reason):
     assert answer.code == response_code.SYSTEM_ERROR and reason in answer.remark
 
 
-def test_who_does_not_know_the_request_is_seen(checksums_pair, api, monkeypatch):
+def test_broker_without_this_request_is_detected(checksums_pair, api, monkeypatch):
     master, _slave, _held = checksums_pair
     handlers = master.controller.remoting_server.default_request_processor.processor._handlers
     monkeypatch.delitem(handlers, request_code.GET_COMMIT_LOG_CHECKSUMS)
     assert api.get_commit_log_checksums(master.address, 0, 1, 1, WAIT_MS) is None
 
 
-def test_an_answer_of_another_form_is_no_answer(checksums_pair, api, monkeypatch):
+def test_malformed_answer_is_an_error(checksums_pair, api, monkeypatch):
     master, _slave, _held = checksums_pair
     handlers = master.controller.remoting_server.default_request_processor.processor._handlers
     right = handlers[request_code.GET_COMMIT_LOG_CHECKSUMS]
@@ -184,7 +184,7 @@ def test_an_answer_of_another_form_is_no_answer(checksums_pair, api, monkeypatch
         api.get_commit_log_checksums(master.address, 0, 10, 3, WAIT_MS)
 
 
-def test_the_blocks_come_too_when_they_are_asked_for(checksums_pair):
+def test_blocks_are_returned_on_request(checksums_pair):
     master, slave, held = checksums_pair
     with admin_api() as api:
         for broker in (master, slave):
@@ -193,13 +193,14 @@ def test_the_blocks_come_too_when_they_are_asked_for(checksums_pair):
                 assert api.get_commit_log_bytes(broker.address, offset, size, WAIT_MS) == wanted
 
 
-# Where queues end is told behind what was acknowledged before, though it gathers for its dispatch.
+# Queue ends include every acknowledged message, even one that is still waiting in a group for its dispatch.
 
 
 @pytest.fixture
 def gathered(shared_broker, request, monkeypatch):
-    """A topic with one message, which is acknowledged, and in no queue for minutes."""
-    monkeypatch.setattr(admin_handlers, "_WAIT_S", 60)  # it takes milliseconds, but not on a busy machine
+    """A topic with one message that is acknowledged but stays undispatched."""
+    # Milliseconds are enough, except on a busy machine.
+    monkeypatch.setattr(admin_handlers, "_WAIT_S", 60)
     topic = f"Gathered{abs(hash(request.node.name))}"
     shared_broker.next_offset(topic)
     with gathering(shared_broker.store):
@@ -231,29 +232,29 @@ ASKED = {
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_what_gathers_is_dispatched_first(shared_broker, gathered, what):
+def test_gathered_messages_are_dispatched_first(shared_broker, gathered, what):
     code, header, is_right = ASKED[what]
     answer = shared_broker.call(code, header(gathered))
     assert answer.code == response_code.SUCCESS and is_right(answer), (answer, answer.body)
 
 
-def test_what_can_not_be_told_later_is_an_error(shared_broker, gathered):
+def test_failure_of_a_deferred_answer_is_an_error(shared_broker, gathered):
     def serve() -> RemotingCommand:
         raise ValueError("the disk")
     answer = admin_handlers.answer(shared_broker.store, codes.GET_MAX_OFFSET, serve).get(60_000)
     assert answer.code == response_code.SYSTEM_ERROR and "the disk" in answer.remark
 
 
-def test_a_request_without_its_fields_is_refused_in_the_same_words(shared_broker, gathered, caplog):
+def test_request_without_its_fields_gets_the_same_error_when_deferred(shared_broker, gathered, caplog):
     behind = shared_broker.call(codes.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(queueId=0))
-    assert "can't be told" in caplog.text and "Traceback" not in caplog.text
+    assert "cannot determine the end of a queue" in caplog.text and "Traceback" not in caplog.text
     wait_until(lambda: shared_broker.store.dispatch_behind_bytes() <= 0, 60_000, "dispatched")
     at_once = shared_broker.call(codes.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(queueId=0))
     assert (behind.code, behind.remark) == (at_once.code, at_once.remark)
     assert behind.code == response_code.SYSTEM_ERROR and "topic" in behind.remark
 
 
-def test_who_asks_when_nothing_gathers_is_answered_at_once(shared_broker):
+def test_answer_is_immediate_when_nothing_is_gathered(shared_broker):
     shared_broker.next_offset("Nothing")
     answer = RemotingCommand.create_response_command(response_code.SUCCESS, None)
     for code in admin_handlers.TELL_ENDS:

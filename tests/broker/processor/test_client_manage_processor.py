@@ -1,4 +1,4 @@
-"""Heartbeats, goodbyes, consumer lists and offsets: who is connected, and who holds which queue."""
+"""Heartbeats, unregistering, consumer lists and offsets: which clients are connected, and which hold which queues."""
 import pytest
 
 from rmqha.broker.client import client_channels
@@ -25,10 +25,10 @@ from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_config import RemotingClientConfig
 from tests.support.wait import wait_until
 
-# Heartbeats, goodbyes, consumer lists and consumer offsets.
+# Heartbeats, unregistering, consumer lists and consumer offsets.
 
 
-def test_heartbeat_makes_group_and_retry_topic(broker):
+def test_heartbeat_creates_group_and_retry_topic(broker):
     assert broker.heartbeat("readers", "Topic", producers=("writers",)).code == response_code.SUCCESS
     assert "readers" in broker.controller.subscription_group_manager.subscription_group_table
     config = broker.controller.topic_config_manager.select_topic_config("%RETRY%readers")
@@ -50,14 +50,14 @@ def test_heartbeat_on_the_fast_port_counts_as_well(broker):
     b'{"clientID":"c","producerDataSet":[{"groupName":"p"}],'
     b'"consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"subString":"*"}]}]}',
 ], ids=str)
-def test_bad_heartbeat_registers_nobody(shared_broker, body):
+def test_invalid_heartbeat_registers_no_client(shared_broker, body):
     before = dict(shared_broker.controller.producer_manager.group_channel_table)
     response = shared_broker.call(request_code.HEART_BEAT, body=body)
     assert response.code == response_code.SYSTEM_ERROR and response.remark
     assert shared_broker.controller.producer_manager.group_channel_table == before
 
 
-def test_group_that_would_be_a_path_gets_no_topic(broker):
+def test_group_name_that_is_a_path_gets_no_topic(broker):
     assert broker.heartbeat("../../evil", "Topic").code == response_code.SUCCESS
     topics = broker.controller.topic_config_manager.topic_config_table
     assert not any("evil" in topic for topic in topics)
@@ -74,7 +74,7 @@ def test_closed_connection_removes_the_client(broker):
     wait_until(lambda: broker.controller.producer_manager.find_channel("c") is None, 60_000, "the close event")
 
 
-def test_client_that_says_goodbye_is_gone(broker):
+def test_unregistered_client_is_removed(broker):
     broker.heartbeat("readers", "Topic", producers=("writers",))
     header = UnregisterClientRequestHeader("client-1", "writers", "readers")
     assert broker.call(request_code.UNREGISTER_CLIENT, header).code == response_code.SUCCESS
@@ -86,7 +86,7 @@ def test_client_that_says_goodbye_is_gone(broker):
 
 
 @pytest.mark.parametrize("kind, code", [("TAG", 0), (None, 0), ("SQL92", 1), ("MAGIC", 1)])
-def test_only_tags_pass_the_check_of_a_subscription(shared_broker, kind, code):
+def test_only_tag_subscriptions_pass_the_check(shared_broker, kind, code):
     body = CheckClientRequestBody("c", "g", SubscriptionData("T", "a > 1", expressionType=kind))
     response = shared_broker.call(request_code.CHECK_CLIENT_CONFIG, body=body)
     assert response.code == code
@@ -108,27 +108,27 @@ def query(broker, group, topic="Topic", queue_id=0):
     return broker.call(request_code.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader(group, topic, queue_id))
 
 
-def test_offset_is_kept_and_told(broker):
+def test_offset_is_stored_and_returned(broker):
     broker.send("Topic")
     header = UpdateConsumerOffsetRequestHeader("readers", "Topic", 0, 42)
     assert broker.call(request_code.UPDATE_CONSUMER_OFFSET, header).code == response_code.SUCCESS
     assert query(broker, "readers").ext_fields == {"offset": "42"}
 
 
-def test_new_group_begins_at_the_start_of_a_young_queue(broker):
+def test_new_group_starts_at_the_beginning_of_a_young_queue(broker):
     broker.send("Topic")
     broker.next_offset("Topic")
     assert query(broker, "new").ext_fields == {"offset": "0"}
 
 
-def test_new_group_must_choose_where_the_start_is_gone(broker, monkeypatch):
+def test_new_group_must_choose_when_the_beginning_is_deleted(broker, monkeypatch):
     monkeypatch.setattr(broker.store, "get_min_offset_in_queue", lambda topic, queue_id: 7)
     response = query(broker, "new")
     assert (response.code, response.remark) == (
         response_code.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 
 
-def test_offsets_are_saved_when_the_broker_ends(broker):
+def test_offsets_are_saved_at_shutdown(broker):
     broker.send("Topic")
     broker.call(request_code.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader("readers", "Topic", 0, 42))
     broker.controller.shutdown()
@@ -136,11 +136,11 @@ def test_offsets_are_saved_when_the_broker_ends(broker):
         assert '"Topic@readers":{0:42' in file.read()
 
 
-# Who is connected, and who holds which queue.
+# Which clients are connected, and which hold which queues.
 
 
 class FakeChannel:
-    """A channel that knows whether it was closed."""
+    """A channel that records whether it was closed."""
 
     def __init__(self, port=1):
         self.remote_address = ("127.0.0.1", port)
@@ -151,7 +151,7 @@ class FakeChannel:
 
 
 class Listener:
-    """Notes the events."""
+    """Records the events."""
 
     def __init__(self):
         self.events = []
@@ -162,7 +162,7 @@ class Listener:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that the test moves."""
+    """A clock that the test sets."""
     now = [1_000_000]
     for module in ("client_channels", "rebalance_lock_manager"):
         monkeypatch.setattr(f"rmqha.broker.client.{module}.now_ms", lambda: now[0])
@@ -181,7 +181,7 @@ def register(manager, channel, *topics, client_id="c1", version=1):
                                      MessageModel.CLUSTERING, None, subscriptions, True)
 
 
-def test_new_consumer_is_told_to_all_of_its_group():
+def test_group_is_notified_of_a_new_consumer():
     listener = Listener()
     manager = ConsumerManager(listener)
     first, second = FakeChannel(1), FakeChannel(2)
@@ -193,7 +193,7 @@ def test_new_consumer_is_told_to_all_of_its_group():
     assert manager.get_consumer_group_info("group").get_all_client_id() == ["c1", "c2"]
 
 
-def test_topics_that_are_gone_from_a_heartbeat_are_gone():
+def test_topics_missing_from_a_heartbeat_are_removed():
     manager = ConsumerManager(Listener())
     channel = FakeChannel()
     register(manager, channel, "T", "U")
@@ -203,7 +203,7 @@ def test_topics_that_are_gone_from_a_heartbeat_are_gone():
     assert manager.query_topic_consume_by_who("U") == {"group"} and not manager.query_topic_consume_by_who("T")
 
 
-def test_newer_subscription_replaces_the_older_one_and_not_the_reverse():
+def test_newer_subscription_replaces_the_older_one_and_not_vice_versa():
     manager = ConsumerManager(Listener())
     channel = FakeChannel()
     register(manager, channel, "T", version=5)
@@ -213,7 +213,7 @@ def test_newer_subscription_replaces_the_older_one_and_not_the_reverse():
     assert manager.find_subscription_data("group", "T").subVersion == 6
 
 
-def test_last_consumer_that_leaves_takes_the_group_with_it():
+def test_last_consumer_to_leave_removes_the_group():
     listener = Listener()
     manager = ConsumerManager(listener)
     channel = FakeChannel()
@@ -223,7 +223,7 @@ def test_last_consumer_that_leaves_takes_the_group_with_it():
     assert [event[0] for event in listener.events][-2:] == [ConsumerGroupEvent.UNREGISTER, ConsumerGroupEvent.CHANGE]
 
 
-def test_closed_channel_leaves_the_group():
+def test_closed_channel_leaves_its_group():
     listener = Listener()
     manager = ConsumerManager(listener)
     first, second = FakeChannel(1), FakeChannel(2)
@@ -234,7 +234,7 @@ def test_closed_channel_leaves_the_group():
     assert listener.events[-1] == (ConsumerGroupEvent.CHANGE, "group", [second])
 
 
-def test_silent_clients_are_dropped_after_two_minutes(clock):
+def test_silent_clients_are_removed_after_two_minutes(clock):
     consumers, producers = ConsumerManager(Listener()), ProducerManager()
     silent, alive = FakeChannel(1), FakeChannel(2)
     for channel in (silent, alive):
@@ -251,7 +251,7 @@ def test_silent_clients_are_dropped_after_two_minutes(clock):
     assert not silent.is_active and alive.is_active
 
 
-def test_producers_register_and_leave():
+def test_producers_register_and_unregister():
     manager = ProducerManager()
     channel = FakeChannel(7)
     manager.register_producer("pg", client(channel))
@@ -277,7 +277,7 @@ def test_available_channels_take_turns_and_skip_closed_ones():
 QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(3)]
 
 
-def test_queue_is_locked_for_one_client_only():
+def test_queue_is_locked_by_one_client_only():
     locks = RebalanceLockManager()
     assert locks.try_lock_batch("group", QUEUES, "c1") == set(QUEUES)
     assert locks.try_lock_batch("group", QUEUES, "c2") == set()
@@ -285,7 +285,7 @@ def test_queue_is_locked_for_one_client_only():
     assert locks.try_lock_batch("other-group", QUEUES[:1], "c2")
 
 
-def test_only_the_holder_unlocks():
+def test_only_the_holder_can_unlock():
     locks = RebalanceLockManager()
     locks.try_lock_batch("group", QUEUES, "c1")
     locks.unlock_batch("group", QUEUES, "c2")
@@ -294,7 +294,7 @@ def test_only_the_holder_unlocks():
     assert locks.try_lock_batch("group", QUEUES, "c2") == {QUEUES[0]}
 
 
-def test_no_host_takes_the_locks_of_all(monkeypatch, clock):
+def test_one_host_cannot_take_every_lock(monkeypatch, clock):
     monkeypatch.setattr("rmqha.broker.client.rebalance_lock_manager.MAX_LOCKS_OF_HOST", 3)
     locks = RebalanceLockManager()
     assert locks.try_lock_batch("a", QUEUES, "c1", "10.0.0.1") == set(QUEUES)
@@ -308,7 +308,7 @@ def test_no_host_takes_the_locks_of_all(monkeypatch, clock):
     assert locks.try_lock_batch("d", QUEUES, "c1", "10.0.0.1") == set(QUEUES)
 
 
-def test_lock_that_is_not_renewed_for_a_minute_is_free(clock):
+def test_lock_expires_after_a_minute_without_renewal(clock):
     locks = RebalanceLockManager()
     locks.try_lock_batch("group", QUEUES[:1], "c1")
     clock[0] += 60_000
@@ -318,7 +318,7 @@ def test_lock_that_is_not_renewed_for_a_minute_is_free(clock):
     assert not locks.try_lock_batch("group", QUEUES[:1], "c1")
 
 
-def test_age_does_not_follow_the_wall_clock(monkeypatch):
+def test_age_is_independent_of_the_wall_clock(monkeypatch):
     info = client(FakeChannel())
     monkeypatch.setattr(client_channels.time, "time_ns", lambda: 0)
     assert info.age_ms() < 10_000

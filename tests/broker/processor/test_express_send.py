@@ -1,4 +1,5 @@
-"""Simple sends, served together, have the answers and the log of single ones; and each check reaches every send."""
+"""The express lane: simple sends that are served together get the same answers and log as single sends, and every
+admission check covers every kind of send."""
 import copy
 import errno
 import re
@@ -29,15 +30,15 @@ from tests.support.in_process import running_name_server
 from tests.support.java_driver import Workload
 from tests.support.wait import wait_until
 
-# Simple sends, served together: the same answers and the same log as one by one.
+# Simple sends that are served together produce the same answers and the same log as one by one.
 
 TOPICS = ("Plain", "Other")
-# BORNHOST's port, STORETIMESTAMP, STOREHOST's port: of the connection, of the moment, of the broker
+# BORNHOST's port differs per connection, STORETIMESTAMP per moment, and STOREHOST's port per broker.
 MASKED = ((52, 64), (68, 72))
 
 
 class Wire:
-    """One connection that writes many requests at once; also counts what the express lane takes."""
+    """One connection that writes many requests at once; it also counts the sends that the express lane takes."""
 
     def __init__(self, broker: BrokerHarness) -> None:
         self.broker = broker
@@ -56,13 +57,13 @@ class Wire:
         self._rest = b""
 
     def exchange(self, frames: list[bytes], answers: int) -> dict[int, RemotingCommand]:
-        """The answers by opaque."""
+        """Write the frames and return the answers by opaque."""
         self.socket.sendall(b"".join(frames))
         found: dict[int, RemotingCommand] = {}
         while len(found) < answers:
             while len(self._rest) < 4 or len(self._rest) < 4 + struct.unpack_from(">i", self._rest)[0]:
                 data = self.socket.recv(1 << 16)
-                assert data, f"closed after {len(found)} of {answers} answers"
+                assert data, f"connection closed after {len(found)} of {answers} answers"
                 self._rest += data
             (length,) = struct.unpack_from(">i", self._rest)
             answer = RemotingCommand.decode(self._rest[4:4 + length])
@@ -74,12 +75,13 @@ class Wire:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """Two brokers with the same topics: the first has the express lane, the second has not."""
+    """Two brokers with the same topics, the first with the express lane, the second without."""
     folder = tmp_path_factory.mktemp("express")
     with running_broker(folder / "with") as first, running_broker(folder / "without") as second:
         second.controller.remoting_server.io.express_lane = None
         for broker in (first, second):
-            broker.store.schedule_message_service.shutdown()  # each would deliver at another moment
+            # Each broker would deliver at a different moment.
+            broker.store.schedule_message_service.shutdown()
             for topic in TOPICS:
                 assert broker.send(topic).code == response_code.SUCCESS
         yield Wire(first), Wire(second)
@@ -87,7 +89,7 @@ def pair(tmp_path_factory):
 
 def request(opaque: int, header: SendMessageRequestHeaderV2, body: bytes = b"body",
             kind: SerializeType = SerializeType.JSON, flag: int = 0) -> bytes:
-    """The frame of a send, as rmqha's client and Java's write it."""
+    """Return the frame of a send as rmqha's client and Java's write it."""
     command = RemotingCommand.create_request_command(request_code.SEND_MESSAGE_V2, header)
     command.opaque, command.body, command.serialize_type = opaque, body or None, kind
     command.flag |= flag
@@ -95,19 +97,19 @@ def request(opaque: int, header: SendMessageRequestHeaderV2, body: bytes = b"bod
 
 
 def header(topic: str = "Plain", queue_id: int = 0, properties: str = "", **fields) -> SendMessageRequestHeaderV2:
-    """The header of a send; field names of the short form."""
+    """Return the header of a send; `fields` have the short names."""
     values = {"a": "producer", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 1_700_000_000_000, "h": 0,
               "i": properties, "j": 0, "k": False, "m": False} | fields
     return SendMessageRequestHeaderV2(**values)
 
 
 def text(**properties: str) -> str:
-    """Properties as a header has them."""
+    """Return properties as a header carries them."""
     return message_decoder.message_properties2string(properties)
 
 
 def log_of(broker: BrokerHarness, start: int) -> bytes:
-    """The records from `start` on, without what can't be the same."""
+    """Return the records from `start` on, without the bytes that must differ."""
     with broker.store.get_commit_log_data(start) as result:
         data, position = bytearray(result.buffer), 0
     while position < len(data):
@@ -121,7 +123,7 @@ def log_of(broker: BrokerHarness, start: int) -> bytes:
 
 
 def by_queue(log: bytes) -> dict[tuple[bytes, int], list[bytes]]:
-    """(topic, queue) -> its records, without the place in the log: sends to two queues may be served side by side."""
+    """Return (topic, queue) -> its records, without log positions: sends to two queues may be served in parallel."""
     found: dict[tuple[bytes, int], list[bytes]] = {}
     position = 0
     while position < len(log):
@@ -135,7 +137,7 @@ def by_queue(log: bytes) -> dict[tuple[bytes, int], list[bytes]]:
 
 
 def told(answer: RemotingCommand) -> tuple:
-    """An answer, without the broker's address in it."""
+    """Return an answer without the broker's address."""
     fields = dict(answer.ext_fields or {})
     if "msgId" in fields:
         fields["msgId"] = message_decoder.decode_message_id(fields["msgId"]).offset
@@ -164,13 +166,13 @@ sends = st.tuples(unusual, st.sampled_from([0, 0, 1, 2, 3, 4, 9]), properties, s
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(sends, min_size=1, max_size=12))
-def test_answers_and_records_are_the_same_as_one_by_one(pair, many):
+def test_answers_and_records_equal_those_of_single_sends(pair, many):
     frames, answers = [], 0
     for opaque, (fields, queue_id, props, body, kind, flag) in enumerate(many, 1):
         frames.append(request(opaque, header(fields.get("b", "Plain"), queue_id, props,
                                              **{k: v for k, v in fields.items() if k != "b"}), body, kind, flag))
         answers += not flag
-    # the last one says that all is served, one-way sends too
+    # The last answer shows that everything is served, including one-way sends.
     frames.append(request(0, header()))
     seen, logs = [], []
     for wire in pair:
@@ -183,19 +185,19 @@ def test_answers_and_records_are_the_same_as_one_by_one(pair, many):
 
 @pytest.fixture
 def wire(tmp_path):
-    """A broker of its own."""
+    """A broker of the test's own."""
     with running_broker(tmp_path) as broker:
         broker.send("Plain")
         yield Wire(broker)
 
 
 def offsets(answers: dict[int, RemotingCommand]) -> list[int]:
-    """The queue offsets in the order of the opaques."""
+    """Return the queue offsets in the order of the opaques."""
     return [int(answers[opaque].ext_fields["queueOffset"]) for opaque in sorted(answers)]
 
 
 @pytest.mark.parametrize("kinds", [[SerializeType.JSON], [SerializeType.ROCKETMQ], list(SerializeType)])
-def test_simple_sends_are_taken_and_keep_their_order(wire, kinds):
+def test_simple_sends_take_the_lane_and_keep_their_order(wire, kinds):
     frames = [request(number, header(properties=text(WAIT="true", KEYS=str(number))), b"%d" % number,
                       kinds[number % len(kinds)]) for number in range(300)]
     answers = wire.exchange(frames, 300)
@@ -211,7 +213,7 @@ def test_simple_sends_are_taken_and_keep_their_order(wire, kinds):
     header(f=sys_flags.TRANSACTION_PREPARED_TYPE), header(properties="é\x01x"), header(queue_id=99),
     header(properties=text(KEYS="k" * 32_760)),
     header("%RETRY%group"), header(queue_id=-1)])
-def test_what_is_unusual_goes_the_general_way_in_its_place(wire, other):
+def test_unusual_send_takes_the_general_path_in_its_place(wire, other):
     answers = wire.exchange([request(1, header()), request(2, other), request(3, header())], 3)
     assert wire.taken == 2 and offsets({1: answers[1]}) == [1]
     assert int(answers[3].ext_fields["queueOffset"]) in (2, 3)
@@ -221,8 +223,8 @@ def test_what_is_unusual_goes_the_general_way_in_its_place(wire, other):
 @pytest.mark.parametrize("limit", [large_requests.LARGE_HEADER, large_requests.LARGE_HEADER_OF_SEND,
                                    remoting_command.MAX_HEADER_LENGTH])
 @pytest.mark.parametrize("group", ["g", ","], ids=["letters", "commas"])
-def test_lane_takes_no_header_that_the_general_way_does_not_serve_as_it_comes(pair, kind, limit, group, monkeypatch):
-    """Producer groups about each limit of a header, between sends that are short."""
+def test_lane_takes_only_headers_that_the_general_path_serves_unchanged(pair, kind, limit, group, monkeypatch):
+    """Producer groups around each length limit of a header, between sends that are short."""
     wire, _without = pair
     controller = wire.broker.controller
     lane = controller.remoting_server.io.express_lane
@@ -245,7 +247,7 @@ def test_lane_takes_no_header_that_the_general_way_does_not_serve_as_it_comes(pa
         assert (end == len(data)) == is_served
 
 
-def test_send_with_a_long_group_is_answered_as_others_are(pair):
+def test_send_with_a_long_group_is_answered_like_others(pair):
     for wire in pair:
         before = wire.taken
         frames = [request(1, header()), request(2, header(a="g" * 70_000)), request(3, header())]
@@ -254,7 +256,7 @@ def test_send_with_a_long_group_is_answered_as_others_are(pair):
         assert wire.taken - before in (0, 2)
 
 
-def test_light_queues_take_part_in_the_order(tmp_path):
+def test_light_queues_keep_the_order(tmp_path):
     several = text(INNER_MULTI_DISPATCH="%LMQ%one,%LMQ%two")
     frames = [request(1, header()), request(2, header(properties=several)), request(3, header(queue_id=1)),
               request(4, header("%LMQ%one")), request(5, header())]
@@ -275,14 +277,14 @@ def test_light_queues_take_part_in_the_order(tmp_path):
     assert taken == [3, 0]
 
 
-def test_full_file_is_followed_by_the_next_one(wire):
+def test_full_file_is_followed_by_the_next(wire):
     frames = [request(number, header(), b"x" * 100_000) for number in range(40)]
     answers = wire.exchange(frames, 40)
     assert wire.taken == 40 and offsets(answers) == list(range(1, 41))
     assert len(wire.broker.store.commit_log.mapped_file_queue.mapped_files) >= 4
 
 
-def test_disk_without_room_gives_the_answer_of_one_by_one(wire, monkeypatch):
+def test_full_disk_gives_the_answer_of_single_sends(wire, monkeypatch):
     def no_room(*_arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(wire.broker.store.commit_log.mapped_file_queue.mapped_files[-1], "write_at", no_room)
@@ -329,11 +331,11 @@ def test_hooks_see_every_request(wire):
 
 
 def settled(wire: Wire) -> None:
-    """Sends are counted behind their answers, before the next request is read."""
+    """Wait until sends are counted, which happens after their answers and before the next request is read."""
     wire.broker.call(request_code.GET_BROKER_RUNTIME_INFO)
 
 
-def test_counters_are_those_of_single_sends(pair):
+def test_counters_equal_those_of_single_sends(pair):
     counted = []
     for wire in pair:
         stats, store_stats = wire.broker.controller.broker_stats_manager, wire.broker.store.store_stats_service
@@ -349,25 +351,26 @@ def test_counters_are_those_of_single_sends(pair):
 
 
 @pytest.mark.java
-def test_javas_sends_are_taken(tmp_path, java_driver):
+def test_java_sends_take_the_lane(tmp_path, java_driver):
     with running_name_server(tmp_path / "n") as namesrv, running_broker(tmp_path / "b", namesrv) as broker:
         wire = Wire(broker)
         java_driver.create_topic(namesrv, broker.address, "Plain")
         sent = java_driver.produce(namesrv, Workload("Plain", 200, [100, 1000]))
         assert all(one.ok for one in sent)
-        assert wire.taken >= 190  # the first one has the topic's name checked
+        # The first send checks the topic's name, so it takes the general path.
+        assert wire.taken >= 190
         wait_until(lambda: sum(broker.store.get_max_offset_in_queue("Plain", queue) for queue in range(16)) == 200,
                    60_000, "all are dispatched")
 
 
-# The checks of sends are one list: one that is added to it reaches every send, whichever way it comes.
+# All sends share one list of admission checks: a check added to it reaches every send, on whichever path it arrives.
 
 PLANTED = "a planted check"
 
 
 @pytest.fixture
 def admission_wire(tmp_path):
-    """A broker with two topics, which no send has come to yet."""
+    """A broker with two topics that have received no send yet."""
     with running_broker(tmp_path) as broker:
         topics = broker.controller.topic_config_manager
         for topic in TOPICS:
@@ -378,7 +381,7 @@ def admission_wire(tmp_path):
 
 
 def plant(monkeypatch, refuses: Callable[[SendMessageRequestHeader], bool]) -> None:
-    """One more check: it refuses the sends of which `refuses(header)`."""
+    """Add a check that refuses each send for which `refuses(header)` is true."""
     check = SendAdmission.msg_check
 
     def planted(self, channel, header, response):
@@ -390,7 +393,7 @@ def plant(monkeypatch, refuses: Callable[[SendMessageRequestHeader], bool]) -> N
 
 
 def long_send(opaque: int, topic: str, queue_id: int) -> bytes:
-    """A send with the long header."""
+    """Return a send with the long header."""
     command = RemotingCommand.create_request_command(request_code.SEND_MESSAGE, SendMessageRequestHeader(
         "producer", topic, "TBW102", 4, queue_id, 0, 5, 0, ""))
     command.opaque, command.body = opaque, b"long"
@@ -398,7 +401,7 @@ def long_send(opaque: int, topic: str, queue_id: int) -> bytes:
 
 
 def batch(opaque: int, topic: str, queue_id: int) -> bytes:
-    """A batch."""
+    """Return a batch."""
     command = RemotingCommand.create_request_command(request_code.SEND_BATCH_MESSAGE,
                                                      header(topic, queue_id, m=True))
     command.opaque, command.body = opaque, message_decoder.encode_messages([Message(None, b"one")])
@@ -406,8 +409,8 @@ def batch(opaque: int, topic: str, queue_id: int) -> bytes:
 
 
 def send_all_ways(wire: Wire, topic: str = "Plain", queue_id: int = 0) -> tuple[set, int, int]:
-    """Two simple sends and one of each other kind to a queue: what they were answered, how many went the express lane,
-    and the bytes that were stored."""
+    """Send two simple sends and one of every other kind to a queue; return the answers, how many sends took the
+    express lane, and how many bytes were stored."""
     taken, end = wire.taken, wire.broker.store.get_max_phy_offset()
     answers = wire.exchange([
         request(1, header(topic, queue_id)), request(2, header(topic, queue_id)), long_send(3, topic, queue_id),
@@ -436,7 +439,7 @@ CHECKS = {
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 @pytest.mark.parametrize("is_known", [False, True], ids=["before the first send", "to a known topic"])
-def test_new_check_reaches_all_sends(admission_wire, monkeypatch, check, is_known):
+def test_added_check_reaches_every_send(admission_wire, monkeypatch, check, is_known):
     if is_known:
         assert_taken(send_all_ways(admission_wire))
     plant(monkeypatch, check)
@@ -447,7 +450,7 @@ def test_new_check_reaches_all_sends(admission_wire, monkeypatch, check, is_know
     assert_taken(send_all_ways(admission_wire))
 
 
-def test_new_check_may_raise(admission_wire, monkeypatch):
+def test_added_check_may_raise(admission_wire, monkeypatch):
     def refuses(header: SendMessageRequestHeader) -> bool:
         if header.topic == "Plain":
             raise RequestDeniedException(PLANTED)
@@ -458,21 +461,22 @@ def test_new_check_may_raise(admission_wire, monkeypatch):
     assert_taken(send_all_ways(admission_wire, "Other"))
 
 
-def test_new_check_of_a_queue_is_asked_for_each_queue_of_a_topic_that_is_new_or_changed(admission_wire, monkeypatch):
+def test_added_queue_check_is_called_for_each_queue_of_a_new_or_changed_topic(admission_wire, monkeypatch):
     plant(monkeypatch, lambda header: header.topic == "Plain" and header.queueId == 2)
     assert_taken(send_all_ways(admission_wire, queue_id=1))
     assert_refused(send_all_ways(admission_wire, queue_id=2))
-    # behind one that is refused: not by the express lane
+    # After a refused send, not through the express lane.
     answers, taken, _stored = send_all_ways(admission_wire, queue_id=3)
     assert answers == {(response_code.SUCCESS, None)} and taken == 0
     monkeypatch.undo()
     topics = admission_wire.broker.controller.topic_config_manager
     topics.update_topic_config(copy.copy(topics.select_topic_config("Plain")))
-    assert_taken(send_all_ways(admission_wire, queue_id=1))  # drops the route of the old one
+    # Drops the cached route of the old one.
+    assert_taken(send_all_ways(admission_wire, queue_id=1))
     assert_taken(send_all_ways(admission_wire, queue_id=2))
 
 
-def test_new_reason_to_reject_requests_reaches_all_sends(admission_wire, monkeypatch):
+def test_added_reason_to_reject_requests_reaches_every_send(admission_wire, monkeypatch):
     assert_taken(send_all_ways(admission_wire))
     monkeypatch.setattr(SendMessageProcessor, "reject_request", lambda self: True)
     assert_refused(send_all_ways(admission_wire), response_code.SYSTEM_BUSY, "[REJECTREQUEST]")
@@ -480,7 +484,7 @@ def test_new_reason_to_reject_requests_reaches_all_sends(admission_wire, monkeyp
     assert_taken(send_all_ways(admission_wire))
 
 
-def test_sends_are_taken_again_when_the_broker_accepts_them(admission_wire):
+def test_sends_are_accepted_again_when_the_broker_allows_them(admission_wire):
     config = admission_wire.broker.controller.broker_config
     config.startAcceptSendRequestTimeStamp = 1 << 50
     assert_refused(send_all_ways(admission_wire), response_code.SYSTEM_ERROR, "broker unable to service, until")
@@ -488,7 +492,7 @@ def test_sends_are_taken_again_when_the_broker_accepts_them(admission_wire):
     assert_taken(send_all_ways(admission_wire))
 
 
-def test_broker_without_write_permission_refuses_ordered_topics_alone(admission_wire):
+def test_broker_without_write_permission_refuses_only_ordered_topics(admission_wire):
     broker, topic = admission_wire.broker.controller, "Plain"
     assert_taken(send_all_ways(admission_wire))
     broker.broker_config.brokerPermission = 4

@@ -1,4 +1,4 @@
-"""Pulling: what is found, refused and held; and queries by key."""
+"""Pulling: which pulls find messages, are refused or are held; and queries by key."""
 import threading
 
 import pytest
@@ -20,7 +20,7 @@ from tests.broker.support import bodies, running_broker
 from tests.support.in_process import gathering
 from tests.support.wait import wait_until
 
-# Pulling: what is found, what is refused, what is held.
+# Pulling: which pulls find messages, are refused or are held.
 
 
 def offsets_of(response):
@@ -30,14 +30,14 @@ def offsets_of(response):
 
 @pytest.fixture(scope="module")
 def stocked(shared_broker):
-    """A queue of five messages: tags a b a b a."""
+    """A queue of five messages with the tags a b a b a."""
     for index in range(5):
         shared_broker.send("Stock", f"m{index}".encode(), properties={"TAGS": "ab"[index % 2]})
     assert shared_broker.next_offset("Stock") == 5
     return shared_broker
 
 
-def test_pull_gives_the_records_as_they_are_stored(stocked):
+def test_pull_returns_the_records_as_stored(stocked):
     response = stocked.pull("Stock", 1)
     assert (response.code, response.remark) == (response_code.SUCCESS, "FOUND")
     assert offsets_of(response) == (5, 0, 5) and response.ext_fields["suggestWhichBrokerId"] == "0"
@@ -47,7 +47,7 @@ def test_pull_gives_the_records_as_they_are_stored(stocked):
     assert bodies(response) == [b"m1", b"m2", b"m3", b"m4"]
 
 
-def test_pull_takes_no_more_than_asked_for(stocked):
+def test_pull_returns_no_more_than_requested(stocked):
     assert bodies(stocked.pull("Stock", 0, maxMsgNums=2)) == [b"m0", b"m1"]
 
 
@@ -56,13 +56,13 @@ def test_tags_filter_on_the_broker(stocked):
     assert bodies(stocked.pull("Stock", 0, expression="x || a")) == [b"m0", b"m2", b"m4"]
 
 
-def test_nothing_that_matches_asks_to_go_on(stocked):
+def test_pull_without_a_match_asks_the_client_to_continue(stocked):
     response = stocked.pull("Stock", 0, expression="nobody")
     assert (response.code, response.remark) == (response_code.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
     assert offsets_of(response)[0] == 5
 
 
-def test_pull_that_may_not_wait_finds_what_was_acknowledged_before(shared_broker):
+def test_pull_that_must_not_wait_finds_acknowledged_messages(shared_broker):
     with gathering(shared_broker.store):
         shared_broker.send("Gathered", b"one")
         assert shared_broker.store.get_max_offset_in_queue("Gathered", 0) == 0
@@ -71,8 +71,8 @@ def test_pull_that_may_not_wait_finds_what_was_acknowledged_before(shared_broker
 
 
 @pytest.mark.parametrize("offset, found", [(0, [b"one", b"two"]), (1, [b"two"]), (2, [])])
-def test_what_is_dispatched_while_a_pull_looks_is_found(shared_broker, monkeypatch, offset, found):
-    """It looks, the dispatch takes place, and then nothing is left to wait for."""
+def test_message_dispatched_while_a_pull_looks_is_found(shared_broker, monkeypatch, offset, found):
+    """The pull looks first; the dispatch then happens, and nothing is left to wait for."""
     store, topic = shared_broker.store, f"Meanwhile{offset}"
     look = store.get_message
 
@@ -92,7 +92,7 @@ def test_what_is_dispatched_while_a_pull_looks_is_found(shared_broker, monkeypat
     assert answer.code == (response_code.SUCCESS if found else response_code.PULL_NOT_FOUND)
 
 
-def test_offset_that_a_send_was_told_is_not_moved(shared_broker):
+def test_offset_returned_to_a_send_is_not_moved(shared_broker):
     with gathering(shared_broker.store):
         shared_broker.send("Sought", b"one")
         shared_broker.send("Sought", b"two")
@@ -113,7 +113,7 @@ OFFSETS = {
 
 
 @pytest.mark.parametrize("case", OFFSETS, ids=str)
-def test_offset_outside_the_queue_has_its_code(stocked, case):
+def test_offset_outside_the_queue_gets_its_code(stocked, case):
     offset, code, remark, next_offset = OFFSETS[case]
     response = stocked.pull("Stock", offset)
     assert (response.code, response.remark, offsets_of(response)[0]) == (code, remark, next_offset)
@@ -153,11 +153,12 @@ def shortened(tmp_path_factory):
         yield broker, first
 
 
-HELD_MS = 600_000  # who waits for this fails by the pull's own time-out
+# A pull that is held this long fails by its own timeout.
+HELD_MS = 600_000
 
 
 @pytest.mark.parametrize("before_first", [None, 1, 2])
-def test_pull_without_end_at_a_deleted_offset_continues_at_once(shortened, before_first):
+def test_endless_pull_at_a_deleted_offset_continues_at_once(shortened, before_first):
     broker, first = shortened
     offset = 0 if before_first is None else first - before_first
     response = broker.pull("Short", offset, suspend_ms=HELD_MS, maxMsgNums=1)
@@ -167,7 +168,7 @@ def test_pull_without_end_at_a_deleted_offset_continues_at_once(shortened, befor
     assert following.code == response_code.SUCCESS and bodies(following)[0].startswith(b"%d-" % first)
 
 
-def test_single_pull_at_a_deleted_offset_is_told_that_messages_are_gone(shortened):
+def test_single_pull_at_a_deleted_offset_reports_that_messages_are_gone(shortened):
     broker, first = shortened
     for offset in (0, first - 1):
         response = broker.pull("Short", offset)
@@ -175,14 +176,14 @@ def test_single_pull_at_a_deleted_offset_is_told_that_messages_are_gone(shortene
 
 
 @pytest.mark.parametrize("offset", [-1, -(2**63), 13, 2**63 - 1])
-def test_pull_without_end_at_an_offset_that_never_was_is_moved(shortened, offset):
+def test_endless_pull_at_an_offset_that_never_existed_is_moved(shortened, offset):
     broker, first = shortened
     response = broker.pull("Short", offset, suspend_ms=HELD_MS)
     assert (response.code, offsets_of(response)[0]) == (
         response_code.PULL_OFFSET_MOVED, first if offset < 0 else 12)
 
 
-def test_deleted_offset_is_reported_though_the_pull_continues(shortened):
+def test_deleted_offset_is_reported_although_the_pull_continues(shortened):
     broker, _first = shortened
     before = broker.next_offset("OFFSET_MOVED_EVENT")
     broker.pull("Short", 1, suspend_ms=HELD_MS, group="late")
@@ -211,14 +212,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=str)
-def test_bad_pull_gets_a_typed_answer(stocked, case):
+def test_invalid_pull_gets_a_typed_answer(stocked, case):
     fields, code, remark = REFUSED[case]
     response = stocked.call(request_code.PULL_MESSAGE, stocked.pull_header("Stock", 0, **fields))
     assert response.code == code and remark in response.remark and not response.body
 
 
 @pytest.mark.parametrize("number", [-1, 0, -(2**31), 2**31 - 1])
-def test_any_number_of_messages_gives_bounded_bytes(stocked, number):
+def test_any_message_limit_gives_bounded_bytes(stocked, number):
     response = stocked.pull("Stock", 0, maxMsgNums=number)
     assert response.code in (response_code.SUCCESS, response_code.PULL_RETRY_IMMEDIATELY)
     assert len(response.body or b"") < 1 << 20
@@ -233,7 +234,7 @@ def test_subscription_of_the_heartbeat_is_used(stocked):
     assert response.code == response_code.SUBSCRIPTION_NOT_EXIST
 
 
-def test_group_that_may_not_read_is_refused(broker):
+def test_group_without_read_permission_is_refused(broker):
     broker.send("Stock")
     config = broker.controller.subscription_group_manager.find_subscription_group_config("stopped")
     config.consumeEnable = False
@@ -242,13 +243,13 @@ def test_group_that_may_not_read_is_refused(broker):
     assert response.remark == "subscription group no permission, stopped"
 
 
-def test_unknown_group_is_refused_when_groups_are_not_made(tmp_path):
+def test_unknown_group_is_refused_when_group_creation_is_off(tmp_path):
     with running_broker(tmp_path, autoCreateSubscriptionGroup=False) as broker:
         response = broker.pull("BenchmarkTest", 0)
         assert response.code == response_code.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-def test_new_group_is_made_and_saved(broker):
+def test_new_group_is_created_and_saved(broker):
     broker.send("Stock")
     broker.next_offset("Stock")
     assert broker.pull("Stock", 0, group="brand-new").code == response_code.SUCCESS
@@ -256,7 +257,7 @@ def test_new_group_is_made_and_saved(broker):
         assert '"brand-new":{' in file.read()
 
 
-def test_unreadable_broker_and_topic_refuse(broker):
+def test_unreadable_broker_and_topic_refuse_pulls(broker):
     broker.send("Stock")
     broker.controller.topic_config_manager.select_topic_config("Stock").perm = 2
     assert broker.pull("Stock", 0).remark == "the topic[Stock] pulling message is forbidden"
@@ -270,7 +271,7 @@ def test_offset_in_the_request_is_committed(stocked):
     assert stocked.controller.consumer_offset_manager.query_offset("committer", "Stock", 0) == 3
 
 
-def test_pull_counts_for_the_statistics(stocked):
+def test_pull_is_counted_in_the_statistics(stocked):
     stocked.pull("Stock", 0, group="counted")
     stats = stocked.controller.broker_stats_manager
     assert stats.get_stats_item("GROUP_GET_NUMS", "Stock@counted").value == 5
@@ -287,7 +288,7 @@ def test_any_numbers_get_an_answer(stocked, offset, number, flags, expression):
 
 
 class Waiting:
-    """A pull on its way."""
+    """A pull in flight."""
 
     def __init__(self, broker, topic, offset, serialize_type=SerializeType.JSON, **fields):
         self.response = None
@@ -314,7 +315,7 @@ class Waiting:
 
 
 @pytest.mark.parametrize("serialize_type", SerializeType)
-def test_held_pull_is_answered_when_a_message_comes(broker, serialize_type):
+def test_held_pull_is_answered_when_a_message_arrives(broker, serialize_type):
     broker.send("Held")
     broker.next_offset("Held")
     waiting = Waiting(broker, "Held", 1, serialize_type)
@@ -325,7 +326,7 @@ def test_held_pull_is_answered_when_a_message_comes(broker, serialize_type):
     assert waiting.held() == 0
 
 
-def test_messages_of_one_batch_wake_a_held_pull_once_with_all_of_them(broker):
+def test_batch_wakes_a_held_pull_once_with_all_its_messages(broker):
     broker.send("Held")
     broker.next_offset("Held")
     waiting = Waiting(broker, "Held", 1)
@@ -345,7 +346,7 @@ def test_message_with_another_tag_leaves_the_pull_held(broker):
     assert bodies(waiting.get()) == [b"yes"]
 
 
-def test_message_that_comes_between_the_look_and_the_hold_is_not_missed(broker, monkeypatch):
+def test_message_arriving_between_the_look_and_the_hold_is_not_missed(broker, monkeypatch):
     broker.send("Race")
     broker.next_offset("Race")
     service = broker.controller.pull_request_hold_service
@@ -367,7 +368,7 @@ def copy_of_race_message(broker):
     return message
 
 
-def test_held_pull_is_answered_when_its_time_is_over(tmp_path):
+def test_held_pull_is_answered_when_it_times_out(tmp_path):
     with running_broker(tmp_path, longPollingEnable=False, shortPollingTimeMills=50) as broker:
         broker.send("Short")
         broker.next_offset("Short")
@@ -375,7 +376,7 @@ def test_held_pull_is_answered_when_its_time_is_over(tmp_path):
         assert (response.code, response.remark) == (response_code.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE")
 
 
-def test_held_pulls_of_one_queue_are_all_woken(broker):
+def test_all_held_pulls_of_a_queue_are_woken(broker):
     broker.send("Many")
     broker.next_offset("Many")
     waiting = [Waiting(broker, "Many", 1, group=f"group{index}") for index in range(5)]
@@ -386,7 +387,7 @@ def test_held_pulls_of_one_queue_are_all_woken(broker):
 # Queries by key.
 
 
-def test_query_by_unique_key_has_its_own_number_of_answers(tmp_path):
+def test_query_by_unique_key_has_its_own_limit_of_answers(tmp_path):
     with running_broker(tmp_path, defaultQueryMaxNum=2) as broker:
         for _ in range(5):
             broker.send("T", properties={"UNIQ_KEY": "K"})

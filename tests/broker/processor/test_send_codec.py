@@ -1,5 +1,5 @@
-"""Simple sends: cut out of what a connection brings, their headers and their answers, compiled and in Python the
-same."""
+"""Codec of the express lane: splitting simple sends out of received bytes, reading their headers and writing their
+answers; the compiled and the Python version agree."""
 import functools
 import struct
 from itertools import accumulate
@@ -26,14 +26,14 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.append import MessageRow
 from tests.support.tiers import drawn
 
-# Reading the header of a simple send: what the general way makes of it.
+# Reading the header of a simple send gives the same values as the general path.
 
 CLUSTER = cluster_property("DefaultCluster")
 WAIT = message_const.PROPERTY_WAIT_STORE_MSG_OK
 
 
 def frame(properties: str = "", body: bytes = b"body", kind: SerializeType = SerializeType.JSON, **fields) -> bytes:
-    """A send's frame, without its length field."""
+    """Return a send's frame without its length field."""
     values = {"a": "producer", "b": "Topic", "c": "TBW102", "d": 4, "e": 3, "f": 0, "g": 1_700_000_000_123, "h": 7,
               "i": properties, "j": 2, "k": False, "m": False} | fields
     command = RemotingCommand.create_request_command(request_code.SEND_MESSAGE_V2, SendMessageRequestHeaderV2(**values))
@@ -56,7 +56,7 @@ kinds = st.sampled_from(list(SerializeType))
 
 @settings(max_examples=drawn(300))
 @given(properties, bodies, kinds)
-def test_what_is_read_is_what_the_general_way_reads(props, body, serialize_type):
+def test_header_equals_that_of_the_general_path(props, body, serialize_type):
     data = frame(props, body, serialize_type, n="broker-a")
     found = read_simple_header(data, CLUSTER)
     if found is None:
@@ -73,7 +73,7 @@ def test_what_is_read_is_what_the_general_way_reads(props, body, serialize_type)
 
 
 @pytest.mark.parametrize("kind", SerializeType)
-def test_simple_sends_are_read_and_others_are_not(kind):
+def test_only_simple_sends_are_read(kind):
     send = functools.partial(frame, kind=kind)
     for good in (send(), send("TAGS\x01a\x02WAIT\x01true\x02UNIQ_KEY\x01AB"), send(l=16), send(k=True),
                  send(n="b")):
@@ -83,7 +83,7 @@ def test_simple_sends_are_read_and_others_are_not(kind):
         assert read_simple_header(other, CLUSTER) is None
 
 
-# Cutting simple sends out of what a connection has brought: compiled and in Python the same.
+# Splitting simple sends out of received bytes: the compiled and the Python version agree.
 
 BORN_HOST = bytes((10, 0, 0, 1, 0, 0, 0, 80))
 ROUTES = {"Topic": ("Topic-0", "Topic-1", "Topic-2", "Topic-3"), "Other": ("Other-0",)}
@@ -99,17 +99,17 @@ def compiled():
 
 @pytest.fixture(params=["compiled", "python"])
 def read(request):
-    """Both."""
+    """Both versions."""
     return sends_in_python if request.param == "python" else request.getfixturevalue("compiled")
 
 
 def framed(*frames: bytes) -> memoryview:
-    """Frames with their length fields."""
+    """Return frames with their length fields."""
     return memoryview(b"".join(struct.pack(">i", len(one)) + one for one in frames))
 
 
 def both(compiled, data, position=0, routes=ROUTES, max_body=MANY, most=MANY) -> tuple:
-    """What both read: the same."""
+    """Read with both versions, which must agree."""
     arguments = data, position, CLUSTER, BORN_HOST, routes, max_body, most, MessageRow
     found = compiled(*arguments)
     assert found == sends_in_python(*arguments)
@@ -158,7 +158,7 @@ def test_damaged_frames_are_read_the_same(compiled, data):
 @example(b"\0\0\0\3\0\0\0", 0)
 @example(b"\xff\xff\xff\xff", 0)
 @example(b"\x7f\xff\xff\xff\0", 4)
-def test_any_bytes_are_no_simple_send(compiled, data, position):
+def test_arbitrary_bytes_are_not_a_simple_send(compiled, data, position):
     assert both(compiled, memoryview(data), position) == ([], [], [], 0, position, None)
 
 
@@ -181,14 +181,14 @@ def test_sends_of_one_kind_are_read_together(read):
     frame(e=4), frame(f=8), frame(f=16), frame(f=32), frame(body=b"long" * 9), frame("WAIT\x01false"), b"", b"\0\0"],
     ids=["no such queue", "transaction", "born host in IPv6", "store host in IPv6", "long body", "does not wait",
          "empty", "short"])
-def test_others_end_what_is_read(read, second):
+def test_another_kind_ends_the_run(read, second):
     first = frame()
     data = framed(first, second, first)
     sends, opaques, topics, _, end, unknown = read(data, 0, CLUSTER, BORN_HOST, ROUTES, 30, MANY, MessageRow)
     assert (len(sends), opaques, topics, end, unknown) == (1, [4711], ["Topic"], 4 + len(first), None)
 
 
-def test_topic_without_route_is_named(read):
+def test_topic_without_a_route_is_named(read):
     data = framed(frame(), frame(b="New"))
     sends, _, _, _, end, unknown = read(data, 0, CLUSTER, BORN_HOST, ROUTES, MANY, MANY, MessageRow)
     assert (len(sends), unknown) == (1, "New") and bytes(data[end + 4:]) == frame(b="New")
@@ -200,12 +200,12 @@ def test_topic_without_route_is_named(read):
     ((b"", 0, CLUSTER, BORN_HOST, ROUTES, 1, 1, int), ValueError),
     ((b"", 0, CLUSTER, BORN_HOST, [], 1, 1, MessageRow), TypeError),
     ((framed(frame()), 0, CLUSTER, BORN_HOST, {"Topic": 4}, 99, 1, MessageRow), TypeError)])
-def test_wrong_arguments_are_refused(compiled, arguments, error):
+def test_invalid_arguments_are_refused(compiled, arguments, error):
     with pytest.raises(error):
         compiled(*arguments)
 
 
-# The answers to simple sends: compiled, in Python and by the general encoder the same.
+# The answers to simple sends: the compiled, the Python and the general encoder agree.
 
 HOST = b"7F00000100002A9F"
 LONG = st.integers(-2**63, 2**63 - 1)
@@ -219,7 +219,7 @@ def answers_compiled():
 
 
 def sends(queue_ids: list[int]) -> list[MessageRow]:
-    """One to each of the queues."""
+    """Return one send to each of the queues."""
     return [MessageRow("T", queue_id, f"T-{queue_id}", 0, 0, 0, 0, 0, b"", 0, b"", b"") for queue_id in queue_ids]
 
 
@@ -235,7 +235,7 @@ def test_compiled_and_python_write_the_same(answers_compiled, answers, order, be
 @pytest.mark.parametrize("json", ["compiled", "python"])
 @pytest.mark.parametrize("kind", SerializeType)
 @pytest.mark.parametrize("region", ["DefaultRegion", 'a "%s" @é@'])
-def test_general_decoder_reads_what_was_told(request, monkeypatch, json, kind, region):
+def test_general_decoder_reads_the_answers(request, monkeypatch, json, kind, region):
     monkeypatch.setattr(send_codec, "_json_answers",
                         json_in_python if json == "python" else request.getfixturevalue("answers_compiled"))
     config = BrokerConfig()
@@ -258,6 +258,6 @@ def test_general_decoder_reads_what_was_told(request, monkeypatch, json, kind, r
     ((b"",) * 5, (0, 1, 2, 4), HOST, [], [], [], []), ((b"",) * 5, (0, 1, 2, -1), HOST, [], [], [], []),
     ((b"",) * 5, (0, 1, 2, 3), HOST, [1], [], [1], [1]), ((b"",) * 5, (0, 1, 2, 3), HOST, [1], ["x"], [1], [1]),
     ((b"",) * 5, (0, 1, 2, 3), HOST, [2**70], sends([1]), [1], [1]), ((b"",) * 5, (0, 1), HOST, [], [], [], [])])
-def test_compiled_one_takes_nothing_else(answers_compiled, arguments):
+def test_compiled_encoder_refuses_other_arguments(answers_compiled, arguments):
     with pytest.raises((TypeError, ValueError, OverflowError)):
         answers_compiled(*arguments)

@@ -1,4 +1,4 @@
-"""Sending: what is stored, what is answered, what is refused."""
+"""Sending: the stored record, the answer, and the reasons for a refusal."""
 import json
 import struct
 import threading
@@ -19,11 +19,11 @@ from tests.support.wait import wait_until
 
 
 def stored(broker, response):
-    """The message that a send answered."""
+    """Return the message that a send's answer names."""
     return broker.store.look_message_by_offset(message_decoder.decode_message_id(response.ext_fields["msgId"]).offset)
 
 
-def test_unknown_topic_is_made_after_the_default_topic(broker):
+def test_unknown_topic_is_created_from_the_default_topic(broker):
     response = broker.send("Fresh")
     assert response.code == response_code.SUCCESS
     config = broker.controller.topic_config_manager.select_topic_config("Fresh")
@@ -38,7 +38,7 @@ def test_queue_offsets_count_up_per_queue(broker):
     assert offsets == [0, 1, 0, 2, 1]
 
 
-def test_answer_names_region_trace_queue_and_id(broker):
+def test_answer_has_region_trace_queue_and_id(broker):
     fields = broker.send("Answer", queue_id=2).ext_fields
     assert fields["MSG_REGION"] == "DefaultRegion" and fields["TRACE_ON"] == "true"
     assert fields["queueId"] == "2" and len(fields["msgId"]) == 32
@@ -49,19 +49,19 @@ def test_cluster_is_added_and_wait_is_not_stored(broker):
     assert stored(broker, response).properties == {"TAGS": "a", "KEYS": "k", "CLUSTER": "DefaultCluster"}
 
 
-def test_record_tells_who_sent_it_and_where_it_lies(broker):
+def test_record_has_its_sender_and_its_position(broker):
     message = stored(broker, broker.send("Hosts", body=b"x", h=7))
     assert message.store_host == broker.controller.addresses.store_host and message.born_host[0] == "127.0.0.1"
     assert message.flag == 7 and message.body == b"x" and message.born_timestamp >= 1_700_000_000_000
 
 
-def test_long_header_is_taken_as_well(broker):
+def test_long_header_is_accepted(broker):
     header = SendMessageRequestHeader("producer", "Long", "TBW102", 4, 1, 0, 5, 0, "")
     response = broker.call(request_code.SEND_MESSAGE, header, b"x")
     assert response.code == response_code.SUCCESS and response.ext_fields["queueId"] == "1"
 
 
-def test_fast_port_takes_sends_and_refuses_pulls(broker):
+def test_fast_port_accepts_sends_and_refuses_pulls(broker):
     response = broker.call(request_code.SEND_MESSAGE_V2, broker.send_header("Fast"), b"x", broker.fast_address)
     assert response.code == response_code.SUCCESS
     response = broker.call(request_code.PULL_MESSAGE, broker.pull_header("Fast", 0), address=broker.fast_address)
@@ -83,8 +83,9 @@ def test_batch_is_stored_as_single_messages(broker):
     assert response.ext_fields["queueOffset"] == "0" and broker.next_offset("Batch") == 2
 
 
-def test_large_batch_is_stored_by_the_pool_of_sends(broker, monkeypatch):
-    broker.send("Batch")  # makes the topic
+def test_large_batch_is_stored_by_the_send_pool(broker, monkeypatch):
+    # Creates the topic.
+    broker.send("Batch")
     threads, store = [], broker.store
     put = store.async_put_messages
     monkeypatch.setattr(store, "async_put_messages",
@@ -120,7 +121,7 @@ BAD_SENDS = {
 
 
 @pytest.mark.parametrize("case", BAD_SENDS, ids=str)
-def test_bad_send_gets_a_typed_answer_and_stores_nothing(shared_broker, case):
+def test_invalid_send_gets_a_typed_answer_and_stores_nothing(shared_broker, case):
     fields, body, code, remark = BAD_SENDS[case]
     shared_broker.send("Target")
     before, log_end = shared_broker.next_offset("Target"), shared_broker.store.get_max_phy_offset()
@@ -132,7 +133,7 @@ def test_bad_send_gets_a_typed_answer_and_stores_nothing(shared_broker, case):
     assert shared_broker.send("Target").code == response_code.SUCCESS
 
 
-def test_topic_is_not_made_when_creation_is_off(tmp_path):
+def test_topic_is_not_created_when_creation_is_off(tmp_path):
     with running_broker(tmp_path, autoCreateTopicEnable=False) as broker:
         response = broker.send("Unknown")
         assert response.code == response_code.TOPIC_NOT_EXIST
@@ -160,14 +161,14 @@ def test_sends_are_refused_until_the_broker_accepts_them(tmp_path):
     (PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, response_code.MESSAGE_ILLEGAL, "the message is illegal"),
     (PutMessageStatus.UNKNOWN_ERROR, response_code.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 ])
-def test_put_status_has_its_answer(shared_broker, status, code, remark):
+def test_each_put_status_has_its_answer(shared_broker, status, code, remark):
     processor = shared_broker.controller.remoting_server.processor_table[request_code.SEND_MESSAGE].processor
     response = RemotingCommand.create_response_command()
     processor._refuse(status, response)
     assert response.code == code and response.remark.startswith(remark)
 
 
-def test_busy_store_turns_sends_away(broker, monkeypatch):
+def test_busy_store_refuses_sends(broker, monkeypatch):
     held_ms = 2 * broker.store.message_store_config.osPageCacheBusyTimeOutMills
     monkeypatch.setattr(broker.store.commit_log, "begin_time_in_lock", current_time_millis() - held_ms)
     response = broker.send("Busy")
@@ -182,7 +183,7 @@ def send_back(broker, response, group="group", delay_level=1, version=java.CURRE
     return broker.client.invoke_sync(broker.address, request, 30_000)
 
 
-def test_message_sent_back_comes_again_from_the_retry_topic(broker):
+def test_message_sent_back_is_delivered_again_from_the_retry_topic(broker):
     sent = broker.send("Work", b"again", properties={"TAGS": "a"})
     assert send_back(broker, sent).code == response_code.SUCCESS
     wait_until(lambda: broker.next_offset("%RETRY%group"), 60_000, "the delayed message")
@@ -194,14 +195,14 @@ def test_message_sent_back_comes_again_from_the_retry_topic(broker):
 
 
 @pytest.mark.parametrize("fields", [{"delay_level": -1}, {"maxReconsumeTimes": 0}], ids=str)
-def test_message_that_failed_for_good_goes_to_the_dead_letters(broker, fields):
+def test_message_that_failed_too_often_becomes_a_dead_letter(broker, fields):
     sent = broker.send("Work", b"dead")
     assert send_back(broker, sent, **fields).code == response_code.SUCCESS
     assert broker.next_offset("%DLQ%group") == 1
     assert bodies(broker.pull("%DLQ%group", 0)) == [b"dead"]
 
 
-def test_old_client_cannot_name_the_number_of_tries(broker):
+def test_old_client_cannot_set_the_number_of_retries(broker):
     sent = broker.send("Work")
     old = java.Version["V3_4_9"] - 1
     assert send_back(broker, sent, version=old, maxReconsumeTimes=0).code == response_code.SUCCESS
@@ -215,19 +216,19 @@ def test_message_of_a_group_without_retries_is_dropped(broker):
     assert broker.controller.topic_config_manager.select_topic_config("%RETRY%group") is None
 
 
-def test_sending_back_what_is_not_there_is_an_error(broker):
+def test_sending_back_a_missing_message_is_an_error(broker):
     header = ConsumerSendMsgBackRequestHeader(offset=123_456, group="group", delayLevel=0)
     response = broker.call(request_code.CONSUMER_SEND_MSG_BACK, header)
     assert (response.code, response.remark) == (response_code.SYSTEM_ERROR, "look message by offset failed, 123456")
 
 
-def test_group_that_would_be_a_path_gets_no_retry_topic(broker):
+def test_group_name_that_is_a_path_gets_no_retry_topic(broker):
     sent = broker.send("Work")
     response = send_back(broker, sent, group="../../evil")
     assert response.code == response_code.SYSTEM_ERROR and "not exist" in response.remark
 
 
-def test_orderly_retry_beyond_its_tries_goes_to_the_dead_letters(broker):
+def test_orderly_retry_beyond_its_limit_becomes_a_dead_letter(broker):
     response = broker.send("%RETRY%orderly", b"last", c="TBW102", j=16)
     assert response.code == response_code.SUCCESS
     assert broker.next_offset("%DLQ%orderly") == 1 and broker.next_offset("%RETRY%orderly") == 0

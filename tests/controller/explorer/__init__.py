@@ -1,8 +1,8 @@
-"""A model of replicas, controllers and what lies between them, which takes every turn that its bounds allow.
+"""A model of replicas, controllers and the network between them, which takes every path that its bounds allow.
 
     frozen     objects of rmqha as values
-    rules      the decisions that the model asks: those of rmqha, or with one fault planted
-    model      the state of all, what may happen next, and what must hold
-    search     all states within bounds, or long walks; a trace of what went wrong
-    planted    faults that must be found
+    rules      the decisions that the model calls: those of rmqha, perhaps with one planted fault
+    model      the whole state, the possible events, and the invariants
+    search     all states within bounds, or long walks; the trace to a violation
+    planted    faults that the search must find
 """

@@ -1,11 +1,11 @@
-"""Look at more states than the tests do.
+"""Explore more states than the tests do.
 
     python -m tests.controller.explorer [--long]            all states within the bounds of the tests
-    python -m tests.controller.explorer --walks 1000 --seed 7 [--steps 400]    long random walks, nothing bounded
-    python -m tests.controller.explorer --planted [TEXT]    the planted faults, each with the way to what it breaks
+    python -m tests.controller.explorer --walks 1000 --seed 7 [--steps 400]    long random walks without bounds
+    python -m tests.controller.explorer --planted [TEXT]    the planted faults, each with the path to its violation
 
-Exit code 1 when something did not hold, when not all states within the bounds were reached, or when a planted fault was
-not found.
+The exit code is 1 if an invariant was violated, if not all states within the bounds were reached, or if a planted fault
+was not found.
 """
 import argparse
 import sys
@@ -24,7 +24,7 @@ def _show(what: str, found: Found) -> Found:
 
 
 def main() -> int:
-    """Run what is asked for."""
+    """Run the requested searches."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--walks", type=int, default=0)
     parser.add_argument("--steps", type=int, default=400)

@@ -1,8 +1,8 @@
-"""Brokers, controllers, their store and the network, as one value; what may happen next; what must hold.
+"""Brokers, controllers, their store and the network as one value, with the possible events and the invariants.
 
-Roles and logs are of the model, as ReplicasManager and AutoSwitchHAService change them. What decides is asked of Rules.
-Time goes on in ticks, and each party's clock at a pace of its own. Messages are handled in any order, at any time, or
-never. A broker that is killed keeps its log.
+Roles and logs belong to the model, which changes them like ReplicasManager and AutoSwitchHAService. Rules makes the
+decisions. Time advances in ticks, and each party's clock at its own pace. Messages are handled in any order, at any
+time, or never. A killed broker keeps its log.
 """
 from __future__ import annotations
 
@@ -23,33 +23,39 @@ _SPENDS = {"put": "puts", "kill": "kills", "elect": "elections", "choose": "elec
 
 
 class Violation(Exception):
-    """Something that must hold does not."""
+    """A violated invariant."""
 
 
 class Bounds(NamedTuple):
-    """How much may happen on one way through the model; what is 0 never does."""
+    """Limits of the events on one path through the model. An event with the limit 0 never happens."""
 
     brokers: int = 3
     controllers: int = 2
-    talkers: int = 3  # how many have connections to controllers that do something
-    in_sync: int = 3  # how many are at the beginning; the others have no link yet
+    # The number of brokers with active connections to controllers.
+    talkers: int = 3
+    # The size of the first sync-state set. The other replicas have no link yet.
+    in_sync: int = 3
     leases: bool = True
-    has_asked: bool = True  # the master has a lease at the beginning; False: it was started just now
-    heartbeats: bool = True  # False: who lives and whose lease is over is anybody's guess
+    # True if the master has a lease at the beginning, False if it has just started.
+    has_asked: bool = True
+    # False if any broker may seem dead, and any lease expired, at any time.
+    heartbeats: bool = True
     puts: int = 0
     kills: int = 0  # of brokers
     elections: int = 0
     asks: int = 0  # for another sync-state set
-    timeouts: int = 0  # of such an ask
-    unlinks: int = 0  # of a slave from its master
-    looks: int = 0  # who is the master
+    timeouts: int = 0  # of such requests
+    # of a slave from its master
+    unlinks: int = 0
+    looks: int = 0  # at who is the master
     beats: int = 0
     breaks: int = 0  # connections of brokers to controllers
     leaders: int = 0  # changes of the leading controller
     switches: int = 0
     ticks: int = 0
     tick_ns: int = 1_000_000_000
-    pace: tuple[int, int] = (95, 105)  # of brokers' and controllers' clocks, in %
+    # of brokers' and controllers' clocks, in %
+    pace: tuple[int, int] = (95, 105)
 
 
 class Broker(NamedTuple):
@@ -63,31 +69,34 @@ class Broker(NamedTuple):
     epochs: tuple[EpochEntry, ...] = ()
     link: bool = False
     sync: Frozen | None = None
-    # slave, what it reports and is on its way, where the log ended when the last report came
+    # (slave, its report that is under way, end of the log at the last report)
     reports: tuple[tuple[int, int | None, int | None], ...] = ()
-    since: int = 0  # where what it waits for begins
-    lease: Time | None = None  # when it was asked for
-    term: int = 0  # the leadership that it follows; 0: none yet
+    # start of the bytes that it waits for
+    since: int = 0
+    lease: Time | None = None  # when it was requested
+    # the leadership that it follows; 0: none yet
+    term: int = 0
     connections: tuple[int | None, ...] = ()
     opened: int = 0
 
 
 class Controller(NamedTuple):
-    """A controller. `switching`: whom it elects once the master has answered; `electing`: whom it is about to write.
+    """A controller. `switching`: the replica to elect once the master has answered; `electing`: its pending write.
 
-    `copy`: another one leads already, and this one does not know it yet: what it reads, and that it can write nothing.
+    `copy`: the store as it reads it while another controller leads without its knowledge. It cannot write then.
     """
 
     since: Time | None = None  # it leads since then
     term: int = 0  # the number of its leadership
     live: Frozen | None = None
-    switching: tuple[int, Time, int] | None = None  # and when it was asked, and which question that was
-    electing: tuple[Stored, Stored] | None = None  # what it has read, what it writes
+    # The broker to elect, the time of the request to the master, and its number.
+    switching: tuple[int, Time, int] | None = None
+    electing: tuple[Stored, Stored] | None = None  # read, to be written
     copy: Stored | None = None
 
 
 class State(NamedTuple):
-    """All there is. `spent`: what of the bounds is used up, in their order."""
+    """The whole state. `spent`: the used part of the bounds, in their order."""
 
     stored: Stored
     brokers: tuple[Broker, ...]
@@ -99,7 +108,7 @@ class State(NamedTuple):
 
 
 class Model:
-    """The rules, within bounds."""
+    """The possible events and their effects, within bounds."""
 
     def __init__(self, rules: Rules, bounds: Bounds) -> None:
         self.rules, self.bounds = rules, bounds
@@ -109,7 +118,7 @@ class Model:
         self._at = {name: at for at, name in enumerate(self._counted)}
 
     def initial(self) -> State:
-        """Broker 1 is the master, the first ones are in sync, and the first controller leads since long."""
+        """Return the first state: broker 1 is the master, the first ones are in sync, the first controller leads."""
         bounds, rules = self.bounds, self.rules
         ids = range(1, bounds.brokers + 1)
         in_sync = ids[:bounds.in_sync]
@@ -139,13 +148,13 @@ class Model:
         return State(stored, tuple(brokers), tuple(controllers), masters=frozenset(((1, 1),)),
                      spent=(0,) * len(self._counted))
 
-    # What may happen.
+    # The possible events.
 
     def _may(self, state: State, name: str) -> bool:
         return state.spent[self._at[name]] < getattr(self.bounds, name)
 
     def events(self, state: State) -> Iterator[Event]:
-        """All that may happen next."""
+        """Yield all possible next events."""
         yield from self._of_logs(state)
         if self._may(state, "kills"):
             yield from (("kill", id_) for id_, broker in enumerate(state.brokers, 1) if broker.up)
@@ -280,10 +289,10 @@ class Model:
         broker = state.brokers[slave - 1]
         return broker.up and broker.role == "S" and broker.master == master and broker.link
 
-    # What comes of it.
+    # The effects of events.
 
     def after(self, state: State, event: Event) -> State:
-        """The state behind an event. Violation."""
+        """Return the state after an event. Raise Violation."""
         name = event[0]
         spends = _SPENDS.get(name)
         if spends is not None:
@@ -295,7 +304,7 @@ class Model:
         return result
 
     def _acknowledged(self, state: State) -> State:
-        """Each master acknowledges as soon as it can."""
+        """Let each master acknowledge as soon as it can."""
         if not self.bounds.puts:
             return state
         acked, brokers = state.acked, state.brokers
@@ -379,7 +388,7 @@ class Model:
 
     @staticmethod
     def _report(state: State, id_: int, slave: int) -> tuple[int | None, int | None]:
-        """What is on its way, and where the log ended when the last one came."""
+        """Return a slave's report that is under way, and the end of the log at its last report."""
         return next(((report, mark) for each, report, mark in state.brokers[id_ - 1].reports if each == slave),
                     (None, None))
 
@@ -391,7 +400,7 @@ class Model:
         return self._with(state, id_, link=False)
 
     def _on_report(self, state: State, id_: int, slave: int) -> State:
-        """As AutoSwitchHAService.slave_acknowledged; whoever once held all of the log is near."""
+        """Act like AutoSwitchHAService.slave_acknowledged: a slave that once held the whole log is near its end."""
         broker = state.brokers[id_ - 1]
         report, mark = self._report(state, id_, slave)
         assert report is not None
@@ -451,7 +460,7 @@ class Model:
         return result
 
     def _deliver_done(self, state: State, id_: int, epoch: int, ask: Ask, decided: Any, _: bool) -> State:
-        """As ReplicasManager.alter_sync_state_set."""
+        """Act like ReplicasManager.alter_sync_state_set."""
         broker, is_over = state.brokers[id_ - 1], decided is not None
         if decided == "look":
             decided = state.stored if (state.stored.master, state.stored.epoch) == (id_, epoch) else None
@@ -471,7 +480,7 @@ class Model:
         return state._replace(net=state.net | {("look", id_, state.controllers[at].copy or state.stored)})
 
     def _deliver_look(self, state: State, id_: int, told: Stored) -> State:
-        """As ReplicasManager._follow, change_broker_role."""
+        """Act like ReplicasManager._follow and change_broker_role."""
         broker = state.brokers[id_ - 1]
         if told.master is None:
             return state
@@ -504,7 +513,7 @@ class Model:
         return self._leave_role(state, id_, role="S", epoch=told.epoch, master=told.master)
 
     def _stay_master(self, state: State, id_: int, told: Stored) -> State:
-        """Under a new epoch: slaves stay, what waits waits on."""
+        """Keep the role under a new epoch: slaves and pending requests stay."""
         broker = state.brokers[id_ - 1]
         self._check_master(state, id_, told.epoch)
         end = len(broker.log)
@@ -519,7 +528,8 @@ class Model:
     @staticmethod
     def _check_master(state: State, id_: int, epoch: int) -> None:
         if epoch < state.stored.epoch:
-            return  # it hears of it late: somebody else is the master by now, and this one can't acknowledge
+            # The answer is late: another broker is the master by now, and this one cannot acknowledge.
+            return
         log = state.brokers[id_ - 1].log
         for offset, message in state.acked:
             if offset >= len(log) or log[offset] != message:
@@ -550,7 +560,7 @@ class Model:
         return self._with(state, id_, up=True)
 
     def _on_choose(self, state: State, id_: int | None) -> State:
-        """Whoever the controller believes to live becomes the master, if it may."""
+        """Elect a broker that the controller considers alive, if it may."""
         alive = frozenset(() if id_ is None else (id_,))
         return self._written(state, self.rules.elect(state.stored, self.bounds.brokers, None, False, alive, True))
 
@@ -558,7 +568,7 @@ class Model:
     def _written(state: State, written: Stored | None) -> State:
         return state if written is None else state._replace(stored=written)
 
-    # Leases, and the connections that they hang on.
+    # Leases, and the connections that they depend on.
 
     def _renounce(self, state: State, id_: int) -> State:
         net = frozenset((*each[:-1], False) if each[0] in ("beat", "told") and each[1] == id_ and each[-1] else each
@@ -572,7 +582,7 @@ class Model:
         return self._with(state, id_, connections=connections, opened=number)
 
     def _on_close(self, state: State, id_: int, at: int) -> State:
-        """The broker ends a connection to a controller."""
+        """Let the broker close a connection to a controller."""
         broker = state.brokers[id_ - 1]
         end = ("end", id_, at, broker.connections[at])
         state = self._disconnected(state, id_, at, self.rules.renounces_before_close)
@@ -584,7 +594,7 @@ class Model:
         return self._renounce(state, id_) if renounces else state
 
     def _on_cut(self, state: State, id_: int, at: int) -> State:
-        """The controller, or the network on its side, ends a connection; the broker does not see it yet."""
+        """Let the controller, or its network, close a connection. The broker does not see it yet."""
         number = state.brokers[id_ - 1].connections[at]
         state = self._ended(state, at, (id_, at, number), not self.rules.tells_who_closed)
         return state._replace(net=state.net | {("gone", id_, at, number)})
@@ -610,7 +620,7 @@ class Model:
         return state._replace(net=state.net | {("beat", id_, at, number, NOW, term, True, True)})
 
     def _on_heard(self, state: State, message: Message) -> State:
-        """As Controller.on_broker_heartbeat."""
+        """Act like Controller.on_broker_heartbeat."""
         _, id_, at, number, asked, asked_of, may_follow, is_fresh = message
         rules, channel, controller = self.rules, (id_, at, number), state.controllers[at]
         stored = controller.copy or state.stored
@@ -630,7 +640,7 @@ class Model:
 
     def _deliver_told(self, state: State, id_: int, asked: Time, master: int | None, epoch: int, lease_ms: int,
                       *of: Any) -> State:
-        """As ReplicasManager._told."""
+        """Act like ReplicasManager._told."""
         term, asked_of, may_follow, is_fresh = of
         broker = state.brokers[id_ - 1]
         counts, follows, is_kept = self.rules.follows(broker.term, term, asked_of, may_follow)
@@ -662,7 +672,7 @@ class Model:
         return 1 + state.spent[self._at["leaders"]]
 
     def _asked_before(self, state: State) -> State:
-        """What was noted or asked already, was so before now: within a tick, too."""
+        """Move everything noted or requested so far before now, even within a tick."""
         for at, controller in enumerate(state.controllers):
             state = self._controller(state, at, live=aged(controller.live, 1))
             if controller.switching is not None:
@@ -671,7 +681,7 @@ class Model:
         return state
 
     def _on_overtake(self, state: State, at: int) -> State:
-        """It leads, and can write, while the one before believes to lead: that one's lead counts until it stops."""
+        """Let a controller lead and write while the previous one believes to lead; its leases count until it stops."""
         for other, controller in enumerate(state.controllers):
             if controller.since is not None:
                 electing = None if self.rules.checks_leader else controller.electing
@@ -712,7 +722,7 @@ class Model:
         return state._replace(net=state.net | {("renounced", id_, at, number)})
 
     def _deliver_renounced(self, state: State, id_: int, at: int, number: int) -> State:
-        """The answer to another question is none of this one's: each has a number of its own (`opaque`)."""
+        """Ignore answers to other requests: each has its own number (`opaque`)."""
         controller = state.controllers[at]
         if controller.switching is None or controller.switching[2] != number:
             return state
@@ -741,7 +751,7 @@ class Model:
 
 
 def _epochs_up_to(epochs: tuple[EpochEntry, ...], offset: int) -> tuple[EpochEntry, ...]:
-    """Those that begin no later, each ending where the next one begins."""
+    """Return the epochs that begin at or before `end`, each ending at the start of the next one."""
     kept = [EpochEntry(each.epoch, each.start_offset) for each in epochs if each.start_offset <= offset]
     for at in range(len(kept) - 1):
         kept[at] = kept[at]._replace(end_offset=kept[at + 1].start_offset)

@@ -1,4 +1,4 @@
-"""Faults that are planted one at a time, each with the bounds within which it must be found."""
+"""Faults that are planted one at a time, each with bounds within which it must be found."""
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -16,22 +16,22 @@ _NS_PER_MS = 1_000_000
 
 
 class Planted(NamedTuple):
-    """One fault."""
+    """One planted fault."""
 
     what: str
     rules: type[Rules]
     bounds: Bounds
 
 
-# Logs and sync-state sets: nobody waits for a lease, anybody may be taken for dead at any time.
+# Logs and sync-state sets: no lease is waited for, and any replica may seem dead at any time.
 LOGS = Bounds(leases=False, heartbeats=False, puts=1, elections=1, looks=1)
-# Leases: nothing is written, and two replicas are enough.
+# Leases: no messages are written, and two replicas are enough.
 LEASES = Bounds(brokers=2, in_sync=2, controllers=1, elections=1, looks=1, beats=1)
-# The master's leases alone, under a new leader.
+# Only the master's leases, under a new leader.
 FOLLOWED = LEASES._replace(controllers=2, talkers=1, leaders=1, looks=0)
 
 
-# Who may be elected.
+# Elections.
 
 
 class ElectsAnybody(Rules):
@@ -322,56 +322,58 @@ class LeasesOfABroker(Rules):
     liveness = _LeasesOfABroker
 
 
-_ADDS = LOGS._replace(in_sync=2, elections=0, looks=0)  # the third is on its way into the set
+# The third is about to join the set.
+_ADDS = LOGS._replace(in_sync=2, elections=0, looks=0)
 
 PLANTED = [
     Planted("one that is not in sync is elected", ElectsAnybody, LOGS._replace(unlinks=1, asks=1)),
     Planted("an election does not raise the epoch", EpochStays, LOGS),
-    Planted("who is removed from the set counts no more at once", RemovesAtOnce, LOGS._replace(unlinks=1, asks=1)),
-    Planted("who is added to the set counts when the controller has answered", AddsWhenTold, _ADDS._replace(asks=1)),
-    Planted("an ask whose answer did not come is forgotten", ForgetsUnanswered,
+    Planted("a removed replica stops counting at once", RemovesAtOnce, LOGS._replace(unlinks=1, asks=1)),
+    Planted("an added replica counts only after the controller's answer", AddsWhenTold, _ADDS._replace(asks=1)),
+    Planted("a request without an answer is forgotten", ForgetsUnanswered,
             _ADDS._replace(unlinks=1, asks=1, timeouts=1)),
-    Planted("a controller that slept carries out an ask that was forgotten", RefusesTheSameSet,
+    Planted("a controller that slept executes a forgotten request", RefusesTheSameSet,
             _ADDS._replace(unlinks=1, asks=2, timeouts=1, ticks=1, tick_ns=12_000_000_000)),
     Planted("an older set of the controller is taken for the newest", TakesOldSets,
             _ADDS._replace(unlinks=1, asks=1, looks=1)),
     Planted("a slave that lacks acknowledged messages is added", AddsWhoLacksSome, _ADDS._replace(asks=1)),
-    Planted("the new master begins alone, the set stays", KeepsSetAndBeginsAlone, LOGS),
-    Planted("the controller takes an ask behind any set", AnySetEpoch, _ADDS._replace(unlinks=2, asks=2, timeouts=1)),
-    Planted("the controller takes the ask of a master of before", AnyMaster, LOGS._replace(unlinks=1, asks=1)),
+    Planted("the new master begins alone, the set is kept", KeepsSetAndBeginsAlone, LOGS),
+    Planted("the controller accepts requests based on any set", AnySetEpoch,
+            _ADDS._replace(unlinks=2, asks=2, timeouts=1)),
+    Planted("the controller accepts the request of an earlier master", AnyMaster, LOGS._replace(unlinks=1, asks=1)),
     Planted("a slave compares lengths of logs, not epochs", ComparesLengths, LOGS._replace(puts=2, looks=2)),
-    Planted("a master that was started again does not wait for what it asked for before", GoesOnAtOnce,
+    Planted("a restarted master does not wait for its earlier requests", GoesOnAtOnce,
             _ADDS._replace(asks=1, kills=1, looks=1)),
-    Planted("a master that was started again takes messages before it knows who is in sync", OpensAtOnce,
+    Planted("a restarted master accepts messages before it knows its sync-state set", OpensAtOnce,
             _ADDS._replace(asks=2, kills=1, looks=1)),
-    Planted("a refusal because another is the master counts as news of the set", SettlesWhenDeposed,
+    Planted("a refusal because of another master counts as news of the set", SettlesWhenDeposed,
             LOGS._replace(in_sync=2, kills=1, asks=2)),
     Planted("a master uses all of its lease", KeepsAll, LEASES._replace(ticks=3, beats=3)),
     Planted("a lease counts from the answer", CountsFromTheAnswer, LEASES._replace(ticks=3, beats=3)),
-    Planted("a lease that was asked for before another was renounced is taken", TakesWhatWasAskedBefore,
+    Planted("a lease is accepted that was requested before one was renounced", TakesWhatWasAskedBefore,
             LEASES._replace(beats=2, breaks=1)),
     Planted("a broker closes a connection and keeps its lease", ClosesFirst, LEASES._replace(breaks=1, beats=2)),
-    Planted("a new leader does not wait for leases of the one before", LeadsAtOnce,
+    Planted("a new leader does not wait for the previous one's leases", LeadsAtOnce,
             LEASES._replace(controllers=2, leaders=1, breaks=1, beats=2)),
-    Planted("a new leader does not wait until the one before has stopped", LeadsWithTheKey,
+    Planted("a new leader does not wait until the previous one has stopped", LeadsWithTheKey,
             LEASES._replace(controllers=2, leaders=1, beats=3, ticks=1, tick_ns=4_000_000_000)),
     Planted("any heartbeat counts as one of a master that follows this leader", WhomeverItFollows,
             FOLLOWED._replace(breaks=1, beats=2)),
-    Planted("a broker takes leases of whoever says that it leads", TakesLeasesOfAnyLeader,
+    Planted("a broker accepts leases from any controller that claims to lead", TakesLeasesOfAnyLeader,
             FOLLOWED._replace(breaks=1, beats=4)),
-    Planted("a broker follows who answers what was asked before it followed another", FollowsByAnOldAnswer,
+    Planted("a broker follows the sender of an answer to a request of an earlier leadership", FollowsByAnOldAnswer,
             FOLLOWED._replace(has_asked=False, breaks=1, beats=4)),
-    Planted("a controller answers who follows another one, and does not ask whether it leads", AnswersWhomItDidNotAsk,
-            FOLLOWED._replace(kills=1, looks=1, beats=3)),
-    Planted("the connection heard last counts alone", LastConnectionOnly, LEASES._replace(breaks=1, beats=3)),
-    Planted("a connection that this side closed ends leases", EndsByItself, LEASES._replace(breaks=1, beats=2)),
-    Planted("the end of the last connection ends leases that were told over others", LeasesOfABroker,
+    Planted("a controller answers a broker that follows another one without confirming that it leads",
+            AnswersWhomItDidNotAsk, FOLLOWED._replace(kills=1, looks=1, beats=3)),
+    Planted("only the connection of the last heartbeat counts", LastConnectionOnly, LEASES._replace(breaks=1, beats=3)),
+    Planted("a connection closed by the controller ends leases", EndsByItself, LEASES._replace(breaks=1, beats=2)),
+    Planted("the end of the last connection ends leases granted over others", LeasesOfABroker,
             LEASES._replace(breaks=2, beats=2)),
     Planted("a lease is granted in the middle of an election", GrantsAmidElections, LEASES._replace(breaks=1, beats=3)),
     Planted("a controller that no longer leads writes", WritesAfterItLed,
             LEASES._replace(controllers=2, breaks=1, leaders=1, beats=2)),
-    Planted("a switch does not wait for the master's word", SwitchesUnasked, LEASES._replace(switches=1, beats=2)),
-    Planted("a master gives its lease up, and is replaced when the controller leads again", SwitchesWhenItLeadsAgain,
+    Planted("a switch does not wait for the master's answer", SwitchesUnasked, LEASES._replace(switches=1, beats=2)),
+    Planted("a master that renounced its lease is replaced when the controller leads again", SwitchesWhenItLeadsAgain,
             LEASES._replace(controllers=2, switches=1, leaders=2, beats=2)),
-    Planted("nobody asks whether a lease holds", ElectsWhileALeaseHolds, LEASES._replace(breaks=1, beats=2)),
+    Planted("leases are not checked", ElectsWhileALeaseHolds, LEASES._replace(breaks=1, beats=2)),
 ]

@@ -1,4 +1,4 @@
-"""What the model asks: rmqha's own decisions, and its objects as values that a state can hold and hash."""
+"""The model's rules: rmqha's own decisions, and its objects as values that a state can hold and hash."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -20,11 +20,12 @@ from rmqha.store.ha.autoswitch.sync_state_set import Ask, ControlledSyncStateSet
 #
 #     Frozen --thaw--> a real object --one call--> its result, and the object frozen again
 #
-# Times count from now: an int above `A_TIME` is one, and `aged` lets the clock go on.
+# Times are relative to now: an int above `A_TIME` is one, and `aged` advances the clock.
 
 NOW_NS = 1 << 60
 A_TIME = 1 << 58
-OLD_NS = 20_000_000_000  # what is older than this is all the same
+# Older times are all equal.
+OLD_NS = 20_000_000_000
 _KEPT_OUT = ("_lock", "_clock", "_max_offset")
 
 
@@ -35,9 +36,9 @@ class Time(NamedTuple):
 
 
 class Frozen:
-    """The frozen fields of an object, one for each content: compared and hashed as what it is, not by its content.
+    """The frozen fields of an object, one instance per content, so that it is compared and hashed by identity.
 
-    States are hashed at each step, and this is most of what they have.
+    States are hashed at each step, and consist mostly of these.
     """
 
     __slots__ = ("fields",)
@@ -52,7 +53,7 @@ def _frozen(fields: tuple[tuple[str, Any], ...]) -> Frozen:
 
 
 def freeze_value(value: Any) -> Any:
-    """Hashable, and the same for equal content."""
+    """Return a hashable value that is equal for equal content."""
     if isinstance(value, int) and value > A_TIME:
         return Time(max(value - NOW_NS, -OLD_NS))
     if isinstance(value, dict):
@@ -77,13 +78,13 @@ def _thaw_value(value: Any) -> Any:
 
 
 def freeze(obj: object) -> Frozen:
-    """The fields of an object, but for its lock and what it was given to ask."""
+    """Return the fields of an object, except its lock and its callbacks."""
     return _frozen(tuple((name, freeze_value(value)) for name, value in sorted(vars(obj).items())
                          if name not in _KEPT_OUT))
 
 
 def thaw(frozen: Frozen, make: Callable[[], Any]) -> Any:
-    """An object as it was when it was frozen."""
+    """Return an object as it was when it was frozen."""
     obj = make()
     for name, value in frozen.fields:
         setattr(obj, name, _thaw_value(value))
@@ -92,7 +93,7 @@ def thaw(frozen: Frozen, make: Callable[[], Any]) -> Any:
 
 @cache
 def aged(value: Any, passed_ns: int) -> Any:
-    """The same, so much later."""
+    """Return the same value `passed_ns` later."""
     if isinstance(value, Time):
         return Time(max(value.from_now_ns - passed_ns, -OLD_NS))
     if isinstance(value, Frozen):
@@ -102,15 +103,16 @@ def aged(value: Any, passed_ns: int) -> Any:
     return value
 
 
-# What the model asks: rmqha's own decisions. A planted fault is a subclass that decides one thing otherwise.
+# The model's rules are rmqha's own decisions. A planted fault is a subclass with one different decision.
 
 LEASE_MS = 3000
-MIN_IN_SYNC = 1  # the fewer must be, the more is acknowledged, and the more can be lost
+# A low number lets more be acknowledged, and lost.
+MIN_IN_SYNC = 1
 CLUSTER, NAME = "cluster", "broker"
 
 
 class Stored(NamedTuple):
-    """What the store holds of the replicas' roles."""
+    """The stored roles of the replicas."""
 
     master: int | None
     epoch: int
@@ -119,7 +121,7 @@ class Stored(NamedTuple):
 
 
 class Sync(NamedTuple):
-    """What a master's sync-state set says."""
+    """The state of a master's sync-state set."""
 
     members: frozenset[int]
     confirm: int
@@ -128,41 +130,50 @@ class Sync(NamedTuple):
 
 
 def identity(broker: int) -> tuple[str, str, int]:
-    """Of a broker, for BrokerLiveness."""
+    """Return the identity of a broker for BrokerLiveness."""
     return CLUSTER, NAME, broker
 
 
 class Rules:
-    """rmqha's own decisions, each call remembered. Those of threads and sockets stand here as switches."""
+    """rmqha's own decisions, with cached calls. Those made by threads and sockets are switches here."""
 
     lease = MasterLease
     liveness = BrokerLiveness
     sync = ControlledSyncStateSet
-    asks_before_it_is_followed = True  # who answers a heartbeat that names another leadership asks whether it leads
-    one_at_a_time = True  # an election and a grant of one name exclude each other
-    waits_for_the_one_before = True  # a lead counts from when the controller before knows that it does not lead
-    checks_leader = True  # a write of one who does not lead any more is refused
-    renounces_before_close = True  # a broker gives its lease up before it ends a connection, and asks no more over it
+    # A controller that gets a heartbeat with another leadership confirms that it leads.
+    asks_before_it_is_followed = True
+    # An election and a grant of one name exclude each other.
+    one_at_a_time = True
+    # A leadership counts from when the previous leader knows that it no longer leads.
+    waits_for_the_one_before = True
+    # A write of a controller that no longer leads is refused.
+    checks_leader = True
+    # A broker renounces its lease before it closes a connection, and sends nothing over it afterwards.
+    renounces_before_close = True
     renounces_with_role = True
-    doubts_when_deposed = True  # what is refused because somebody else is the master says nothing of asks of before
-    opens_when_settled = True  # a master that goes on with its epoch takes no messages before it knows who is in sync
-    asks_before_switch = True  # the old master gives its lease up before it is replaced
+    # A refusal because of another master says nothing about earlier requests.
+    doubts_when_deposed = True
+    # A master that continues its epoch accepts no messages before it knows its sync-state set.
+    opens_when_settled = True
+    # The old master renounces its lease before it is replaced.
+    asks_before_switch = True
     tells_who_closed = True
-    unheard_ends = True  # a heartbeat that is handled after the end of its connection says nothing
+    # A heartbeat that is handled after the end of its connection is ignored.
+    unheard_ends = True
 
     def __init__(self) -> None:
         for name in ("sync_call", "sync_look", "live_call", "live_heard", "granted", "holds", "follows", "alter",
                      "elect", "point", "needs_election"):
             setattr(self, name, cache(getattr(self, name)))
 
-    # Of the broker.
+    # Decisions of the broker.
 
     def sync_begin(self, local_id: int, end: int, stored: Stored, goes_on: bool = False) -> Frozen:
-        """The sync-state set of a new master, or of one that was started again and goes on with its epoch."""
+        """Return the sync-state set of a new master, or of a restarted one that continues its epoch."""
         return self.sync_call(None, end, "become_master_of", local_id, stored.members, stored.set_epoch, goes_on)[0]
 
     def sync_call(self, frozen: Frozen | None, end: int, name: str, *args: Any) -> tuple[Frozen, Any]:
-        """One call of a ControlledSyncStateSet whose log ends there."""
+        """Call a ControlledSyncStateSet whose log ends at `end`."""
         def make() -> ControlledSyncStateSet:
             return self.sync(lambda: end, lambda: NOW_NS)
         found = make() if frozen is None else thaw(frozen, make)
@@ -172,13 +183,13 @@ class Rules:
         return freeze(found), result
 
     def sync_look(self, frozen: Frozen, end: int) -> tuple[Frozen, Sync]:
-        """Who counts, and how far they are."""
+        """Return the counted replicas and their progress."""
         found = thaw(frozen, lambda: self.sync(lambda: end, lambda: NOW_NS))
         confirm = found.confirm_offset()
         return freeze(found), Sync(found.members, confirm, found.needs_ask(MIN_IN_SYNC), found.is_settled)
 
     def granted(self, old: Time | None, asked: Time, is_fresh: bool) -> Time | None:
-        """When what now counts was asked for; `is_fresh`: nothing was renounced since the question."""
+        """Return the request time of the lease that counts now. `is_fresh`: none was renounced since the request."""
         now = [NOW_NS + asked.from_now_ns - is_fresh]
         lease = self.lease(lambda: now[0])
         lease.renounced()
@@ -187,7 +198,7 @@ class Rules:
         return max(filter(None, (old, asked))) if lease.holds() else old
 
     def holds(self, asked: Time | None) -> bool:
-        """Whether a lease that was asked for then holds now."""
+        """Return whether a lease with this request time holds now."""
         if asked is None:
             return False
         lease = self.lease(lambda: NOW_NS)
@@ -195,9 +206,10 @@ class Rules:
         return lease.holds()
 
     def follows(self, term: int, told: int, asked_of: int, may_follow: bool) -> tuple[bool, int, bool]:
-        """Whether an answer counts at a broker that follows `term`, whom it follows then, whether a lease goes on.
+        """Return whether an answer counts at a broker that follows `term`, the term it then follows, and whether its
+        lease stays.
 
-        `may_follow`: whom it follows now was followed before the question left.
+        `may_follow`: the broker already followed its present leader when it sent the request.
         """
         lease = self.lease(lambda: NOW_NS)
         lease.granted(NOW_NS, LEASE_MS)
@@ -207,17 +219,17 @@ class Rules:
 
     def point(self, master_log: int, master_epochs: tuple[EpochEntry, ...], log: int, epochs: tuple[EpochEntry, ...],
               expected: int) -> int | None:
-        """Up to where a slave's log is the master's; None: it may not follow."""
+        """Return the last common offset of a slave's and the master's logs; None if the slave may not follow."""
         last = master_epochs[-1].epoch if master_epochs else -1
         try:
             return consistent_point(MasterHandshake(master_log, last, list(master_epochs)), (log, epochs), expected)
         except EpochsDifferError:
             return None
 
-    # Of the controller.
+    # Decisions of the controller.
 
     def live_call(self, frozen: Frozen | None, name: str, *args: Any) -> tuple[Frozen, Any]:
-        """One call of a BrokerLiveness."""
+        """Call a BrokerLiveness."""
         def make() -> BrokerLiveness:
             return self.liveness(LEASE_MS, lambda: NOW_NS)
         found = make() if frozen is None else thaw(frozen, make)
@@ -225,32 +237,32 @@ class Rules:
         return freeze(found), result
 
     def beat(self, frozen: Frozen, broker: int, channel: object, term: int) -> Frozen:
-        """A heartbeat was heard over a connection, of one that follows that leadership."""
+        """Note a heartbeat over a connection, from a broker that follows leadership `term`."""
         info = BrokerLiveInfo(identity(broker), "", NOW_NS, LEASE_MS, channel, ha_address="", leader_term=term)
         return self.live_call(frozen, "heartbeat", info)[0]
 
     def live_heard(self, frozen: Frozen, stored: Stored, brokers: int, since: Time,
                    term: int) -> tuple[frozenset[int], bool]:
-        """Who lives, as the leader hears, and whether the master may be replaced."""
+        """Return the brokers that the leader considers alive, and whether the master may be replaced."""
         found = thaw(frozen, lambda: self.liveness(LEASE_MS, lambda: NOW_NS))
         alive = frozenset(id_ for id_ in range(1, brokers + 1) if found.is_alive(identity(id_)))
         return alive, stored.master is not None and found.may_replace(
             identity(stored.master), NOW_NS + since.from_now_ns, term)
 
     def needs_election(self, stored: Stored, brokers: int, alive: frozenset[int], may_replace: bool) -> bool:
-        """Whether a controller elects by itself."""
+        """Return whether a controller starts an election on its own."""
         return decisions.needs_election(replica_set(stored, brokers), heard_of(alive, may_replace))
 
     def elect(self, stored: Stored, brokers: int, asking: int | None, designates: bool, alive: frozenset[int],
               may_replace: bool) -> Stored | None:
-        """What is written when a master is to be elected; None: nothing."""
+        """Return the record to write for an election, or None."""
         header = ElectMasterRequestHeader(clusterName=CLUSTER, brokerName=NAME, brokerId=asking,
                                           designateElect=designates)
         return _written(decisions.elect_master(replica_set(stored, brokers), header, heard_of(alive, may_replace)))
 
     def alter(self, stored: Stored, brokers: int, master: int, epoch: int, ask: Ask,
               alive: frozenset[int]) -> tuple[Stored | None, bool]:
-        """What is written, and whether the master is to look what the set is, since it was refused for that."""
+        """Return the record to write, and whether the master must read the set because its request was outdated."""
         decision = decisions.alter_sync_state_set(
             replica_set(stored, brokers), AlterSyncStateSetRequestHeader(NAME, master, epoch),
             SyncStateSet(sorted(ask.members), ask.epoch), heard_of(alive, False))
@@ -260,7 +272,7 @@ class Rules:
 
 @cache
 def replica_set(stored: Stored, brokers: int) -> ReplicaSet:
-    """The record that the decisions know."""
+    """Return the record that the decisions use."""
     replicas = {id_: Replica(f"127.0.0.1:{id_}", "") for id_ in range(1, brokers + 1)}
     return ReplicaSet(CLUSTER, NAME, replicas, brokers + 1, stored.master, stored.epoch, stored.members,
                       stored.set_epoch)
@@ -268,7 +280,7 @@ def replica_set(stored: Stored, brokers: int) -> ReplicaSet:
 
 @cache
 def heard_of(alive: frozenset[int], may_replace: bool) -> Heard:
-    """These live."""
+    """Return heartbeats of these brokers."""
     return Heard({id_: BrokerLiveInfo(identity(id_), "", NOW_NS, LEASE_MS, 0) for id_ in alive}, may_replace)
 
 

@@ -1,4 +1,4 @@
-"""All states within bounds, the nearest first, or long walks; and the way to what went wrong, for people to read."""
+"""Searches of all states within bounds, the nearest first, and long walks; with a readable path to a violation."""
 from __future__ import annotations
 
 import random
@@ -11,10 +11,10 @@ from tests.controller.explorer.model import Bounds, Event, Model, State, Violati
 from tests.controller.explorer.planted import FOLLOWED, LEASES, LOGS
 from tests.controller.explorer.rules import Time
 
-# How far the tests look. Each is looked through whole: all states that are reached within its bounds.
+# The bounds of the tests. Each test explores all states that are reachable within its bounds.
 
-# Logs and sync-state sets of three replicas, while anybody may be taken for dead at any time, whatever leases say; and
-# leases of two replicas under two controllers, where nothing is written.
+# Logs and sync-state sets of three replicas, each of which may seem dead at any time, regardless of leases; and leases
+# of two replicas under two controllers, without messages.
 SPACES = {
     "an election, a slave that leaves and comes back": LOGS._replace(unlinks=1, asks=1),
     "asks without an answer": LOGS._replace(unlinks=1, asks=2, timeouts=1, looks=0),
@@ -27,13 +27,13 @@ SPACES = {
     "a leader": LEASES._replace(controllers=2, leaders=1, breaks=1, beats=2),
     "silence": LEASES._replace(ticks=3, beats=3),
     "a switch": LEASES._replace(controllers=2, leaders=1, switches=1, beats=2),
-    "a new leader whom the master follows": FOLLOWED._replace(breaks=1, beats=3),
+    "a new leader that the master follows": FOLLOWED._replace(breaks=1, beats=3),
     "a new leader, the master is killed": FOLLOWED._replace(kills=1, looks=1, beats=2),
-    "a new leader, a master that was started just now": FOLLOWED._replace(has_asked=False, breaks=1, beats=3),
+    "a new leader, a restarted master": FOLLOWED._replace(has_asked=False, breaks=1, beats=3),
     "a new leader, a switch": FOLLOWED._replace(switches=1, beats=3),
     "a kill of the master": LEASES._replace(kills=1, beats=2, looks=2),
 }
-# Minutes, for the tier `long`.
+# Searches that take minutes, for the tier `long`.
 LONG_SPACES = {
     "two elections, a slave that leaves": LOGS._replace(elections=2, unlinks=1, asks=1, looks=2),
     "one that joins and leaves, asks without an answer": LOGS._replace(in_sync=2, unlinks=1, asks=2, timeouts=1),
@@ -59,24 +59,26 @@ _MANY = 1_000_000
 _ALL = {"kills": _MANY, "elections": _MANY, "asks": _MANY, "timeouts": _MANY, "unlinks": _MANY, "looks": _MANY,
         "puts": _MANY}
 WALKS = {
-    "anybody may be taken for dead": Bounds(leases=False, heartbeats=False, **_ALL),
+    "any replica may seem dead": Bounds(leases=False, heartbeats=False, **_ALL),
     "leases and connections": Bounds(beats=_MANY, breaks=_MANY, leaders=_MANY, switches=_MANY, ticks=_MANY, **_ALL),
 }
 
 
-# All states within bounds, the nearest first, or long walks; and the way to what went wrong, for people to read.
+# Searches of all states within bounds, the nearest first, and long walks; with a readable path to a violation.
 
 
 @dataclass
 class Found:
-    """What a search has seen."""
+    """The results of a search."""
 
     states: int = 0
     steps: int = 0
     seconds: float = 0.0
-    is_exhausted: bool = False  # all states within the bounds were seen
+    # all states within the bounds were visited
+    is_exhausted: bool = False
     events: Counter[str] = field(default_factory=Counter)
-    failovers: int = 0  # states in which a message was acknowledged by a second master
+    # The number of states in which a second master has acknowledged a message.
+    failovers: int = 0
     violation: str | None = None
     trace: list[str] = field(default_factory=list)
 
@@ -86,7 +88,7 @@ class Found:
 
 
 def exhaust(model: Model, max_seconds: float = 3600, max_states: int = 5_000_000) -> Found:
-    """Breadth first, so that a trace is as short as can be."""
+    """Search breadth first, so that a trace is as short as possible."""
     begin, found = time.monotonic(), Found()
     first = model.initial()
     before: dict[State, tuple[State, Event] | None] = {first: None}
@@ -103,7 +105,8 @@ def exhaust(model: Model, max_seconds: float = 3600, max_states: int = 5_000_000
                 ahead.clear()
                 break
             way = state, event
-            if before.setdefault(after, way) is way:  # hashed once: it takes longer than most steps
+            # hashed once: hashing takes longer than most steps
+            if before.setdefault(after, way) is way:
                 ahead.append(after)
                 found.failovers += _is_failover(after)
         if len(before) > max_states or time.monotonic() - begin > max_seconds:
@@ -115,7 +118,7 @@ def exhaust(model: Model, max_seconds: float = 3600, max_states: int = 5_000_000
 
 
 def walk(model: Model, seed: int, walks: int, steps: int, max_seconds: float = 3600) -> Found:
-    """Random ways, which differ in what is rare, and in how the clocks go."""
+    """Walk random paths, which differ in their rare events and in their clocks."""
     begin, found, rng = time.monotonic(), Found(), random.Random(seed)
     for _ in range(walks):
         model = Model(model.rules, model.bounds._replace(pace=rng.choice(_PACES), tick_ns=rng.choice(_TICKS_NS)))
@@ -128,7 +131,8 @@ def walk(model: Model, seed: int, walks: int, steps: int, max_seconds: float = 3
                 events.setdefault(event[0], []).append(event)
             if not events:
                 break
-            kinds = sorted(events)  # so that a seed always takes the same way
+            # so that a seed always takes the same path
+            kinds = sorted(events)
             kind = rng.choices(kinds, [weights.get(kind, 1) for kind in kinds])[0]
             event = rng.choice(sorted(events[kind], key=repr))
             found.steps += 1
@@ -152,7 +156,8 @@ def walk(model: Model, seed: int, walks: int, steps: int, max_seconds: float = 3
 _FAULTS = ("kill", "choose", "lead", "overtake", "tick", "close", "cut", "unlink", "timeout", "give up", "switch",
            "left")
 _RARE = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3)
-_PACES = ((95, 105), (105, 95), (100, 100), (98, 108))  # in %; no two clocks differ by more than a tenth
+# In %. No two clocks differ by more than a tenth.
+_PACES = ((95, 105), (105, 95), (100, 100), (98, 108))
 _TICKS_NS = (100_000_000, 400_000_000, 1_000_000_000, 3_500_000_000)
 
 
@@ -194,12 +199,12 @@ _SAYINGS = {
     "overtake": "controller {0} leads from now on, and the one before does not know it yet",
     "elect": "controller {0} elects a master, asked by {1}",
     "write": "controller {0} writes whom it has elected", "give up": "controller {0} no longer waits for the master",
-    "switch": "controller {0} asks the master to give its lease up for broker {1}", "tick": "time goes on",
+    "switch": "controller {0} asks the master to give its lease up for broker {1}", "tick": "time advances",
 }
 
 
 def say(event: Event) -> str:
-    """An event, in words."""
+    """Return an event in words."""
     name, *args = event
     if name == "deliver":
         return _delivery(args[0])
@@ -207,7 +212,7 @@ def say(event: Event) -> str:
         return f"controller {args[0][2]} hears the heartbeat of broker {args[0][1]} over connection {args[0][3]}"
     if name == "decide":
         _, id_, epoch, ask, is_waited_for = args[1]
-        late = "" if is_waited_for else ", for which nobody waits any more"
+        late = "" if is_waited_for else ", for which no one waits any more"
         return (f"controller {args[0]} decides that broker {id_}, master of epoch {epoch}, wants {_set(ask.members)} "
                 f"behind set {ask.epoch}{late}")
     return _SAYINGS[name].format(*args)
