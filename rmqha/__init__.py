@@ -1,9 +1,10 @@
 """rmqha: RocketMQ 4.9's name server, broker store and master-slave replication in Python.
 
-The client's names can be imported from here: `from rmqha import Producer, PushConsumer, Message`. They are loaded when
-they are first used, so that `import rmqha` costs nothing.
+The client's names can be imported from here: `from rmqha import Producer, PushConsumer, Message`. Each name is loaded
+on first use, so `import rmqha` itself costs nothing.
 """
-TYPE_CHECKING = False  # typing's, which type checkers know by name; a server's start does without the import
+# Replaces typing.TYPE_CHECKING: type checkers recognize the name, and servers start faster without importing typing.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
     from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer as PullConsumer
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# The short names, and what they are called beside Java.
+# Short names -> the names that Java has.
 _ALIASES = {
     "Producer": "DefaultMQProducer",
     "TransactionProducer": "TransactionMQProducer",
@@ -75,7 +76,7 @@ _MODULES = {
     "log_to_stderr": "rmqha.client.life",
     "select_message_queue_by_hash": "rmqha.client.producer.request_response_future",
 }
-# Written out, since type checkers read it.
+# Spelled out because type checkers read it.
 __all__ = [
     "ConsumeConcurrentlyStatus", "ConsumeFromWhere", "ConsumeOrderlyContext", "ConsumeOrderlyStatus", "ConsumeStatus",
     "DefaultLitePullConsumer", "DefaultMQProducer", "DefaultMQPullConsumer", "DefaultMQPushConsumer",
@@ -87,9 +88,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # where a module has a `__getattr__`, type checkers find no name wrong
+# Hidden from type checkers: in a module with a `__getattr__` they accept every name.
+if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
-        """A name of the client, whose module is imported now (PEP 562)."""
+        """Import the module of a client name on first use (PEP 562)."""
         module = _MODULES.get(java_name := _ALIASES.get(name, name))
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

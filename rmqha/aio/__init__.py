@@ -1,9 +1,9 @@
-"""The client for asyncio: `AsyncProducer` and `AsyncConsumer`, over the same core as the others.
+"""The client for asyncio: `AsyncProducer` and `AsyncConsumer`, based on the blocking client.
 
-    threads of the client --LoopInbox--> event loop: futures end, messages come
-    event loop --AsyncSendThread_<group>_<n>--> what may take time: a new route, a connection, compression
+    threads of the client --LoopInbox--> event loop: futures complete, messages arrive
+    event loop --AsyncSendThread_<group>_<n>--> operations that may take time: a new route, a connection, compression
 
-No thread waits for an answer, and nothing polls. What is raised are the client's exceptions.
+No thread waits for an answer, and nothing polls. The exceptions are those of the blocking client.
 """
 from rmqha.aio.async_consumer import AsyncConsumer, AsyncMessage
 from rmqha.aio.async_producer import AsyncProducer

@@ -1,4 +1,4 @@
-"""Receiving messages in an event loop."""
+"""The asyncio consumer, which receives messages in an event loop."""
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from rmqha.remoting.interfaces import RPCHook
 
 Topics = str | Iterable[str] | Mapping[str, str | MessageSelector]
-"""A topic, several, or topics with what is wanted of them: tags ("paid || refunded") or a MessageSelector."""
+"""A topic, several topics, or a mapping of topics to tags ("paid || refunded") or a MessageSelector."""
 
 _COPIED = (*Message.__slots__, *(name for name in MessageExt.__slots__ if name != "msg_id"), "offset_msg_id")
 _values_of = attrgetter(*_COPIED)
 
 
 class AsyncMessage(MessageClientExt):
-    """A message that was received, and that waits for `ack` or `nack`; whichever comes first counts."""
+    """A received message to be settled by `ack` or `nack`; only the first call has an effect."""
 
     __slots__ = ("_delivery",)
 
@@ -36,39 +36,39 @@ class AsyncMessage(MessageClientExt):
         self._delivery = delivery
 
     def ack(self) -> bool:
-        """The message is done with. False when it was acknowledged, or given back, before."""
+        """Acknowledge the message: it is consumed. Return False if the message was settled before."""
         return self._delivery.end(ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
 
     def nack(self, delay_level: int = 0) -> bool:
-        """The message shall come again. False as with `ack`.
+        """Have the message delivered again. Return False if the message was settled before.
 
-        `delay_level`: 0 the broker chooses (10 s, 30 s, 1 min ..., longer each time), above 0 that level of
-        `messageDelayLevel`, -1: to the dead letters at once.
+        `delay_level`: 0 lets the broker choose the delay (10 s, 30 s, 1 min ..., longer each time); a positive number
+        is that level of `messageDelayLevel`; -1 sends the message to the dead letters at once.
         """
         return self._delivery.end(ConsumeConcurrentlyStatus.RECONSUME_LATER, delay_level)
 
     @property
     def is_settled(self) -> bool:
-        """Whether it was acknowledged or given back."""
+        """True if `ack` or `nack` was called."""
         return self._delivery.is_ended
 
 
 class AsyncConsumer(async_producer.AsyncLife):
-    """Receives messages with `async for`; the consumers of a group share the queues.
+    """A consumer that receives messages with `async for`. The consumers of a group share the queues.
 
         async with AsyncConsumer("billing", "127.0.0.1:9876", topics={"orders": "paid || refunded"}) as consumer:
             async for message in consumer:
                 await book(message.body)
 
-    A message counts as consumed when the loop comes back for the next one; what the loop leaves by `break` or by an
-    exception comes again, unless `message.ack()` was called before. `message.nack()` gives it back: it comes again
-    after a delay, at most 16 times. With `auto_ack=False` only `ack` and `nack` count, in any order and from any task.
-    Each message comes at least once; each queue's come in order, but for those that come again. Several loops may share
-    one consumer. `stop` ends the loops when they come back for the next message.
+    A message counts as consumed when the loop asks for the next one. If the loop ends with `break` or an exception, its
+    current message is delivered again, unless `message.ack()` was called. `message.nack()` has a message delivered
+    again after a delay, at most 16 times. With `auto_ack=False` only `ack` and `nack` settle messages, in any order and
+    from any task. Each message is delivered at least once; the messages of a queue arrive in order, except those that
+    are delivered again. Several loops may share one consumer. `stop` ends the loops when they ask for the next message.
 
-    Pulled ahead are up to `pull_threshold_for_queue` messages of each queue; what was not settled when the consumer
-    closes comes to the group's next consumer at once. Settings are those of DefaultMQPushConsumer, which is `consumer`.
-    Belongs to the event loop that starts it.
+    Up to `pull_threshold_for_queue` messages of each queue are pulled ahead. The group's next consumer gets all
+    messages that were not settled when the consumer closes, at once. The settings are those of DefaultMQPushConsumer;
+    `consumer` is the wrapped one. Use it only in the event loop that started it.
     """
 
     def __init__(
@@ -89,7 +89,8 @@ class AsyncConsumer(async_producer.AsyncLife):
                                               enable_msg_trace, customized_trace_topic, **settings)
         self.auto_ack = auto_ack
         self._ready: deque[Delivery] = deque()  # owned by the loop
-        self._changed = asyncio.Event()  # messages are ready, or the loops shall end
+        # Set when messages are ready or the loops are to end
+        self._changed = asyncio.Event()
         self._is_started = False
         self._is_stopped = False
         self._is_closed = False
@@ -97,20 +98,21 @@ class AsyncConsumer(async_producer.AsyncLife):
             self.consumer.subscribe(topic, wanted.expression, wanted.type)
 
     def subscribe(self, topic: str, sub_expression: str | MessageSelector = "*") -> None:
-        """Receive a topic: all, some tags, or what a MessageSelector says. Before `start`."""
+        """Receive a topic: all messages, some tags, or those that a MessageSelector selects. Call this before `start`.
+        """
         self.consumer.check_process()
         if self._is_started:
-            raise MQClientException("subscribe before start: it asks the brokers, which would hold the event loop up")
+            raise MQClientException("subscribe before start: later it would ask the brokers and block the event loop")
         wanted = sub_expression if isinstance(sub_expression, MessageSelector) else MessageSelector(sub_expression)
         self.consumer.subscribe(topic, wanted.expression, wanted.type)
 
     async def start(self) -> None:
-        """Begin to receive. MQClientException for bad settings, no subscription or a second start."""
+        """Start receiving. MQClientException for bad settings, a missing subscription or a second start."""
         self._check_home(self.consumer, "consumer")
         if self._is_started:
             raise MQClientException("The consumer service state not OK, maybe started once")
         if not self.consumer.default_mq_push_consumer_impl.rebalance_impl.subscription_inner:
-            raise MQClientException("subscription is null: name topics, or subscribe, before start")
+            raise MQClientException("subscription is null: pass topics, or call subscribe, before start")
         inbox: LoopInbox[Delivery] = LoopInbox(asyncio.get_running_loop(), self._take)
         self.consumer.register_message_listener(_Listener(inbox))
         await async_producer.start(self.consumer)
@@ -118,9 +120,10 @@ class AsyncConsumer(async_producer.AsyncLife):
         self._is_started = True
 
     def stop(self) -> None:
-        """Let the loops end when they come back for the next message. From the event loop, as in a signal handler.
+        """End the loops when they ask for the next message. Call this in the event loop, for example in a signal
+        handler of it.
 
-        MQClientException in another event loop than that of `start`.
+        MQClientException in an event loop other than that of `start`.
         """
         if self._is_in_a_loop():
             self._check_home(self.consumer, "consumer")
@@ -128,9 +131,9 @@ class AsyncConsumer(async_producer.AsyncLife):
         self._changed.set()
 
     async def close(self) -> None:
-        """Stop, store offsets, disconnect. Idempotent; nothing in a forked process.
+        """Stop, store the offsets, and disconnect. Idempotent; a no-op in a forked process.
 
-        MQClientException in another event loop than that of `start`.
+        MQClientException in an event loop other than that of `start`.
         """
         if self.consumer.is_of_another_process() or self._is_closed:
             return
@@ -144,9 +147,9 @@ class AsyncConsumer(async_producer.AsyncLife):
         return _Messages(self, self._next, self.auto_ack)
 
     async def receive(self) -> AsyncMessage:
-        """The next message, which waits for `ack` or `nack`. MQClientException once the consumer has stopped.
+        """Return the next message, to be settled by `ack` or `nack`. MQClientException once the consumer has stopped.
 
-        May be cancelled (`asyncio.wait_for`): no message is lost by it.
+        It may be cancelled (for example by `asyncio.wait_for`) without losing a message.
         """
         self._check_started()
         message = await self._next()
@@ -160,14 +163,14 @@ class AsyncConsumer(async_producer.AsyncLife):
             raise MQClientException("The consumer not running, please start it first.")
 
     def check_home(self) -> None:
-        """Raise MQClientException in a forked process, and in another event loop than that of `start`."""
+        """Raise MQClientException in a forked process, or in an event loop other than that of `start`."""
         self._check_home(self.consumer, "consumer")
 
     @staticmethod
     def _is_in_a_loop() -> bool:
         try:
             asyncio.get_running_loop()
-        except RuntimeError:  # none runs on this thread
+        except RuntimeError:  # no loop is running on this thread
             return False
         return True
 
@@ -184,13 +187,13 @@ class AsyncConsumer(async_producer.AsyncLife):
         return None
 
     def _take(self, delivery: Delivery) -> None:
-        """In the loop."""
+        """Queue a delivery, in the loop."""
         self._ready.append(delivery)
         self._changed.set()
 
 
 class _Messages(AsyncIterator[AsyncMessage]):
-    """One loop over a consumer's messages."""
+    """An iterator over a consumer's messages, for one loop."""
 
     def __init__(
         self, consumer: AsyncConsumer, next_message: Callable[[], Awaitable[AsyncMessage | None]], auto_ack: bool
@@ -198,10 +201,11 @@ class _Messages(AsyncIterator[AsyncMessage]):
         self._consumer = consumer
         self._next_message = next_message
         self._auto_ack = auto_ack
-        self._last: AsyncMessage | None = None  # what the loop has in hands
+        self._last: AsyncMessage | None = None  # the loop's current message
 
     async def __anext__(self) -> AsyncMessage:
-        self._consumer.check_home()  # before anything is acknowledged
+        # Must fail before a message is acknowledged
+        self._consumer.check_home()
         last, self._last = self._last, None
         if last is not None and self._auto_ack:
             last.ack()
@@ -213,7 +217,7 @@ class _Messages(AsyncIterator[AsyncMessage]):
 
 
 class _Listener(MessageListenerDeferred):
-    """Hands deliveries to the event loop."""
+    """A listener that passes deliveries to the event loop."""
 
     def __init__(self, inbox: LoopInbox[Delivery]) -> None:
         self._inbox = inbox

@@ -28,21 +28,22 @@ if TYPE_CHECKING:
 
 
 class AsyncLife:
-    """`async with`: started, and closed in the end, in one event loop. A subclass gives both."""
+    """Base class for `async with`: started and closed in one event loop. A subclass implements `start` and `close`."""
 
-    _loop: asyncio.AbstractEventLoop | None = None  # from start on, for good
+    # The event loop that started this object. Set by start, and kept after close
+    _loop: asyncio.AbstractEventLoop | None = None
 
     def _check_home(self, client: Lifecycle, attribute: str) -> None:
-        """Raise MQClientException in a forked process, and in another event loop than the one that has started this.
+        """Raise MQClientException in a forked process, or in an event loop other than the one that started this object.
 
-        `client` is the one below, which is found under `attribute`.
+        `client` is the wrapped client, and `attribute` is the name of the attribute that has it.
         """
         client.check_process()
         if self._loop is None or asyncio.get_running_loop() is self._loop:
             return
         name = type(self).__name__
         if self._loop.is_closed():
-            cure = f"that loop is closed: end what is left with `await asyncio.to_thread(x.{attribute}.shutdown)`, and"
+            cure = f"that loop is closed: shut down with `await asyncio.to_thread(x.{attribute}.shutdown)`, and"
         else:
             cure = "use and close it in that loop, or"
         raise MQClientException(
@@ -50,11 +51,11 @@ class AsyncLife:
             "this loop (with pytest-asyncio, give the fixture and its tests the same loop_scope)")
 
     async def start(self) -> None:
-        """Begin."""
+        """Start."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """End. Idempotent."""
+        """Shut down. Idempotent."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
@@ -68,7 +69,7 @@ class AsyncLife:
 
 
 async def start(client: Lifecycle) -> None:
-    """Start `client` in a thread. When it fails, or the caller is cancelled meanwhile, it is ended again."""
+    """Start `client` in a thread. Shut it down again if the start fails or the caller is cancelled meanwhile."""
     starting = asyncio.ensure_future(asyncio.to_thread(client.start))
     try:
         await asyncio.shield(starting)
@@ -79,7 +80,7 @@ async def start(client: Lifecycle) -> None:
 
 
 async def shutdown(client: Lifecycle) -> None:
-    """End `client` in a thread, to the end, also when the caller is cancelled meanwhile."""
+    """Shut `client` down in a thread. Wait until that is done, even if the caller is cancelled meanwhile."""
     ending = asyncio.ensure_future(asyncio.to_thread(client.shutdown))
     try:
         await asyncio.shield(ending)
@@ -94,9 +95,9 @@ _T = TypeVar("_T")
 
 
 class LoopInbox(Generic[_T]):
-    """`put` from any thread; `take` gets the items in the loop, in their order.
+    """A queue from threads to an event loop: any thread may `put`, and `take` is called in the loop, in order.
 
-    What came together wakes the loop once: each wake-up is a system call.
+    Items that are put before the loop has run wake it only once, because each wake-up is a system call.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[_T], None]) -> None:
@@ -104,10 +105,11 @@ class LoopInbox(Generic[_T]):
         self._take = take
         self._lock = threading.Lock()
         self._items: list[_T] = []  # guarded by _lock
-        self._is_told = False  # the loop will come for the items; guarded by _lock
+        # True if the loop was woken and will take the items; guarded by _lock
+        self._is_told = False
 
     def put(self, item: _T) -> None:
-        """Hand `item` to the loop; one that is closed takes nothing."""
+        """Pass `item` to the loop; it is discarded if the loop is closed."""
         with self._lock:
             self._items.append(item)
             if self._is_told:
@@ -116,7 +118,7 @@ class LoopInbox(Generic[_T]):
         try:
             self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError as error:
-            log.debug("nobody is there for %s: %s", item, error)
+            log.debug("the event loop is closed, discard %s: %s", item, error)
 
     def _deliver(self) -> None:
         with self._lock:
@@ -126,23 +128,24 @@ class LoopInbox(Generic[_T]):
             self._take(item)
 
 
-SENDING_THREADS = 4  # one that waits for a connection to a dead broker does not keep the others from sending
+# More than one, so that a thread that waits for a connection to a dead broker does not block the other sends.
+SENDING_THREADS = 4
 
 _Ended = tuple["asyncio.Future[Any]", Any, BaseException | None]
-"""A future, and its result or its exception."""
+"""A future with its result or its exception."""
 
 
 class AsyncProducer(AsyncLife):
-    """Sends messages to the masters of a cluster; many sends may be in flight.
+    """A producer that sends messages to the masters of a cluster, with many sends in flight.
 
         async with AsyncProducer("orders", "127.0.0.1:9876") as producer:
             result = await producer.send(Message("orders", b"17 apples"))
             results = await asyncio.gather(*(producer.send(message) for message in messages))
 
-    `max_in_flight`: how many sends may lack their answer; the next one waits until one of them has ended, and its own
-    time-out begins after that. A send that is cancelled may be stored all the same. Leaving the block waits for what is
-    in flight. Settings are those of DefaultMQProducer, which is `producer`. Sends raise the same exceptions:
-    MQClientException, MQBrokerException, RemotingException. Belongs to the event loop that starts it.
+    `max_in_flight`: the maximum number of sends without an answer. The next send waits until one of them has ended; its
+    own timeout starts after that. The message of a cancelled send may still be stored. Leaving the block waits for all
+    sends in flight. The settings are those of DefaultMQProducer; `producer` is the wrapped one. Sends raise the same
+    exceptions: MQClientException, MQBrokerException, RemotingException. Use it only in the event loop that started it.
     """
 
     def __init__(
@@ -169,7 +172,10 @@ class AsyncProducer(AsyncLife):
         self._is_closed = False
 
     async def start(self) -> None:
-        """Connect. MQClientException for a bad group name or a second start. A name server is first asked by a send."""
+        """Connect. MQClientException for a bad group name or a second start.
+
+        The first send, not the start, contacts a name server.
+        """
         self._check_home(self.producer, "producer")
         if self._loop is not None:
             raise MQClientException(f"{self._state()}, maybe started once")
@@ -182,9 +188,9 @@ class AsyncProducer(AsyncLife):
         self._inbox = LoopInbox(self._loop, self._end)
 
     async def close(self) -> None:
-        """Wait for the answers to what was sent, and disconnect. Idempotent; nothing in a forked process.
+        """Wait for the answers to all sends, and disconnect. Idempotent; a no-op in a forked process.
 
-        MQClientException in another event loop than that of `start`.
+        MQClientException in an event loop other than that of `start`.
         """
         if self.producer.is_of_another_process() or self._is_closed:
             return
@@ -205,7 +211,8 @@ class AsyncProducer(AsyncLife):
         selector: MessageQueueSelector | None = None,
         arg: Any = None,
     ) -> SendResult:
-        """Send and wait: to any queue, trying other brokers; or to `queue`, or to what `selector` chooses."""
+        """Send and wait for the answer: to any queue, with retries at other brokers, or to the given or selected queue.
+        """
         def begin(send_callback: SendCallback, left_ms: float) -> None:
             chosen = queue if selector is None else \
                 self.producer.default_mq_producer_impl.select_queue(msg, selector, arg)
@@ -215,7 +222,7 @@ class AsyncProducer(AsyncLife):
     async def send_batch(
         self, msgs: Iterable[Message], timeout_ms: float | None = None, queue: MessageQueue | None = None
     ) -> SendResult:
-        """Send messages of one topic in one request: all are stored, or none."""
+        """Send messages of one topic in one request: all of them are stored, or none."""
         batch = list(msgs)
 
         def begin(send_callback: SendCallback, left_ms: float) -> None:
@@ -223,14 +230,14 @@ class AsyncProducer(AsyncLife):
         return await self._sent(begin, timeout_ms)
 
     async def send_oneway(self, msg: Message, queue: MessageQueue | None = None) -> None:
-        """Send without an answer; ends when the message is on its way."""
+        """Send without an answer; return once the message was sent."""
         def begin(done: Callable[[None], None], _failed: Callable[[Exception], None]) -> None:
             self.producer.send_oneway(msg, queue)
             done(None)
         await self._run(begin)
 
     async def request(self, msg: Message, timeout_ms: float, queue: MessageQueue | None = None) -> MessageExt:
-        """Send `msg` and wait for the reply; RequestTimeoutException when none comes in time."""
+        """Send `msg` and wait for the reply; RequestTimeoutException if it does not arrive in time."""
         def begin(done: Callable[[MessageExt], None], failed: Callable[[Exception], None]) -> None:
             self.producer.request_async(msg, RequestCallback(done, failed), timeout_ms, queue)
         return await self._run(begin)
@@ -247,9 +254,10 @@ class AsyncProducer(AsyncLife):
         self, begin: Callable[[Callable[[_T], None], Callable[[Exception], None]], None],
         begin_ns: list[int] | None = None,
     ) -> _T:
-        """Have a thread call `begin`, which sees to it that one of its two arguments is called once, and wait for that.
+        """Have a thread call `begin`, and wait for the result.
 
-        The permit goes back then, and not when the caller is cancelled: the send is in flight still.
+        `begin` ensures that exactly one of its two arguments is called, once. Only that releases the permit. The
+        cancellation of the caller does not, because the send is still in flight.
         """
         self._running()
         await self._permits.acquire()
@@ -279,7 +287,7 @@ class AsyncProducer(AsyncLife):
         begin: Callable[[Callable[[_T], None], Callable[[Exception], None]], None], future: "asyncio.Future[_T]",
         inbox: LoopInbox[_Ended],
     ) -> None:
-        """On a sending thread."""
+        """Start a send, on a sending thread."""
         def done(result: _T) -> None:
             inbox.put((future, result, None))
 
@@ -287,11 +295,12 @@ class AsyncProducer(AsyncLife):
             inbox.put((future, None, error))
         try:
             begin(done, failed)
-        except Exception as error:  # whatever it is, the caller waits for it
+        except Exception as error:
+            # The caller waits, so it must get any error
             failed(error)
 
     def _end(self, ended: _Ended) -> None:
-        """In the loop."""
+        """Complete the future of a send, in the loop."""
         future, result, error = ended
         self._permits.release()
         if future.done():  # cancelled

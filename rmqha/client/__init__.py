@@ -1,9 +1,9 @@
 """A small typed client: producers and consumers."""
 import logging
 
-# Those of the client and of what it stands on.
+# The loggers of the client and of the packages that it is built on.
 LOGGER_NAMES = ("RocketmqClient", "RocketmqRemoting", "RocketmqCommon")
 
-# A library is silent until somebody sets up logging; what goes wrong is raised or given to a callback anyway.
+# A library logs nothing until the program sets up logging. Errors are raised or passed to a callback in any case.
 for _name in LOGGER_NAMES:
     logging.getLogger(_name).addHandler(logging.NullHandler())

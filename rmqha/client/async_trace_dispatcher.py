@@ -1,9 +1,10 @@
-"""Brings traces to the trace topic.
+"""The dispatcher that sends traces to the trace topic.
 
-    sending and consuming threads --append--> queue of 1024 (full: thrown away) --> AsyncTraceDispatcher: encodes,
-        gathers by topic until 118,000 characters or 500 ms --asynchronous send--> broker
+    sending and consuming threads --append--> queue of 1024 (events are discarded when it is full) -->
+        AsyncTraceDispatcher: encodes, gathers by topic up to 118,000 characters or 500 ms --asynchronous send--> broker
 
-The first event wakes the dispatcher; those that follow wait for its next look, 100 ms later, or for 256 of them.
+The first event wakes the dispatcher. Later events wait until it polls the queue again 100 ms later, or until 256 events
+are waiting.
 """
 import logging
 import os
@@ -34,7 +35,7 @@ log = logging.getLogger("RocketmqClient")
 QUEUE_CAPACITY = 1024
 MAX_MSG_SIZE = 128_000
 SEND_AT_SIZE = MAX_MSG_SIZE - 10_000
-WAKE_AT = 256  # events that wait
+WAKE_AT = 256  # waiting events
 POLLING_TIME_MIL = 100
 IDLE_TIME_MIL = 5_000
 WAIT_TIME_THRESHOLD_MIL = 500
@@ -42,7 +43,7 @@ SEND_TIMEOUT_MS = 5_000
 
 
 class TraceProducer(Protocol):
-    """A producer, as far as traces need it: settings that it is given before its start, and asynchronous sends."""
+    """The part of a producer that traces need: settings that are set before its start, and asynchronous sends."""
 
     producer_group: str
     send_msg_timeout: int
@@ -56,21 +57,21 @@ class TraceProducer(Protocol):
         """Connect."""
 
     def send_async(self, msg: Message, send_callback: SendCallback, timeout_ms: float | None = None) -> None:
-        """Send and be called back."""
+        """Send, and pass the result to the callback."""
 
     def shutdown(self) -> None:
         """Disconnect. Idempotent."""
 
 
 class AsyncTraceDispatcher(TraceDispatcher, ServiceThread):
-    """One thread that gathers events and sends them with a producer of its own, `trace_producer`.
+    """A thread that gathers events and sends them with its own producer, `trace_producer`.
 
     Java: org.apache.rocketmq.client.trace.AsyncTraceDispatcher (4.9.8)
     """
 
-    # Differs: one thread encodes and sends asynchronously, where Java hands over to 10 to 20 more; the producer group
-    # ends with a random id instead of a count over the whole process; nothing is sent at the interpreter's exit
-    # unless shutdown was called
+    # Differs: one thread encodes and sends traces asynchronously, where Java uses 10 to 20 more threads; the producer
+    # group ends with a random id instead of a process-wide count; nothing is sent at the interpreter's exit unless
+    # shutdown was called
     def __init__(
         self, group: str, kind: TraceDispatcherType, trace_topic_name: str | None, trace_producer: TraceProducer
     ) -> None:
@@ -80,24 +81,29 @@ class AsyncTraceDispatcher(TraceDispatcher, ServiceThread):
         self.trace_topic_name = trace_topic_name if trace_topic_name and trace_topic_name.strip() \
             else topics.RMQ_SYS_TRACE_TOPIC
         self.access_channel = AccessChannel.LOCAL
-        self.discard_count = 0  # events thrown away; guarded by _lock
+        self.discard_count = 0  # discarded events; guarded by _lock
         self.trace_producer = trace_producer
         trace_producer.producer_group = \
             f"{trace.GROUP_NAME_PREFIX}-{group}-{kind.name}-{self.dispatcher_id}"
         trace_producer.send_msg_timeout = SEND_TIMEOUT_MS
         trace_producer.vip_channel_enabled = False
         trace_producer.max_message_size = MAX_MSG_SIZE
-        self._lock = threading.Condition()  # announces: no event is on its way any more
+        # Notified when events were answered; flush waits for it
+        self._lock = threading.Condition()
         self._trace_context_queue: deque[TraceContext] = deque()  # guarded by _lock
-        self._on_their_way = 0  # events that were taken and are not answered for yet; guarded by _lock
-        self._is_idle = True  # the worker waits until it is woken; guarded by _lock
+        # Accepted events that are not answered yet; guarded by _lock
+        self._on_their_way = 0
+        # True while the worker waits to be woken; guarded by _lock
+        self._is_idle = True
         self._segments: dict[str, TraceDataSegment] = {}  # by trace topic; owned by the worker
-        self._is_flushing = False  # set by flush; the worker then keeps nothing back
+        # Set by flush; the worker then sends without gathering
+        self._is_flushing = False
 
     def get_service_name(self) -> str:
         return f"MQ-AsyncTraceDispatcher-Thread-{self.dispatcher_id}"
 
-    def start(  # type: ignore[override]  # in Java another method than the thread's start
+    # The override differs from the thread's start, because in Java it is another method
+    def start(  # type: ignore[override]
         self, name_srv_addr: str, access_channel: AccessChannel
     ) -> None:
         if self.is_alive():
@@ -125,7 +131,7 @@ class AsyncTraceDispatcher(TraceDispatcher, ServiceThread):
         return is_kept
 
     def flush(self) -> None:
-        """Send all that waits, and wait for the brokers' answers, at most 5 s."""
+        """Send all waiting events, and wait up to 5 s for the brokers' answers."""
         self._is_flushing = True
         self.wakeup()
         with self._lock:
@@ -156,8 +162,9 @@ class AsyncTraceDispatcher(TraceDispatcher, ServiceThread):
         segment = self._segments.setdefault(topic, TraceDataSegment(topic))
         try:
             segment.add(encoder_from_context_bean(context))
-        except BaseException:  # a hook of the user appended half an event
-            log.exception("trace not encoded: %s", context)
+        except BaseException:
+            # For example, a hook of the user appended an incomplete event
+            log.exception("failed to encode trace: %s", context)
             self._arrived(1)
         if segment.size >= SEND_AT_SIZE:
             self._send_all_data(segment)
@@ -199,7 +206,7 @@ class AsyncTraceDispatcher(TraceDispatcher, ServiceThread):
 
 
 class TraceDataSegment:
-    """Events on their way to one topic. Owned by the dispatcher's thread.
+    """Gathered events for one topic. Owned by the dispatcher's thread.
 
     Java: org.apache.rocketmq.client.trace.AsyncTraceDispatcher$TraceDataSegment (4.9.8)
     """
@@ -211,21 +218,21 @@ class TraceDataSegment:
         self.first_bean_add_ns = 0
 
     def add(self, bean: TraceTransferBean) -> None:
-        """One more event."""
+        """Add an event."""
         if not self.beans:
             self.first_bean_add_ns = time.monotonic_ns()
         self.beans.append(bean)
         self.size += len(bean.trans_data)
 
     def take(self) -> tuple[str, list[str]]:
-        """Take out all events: their text and their keys."""
+        """Remove all events; return their text and their keys."""
         beans, self.beans, self.size = self.beans, [], 0
         keys = {key for bean in beans for key in bean.trans_key if key is not None}
         return "".join(bean.trans_data for bean in beans), hash_map_order(sorted(keys))
 
 
 def start_trace_dispatcher(dispatcher: AsyncTraceDispatcher, config: "ClientConfig") -> None:
-    """Begin to trace, or say that it can't be done: the client works all the same."""
+    """Start tracing. A failure is only logged, because the client works without traces."""
     dispatcher.trace_producer.use_tls = config.use_tls
     try:
         dispatcher.start(config.get_namesrv_addr() or "", config.access_channel)

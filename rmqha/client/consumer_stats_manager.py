@@ -1,4 +1,4 @@
-"""How fast consumers pull and consume."""
+"""Statistics about how fast consumers pull and consume."""
 import logging
 
 from rmqha.common.protocol.client_bodies import ConsumeStatus
@@ -9,7 +9,7 @@ log = logging.getLogger("RocketmqClient")
 
 
 class ConsumerStatsManager:
-    """Counts by `topic@group`: pulls, messages consumed and failed, and the times they take (ms).
+    """Counters by `topic@group`: pulls, consumed and failed messages, and their times (ms).
 
     Java: org.apache.rocketmq.client.stat.ConsumerStatsManager (4.9.8)
     """
@@ -22,32 +22,32 @@ class ConsumerStatsManager:
         self._pull_rt = StatsItemSet("PULL_RT", log)
 
     def start(self, scheduler: ScheduledService) -> None:
-        """Take the samples on a scheduler's thread."""
+        """Start taking samples on a scheduler's thread."""
         for items in (self._consume_ok_tps, self._consume_rt, self._consume_failed_tps, self._pull_tps, self._pull_rt):
             items.init(scheduler)
 
     def inc_pull_rt(self, group: str, topic: str, rt_ms: int) -> None:
-        """A pull took so long."""
+        """Count the time of a pull."""
         self._pull_rt.add_rt_value(f"{topic}@{group}", rt_ms, 1)
 
     def inc_pull_tps(self, group: str, topic: str, msgs: int) -> None:
-        """A pull brought so many messages."""
+        """Count the messages of a pull."""
         self._pull_tps.add_value(f"{topic}@{group}", msgs, 1)
 
     def inc_consume_rt(self, group: str, topic: str, rt_ms: int) -> None:
-        """A listener took so long."""
+        """Count the time of a listener's call."""
         self._consume_rt.add_rt_value(f"{topic}@{group}", rt_ms, 1)
 
     def inc_consume_ok_tps(self, group: str, topic: str, msgs: int) -> None:
-        """So many messages were consumed."""
+        """Count consumed messages."""
         self._consume_ok_tps.add_value(f"{topic}@{group}", msgs, 1)
 
     def inc_consume_failed_tps(self, group: str, topic: str, msgs: int) -> None:
-        """So many messages failed."""
+        """Count failed messages."""
         self._consume_failed_tps.add_value(f"{topic}@{group}", msgs, 1)
 
     def consume_status(self, group: str, topic: str) -> ConsumeStatus:
-        """The last minute of a topic (failures: the last hour)."""
+        """Return the statistics of a topic over the last minute (failed messages: the last hour)."""
         key = f"{topic}@{group}"
         return ConsumeStatus(
             pullRT=self._pull_rt.get_stats_data_in_minute(key).avgpt,

@@ -10,7 +10,7 @@ from rmqha.remoting.exception import RemotingException
 
 
 class MQClientException(Exception):
-    """The client could not do what was asked; `response_code` is -1, a ClientErrorCode or a broker's response code.
+    """An operation of the client failed. `response_code` is -1, a ClientErrorCode or a broker's response code.
 
     Java: org.apache.rocketmq.client.exception.MQClientException (4.9.8)
     """
@@ -23,20 +23,20 @@ class MQClientException(Exception):
         self.error_message = error_message
 
     def with_response_code(self, response_code: int) -> "MQClientException":
-        """Set the code without changing the text; Java's fluent setResponseCode."""
+        """Set the code without changing the text, like Java's fluent setResponseCode."""
         self.response_code = response_code
         return self
 
 
 class RequestTimeoutException(MQClientException):
-    """A request was sent, and no reply came in time.
+    """A request was sent, but no reply arrived in time.
 
     Java: org.apache.rocketmq.client.exception.RequestTimeoutException (4.9.8)
     """
 
 
 class MQBrokerException(Exception):
-    """A broker or name server answered with an error: its `response_code`, its remark, its address.
+    """A broker or name server answered with an error. The text contains its response code, remark and address.
 
     Java: org.apache.rocketmq.client.exception.MQBrokerException (4.9.8)
     """
@@ -62,7 +62,7 @@ _NO_BATCH = "Failed to initiate the MessageBatch"
 
 
 def check_group(group: str | None) -> None:
-    """Raise MQClientException when `group` is not a group name."""
+    """Raise MQClientException if `group` is not a valid group name."""
     if group is None or not group.strip():
         raise MQClientException("the specified group is blank")
     if len(group) > CHARACTER_MAX_LENGTH:
@@ -73,7 +73,7 @@ def check_group(group: str | None) -> None:
 
 
 def check_consumer_group(group: str | None) -> None:
-    """Raise MQClientException when `group` is no name of a group of consumers."""
+    """Raise MQClientException if `group` is not a valid consumer group name."""
     check_group(group)
     if group == mix_all.DEFAULT_CONSUMER_GROUP:
         raise MQClientException(
@@ -81,9 +81,9 @@ def check_consumer_group(group: str | None) -> None:
 
 
 def check_message(msg: Message | None, max_message_size: int) -> None:
-    """Raise MQClientException (MESSAGE_ILLEGAL) when `msg` cannot be sent; the size is the body's, in bytes.
+    """Raise MQClientException (MESSAGE_ILLEGAL) if `msg` cannot be sent; the size is that of the body, in bytes.
 
-    Of a batch each message is checked, and the whole: a batch may have been made by hand.
+    For a batch, each message and the whole batch are checked, because the caller may have built it directly.
     """
     if isinstance(msg, MessageBatch) and not msg.is_checked:
         check_batch(msg.messages, max_message_size)
@@ -91,9 +91,9 @@ def check_message(msg: Message | None, max_message_size: int) -> None:
 
 
 def check_batch(messages: list[Message], max_message_size: int) -> None:
-    """Check each message as if it were sent alone, then whether they may go together.
+    """Check each message as if it were sent alone, then check that they can be sent together.
 
-    MQClientException (TypeError for a wrong type) names the first one that may not.
+    MQClientException (TypeError for a wrong type) names the first message that cannot be sent.
     """
     for number, msg in enumerate(messages):
         try:
@@ -111,7 +111,7 @@ def check_batch(messages: list[Message], max_message_size: int) -> None:
 
 
 def check_is_no_batch(msg: Message, what: str) -> None:
-    """Raise MQClientException when `msg` is a batch, which brokers can't treat as `what`."""
+    """Raise MQClientException if `msg` is a batch, which brokers can't handle as `what`."""
     if isinstance(msg, MessageBatch):
         raise MQClientException(f"a batch can't be {what}: send its messages one by one", response_code.MESSAGE_ILLEGAL)
 
@@ -120,7 +120,7 @@ def _check_message(msg: Message | None, max_message_size: int) -> None:
     if msg is None:
         raise MQClientException("the message is null", response_code.MESSAGE_ILLEGAL)
     if not isinstance(msg, Message):
-        raise TypeError(f"what is sent must be a Message, not {type(msg).__name__}")
+        raise TypeError(f"the object to send must be a Message, not {type(msg).__name__}")
     if msg.body is None:
         raise MQClientException("the message body is null", response_code.MESSAGE_ILLEGAL)
     if msg.topic is not None:
@@ -135,7 +135,7 @@ def _check_message(msg: Message | None, max_message_size: int) -> None:
 
 
 def check_topic(topic: str | None) -> None:
-    """Raise MQClientException when `topic` is not a topic name."""
+    """Raise MQClientException if `topic` is not a valid topic name."""
     if topic is None or not topic.strip():
         raise MQClientException("The specified topic is blank")
     if len(topic) > TOPIC_MAX_LENGTH:
@@ -146,15 +146,16 @@ def check_topic(topic: str | None) -> None:
 
 
 def is_system_topic(topic: str) -> None:
-    """Raise MQClientException when `topic` belongs to the system."""
+    """Raise MQClientException if `topic` is a system topic."""
     if topics.is_system_topic(topic):
         raise MQClientException(f"The topic[{topic}] is conflict with system topic.")
 
 
 def is_not_allowed_send_topic(topic: str) -> None:
-    """Raise MQClientException when nobody may send to `topic`."""
+    """Raise MQClientException if sending to `topic` is forbidden."""
     if topics.is_not_allowed_send_topic(topic):
         raise MQClientException(f"Sending message to topic[{topic}] is forbidden.")
 
 
-CLIENT_ERRORS = (MQClientException, MQBrokerException, RemotingException)  # what any call of a client may raise
+# The exceptions that any call of a client may raise.
+CLIENT_ERRORS = (MQClientException, MQBrokerException, RemotingException)

@@ -1,4 +1,4 @@
-"""Interfaces of client hooks with the contexts that they receive, and the listener of transactions."""
+"""Interfaces of client hooks with the contexts that they receive, and the transaction listener."""
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class CheckForbiddenContext:
-    """A send that may be forbidden.
+    """A send that a hook may forbid.
 
     Java: org.apache.rocketmq.client.hook.CheckForbiddenContext (4.9.8)
     """
@@ -28,23 +28,23 @@ class CheckForbiddenContext:
 
 
 class CheckForbiddenHook:
-    """Called before each try of a send; MQClientException from here fails the try.
+    """A hook called before each try of a send. An MQClientException from it fails the try.
 
     Java: org.apache.rocketmq.client.hook.CheckForbiddenHook (4.9.8)
     """
 
     def hook_name(self) -> str:
-        """Short name for log lines."""
+        """Return a short name for log lines."""
         raise NotImplementedError
 
     def check_forbidden(self, context: CheckForbiddenContext) -> None:
-        """Raise MQClientException to forbid."""
+        """Raise MQClientException to forbid the send."""
         raise NotImplementedError
 
 
 @dataclass
 class ConsumeMessageContext:
-    """One call of a listener. `props` holds ConsumeContextType, a ConsumeReturnType's name, when it ended.
+    """One call of a listener. After the call, `props` has ConsumeContextType: the name of a ConsumeReturnType.
 
     Java: org.apache.rocketmq.client.hook.ConsumeMessageContext (4.9.8)
     """
@@ -61,24 +61,24 @@ class ConsumeMessageContext:
 
 
 class ConsumeMessageHook:
-    """Called around each call of a listener; what it raises is logged and changes nothing.
+    """A hook called around each call of a listener. Its exceptions are logged and have no other effect.
 
     Java: org.apache.rocketmq.client.hook.ConsumeMessageHook (4.9.8)
     """
 
     def hook_name(self) -> str:
-        """Short name for log lines."""
+        """Return a short name for log lines."""
         raise NotImplementedError
 
     def consume_message_before(self, context: ConsumeMessageContext) -> None:
-        """Before the listener gets `context.msg_list`."""
+        """Run before the listener gets `context.msg_list`."""
 
     def consume_message_after(self, context: ConsumeMessageContext) -> None:
-        """After it returned or raised."""
+        """Run after the listener has returned or raised."""
 
 
 class LocalTransactionState(Enum):
-    """UNKNOW (Java's spelling): the broker asks again.
+    """The outcome of a local transaction. For UNKNOW (Java's spelling) the broker checks again later.
 
     Java: org.apache.rocketmq.client.producer.LocalTransactionState (4.9.8)
     """
@@ -89,23 +89,26 @@ class LocalTransactionState(Enum):
 
 
 class TransactionListener:
-    """Carries out local transactions, and remembers how they ended, across restarts of the process too.
+    """The user's code that runs local transactions. It must remember their outcomes, even after a restart.
 
     Java: org.apache.rocketmq.client.producer.TransactionListener (4.9.8)
     """
 
     def execute_local_transaction(self, msg: Message, arg: Any) -> LocalTransactionState:
-        """The half message is stored: do what it announces. Called in the sender's thread."""
+        """Run the local transaction of `msg`, whose half message is stored. Called in the sender's thread."""
         raise NotImplementedError
 
     def check_local_transaction(self, msg: MessageExt) -> LocalTransactionState:
-        """A broker asks what became of `msg`. Called by TransactionCheckThread_<group>_<n>."""
+        """Return the outcome of the local transaction of `msg`, because a broker checks it.
+
+        Called by TransactionCheckThread_<group>_<n>.
+        """
         raise NotImplementedError
 
 
 @dataclass(slots=True)
 class TransactionSendResult(SendResult):
-    """Where the half message went, and what the local transaction said.
+    """The result of sending the half message, and the outcome of the local transaction.
 
     Java: org.apache.rocketmq.client.producer.TransactionSendResult (4.9.8)
     """
@@ -130,22 +133,22 @@ class EndTransactionContext:
 
 
 class EndTransactionHook:
-    """Called before END_TRANSACTION leaves; what it raises is logged and changes nothing.
+    """A hook called before END_TRANSACTION is sent. Its exceptions are logged and have no other effect.
 
     Java: org.apache.rocketmq.client.hook.EndTransactionHook (4.9.8)
     """
 
     def hook_name(self) -> str:
-        """Short name for log lines."""
+        """Return a short name for log lines."""
         raise NotImplementedError
 
     def end_transaction(self, context: EndTransactionContext) -> None:
-        """Called before the broker hears how a transaction ended."""
+        """Run before the outcome of a transaction is sent to the broker."""
 
 
 @dataclass
 class FilterMessageContext:
-    """Messages of one pull; a hook takes those out of `msg_list` that nobody is to see.
+    """Messages of one pull; a hook removes from `msg_list` the messages that must not be consumed.
 
     Java: org.apache.rocketmq.client.hook.FilterMessageContext (4.9.8)
     """
@@ -157,13 +160,13 @@ class FilterMessageContext:
 
 
 class FilterMessageHook:
-    """Called with each pull's messages; what it raises is logged and changes nothing.
+    """A hook called with the messages of each pull. Its exceptions are logged and have no other effect.
 
     Java: org.apache.rocketmq.client.hook.FilterMessageHook (4.9.8)
     """
 
     def hook_name(self) -> str:
-        """Short name for log lines."""
+        """Return a short name for log lines."""
         raise NotImplementedError
 
     def filter_message(self, context: FilterMessageContext) -> None:
@@ -173,7 +176,7 @@ class FilterMessageHook:
 
 @dataclass
 class SendMessageContext:
-    """One try of a send. `mq_trace_context` is the hook's own, from before to after.
+    """One try of a send. `mq_trace_context` belongs to the hook, which may keep data there between its two methods.
 
     Java: org.apache.rocketmq.client.hook.SendMessageContext (4.9.8)
     """
@@ -194,17 +197,17 @@ class SendMessageContext:
 
 
 class SendMessageHook:
-    """Called around each try of a send; what it raises is logged and changes nothing.
+    """A hook called around each try of a send. Its exceptions are logged and have no other effect.
 
     Java: org.apache.rocketmq.client.hook.SendMessageHook (4.9.8)
     """
 
     def hook_name(self) -> str:
-        """Short name for log lines."""
+        """Return a short name for log lines."""
         raise NotImplementedError
 
     def send_message_before(self, context: SendMessageContext) -> None:
-        """Before the request leaves."""
+        """Run before the request is sent."""
 
     def send_message_after(self, context: SendMessageContext) -> None:
-        """After the answer (`context.send_result`) or the failure (`context.exception`)."""
+        """Run after the answer (`context.send_result`) or the failure (`context.exception`)."""

@@ -24,62 +24,67 @@ from rmqha.client.exception import MQClientException
 
 
 class HomeProcess:
-    """Remembers which process started a client: that one alone may use it.
+    """The process that started a client. Only that process may use the client.
 
-    Differs: in the original no process is forked from a client's. What a child sent over the shared connection would be
-    stored, and the answer would reach the parent.
+    Differs: a client cannot be used in a forked child; Java programs do not fork. A forked child shares the client's
+    connections: a message that it sent would be stored, but the answer would reach the parent.
     """
 
     __slots__ = ("_pid",)
 
     def __init__(self) -> None:
-        self._pid = 0  # until it is started; written once, by who starts it
+        # 0 until the client is started; written once, by the thread that starts it
+        self._pid = 0
 
     def begin(self) -> None:
-        """The client is started here. MQClientException when it was started in another process."""
+        """Record that this process starts the client. MQClientException if another process has started it."""
         self.check("a client")
         self._pid = os.getpid()
 
     def is_left(self) -> bool:
-        """Whether this process was forked from the one that started the client."""
+        """Return True if this process was forked from the one that started the client."""
         return self._pid != 0 and self._pid != os.getpid()
 
     def check(self, what: str) -> None:
-        """Raise MQClientException when this process was forked from the one that started `what`."""
+        """Raise MQClientException if this process was forked from the one that started `what`."""
         if self.is_left():
             raise MQClientException(
-                f"{what} that was started in process {self._pid} can't be used in process {os.getpid()}, which was "
-                "forked from it and has none of its threads: make and start one after the fork, in each process its "
-                "own (with multiprocessing, in the worker)")
+                f"{what} started in process {self._pid} can't be used in process {os.getpid()}, which was forked from "
+                "it and has none of its threads: create and start one in each process after the fork (with "
+                "multiprocessing, in the worker)")
 
 
 class Lifecycle:
-    """Base of producers and consumers: started once, in the process that uses them."""
+    """Base class of producers and consumers. Each is started once, in the process that uses it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._home = HomeProcess()
 
     def check_process(self) -> None:
-        """Raise MQClientException in a process that was forked after the start."""
+        """Raise MQClientException if this process was forked after the start."""
         self._home.check(f"a {type(self).__name__}")
 
     def start(self) -> None:
-        """Begin."""
+        """Start the client."""
         raise NotImplementedError
 
     def shutdown(self) -> None:
-        """End. Idempotent, and no harm where nothing began, nor in a forked process, whose parent still uses it."""
+        """Shut the client down. Idempotent.
+
+        Does nothing if the client was not started, or in a forked process, whose parent still uses the client.
+        """
         raise NotImplementedError
 
     def is_of_another_process(self) -> bool:
-        """Whether this process was forked after the start."""
+        """Return True if this process was forked after the start."""
         return self._home.is_left()
 
     def __enter__(self) -> Self:
         try:
             self.start()
-        except Exception:  # no name server, say: leave no thread behind
+        except Exception:
+            # For example, no name server answered. Stop the threads that the failed start has left running.
             self.shutdown()
             raise
         return self
@@ -91,7 +96,7 @@ class Lifecycle:
 
 
 class ServiceState(Enum):
-    """Made, running, shut down, or broken at its start."""
+    """The state of a client: created, running, shut down, or failed to start."""
 
     CREATE_JUST = "CREATE_JUST"
     RUNNING = "RUNNING"
@@ -109,7 +114,7 @@ CREATE_REPLY_MESSAGE_EXCEPTION = 10007
 
 
 class ThreadLocalIndex:
-    """Counts up per thread from a random start, so that threads and producers spread over the queues.
+    """A counter for each thread. It starts at a random number, so that threads and producers spread over the queues.
 
     Java: org.apache.rocketmq.client.common.ThreadLocalIndex (4.9.8)
     """
@@ -120,7 +125,7 @@ class ThreadLocalIndex:
         self._local = threading.local()
 
     def increment_and_get(self) -> int:
-        """The next number of this thread, from 0 to 2^31-1; wraps to 0."""
+        """Return this thread's next number, from 0 to 2^31-1; then it wraps to 0."""
         index: int | None = getattr(self._local, "index", None)
         if index is None:
             index = random.getrandbits(31)
@@ -132,16 +137,16 @@ LINE_FORMAT = "%(asctime)s %(levelname)-7s %(name)s - %(message)s"
 
 
 class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic for type checkers only
-    """The handler of `log_to_stderr`, known by its class."""
+    """The handler that `log_to_stderr` installs, and finds again by its class."""
 
 
 def log_to_stderr(level: int | str = logging.INFO) -> None:
-    """Print what the client logs from `level` on; called again it changes the level.
+    """Print the client's log to standard error, from `level` up. Another call changes the level.
 
         rmqha.log_to_stderr()             # connections, rebalancing, retries
-        rmqha.log_to_stderr("WARNING")    # only what went wrong
+        rmqha.log_to_stderr("WARNING")    # problems only
 
-    It concerns the loggers of this library alone. A program that sets up logging itself needs none of it:
+    It affects only the loggers of this library. A program that sets up logging itself does not need it:
     `logging.basicConfig(level=logging.INFO)` shows the same. ValueError for a level that does not exist.
     """
     for name in LOGGER_NAMES:
@@ -151,18 +156,22 @@ def log_to_stderr(level: int | str = logging.INFO) -> None:
             handler = _StderrHandler(sys.stderr)
             handler.setFormatter(logging.Formatter(LINE_FORMAT))
             logger.addHandler(handler)
-            logger.propagate = False  # a root handler would print it again
+            # Otherwise a root handler would print each line again.
+            logger.propagate = False
         logger.setLevel(level)
 
 
-_MAX_CAUSES = 1000  # kept apart; all others count as one
+# The number of causes that are counted separately. Any others are counted as one.
+_MAX_CAUSES = 1000
 
 
 class CauseLog:
-    """What listeners, hooks, selectors and callbacks do wrong: a WARNING the first time of each cause, then a count.
+    """Logs errors of the user's listeners, hooks, selectors and callbacks.
 
-    A cause is an exception's type and the line that raised it, or the type of a value other than those asked for.
-    Any thread may tell of one. Differs: 4.9.8 logs each time, with all messages, which drowns the log.
+    The first error of each cause is logged as a WARNING; later ones are only counted. A cause is the type of an
+    exception with the line that raised it, or the type of an invalid return value. Any thread may report one.
+    Differs: a client logs the first error of each cause in the user's code, and counts later ones; 4.9.8 logs every
+    error with all its messages, which floods the log.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -171,29 +180,29 @@ class CauseLog:
         self.counts: dict[str, int] = {}  # by cause; written under _lock
 
     def raised(self, error: BaseException, text: str, *args: object) -> None:
-        """The user's code has raised `error`; `text % args` says which and at what."""
+        """Report that the user's code raised `error`; `text % args` names that code and what it was called with."""
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
         place = f" in {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
         if self._is_new(f"{type(error).__name__}{place}"):
-            self._log.warning(text + " (others of this cause are counted only)", *args, exc_info=error)
+            self._log.warning(text + " (further errors with this cause are only counted)", *args, exc_info=error)
 
     def returned(self, value: object, text: str, *args: object) -> None:
-        """The user's code has returned `value`, which it must not."""
+        """Report that the user's code returned `value`, which is not a valid result."""
         if self._is_new(f"returned {type(value).__name__}"):
-            self._log.warning(text + " (others of this cause are counted only)", *args)
+            self._log.warning(text + " (further errors with this cause are only counted)", *args)
 
     def happened(self, cause: str, text: str, *args: object) -> None:
-        """Something else that is worth one line."""
+        """Report another event that deserves one log line."""
         if self._is_new(cause):
-            self._log.warning(text + " (others of this cause are counted only)", *args)
+            self._log.warning(text + " (further errors with this cause are only counted)", *args)
 
     def log_counts(self, whose: str) -> None:
-        """At the end: how often each cause came that came more than once."""
+        """At shutdown, log the count of each cause that occurred more than once."""
         for cause, count in sorted(self.counts.items()):
             if count > 1:
-                self._log.info("%s: %s, %d times in all", whose, cause, count)
+                self._log.info("%s: %s, %d times in total", whose, cause, count)
 
     def _is_new(self, cause: str) -> bool:
         with self._lock:

@@ -21,7 +21,7 @@ from rmqha.common.subscriptions import PullStatus as PullStatus
 
 @dataclass(slots=True)
 class QueryResult:
-    """The messages, and up to when (ms) the brokers' indexes reach.
+    """The messages found, and the time (ms) up to which the brokers' indexes reach.
 
     Java: org.apache.rocketmq.client.QueryResult (4.9.8)
     """
@@ -31,7 +31,7 @@ class QueryResult:
 
 
 class SendStatus(Enum):
-    """SEND_OK is acknowledged as asked; the others are stored, but not as safely as the broker's role promises.
+    """The status of a stored message. Only SEND_OK means that it is as safe as the broker's configuration promises.
 
     Java: org.apache.rocketmq.client.producer.SendStatus (4.9.8)
     """
@@ -44,9 +44,10 @@ class SendStatus(Enum):
 
 @dataclass(slots=True)
 class SendResult:
-    """Where a message went. `msg_id` is the client's id, `offset_msg_id` the broker's (address and log offset).
+    """The result of a send: the queue and ids of the message.
 
-    For a batch both ids are joined by commas, and `queue_offset` is the first message's.
+    `msg_id` is the client's id, `offset_msg_id` the broker's (address and log offset). For a batch, both contain the
+    ids of all messages, separated by commas, and `queue_offset` is that of the first message.
 
     Java: org.apache.rocketmq.client.producer.SendResult (4.9.8)
     """
@@ -67,7 +68,10 @@ class SendResult:
 
 
 class SendCallback:
-    """Exactly one of the two is called, on a thread of the remoting client: return quickly, hand longer work on.
+    """A callback for the result of a send.
+
+    Exactly one of its two methods is called, on a thread of the remoting client. It must return quickly and pass longer
+    work to another thread.
 
         producer.send_async(message, SendCallback(on_success=results.append, on_exception=errors.append))
 
@@ -83,19 +87,19 @@ class SendCallback:
         self._on_exception = on_exception
 
     def on_success(self, send_result: SendResult) -> None:
-        """The broker answered; look at `send_result.send_status`."""
+        """Handle the broker's answer; check `send_result.send_status`."""
         if self._on_success is not None:
             self._on_success(send_result)
 
     def on_exception(self, error: Exception) -> None:
-        """All tries failed; `error` is the last one's."""
+        """Handle the failure of all tries; `error` is the error of the last one."""
         if self._on_exception is not None:
             self._on_exception(error)
 
 
 @dataclass(slots=True)
 class PullResult:
-    """The messages found, where to go on (`next_begin_offset`), and the queue's bounds, all as queue offsets.
+    """The result of a pull: the messages, the offset to pull next, and the queue's bounds. Offsets are queue offsets.
 
     Java: org.apache.rocketmq.client.consumer.PullResult (4.9.8)
     """
@@ -109,7 +113,7 @@ class PullResult:
 
 @dataclass(slots=True)
 class PullResultExt(PullResult):
-    """A PullResult before decoding: the broker to ask next time, and the records' bytes.
+    """A PullResult before decoding, with the id of the broker to ask next time, and the bytes of the records.
 
     Java: org.apache.rocketmq.client.impl.consumer.PullResultExt (4.9.8)
     """
@@ -119,7 +123,9 @@ class PullResultExt(PullResult):
 
 
 class PullCallback:
-    """Exactly one of the two is called, on a thread of the remoting client: return quickly.
+    """A callback for the result of a pull.
+
+    Exactly one of its two methods is called, on a thread of the remoting client. It must return quickly.
 
     Java: org.apache.rocketmq.client.consumer.PullCallback (4.9.8)
     """
@@ -133,12 +139,12 @@ class PullCallback:
         self._on_exception = on_exception
 
     def on_success(self, pull_result: PullResult) -> None:
-        """The broker answered; look at `pull_result.pull_status`."""
+        """Handle the broker's answer; check `pull_result.pull_status`."""
         if self._on_success is not None:
             self._on_success(pull_result)
 
     def on_exception(self, error: Exception) -> None:
-        """No answer, or an error answer."""
+        """Handle a missing answer or an error answer."""
         if self._on_exception is not None:
             self._on_exception(error)
 
@@ -156,7 +162,7 @@ class FindBrokerResult:
 
 
 class CommunicationMode(Enum):
-    """Wait for the answer, be called back, or want none.
+    """The way to send a request: wait for the answer, pass it to a callback, or do without an answer.
 
     Java: org.apache.rocketmq.client.impl.CommunicationMode (4.9.8)
     """
@@ -167,7 +173,10 @@ class CommunicationMode(Enum):
 
 
 def create_reply_message(request_message: Message, body: bytes) -> Message:
-    """A message that, when sent, goes to whoever sent `request_message`. MQClientException when that is no request."""
+    """Return a message that, when sent, goes to the client that sent `request_message`.
+
+    MQClientException if `request_message` is not a request.
+    """
     cluster = request_message.get_property(message_const.PROPERTY_CLUSTER)
     if cluster is None:
         raise MQClientException(

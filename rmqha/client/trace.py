@@ -1,7 +1,7 @@
 """Message traces: events, their encoding as text, the dispatcher interface, and the view that admin tools print.
 
-An event (`TraceContext`) has a `TraceBean` for each message. As text, fields are separated by \\x01, and each event
-(for consumption each message of it) ends with \\x02.
+An event (`TraceContext`) has a `TraceBean` for each message. In the text, fields are separated by \\x01, and each event
+ends with \\x02. An event of consumption writes one such line for each of its messages.
 
 Pub             time region group topic msgId tags keys storeHost bodyLength costTime msgType offsetMsgId success
                 [clientHost]
@@ -9,7 +9,7 @@ SubBefore       time region group requestId msgId retryTimes keys
 SubAfter        requestId msgId costTime success keys [contextCode [time group]]
 EndTransaction  time region group topic msgId tags keys storeHost msgType transactionId state fromCheck
 
-A null in Java is written as the word null, and read back as that word.
+Java's null is written as the word null, and is read back as that word.
 
 Java: org.apache.rocketmq.client.trace.TraceConstants (4.9.8)
 """
@@ -38,7 +38,7 @@ _local_address = functools.cache(mix_all.get_local_address)
 
 @dataclass
 class TraceBean:
-    """One message of a trace. Times are ms, `body_length` bytes (at consumption the whole record's).
+    """One message of a trace. Times are in ms; `body_length` is in bytes (for consumption, of the whole record).
 
     Java: org.apache.rocketmq.client.trace.TraceBean (4.9.8)
     """
@@ -60,7 +60,7 @@ class TraceBean:
 
 
 class TraceType(enum.Enum):
-    """A send, the begin and the end of a listener's call, the end of a transaction.
+    """The kind of an event: a send, the start or end of a listener's call, or the end of a transaction.
 
     Java: org.apache.rocketmq.client.trace.TraceType (4.9.8)
     """
@@ -73,9 +73,9 @@ class TraceType(enum.Enum):
 
 @dataclass
 class TraceContext:
-    """An event and its messages. Times are ms; `request_id` is shared by SubBefore and its SubAfter.
+    """An event and its messages. Times are in ms; `request_id` is shared by a SubBefore and its SubAfter.
 
-    `context_code` is a ConsumeReturnType's number.
+    `context_code` is the number of a ConsumeReturnType.
 
     Java: org.apache.rocketmq.client.trace.TraceContext (4.9.8)
     """
@@ -93,7 +93,7 @@ class TraceContext:
     begin_ns: int = field(default_factory=time.monotonic_ns, repr=False, compare=False)
 
     def elapsed_ms(self) -> int:
-        """For how long it has been there, whatever the wall clock did meanwhile."""
+        """Return the age of the event, independent of changes of the wall clock."""
         return (time.monotonic_ns() - self.begin_ns) // 1_000_000
 
 
@@ -102,17 +102,18 @@ _LONG = re.compile(r"[+-]?[0-9]{1,19}\Z").match
 
 @dataclass
 class TraceTransferBean:
-    """An event's text, and the keys under which the trace message is found: message ids and keys.
+    """The text of an event, and the keys of the trace message: the ids and keys of the traced messages.
 
     Java: org.apache.rocketmq.client.trace.TraceTransferBean (4.9.8)
     """
 
     trans_data: str
-    trans_key: set[str | None] = field(default_factory=set)  # None: a message without an id
+    # Contains None for a message without an id
+    trans_key: set[str | None] = field(default_factory=set)
 
 
 def decoder_from_trace_data_string(trace_data: str | None) -> list[TraceContext]:
-    """The events of a trace message's body; ValueError for text that is not a trace.
+    """Return the events of a trace message's body; ValueError for text that is not a trace.
 
     Java: org.apache.rocketmq.client.trace.TraceDataEncoder#decoderFromTraceDataString (4.9.8)
     """
@@ -123,15 +124,16 @@ def decoder_from_trace_data_string(trace_data: str | None) -> list[TraceContext]
         line = _split(text, CONTENT_SPLITOR)
         try:
             decode = _DECODERS.get(line[0])
-            if decode is not None:  # else an event of a later version
+            # Events that later versions added are skipped
+            if decode is not None:
                 contexts.append(decode(line))
         except (IndexError, KeyError, ValueError) as error:
-            raise ValueError(f"no trace: {text!r:.200}") from error
+            raise ValueError(f"not a valid trace: {text!r:.200}") from error
     return contexts
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """As Java's String.split: empty parts at the end are left out."""
+    """Split like Java's String.split, which drops trailing empty parts."""
     parts = text.split(separator)
     while parts and not parts[-1]:
         parts.pop()
@@ -196,7 +198,7 @@ _DECODERS: dict[str, Callable[[list[str]], TraceContext]] = {
 
 
 def encoder_from_context_bean(context: TraceContext) -> TraceTransferBean:
-    """An event's text and keys.
+    """Return the text and keys of an event.
 
     Java: org.apache.rocketmq.client.trace.TraceDataEncoder#encoderFromContextBean (4.9.8)
     """
@@ -210,7 +212,8 @@ def encoder_from_context_bean(context: TraceContext) -> TraceTransferBean:
 
 def _encode_pub(context: TraceContext) -> str:
     bean = context.trace_beans[0]
-    assert bean.msg_type is not None  # as the hook of sends says it
+    # The send hook sets it
+    assert bean.msg_type is not None
     return _line(context.trace_type, context.time_stamp, context.region_id, context.group_name, bean.topic, bean.msg_id,
                  bean.tags, bean.keys, bean.store_host, bean.body_length, context.cost_time, bean.msg_type.value,
                  bean.offset_msg_id, context.is_success) + FIELD_SPLITOR
@@ -224,7 +227,8 @@ def _encode_sub_before(context: TraceContext) -> str:
 
 
 def _encode_sub_after(context: TraceContext) -> str:
-    end = CONTENT_SPLITOR  # of a cloud: as Java has it, though nothing then separates two messages
+    # In a cloud, Java writes only this, although nothing then separates two messages
+    end = CONTENT_SPLITOR
     if context.access_channel is not AccessChannel.CLOUD:
         end = CONTENT_SPLITOR + _line(context.time_stamp, context.group_name) + FIELD_SPLITOR
     return "".join(
@@ -235,7 +239,8 @@ def _encode_sub_after(context: TraceContext) -> str:
 
 def _encode_end_transaction(context: TraceContext) -> str:
     bean = context.trace_beans[0]
-    assert bean.msg_type is not None and bean.transaction_state is not None  # as the hook of transactions says them
+    # The transaction hook sets both
+    assert bean.msg_type is not None and bean.transaction_state is not None
     return _line(context.trace_type, context.time_stamp, context.region_id, context.group_name, bean.topic, bean.msg_id,
                  bean.tags, bean.keys, bean.store_host, bean.msg_type.value, bean.transaction_id,
                  bean.transaction_state.name, bean.from_transaction_check) + FIELD_SPLITOR
@@ -262,7 +267,7 @@ _ENCODERS: dict[TraceType, Callable[[TraceContext], str]] = {
 
 
 class TraceDispatcherType(enum.Enum):
-    """Whose events.
+    """The kind of client that a dispatcher traces.
 
     Java: org.apache.rocketmq.client.trace.TraceDispatcher$Type (4.9.8)
     """
@@ -272,31 +277,31 @@ class TraceDispatcherType(enum.Enum):
 
 
 class TraceDispatcher:
-    """Takes events without ever waiting, and brings them to where traces are kept.
+    """The interface to send trace events to the trace topic. Adding an event never blocks.
 
     Java: org.apache.rocketmq.client.trace.TraceDispatcher (4.9.8)
     """
 
     def start(self, name_srv_addr: str, access_channel: AccessChannel) -> None:
-        """Begin; MQClientException when that fails."""
+        """Start the dispatcher; MQClientException on failure."""
         raise NotImplementedError
 
     def append(self, context: TraceContext) -> bool:
-        """Take an event; False when it is thrown away."""
+        """Add an event; return False if it was discarded."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Bring all on its way."""
+        """Send all pending events."""
         raise NotImplementedError
 
     def shutdown(self) -> None:
-        """Flush and end."""
+        """Flush and stop."""
         raise NotImplementedError
 
 
 @dataclass
 class TraceView:
-    """One event of one message, as the admin tools show it. Times are ms; `msg_type` is a TraceType's name.
+    """One event of one message, as the admin tools show it. Times are in ms; `msg_type` is the name of a TraceType.
 
     Java: org.apache.rocketmq.client.trace.TraceView (4.9.8)
     """
@@ -317,7 +322,7 @@ class TraceView:
 
     @staticmethod
     def decode_from_trace_trans_data(key: str, message_ext: MessageExt) -> list["TraceView"]:
-        """The events of message id `key` in a trace message; ValueError for a body that is not a trace."""
+        """Return the events of message id `key` in a trace message; ValueError for a body that is not a trace."""
         views = []
         for context in decoder_from_trace_data_string(bytes(message_ext.body).decode("utf-8", "replace")):
             bean = context.trace_beans[0]

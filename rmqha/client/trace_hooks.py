@@ -1,4 +1,4 @@
-"""The hooks that write traces of sends, of consumption, and of the ends of transactions."""
+"""The hooks that trace sends, consumption, and the ends of transactions."""
 from rmqha.client.async_trace_dispatcher import AsyncTraceDispatcher
 from rmqha.client.consumer.listeners import ConsumeReturnType
 from rmqha.client.hooks import (
@@ -18,7 +18,7 @@ from rmqha.common.protocol import namespace_util
 
 
 class SendMessageTraceHookImpl(SendMessageHook):
-    """One event for each send that was answered. A broker whose answer says TRACE_ON=false wants none.
+    """Appends an event for each send that was answered, unless the broker's answer says TRACE_ON=false.
 
     Java: org.apache.rocketmq.client.trace.hook.SendMessageTraceHookImpl (4.9.8)
     """
@@ -31,7 +31,8 @@ class SendMessageTraceHookImpl(SendMessageHook):
 
     def send_message_before(self, context: SendMessageContext) -> None:
         msg = context.message
-        if msg.topic.startswith(self._local_dispatcher.trace_topic_name):  # a trace is not traced
+        # Traces themselves are not traced
+        if msg.topic.startswith(self._local_dispatcher.trace_topic_name):
             return
         bean = TraceBean(
             topic=namespace_util.without_namespace(msg.topic), tags=msg.tags, keys=msg.keys,
@@ -54,7 +55,7 @@ class SendMessageTraceHookImpl(SendMessageHook):
 
 
 class ConsumeMessageTraceHookImpl(ConsumeMessageHook):
-    """An event before and one after each call of a listener, for the messages that do not say TRACE_ON=false.
+    """Appends an event before and after each call of a listener, for messages without TRACE_ON=false.
 
     Java: org.apache.rocketmq.client.trace.hook.ConsumeMessageTraceHookImpl (4.9.8)
     """
@@ -96,7 +97,7 @@ class ConsumeMessageTraceHookImpl(ConsumeMessageHook):
 
 
 class EndTransactionTraceHookImpl(EndTransactionHook):
-    """One event for each commit, rollback or "unknown" that a broker is told.
+    """Appends an event for each commit, rollback or "unknown" that is sent to a broker.
 
     Java: org.apache.rocketmq.client.trace.hook.EndTransactionTraceHookImpl (4.9.8)
     """

@@ -1,9 +1,9 @@
-"""RocketMQ in somebody's tests: a name server and brokers in the test's own process, or in one beside it.
+"""RocketMQ for tests: a name server and brokers in the test's own process, or in a separate one.
 
     with EmbeddedRocketMQ() as mq:
-        producer = DefaultMQProducer("group", mq.namesrv_addr)
+        producer = Producer("group", mq.namesrv_addr)
 
-The names are loaded when they are first used: pytest imports this package in every run of who has it installed.
+Each name is loaded on first use, because pytest imports this package in every run once it is installed.
 """
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ _MODULES = {"EmbeddedBroker": "node", "EmbeddedError": "node", "EmbeddedRocketMQ
 
 
 def __getattr__(name: str) -> object:
-    if name == "factories":  # which need pytest
+    if name == "factories":  # needs pytest
         return import_module(f"{__name__}.factories")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,12 @@
 """A RocketMQ cluster within a test's process: name server, brokers, fault injection and a temporary folder.
 
-    EmbeddedRocketMQ --> EmbeddedNameServer <-- EmbeddedBroker, as many as the topology says --> TemporaryFolder
+    EmbeddedRocketMQ --> EmbeddedNameServer <-- EmbeddedBroker, one for each place in the topology --> TemporaryFolder
          |                                           ^
          +--> RequestFaults, and other faults -------+
 
 `stored_messages` reads the messages of a topic from a running broker's store. `TemporaryFolder` is in memory if there
-is enough space. It is deleted however the test ends, after a kill when the next one is made.
+is enough space. It is always deleted: at the end of the test, or, if the process is killed, when the next one is
+created.
 """
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 
 
 class EmbeddedNameServer:
-    """A name server on `port` (0: any), its files in `folder`. It runs from its making to `shutdown`."""
+    """A name server on `port` (0: any free port) with its files in `folder`. It runs from its creation to `shutdown`.
+    """
 
     def __init__(self, folder: Path, port: int) -> None:
         self._kv_file = folder / "kvConfig.json"
@@ -63,13 +65,13 @@ class EmbeddedNameServer:
         return self.controller.local_listen_port
 
     def addresses(self) -> set[str]:
-        """Of all brokers that it names."""
+        """Return the addresses of all registered brokers."""
         cluster = self.controller.route_info_manager.get_all_cluster_info()
         return {address for broker in (cluster.brokerAddrTable or {}).values() for address in
                 broker.brokerAddrs.values()}
 
     def forget_settings(self) -> None:
-        """Delete what was put into its key-value table (orders of topics are there)."""
+        """Delete all entries of its key-value table, which has the queue orders of topics."""
         text = mix_all.file2string(str(self._kv_file))
         if text is None:
             return
@@ -79,7 +81,7 @@ class EmbeddedNameServer:
                 self.controller.kv_config_manager.delete_kv_config(namespace, key)
 
     def shutdown(self) -> None:
-        """Stop. Idempotent."""
+        """Stop the name server. Idempotent."""
         self.controller.shutdown()
 
 
@@ -87,13 +89,14 @@ _TIMEOUT_S = 60
 
 
 def stored_messages(broker: EmbeddedBroker, topic: str) -> list[MessageExt]:
-    """The messages of a topic on one broker by queue, then offset, as a consumer gets them; [] without the topic.
+    """Return a topic's messages on one broker, by queue and offset, as a consumer gets them; [] without the topic.
 
-    Their bodies share a BodyBudget: a MissingBody stands in place of one that is damaged or too large.
+    The bodies share a BodyBudget: a body that is damaged or too large is replaced by a MissingBody.
     """
     store = broker.store
     reput = store.reput_message_service
-    store.call_when_dispatched(_nothing)  # has it dispatched now: what nobody waits for gathers for some milliseconds
+    # Triggers the dispatch now. Without a waiter, the store gathers records for a few milliseconds first
+    store.call_when_dispatched(_nothing)
     wait_until(lambda: store.dispatch_behind_bytes() <= 0 or reput.has_only_part_of_a_record(), _TIMEOUT_S,
                f"{broker.node} has put its messages into their queues")
     queues = sorted((queue for queue in store.all_consume_queues() if queue.topic == topic),
@@ -109,26 +112,28 @@ def _messages_of(store: DefaultMessageStore, queue: ConsumeQueue, budget: BodyBu
     for index in range(queue.get_min_offset_in_queue(), queue.get_max_offset_in_queue()):
         unit = queue.get_unit(index)
         record = store.select_one_message_by_offset(unit[0], unit[1]) if unit is not None and unit[1] else None
-        if record is not None:  # None: its file was deleted meanwhile
+        # None if the file was deleted meanwhile
+        if record is not None:
             with record:
                 yield message_decoder.client_decode_or_missing(record.buffer, 0, budget)
 
 
 def _nothing() -> None:
-    """Whoever waits looks by himself."""
+    """Do nothing: the caller polls."""
 
 
 MEMORY = Path("/dev/shm")
-_ROOM = 512 << 20  # bytes that have to be free in memory: a file that has no room there ends the process
+# The required free space in memory, in bytes: writing to a mapped file without space there would kill the process.
+_ROOM = 512 << 20
 _PREFIX = "rmqha-test-"
-_LOCK = "in-use"  # locked by the process that has the folder
+_LOCK = "in-use"  # locked by the process that owns the folder
 
 
 class TemporaryFolder:
-    """`path`, until `close`. A folder that a process which was killed has left goes when the next one is made.
+    """A folder at `path` that exists until `close`. Creating one deletes the folders that killed processes have left.
 
-    `parent`: where it is made; None: on the tmpfs /dev/shm if that has 512 MiB free, else where the system keeps
-    temporary files.
+    `parent`: its parent folder; None: the tmpfs /dev/shm if it has 512 MiB free, else the system's folder for temporary
+    files.
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
@@ -137,15 +142,16 @@ class TemporaryFolder:
             _sweep(place)
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
         except OSError as error:
-            raise EmbeddedError(f"no folder for the stores can be made in {place}: {os.strerror(error.errno or 0)}; "
+            raise EmbeddedError(f"can't create a folder for the stores in {place}: {os.strerror(error.errno or 0)}; "
                                 "choose another one") from error
         new = self.path / "new"
         self._lock = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        new.rename(self.path / _LOCK)  # nobody sees it before it is locked
+        # Other processes must not see the lock file before it is locked, or they would delete the folder
+        new.rename(self.path / _LOCK)
 
     def close(self) -> None:
-        """Delete it. Idempotent."""
+        """Delete the folder. Idempotent."""
         if self._lock >= 0:
             _delete(self.path)
             os.close(self._lock)
@@ -156,17 +162,17 @@ def _default_parent() -> Path:
     try:
         if os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= _ROOM:
             return MEMORY
-    except OSError:  # there is none
+    except OSError:  # /dev/shm does not exist
         return Path(tempfile.gettempdir())
     return Path(tempfile.gettempdir())
 
 
 def _sweep(parent: Path) -> None:
-    """Delete what this user's processes that are no more have left."""
+    """Delete the folders that this user's processes have left behind."""
     for lock_file in parent.glob(f"{_PREFIX}*/{_LOCK}"):
         try:
             lock = os.open(lock_file, os.O_RDWR)
-        except OSError:  # another user's, or just gone
+        except OSError:  # another user's, or already deleted
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -178,7 +184,10 @@ def _sweep(parent: Path) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """The lock goes last: what is left because somebody still writes there goes with a later sweep."""
+    """Delete a folder, and the lock file last.
+
+    If other files remain, because another process is still writing there, a later sweep deletes them.
+    """
     for path in folder.iterdir():
         if path.name != _LOCK:
             shutil.rmtree(path, ignore_errors=True)
@@ -189,23 +198,34 @@ def _delete(folder: Path) -> None:
 _LOGGERS = ("RocketmqBroker", "RocketmqCommon", "RocketmqFilter", "RocketmqNamesrv", "RocketmqProtection",
             "RocketmqRebalanceLock", "RocketmqRemoting", "RocketmqStats", "RocketmqStore", "RocketmqStoreError",
             "RocketmqTransaction", "RocketmqWaterMark", "RocketmqCommercial")
-_FULL_DISK = "rmqha.testing"  # a name that no disk has
+_FULL_DISK = "rmqha.testing"  # not the name of a real disk
 _READY_S = 60
 _SOON_S = 0.06
 
 
 class EmbeddedRocketMQ:
-    """Name server and brokers on free ports, with a small store that is gone afterwards.
+    """A name server and brokers on free ports, with small stores that are deleted at the end.
 
         with EmbeddedRocketMQ() as mq:
-            producer = DefaultMQProducer("group", mq.namesrv_addr)
+            producer = Producer("group", mq.namesrv_addr)
 
-    `topology`: "1m", "1m-1s", "2m-2s" ...; `sync`: masters answer when a slave has the message. `host`: where clients
-    find name server and brokers. `port`: the name server's, 0 for any. `store_dir`: where the temporary folder is made,
-    None: in memory, if there is room. `config`: further keys of a broker.conf, for all brokers.
+    `topology`: "1m", "1m-1s", "2m-2s" ...; `sync`: masters answer a send only when a slave has the message. `host`: the
+    address of the name server and brokers for clients. `port`: the name server's port, 0 for any free port.
+    `store_dir`: the parent of the temporary folder; None: in memory, if there is enough space. `config`: more keys of
+    broker.conf, for all brokers.
 
-    `start` and `stop` (or `with`) and all else belong to one thread, the test's. What can't be done is an
-    EmbeddedError.
+    Only one thread, the test's, may use it. A call that it can't carry out raises EmbeddedError.
+
+    The `rocketmq` fixture needs a clean broker for each test. Starting new processes each time would be slow, and
+    deleting the topics is not enough: it leaves delayed messages, half transactions and the log itself, so that a test
+    would depend on the tests before it. So `reset` keeps only the name server, whose key-value table it empties. It
+    stops the brokers, deletes their folders, and starts new brokers on empty stores. Their files are small and not
+    preallocated, so this takes some 40 ms.
+
+    The new brokers use the ports of the old ones, so all addresses stay valid. Producers and consumers that outlive a
+    test, because they belong to fixtures of a wider scope, reconnect. Each reset uses a new folder (`stores-<n>`), so
+    the new stores are empty even if a file of the old ones could not be deleted. Faults belong to a test: they are
+    healed after it, and requests that are still delayed at the reset are never served.
     """
 
     def __init__(self, topology: str = "1m", *, sync: bool = False, host: str = "127.0.0.1", port: int = 0,
@@ -216,9 +236,10 @@ class EmbeddedRocketMQ:
         check_config(self._settings.config)
         self._port = port
         self._store_dir = store_dir
-        self._folder: TemporaryFolder | None = None  # while it runs
-        self._namesrv: EmbeddedNameServer | None = None  # while it runs
-        self._brokers: dict[str, EmbeddedBroker] = {}  # by node, masters first; while it runs
+        # These three are set while the cluster is running. The brokers are by node, masters first
+        self._folder: TemporaryFolder | None = None
+        self._namesrv: EmbeddedNameServer | None = None
+        self._brokers: dict[str, EmbeddedBroker] = {}
         self._stores = count()
         self._request_faults = RequestFaults()
         self._faults: list[Fault] = []
@@ -236,9 +257,9 @@ class EmbeddedRocketMQ:
         self.stop()
 
     def start(self) -> None:
-        """Start all; ready when it returns: slaves are connected, and the name server names all brokers."""
+        """Start all servers. On return the slaves are connected, and all brokers are registered at the name server."""
         if self._namesrv is not None:
-            raise EmbeddedError("it runs already")
+            raise EmbeddedError("the cluster is already running")
         _keep_quiet()
         self._folder = TemporaryFolder(self._store_dir)
         try:
@@ -249,7 +270,7 @@ class EmbeddedRocketMQ:
             raise
 
     def _start_new_brokers(self) -> None:
-        assert self._folder is not None  # it runs
+        assert self._folder is not None  # the cluster is running
         self._request_faults = RequestFaults()
         folder = self._folder.path / f"stores-{next(self._stores)}"
         old, self._brokers = self._brokers, {
@@ -260,7 +281,7 @@ class EmbeddedRocketMQ:
         self._start_brokers(self._brokers.values())
 
     def stop(self) -> None:
-        """Stop all, and delete all. Idempotent."""
+        """Stop all servers and delete their data. Idempotent."""
         self._request_faults.shutdown()
         for fault in self._faults:
             fault.is_active = False
@@ -276,10 +297,10 @@ class EmbeddedRocketMQ:
             self._folder = None
 
     def reset(self) -> None:
-        """As it was after the start, at the same addresses: no topic, group, message, offset or fault is left.
+        """Return to the state after the start, with the same addresses.
 
-        The brokers are started anew on empty stores: topics that are deleted would leave delayed messages, half
-        transactions and the log behind. Producers and consumers that still run connect again.
+        No topic, group, message, offset or fault is left. The brokers are replaced by new ones with empty stores.
+        Running producers and consumers reconnect.
         """
         namesrv = self._running()
         self.heal()
@@ -289,29 +310,29 @@ class EmbeddedRocketMQ:
         namesrv.forget_settings()
         self._start_new_brokers()
 
-    # What it is.
+    # Servers.
 
     def _running(self) -> EmbeddedNameServer:
         if self._namesrv is None:
-            raise EmbeddedError("it is not started: use `with EmbeddedRocketMQ() as mq`, or start()")
+            raise EmbeddedError("the cluster is not started; use `with EmbeddedRocketMQ() as mq`, or start()")
         return self._namesrv
 
     @property
     def namesrv_addr(self) -> str:
-        """ "host:port" of the name server, for clients. It stays the same until `stop`."""
+        """The address ("host:port") of the name server for clients. It stays the same until `stop`."""
         return f"{self._settings.host}:{self._running().port}"
 
     @property
     def brokers(self) -> list[EmbeddedBroker]:
-        """All brokers, masters first: also those that are down."""
+        """All brokers, masters first, including those that are down."""
         self._running()
         return list(self._brokers.values())
 
     def broker(self, node: str) -> EmbeddedBroker:
-        """The broker "broker-a" (a master), "broker-a-s" (its slave) ..."""
+        """Return the broker with this name: "broker-a" (a master), "broker-a-s" (its slave) ..."""
         self._running()
         if node not in self._brokers:
-            raise EmbeddedError(f"there is no {node!r}; {self.topology} has {', '.join(self._brokers)}")
+            raise EmbeddedError(f"unknown broker {node!r}; {self.topology} has {', '.join(self._brokers)}")
         return self._brokers[node]
 
     def _masters(self) -> list[EmbeddedBroker]:
@@ -323,15 +344,15 @@ class EmbeddedRocketMQ:
     # Topics and messages.
 
     def create_topic(self, name: str, queues: int = 4) -> None:
-        """Make a topic with so many queues on each master that runs; name server and slaves know it then."""
+        """Create a topic with `queues` queues on each running master. On return, the name server and slaves know it."""
         problem = topics.check_topic(name)
         if problem or topics.is_system_topic(name):
             raise EmbeddedError(f"topic {name!r}: {problem or 'it is the name of a topic of the system'}")
         if not 1 <= queues <= MAX_QUEUE_NUMS:
-            raise EmbeddedError(f"topic {name!r} can't have {queues} queues: 1 to {MAX_QUEUE_NUMS}")
+            raise EmbeddedError(f"topic {name!r} can't have {queues} queues; use 1 to {MAX_QUEUE_NUMS}")
         masters = [broker for broker in self._masters() if broker.is_running]
         if not masters:
-            raise EmbeddedError(f"topic {name!r}: no master runs; restart() starts them again")
+            raise EmbeddedError(f"topic {name!r}: no master is running; restart() starts them again")
         for broker in masters:
             config = TopicConfig(name, queues, queues)
             broker.controller.topic_config_manager.update_topic_config(config)
@@ -339,67 +360,71 @@ class EmbeddedRocketMQ:
         self._copy_tables()
         for slave, _master in self._connected_pairs():
             if name not in slave.controller.topic_config_manager.topic_config_table:
-                raise EmbeddedError(f"{slave.node} has no topic {name!r} yet; the logger RocketmqBroker says why")
+                raise EmbeddedError(f"{slave.node} does not have topic {name!r} yet; see the logger RocketmqBroker for "
+                                    "the reason")
 
     def messages(self, topic: str, node: str | None = None) -> list[MessageExt]:
-        """All messages of a topic, by broker, queue and offset; [] when there is no such topic (yet).
+        """Return all messages of a topic, by broker, queue and offset; [] if the topic does not exist (yet).
 
-        They come from the masters, or from the slave of one that is down; with `node` from that broker alone.
+        They are read from the masters, or from the slave of a master that is down; with `node`, only from that broker.
         """
         if node is not None:
             return stored_messages(self.broker(node), topic)
         return [message for master in self._masters() for message in stored_messages(self._readable(master), topic)]
 
     def _readable(self, master: EmbeddedBroker) -> EmbeddedBroker:
-        """The master, or else a slave of it that runs."""
+        """Return the master, or a running slave of it if it is down."""
         return next((broker for broker in self.brokers
                      if broker.broker_name == master.broker_name and broker.is_running), master)
 
     # Replication.
 
     def wait_for_slaves(self, timeout_s: float = 60) -> None:
-        """Until each slave has all that its master has: the log, topics, groups and consumers' offsets."""
+        """Wait until each slave has all data of its master: the log, topics, groups and consumers' offsets."""
         pairs = self._connected_pairs()
         left_out = {slave.node for slave in self._slaves()} - {slave.node for slave, _master in pairs}
         if left_out:
-            raise EmbeddedError(f"{', '.join(sorted(left_out))} can't get anything: it or its master is down, or it is "
+            raise EmbeddedError(f"{', '.join(sorted(left_out))} can't replicate: it or its master is down, or it is "
                                 "cut off")
         for slave, master in pairs:
-            wait_until(partial(_has_all, slave, master), timeout_s, f"{slave.node} has all that {master.node} has")
+            wait_until(partial(_has_all, slave, master), timeout_s, f"{slave.node} has all data of {master.node}")
         self._copy_tables()
 
     def _copy_tables(self) -> None:
-        """A slave copies its master's tables each ten seconds; do it now."""
+        """Have the slaves copy their masters' tables now; they do it on their own only every 10 s."""
         for slave, _master in self._connected_pairs():
             slave.controller.slave_synchronize.sync_all()
 
     def _connected_pairs(self) -> list[tuple[EmbeddedBroker, EmbeddedBroker]]:
-        """(slave, master), where both run and no cut is between them."""
+        """Return pairs of a slave and its master that are both running, with a link that is not cut."""
         return [(slave, self._brokers[slave.broker_name]) for slave in self._slaves() if slave.is_running
                 and self._brokers[slave.broker_name].is_running and not slave.is_cut_off]
 
-    # Ends and beginnings.
+    # Kills and restarts.
 
     def kill_master(self, name: str | None = None) -> str:
-        """End a master as SIGKILL does ("broker-a"; None: the first that runs); its name. The name server knows."""
+        """Kill a master like SIGKILL ("broker-a"; None: the first that is running), and return its name.
+
+        The name server has noticed it when this returns.
+        """
         running = [broker for broker in self._masters() if broker.is_running]
         if name is None and not running:
-            raise EmbeddedError("no master runs; restart() starts them again")
+            raise EmbeddedError("no master is running; restart() starts them again")
         master = self.broker(name) if name is not None else running[0]
         if not master.is_master:
-            raise EmbeddedError(f"{name} is a slave; kill({name!r}) ends it")
+            raise EmbeddedError(f"{name} is a slave; use kill({name!r})")
         self.kill(master.node)
         return master.node
 
     def kill(self, node: str) -> None:
-        """End a broker as SIGKILL does. The name server knows it when this returns."""
+        """Kill a broker like SIGKILL. The name server has noticed it when this returns."""
         namesrv, broker = self._running(), self.broker(node)
         address = broker.address
         broker.kill()
         wait_until(lambda: address not in namesrv.addresses(), _READY_S, f"the name server has noticed {node}'s end")
 
     def restart(self, node: str | None = None) -> None:
-        """Stop and start all brokers, or one; those that are down are started. Data and addresses stay, faults go."""
+        """Stop and start all brokers, or one; start those that are down. Data and addresses stay; faults are healed."""
         brokers = [self.broker(node)] if node is not None else self.brokers
         self.heal()
         for broker in reversed(brokers):
@@ -413,7 +438,7 @@ class EmbeddedRocketMQ:
         self._connect_slaves()
 
     def _connect_slaves(self) -> None:
-        """Have all slaves follow their masters, and wait until they do."""
+        """Connect all slaves to their masters, and wait until they are connected."""
         pairs = self._connected_pairs()
         for slave, master in pairs:
             wait_until(partial(_has_followed, slave, master), _READY_S, f"{slave.node} follows {master.node}")
@@ -422,21 +447,22 @@ class EmbeddedRocketMQ:
     # Faults.
 
     def slow_down(self, ms: float, requests: Iterable[str] | None = None) -> Fault:
-        """Each request to a broker waits so long before it is served. `requests`: names of RocketMQ's request codes,
-        as "PULL_MESSAGE"; None: all."""
+        """Delay each request to a broker by `ms`. `requests`: names of RocketMQ's request codes, such as
+        "PULL_MESSAGE"; None: all requests."""
         if not ms > 0:
-            raise EmbeddedError(f"slow_down by {ms} ms: it has to be more than 0")
+            raise EmbeddedError(f"slow_down by {ms} ms: the delay must be greater than 0")
         codes = None if requests is None else codes_of(requests)
         return self._add_request_fault(RequestFault(f"requests wait {ms:g} ms", self._heal_requests, codes, ms))
 
     def refuse(self, code: str, times: int | None = None, requests: Iterable[str] = SENDS,
                remark: str = "refused by the test") -> Fault:
-        """The next `times` (None: all) requests are answered with a response code, by RocketMQ's name: "SYSTEM_BUSY".
+        """Answer the next `times` (None: all) requests with a response code. Refused messages are not stored.
 
-        `requests`: names of request codes; the default: all sends. What is refused is not stored.
+        `code`: RocketMQ's name of the response code, such as "SYSTEM_BUSY". `requests`: names of request codes; the
+        default is all sends.
         """
         if times is not None and times < 1:
-            raise EmbeddedError(f"refuse {times} times: it has to be 1 or more, or None for all")
+            raise EmbeddedError(f"refuse {times} times: it must be 1 or more, or None for all")
         number, codes = response_code_of(code), codes_of(requests)
         what = f"{'all' if times is None else times} requests are refused with {code}"
         return self._add_request_fault(RequestFault(what, self._heal_requests, codes, refusal=(number, remark),
@@ -451,18 +477,18 @@ class EmbeddedRocketMQ:
         self._faults.remove(fault)
 
     def fill_disk(self, node: str | None = None) -> Fault:
-        """The disk of a broker, or of all, is full: sends are answered with SERVICE_NOT_AVAILABLE, reads go on."""
+        """Simulate a full disk of one or all brokers: sends fail with SERVICE_NOT_AVAILABLE, and reads still work."""
         return self._mark([self.broker(node)] if node is not None else self.brokers, "the disk is full",
                           lambda broker: broker.store.running_flags.get_and_make_disk_full(_FULL_DISK),
                           lambda broker: broker.store.running_flags.get_and_make_disk_ok(_FULL_DISK))
 
     def partition(self, name: str | None = None) -> Fault:
-        """Cut the link between the master `name`, or each master, and its slaves: nothing is replicated until it is
-        healed. Clients still reach both sides."""
+        """Cut the link between the master `name` (None: each master) and its slaves: they do not replicate until the
+        fault is healed. Clients still reach both sides."""
         slaves = [slave for slave in self._slaves() if name is None or slave.broker_name == self.broker(name).node]
         if not slaves:
-            raise EmbeddedError(f"{self.topology} has no slaves there to cut off"
-                                + (f": {name} has none" if name else ""))
+            raise EmbeddedError(f"topology {self.topology} has no slaves to cut off"
+                                + (f" from {name}" if name else ""))
         fault = self._mark(slaves, "slaves are cut off", EmbeddedBroker.cut_off, EmbeddedBroker.end_cut,
                            self._connect_slaves)
         for master in {self._brokers[slave.broker_name] for slave in slaves}:
@@ -492,7 +518,7 @@ class EmbeddedRocketMQ:
 
     @property
     def faults(self) -> list[Fault]:
-        """What is wrong now."""
+        """The active faults."""
         return list(self._faults)
 
     def heal(self) -> None:
@@ -506,7 +532,10 @@ def _has_all(slave: EmbeddedBroker, master: EmbeddedBroker) -> bool:
 
 
 def _has_followed(slave: EmbeddedBroker, master: EmbeddedBroker) -> bool:
-    """Whether it follows soon; if not, it is told again: behind a failed connect it pauses for seconds."""
+    """Return True if the slave connects within 60 ms. Otherwise have it connect again now.
+
+    After a failed connect, the slave would pause for seconds on its own.
+    """
     try:
         wait_until(partial(_follows, slave, master), _SOON_S, "")
     except EmbeddedError:
@@ -522,7 +551,7 @@ def _follows(slave: EmbeddedBroker, master: EmbeddedBroker) -> bool:
 
 
 def _keep_quiet() -> None:
-    """A program that has not set up logging hears nothing of the servers; one that has gets their lines as before."""
+    """Silence the servers' loggers, unless the program has set up logging."""
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         if not logger.handlers:

@@ -1,9 +1,9 @@
-"""Fixtures to be made: for a cluster that differs from what the options say.
+"""Factories of fixtures, for clusters with other settings than the pytest options.
 
     two_masters = factories.rocketmq("2m-2s", sync=True)
 
-An argument that is left out (None) is what the command line, or else the ini file says. Nothing of a server is imported
-before a fixture is used.
+The default of an argument that is left out (None) is the option on the command line, else the one in the ini file. No
+server code is imported before a fixture is used.
 """
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Clusters:
-    """The clusters of this process's tests, by fixture: started when one is first asked for, stopped in the end."""
+    """The clusters of this process's tests, by fixture: started on first use, and stopped at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._by_fixture: dict[str, EmbeddedRocketMQ] = {}
 
     def clean(self, fixture: str, chosen: Mapping[str, Any]) -> EmbeddedRocketMQ:
-        """That of a fixture, as it was after its start."""
+        """Return the cluster of a fixture: start it on first use, else reset it to its state after the start."""
         from rmqha.testing.embedded import EmbeddedRocketMQ
 
         mq = self._by_fixture.get(fixture)
@@ -43,14 +43,14 @@ class Clusters:
         return mq
 
     def stop(self) -> None:
-        """Stop all."""
+        """Stop all clusters."""
         while self._by_fixture:
             self._by_fixture.popitem()[1].stop()
 
 
 @contextmanager
 def told_briefly() -> Iterator[None]:
-    """An EmbeddedError fails the test with its text alone."""
+    """Fail the test with the text of an EmbeddedError, without a traceback."""
     from rmqha.testing.node import EmbeddedError
 
     try:
@@ -61,12 +61,12 @@ def told_briefly() -> Iterator[None]:
 
 def rocketmq(topology: str | None = None, *, sync: bool | None = None, host: str | None = None,
              store_dir: str | None = None, config: Mapping[str, object] | None = None) -> Any:
-    """A fixture: a cluster in the test's process, an EmbeddedRocketMQ, clean for each test."""
+    """Return a fixture: a cluster in the test's process (EmbeddedRocketMQ), clean for each test."""
     chosen = {"topology": topology, "sync": sync, "host": host, "store_dir": store_dir, "config": config}
 
     @pytest.fixture
     def rocketmq_fixture(request: pytest.FixtureRequest) -> Iterator[EmbeddedRocketMQ]:
-        """A clean RocketMQ in this process: an EmbeddedRocketMQ."""
+        """A clean RocketMQ in the test process, with built-in fault injection: an EmbeddedRocketMQ."""
         clusters: Clusters = request.getfixturevalue("rocketmq_clusters")
         with told_briefly():
             mq = clusters.clean(str(request.fixturename), chosen)
@@ -79,12 +79,12 @@ def rocketmq(topology: str | None = None, *, sync: bool | None = None, host: str
 def rocketmq_proc(topology: str | None = None, *, sync: bool | None = None, host: str | None = None,
                   port: int | None = None, store_dir: str | None = None,
                   config: Mapping[str, object] | None = None) -> Any:
-    """A fixture: a cluster in a process of its own, a RocketMQProcess, one for the session."""
+    """Return a fixture: a cluster in a separate process (RocketMQProcess), one for the session."""
     chosen = {"topology": topology, "sync": sync, "host": host, "port": port, "store_dir": store_dir, "config": config}
 
     @pytest.fixture(scope="session")
     def rocketmq_proc_fixture(request: pytest.FixtureRequest) -> Iterator[RocketMQProcess]:
-        """A RocketMQ in a process of its own, for all tests: a RocketMQProcess."""
+        """A RocketMQ in a separate process, shared by all tests: a RocketMQProcess."""
         from rmqha.testing.process import RocketMQProcess
 
         with told_briefly():
@@ -99,11 +99,11 @@ def rocketmq_proc(topology: str | None = None, *, sync: bool | None = None, host
 
 
 def rocketmq_noproc(address: str | None = None) -> Any:
-    """A fixture: somebody else's cluster at `address`, a RemoteRocketMQ."""
+    """Return a fixture: an existing cluster at `address` (RemoteRocketMQ)."""
 
     @pytest.fixture(scope="session")
     def rocketmq_noproc_fixture(request: pytest.FixtureRequest) -> RemoteRocketMQ:
-        """A RocketMQ that runs already: a RemoteRocketMQ."""
+        """An existing RocketMQ cluster: a RemoteRocketMQ."""
         from rmqha.testing.process import RemoteRocketMQ
 
         with told_briefly():

@@ -1,9 +1,9 @@
-"""Faults on purpose: answers that are refused or late, disks that are full, links that are cut.
+"""Fault injection: requests that are refused or delayed, full disks, and cut links.
 
-    request --> processor of the broker, wrapped while there is a fault --> refused, or served, when its time has come
+    request --> processor of the broker, wrapped while there is a fault --> refused or served, after a delay
 
-A broker without faults has nothing of this in its way: the processors are wrapped with the first fault and unwrapped
-with the last, and so is the express lane left.
+A broker without faults runs the original code. The first fault wraps the processors and turns off the express lane;
+the end of the last fault restores both.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SENDS = ("SEND_MESSAGE", "SEND_MESSAGE_V2", "SEND_BATCH_MESSAGE")
 
 
 class Fault:
-    """What is wrong now, until `heal`, or the end of `with`. `hits`: requests that it has met."""
+    """A fault that lasts until `heal` or the end of `with`. `hits`: the number of affected requests."""
 
     def __init__(self, what: str, undo: Callable[[Fault], None]) -> None:
         self.what = what
@@ -45,7 +45,7 @@ class Fault:
         return f"Fault({self.what}, {'active' if self.is_active else 'healed'}, hits={self.hits})"
 
     def heal(self) -> None:
-        """All is as it was before. Idempotent."""
+        """End the fault. Idempotent."""
         if self.is_active:
             self.is_active = False
             self._undo(self)
@@ -58,7 +58,10 @@ class Fault:
 
 
 class RequestFault(Fault):
-    """One that requests meet: `refusal` (code and remark) or None, after `delay_ms`; the first `times`, or all."""
+    """A fault that affects requests: a `refusal` (code and remark), a delay of `delay_ms`, or both.
+
+    It affects the first `times` requests with one of the `codes`, or (None) all of them.
+    """
 
     def __init__(self, what: str, undo: Callable[[Fault], None], codes: frozenset[int] | None, delay_ms: float = 0,
                  refusal: tuple[int, str] | None = None, times: int | None = None) -> None:
@@ -69,21 +72,22 @@ class RequestFault(Fault):
         self.times = times
 
     def meets(self, code: int) -> bool:
-        """Whether the next request with this code is one of those."""
+        """Return True if the fault affects the next request with this code."""
         return (self.codes is None or code in self.codes) and (self.times is None or self.hits < self.times)
 
 
 class RequestFaults:
-    """The faults of requests of all brokers of a cluster, and who delays. Any thread."""
+    """The request faults of all brokers of a cluster, and the timer for delays. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._faults: tuple[RequestFault, ...] = ()  # guarded by _lock
-        self._wrapped: list[_WrappedServer] = []  # while there are faults; the test's thread
+        # Filled while there are faults; used only by the test's thread
+        self._wrapped: list[_WrappedServer] = []
         self._timer = ScheduledService("FaultDelayThread1")
 
     def add(self, fault: RequestFault, controllers: Iterable[BrokerController]) -> None:
-        """From now on requests to these brokers meet the fault."""
+        """Apply the fault to requests to these brokers from now on."""
         with self._lock:
             self._faults = (*self._faults, fault)
         if not self._wrapped:
@@ -91,7 +95,7 @@ class RequestFaults:
                              for server in (controller.remoting_server, controller.fast_remoting_server)]
 
     def remove(self, fault: Fault) -> None:
-        """Requests no longer meet it; those that wait because of it go on waiting."""
+        """Stop applying the fault; requests that it has already delayed keep waiting."""
         with self._lock:
             self._faults = tuple(one for one in self._faults if one is not fault)
         if not self._faults:
@@ -100,7 +104,7 @@ class RequestFaults:
             self._wrapped = []
 
     def meet(self, code: int) -> tuple[float, tuple[int, str] | None]:
-        """What happens to a request with this code: after how many ms, and how it is refused (None: not at all)."""
+        """Return the delay (ms) and the refusal (None: it is served) of a request with this code, and count it."""
         delay_ms, refusal = 0.0, None
         with self._lock:
             for fault in self._faults:
@@ -111,16 +115,16 @@ class RequestFaults:
         return delay_ms, refusal
 
     def later(self, task: Callable[[], object], delay_ms: float) -> None:
-        """Run `task` after the delay, in the order of their times."""
+        """Run `task` after the delay; tasks run in the order of their times."""
         self._timer.schedule(task, delay_ms)
 
     def shutdown(self) -> None:
-        """What waits is never served."""
+        """Stop the timer; delayed requests are never served."""
         self._timer.shutdown()
 
 
 class _WrappedServer:
-    """A server whose requests meet faults first."""
+    """A server whose processors are wrapped with faults."""
 
     def __init__(self, server: RemotingServer, faults: RequestFaults) -> None:
         self._server = server
@@ -135,20 +139,20 @@ class _WrappedServer:
             server.default_request_processor = wrap(server.default_request_processor)
 
     def unwrap(self) -> None:
-        """As it was before."""
+        """Restore the original processors and the express lane."""
         server = self._server
         server.processor_table, server.default_request_processor, server.io.express_lane = self._before
 
 
 class FaultyProcessor:
-    """A processor before which requests meet faults."""
+    """A processor that applies the faults before it passes a request to the original one."""
 
     def __init__(self, processor: RequestProcessor, faults: RequestFaults) -> None:
         self._processor = processor
         self._faults = faults
 
     def process_request(self, channel: Channel, request: RemotingCommand) -> Answer:
-        """The processor's answer, or a refusal; now or later."""
+        """Return the processor's answer or a refusal, now or (as a Completable) later."""
         delay_ms, refusal = self._faults.meet(request.code)
         if not delay_ms:
             return self._answer(channel, request, refusal)
@@ -160,7 +164,8 @@ class FaultyProcessor:
                   refusal: tuple[int, str] | None) -> None:
         try:
             answer = self._answer(channel, request, refusal)
-        except Exception as error:  # the server answers so too, but its thread is elsewhere
+        except Exception as error:
+            # The server would answer the same, but it does not see errors on this thread
             answer = RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, exception_simple_desc(error))
         if isinstance(answer, Completable):
             answer.then(later.complete)
@@ -173,22 +178,22 @@ class FaultyProcessor:
         return self._processor.process_request(channel, request)
 
     def reject_request(self) -> bool:
-        """As the processor says."""
+        """Return the result of the processor."""
         return self._processor.reject_request()
 
 
 def codes_of(requests: Iterable[str]) -> frozenset[int]:
-    """The request codes with these names; EmbeddedError for one that is unknown."""
+    """Return the request codes with these names; EmbeddedError for an unknown one."""
     if isinstance(requests, str):
         requests = (requests,)
     return frozenset(_code(request_code, name, "request") for name in requests)
 
 
 def response_code_of(name: str) -> int:
-    """The response code with this name; EmbeddedError for one that is unknown, or no refusal."""
+    """Return the response code with this name; EmbeddedError for an unknown one, or for SUCCESS."""
     code = _code(response_code, name, "response")
     if code == response_code.SUCCESS:
-        raise EmbeddedError("SUCCESS refuses nothing; name another response code, as SYSTEM_BUSY")
+        raise EmbeddedError("SUCCESS does not refuse requests; use another response code, such as SYSTEM_BUSY")
     return code
 
 
@@ -197,5 +202,5 @@ def _code(module: ModuleType, name: str, kind: str) -> int:
     if name in known:
         return known[name]
     near = difflib.get_close_matches(str(name).upper(), known, n=1, cutoff=0.5)
-    raise EmbeddedError(f"no {kind} code has the name {name!r}" + (f", did you mean {near[0]}?" if near else
-                                                                     "; names are RocketMQ's, as SYSTEM_BUSY"))
+    raise EmbeddedError(f"unknown {kind} code {name!r}" + (f", did you mean {near[0]}?" if near else
+                                                           "; use RocketMQ's names, such as SYSTEM_BUSY"))

@@ -1,4 +1,4 @@
-"""What the fixtures are told: by a factory's arguments, else on the command line, else in the ini file."""
+"""Settings of the fixtures: a factory's arguments, else the command line, else the ini file."""
 from __future__ import annotations
 
 import os
@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 import pytest
 
 _NAMESRV_ADDR_ENV = "NAMESRV_ADDR"
-# option of the ini file: its type there, what is said of it; on the command line --rocketmq-...
+# Name in the ini file (--rocketmq-... on the command line), its type there, and its help
 _OPTIONS = {
-    "topology": ("string", "Brokers of `rocketmq` and `rocketmq_proc`: 1m (the default), 1m-1s, 2m-2s ..."),
-    "sync": ("bool", "Masters answer when a slave has the message."),
-    "host": ("string", "Where clients find name server and brokers; the default: 127.0.0.1."),
-    "port": ("string", "The name server's port of `rocketmq_proc`; with xdist that of worker gw0; the default: any."),
-    "store_dir": ("string", "Where the temporary folders of the stores are made; the default: in memory, with room."),
-    "config": ("linelist", "KEY=VALUE of a broker.conf; several: a line each, or the option again."),
-    "namesrv_addr": ("string", "The name server of `rocketmq_noproc`; else the environment's NAMESRV_ADDR."),
+    "topology": ("string", "Brokers of `rocketmq` and `rocketmq_proc`: 1m (default), 1m-1s, 2m-2s ..."),
+    "sync": ("bool", "Masters answer a send only when a slave has the message."),
+    "host": ("string", "Address of the name server and brokers for clients; default: 127.0.0.1."),
+    "port": ("string", "Name server port of `rocketmq_proc`; with xdist, that of worker gw0; default: any free port."),
+    "store_dir": ("string", "Parent of the stores' temporary folders; default: in memory, if there is enough space."),
+    "config": ("linelist", "A KEY=VALUE of broker.conf; for several, use one line each or repeat the option."),
+    "namesrv_addr": ("string", "Name server of `rocketmq_noproc`; default: the environment variable NAMESRV_ADDR."),
 }
 
 
 class ClusterOptions(NamedTuple):
-    """Those of one cluster, as EmbeddedRocketMQ and RocketMQProcess take them."""
+    """The options of one cluster, as EmbeddedRocketMQ and RocketMQProcess take them."""
 
     topology: str
     sync: bool
@@ -32,7 +32,7 @@ class ClusterOptions(NamedTuple):
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Make them known."""
+    """Register the options."""
     group = parser.getgroup("rocketmq")
     for name, (kind, text) in _OPTIONS.items():
         action = {"bool": "store_true", "linelist": "append"}.get(kind, "store")
@@ -42,7 +42,10 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def cluster_options(config: pytest.Config, chosen: Mapping[str, Any]) -> ClusterOptions:
-    """`chosen`: a factory's arguments, None where it leaves the choice to others. EmbeddedError for a bad value."""
+    """Return the options of a cluster. EmbeddedError for an invalid value.
+
+    `chosen`: a factory's arguments; None uses the command line or the ini file.
+    """
     from rmqha.testing.server import config_of
 
     def value(name: str, default: Any) -> Any:
@@ -56,24 +59,24 @@ def cluster_options(config: pytest.Config, chosen: Mapping[str, Any]) -> Cluster
 
 
 def _port(value: int | str) -> int:
-    """Each worker of xdist has its own."""
+    """Return the port of this process: each worker of xdist has its own."""
     from rmqha.testing.node import EmbeddedError
 
     try:
         port = int(value)
     except ValueError:
-        raise EmbeddedError(f"rocketmq_port={value} is not a port: 0 to 65535") from None
+        raise EmbeddedError(f"rocketmq_port={value} is not a port number from 0 to 65535") from None
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     return port + int(worker) if port and worker.isdigit() else port
 
 
 def namesrv_addr(config: pytest.Config, chosen: str | None) -> str:
-    """Where somebody else's name server is; EmbeddedError when nobody says it."""
+    """Return the address of an existing name server; EmbeddedError if it is not set."""
     from rmqha.testing.node import EmbeddedError
 
     for value in (chosen, config.getoption("rocketmq_namesrv_addr"), config.getini("rocketmq_namesrv_addr"),
                   os.environ.get(_NAMESRV_ADDR_ENV)):
         if value:
             return str(value)
-    raise EmbeddedError("rocketmq_noproc: nobody says where the name server is: give --rocketmq-namesrv-addr=HOST:PORT,"
+    raise EmbeddedError("rocketmq_noproc: the name server address is not set; use --rocketmq-namesrv-addr=HOST:PORT,"
                         f" rocketmq_namesrv_addr in the ini file, or {_NAMESRV_ADDR_ENV} in the environment")

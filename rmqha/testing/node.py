@@ -1,9 +1,9 @@
 """One broker of a test's cluster, with its settings, free ports and place in the topology.
 
-- `EmbeddedBroker`: can be stopped or killed, and started again with the data that it had.
-- `free_broker_port`: brokers compute each other's other ports from listenPort, so three arbitrary free ports do not
-  suffice.
-- `parse_topology`: reads which brokers a cluster has; "2m-2s" is two masters with one slave each.
+- `EmbeddedBroker`: can be stopped or killed, and started again with its data.
+- `free_broker_port`: finds a listenPort. A broker's other ports are computed from it, so three arbitrary free ports are
+  not enough.
+- `parse_topology`: returns the brokers of a cluster; "2m-2s" is two masters with one slave each.
 - `EmbeddedError`, `wait_until`: the errors of a test's cluster, and waiting with a time limit.
 """
 from __future__ import annotations
@@ -31,35 +31,36 @@ _STEP_S = 0.002
 
 
 class EmbeddedError(Exception):
-    """It was asked for something that it can't do; the text says what, and what to do."""
+    """The test's cluster can't do what was requested. The text states the problem and what to do."""
 
 
 def wait_until(predicate: Callable[[], object], timeout_s: float, what: str) -> None:
-    """Wait until `predicate` is true; EmbeddedError, which says `what` was waited for, when it is not in time."""
+    """Wait until `predicate` is true; EmbeddedError, which names `what` was expected, after the timeout."""
     if not threads.wait_until(predicate, timeout_s, _STEP_S):
-        raise EmbeddedError(f"waited {timeout_s:g} s in vain until {what}")
+        raise EmbeddedError(f"timed out after {timeout_s:g} s, waiting until {what}")
 
 
-# Below those that Linux gives to outgoing connections: a broker that is started again has its ports back.
+# Below the ports that Linux uses for outgoing connections, so that a restarted broker can bind its old ports again.
 _LOWEST, _HIGHEST = 12_000, 22_900
 _TRIES = 1000
 
 
 def free_broker_port() -> int:
-    """A listenPort where nobody listens now, nor on the fast port two below, nor on the HA port above."""
-    chooser = random.SystemRandom()  # tests that seed `random` would all have the same ports
+    """Return a free listenPort. The fast port (two below) and the HA port (one above) are free too."""
+    # Not the shared generator: tests that seed `random` would all choose the same ports
+    chooser = random.SystemRandom()
     for _ in range(_TRIES):
         port = chooser.randrange(_LOWEST + 2, _HIGHEST)
         if all(map(is_free, (port - 2, port, port + 1))):
             return port
-    raise EmbeddedError(f"no ports are free for a broker between {_LOWEST} and {_HIGHEST}")
+    raise EmbeddedError(f"found no free ports for a broker between {_LOWEST} and {_HIGHEST}")
 
 
 _FORM = re.compile(r"([1-9])m(?:-([1-9])s)?")
 
 
 class Place(NamedTuple):
-    """One broker's place in the cluster. `node` names it alone; a master and its slaves share `broker_name`."""
+    """A broker's place in the cluster. `node` is a unique name; a master and its slaves share `broker_name`."""
 
     node: str
     broker_name: str
@@ -67,12 +68,12 @@ class Place(NamedTuple):
 
 
 def parse_topology(topology: str) -> list[Place]:
-    """The places: masters first. "1m-2s" is one master with two slaves. EmbeddedError for another form."""
+    """Return the places, masters first. "1m-2s" is one master with two slaves. EmbeddedError for another form."""
     found = _FORM.fullmatch(topology)
     masters, slaves = (int(found[1]), int(found[2] or 0)) if found else (1, 0)
     if not found or slaves % masters:
-        raise EmbeddedError(f"topology {topology!r} is none; it is masters and slaves, as many for each master: 1m, "
-                            "1m-1s, 2m, 2m-2s, 1m-2s ...")
+        raise EmbeddedError(f"invalid topology {topology!r}; use numbers of masters and slaves, the same number of "
+                            "slaves for each master: 1m, 1m-1s, 2m, 2m-2s, 1m-2s ...")
     names = [f"broker-{letter}" for letter in string.ascii_lowercase[:masters]]
     places = [Place(name, name, 0) for name in names]
     for number in range(1, slaves // masters + 1):
@@ -81,10 +82,11 @@ def parse_topology(topology: str) -> list[Place]:
 
 
 MIB = 1 << 20
-# Small files, and nothing reserved: an empty store is some kilobytes. A segment holds a message of maxMessageSize.
+# Small files without preallocation, so that an empty store needs only a few kilobytes. A commit log file has space for
+# a message of maxMessageSize.
 _SMALL = {"mappedFileSizeCommitLog": 8 * MIB, "mappedFileSizeConsumeQueue": 3_000 * 20, "maxHashSlotNum": 10_000,
           "maxIndexNum": 40_000, "preallocateMappedFile": False, "cleanFileForciblyEnable": False}
-# A machine that is busy with other tests is no busy broker.
+# A machine that is busy with other tests must not make the broker report itself as busy.
 _PATIENT = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000,
             "waitTimeMillsInHeartbeatQueue": 60_000, "waitTimeMillsInTransactionQueue": 60_000,
             "osPageCacheBusyTimeOutMills": 60_000, "registerBrokerTimeoutMills": 60_000}
@@ -95,7 +97,7 @@ _PORT_TRIES = 20
 
 
 class Settings(NamedTuple):
-    """What the brokers of a cluster have in common. `config` has keys of a broker.conf."""
+    """The common settings of a cluster's brokers. `config` has keys of broker.conf."""
 
     host: str
     is_sync: bool
@@ -103,9 +105,10 @@ class Settings(NamedTuple):
 
 
 class EmbeddedBroker:
-    """One broker. `node`, `broker_name`, `broker_id`, `is_master`, `is_running` and `address` are for everybody.
+    """One broker of a cluster.
 
-    `controller` is the running broker itself, for what has no method here.
+    `node`, `broker_name`, `broker_id`, `is_master`, `is_running` and `address` are public. `controller` is the running
+    broker itself, for operations without a method here.
     """
 
     def __init__(self, place: Place, folder: Path, settings: Settings, namesrv_addr: str) -> None:
@@ -114,9 +117,9 @@ class EmbeddedBroker:
         self._folder = folder
         self._settings = settings
         self._namesrv_addr = namesrv_addr
-        self._port = 0  # listenPort of the last start; 0: it was never started
-        self._controller: BrokerController | None = None  # while it runs
-        self.is_cut_off = False  # a slave, from its master
+        self._port = 0  # listenPort of the last start; 0: never started
+        self._controller: BrokerController | None = None  # set while the broker is running
+        self.is_cut_off = False  # True for a slave without a link to its master
         check_config(settings.config)
 
     def __repr__(self) -> str:
@@ -124,12 +127,12 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and neither stopped nor killed."""
+        """True if the broker was started, and not stopped or killed since."""
         return self._controller is not None
 
     @property
     def controller(self) -> BrokerController:
-        """The running broker; EmbeddedError when it is down."""
+        """The running broker; EmbeddedError if it is down."""
         if self._controller is None:
             raise EmbeddedError(f"{self.node} is down; restart({self.node!r}) starts it again")
         return self._controller
@@ -141,34 +144,35 @@ class EmbeddedBroker:
 
     @property
     def address(self) -> str:
-        """ "host:port" of the running broker, as clients find it."""
+        """The address ("host:port") of the running broker for clients."""
         return self.controller.broker_addr
 
     @property
     def ha_address(self) -> str:
-        """ "host:port" where slaves find the running broker."""
+        """The address ("host:port") of the running broker for slaves."""
         return self.controller.ha_server_addr
 
     def start(self, master_ha_address: str | None = None) -> None:
-        """Start it, with the store that it has; on the ports that it had, unless somebody has them now."""
+        """Start the broker with its existing store, on its previous ports unless another process uses them now."""
         for _ in range(_PORT_TRIES):
             port = self._port or free_broker_port()
             try:
                 self._start(port, master_ha_address)
-            except PortError as error:  # somebody was quicker
+            except PortError as error:
+                # Another process has bound one of the ports in the meantime
                 self._port, last = 0, error
             else:
                 self._port = port
                 return
-        raise EmbeddedError(f"{self.node} finds no ports: {last}")
+        raise EmbeddedError(f"{self.node} found no free ports: {last}")
 
     def _start(self, port: int, master_ha_address: str | None) -> None:
         controller = self._new_controller(port, master_ha_address)
         try:
             if not controller.initialize():
-                raise EmbeddedError(f"{self.node} can't open its store in {self._folder}; the logger RocketmqStore "
-                                    "says why")
-            # how full the disk is otherwise is not what a test is about; without room a put fails all the same
+                raise EmbeddedError(f"{self.node} can't open its store in {self._folder}; see the logger RocketmqStore "
+                                    "for the reason")
+            # The usage of the disk must not affect a test. If the disk is really full, a put fails anyway
             controller.message_store.clean_commit_log_service.disk_space_warning_level_ratio = 1.0
             controller.start()
         except BaseException:
@@ -195,16 +199,16 @@ class EmbeddedBroker:
         return BrokerRole.SYNC_MASTER if self._settings.is_sync else BrokerRole.ASYNC_MASTER
 
     def stop(self) -> None:
-        """Shut it down as SIGTERM does: all is saved. Nothing when it is down."""
+        """Shut the broker down like SIGTERM, which saves everything. Do nothing if it is down."""
         controller, self._controller = self._controller, None
         if controller is not None:
             controller.shutdown()
 
     def kill(self) -> None:
-        """End it as SIGKILL does: connections break off, nothing is saved by the way. Nothing when it is down.
+        """End the broker like SIGKILL: its connections break, and nothing is saved. Do nothing if it is down.
 
-        What was appended is still there afterwards, as it is in the page cache of a killed process; what is saved at
-        times only (offsets of consumers, delivery of delayed messages) is as it was saved last.
+        Appended messages are kept, as the page cache keeps those of a killed process. State that is saved only
+        periodically (consumers' offsets, the progress of delayed messages) is as it was last saved.
         """
         controller, self._controller = self._controller, None
         if controller is None:
@@ -217,49 +221,53 @@ class EmbeddedBroker:
             kept.mkdir()
             if tables.exists():
                 shutil.copytree(tables, kept, dirs_exist_ok=True)
-            controller.message_store.running_flags.get_and_make_not_writeable()  # so that it is no good shutdown
+            # Prevents the store from recording a clean shutdown
+            controller.message_store.running_flags.get_and_make_not_writeable()
         finally:
             controller.shutdown()
         shutil.rmtree(tables, ignore_errors=True)
         kept.rename(tables)
 
     def wipe(self) -> None:
-        """Stop it, and delete all that it has, for good."""
+        """Stop the broker and delete its data."""
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def take_port_of(self, other: EmbeddedBroker) -> None:
-        """Be started where another broker was, which is down."""
+        """Use the ports of another broker, which is down, at the next start."""
         self._port = other._port
 
     def cut_off(self) -> None:
-        """A running slave: let nothing of the master come any more, from the next connect on."""
+        """Cut a running slave off from its master: it does not connect again. An existing connection stays open."""
         self.is_cut_off = True
         self.store.update_ha_master_address(None)
-        self.controller.role_services.handle_slave_synchronize(BrokerRole.ASYNC_MASTER)  # as one that copies no tables
+        # A master does not copy tables from another broker, so this stops the copying
+        self.controller.role_services.handle_slave_synchronize(BrokerRole.ASYNC_MASTER)
 
     def end_cut(self) -> None:
-        """A running slave that was cut off: copy the master's tables again; `follow` is another step."""
+        """Let a slave that was cut off copy its master's tables again; `follow` must reconnect it."""
         self.is_cut_off = False
         self.controller.role_services.handle_slave_synchronize(BrokerRole.SLAVE)
-        self.controller.registration.register_broker_all(True, False, True)  # which tells it where the master is
+        # The answer to the registration contains the master's address
+        self.controller.registration.register_broker_all(True, False, True)
 
     def follow(self, master_ha_address: str) -> None:
-        """A running slave: connect to this master now, without the rest of a pause behind a failed connect."""
+        """Connect a running slave to this master now, without waiting for the pause after a failed connect."""
         self.store.update_ha_master_address(None)
-        time.sleep(_SEEN_S)  # another address ends the pause, once it is seen
+        # A changed address ends the pause, once the HA client has seen it
+        time.sleep(_SEEN_S)
         self.store.update_ha_master_address(master_ha_address)
 
 
 def check_config(config: Mapping[str, object]) -> None:
-    """EmbeddedError for a key that no broker has, or that the cluster sets itself; values are checked at the start."""
+    """Raise EmbeddedError for an unknown key, or one that the cluster sets itself. Values are checked at the start."""
     known = {key for one in (BrokerConfig, ServerConfig, MessageStoreConfig) for key in config_keys(one)}
     for key in config:
         if key in _OWN:
-            raise EmbeddedError(f"config: {key} is set for each broker; it can't be chosen")
+            raise EmbeddedError(f"config: {key} is set by the cluster for each broker and can't be changed")
         if key not in known:
             near = nearest_key(key, known)
-            raise EmbeddedError(f"config: a broker has no key {key}" + (f", did you mean {near}?" if near else ""))
+            raise EmbeddedError(f"config: unknown key {key}" + (f", did you mean {near}?" if near else ""))
 
 
 def _refuse_value(key: str, value: Any, problem: str) -> NoReturn:

@@ -1,6 +1,6 @@
 """The pytest plugin: RocketMQ as fixtures. See docs/testing.md.
 
-It does nothing until a fixture is asked for, and imports nothing of a server before.
+It does nothing, and imports no server code, until a fixture is used.
 """
 from collections.abc import Iterator
 
@@ -11,13 +11,13 @@ from rmqha.testing.fixture_options import add_options
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """--rocketmq-..., and the same in the ini file."""
+    """Add the options --rocketmq-..., and the same options of the ini file."""
     add_options(parser)
 
 
 @pytest.fixture(scope="session")
 def rocketmq_clusters(pytestconfig: pytest.Config) -> Iterator[factories.Clusters]:
-    """The clusters of this process; for the other fixtures."""
+    """Provide the clusters of this process to the other fixtures."""
     clusters = factories.Clusters(pytestconfig)
     yield clusters
     clusters.stop()

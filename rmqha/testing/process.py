@@ -1,6 +1,7 @@
-"""A RocketMQ in a process beside the test's: for clients in other languages, and for what must not share a GIL.
+"""A RocketMQ outside the test's process.
 
-Somebody else's RocketMQ, at an address.
+- `RocketMQProcess`: in a child process, for clients in other languages, and for tests that must not share its GIL.
+- `RemoteRocketMQ`: an existing cluster at an address.
 """
 from __future__ import annotations
 
@@ -27,9 +28,10 @@ _END_S = 60
 
 
 class RocketMQProcess:
-    """Name server and brokers; `namesrv_addr` is for clients, `env` for the processes of other clients.
+    """A name server and brokers in a child process.
 
-    Arguments are those of EmbeddedRocketMQ. `with`, or `start` and `stop`; it ends with the test's process, too.
+    `namesrv_addr` is for clients, `env` for clients in other processes. The arguments are those of EmbeddedRocketMQ.
+    Use `with`, or `start` and `stop`. It also ends when the test's process exits.
     """
 
     def __init__(self, topology: str = "1m", *, sync: bool = False, host: str = "127.0.0.1", port: int = 0,
@@ -65,19 +67,19 @@ class RocketMQProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._running().pid
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise EmbeddedError("it is not started: use `with RocketMQProcess() as mq`, or start()")
+            raise EmbeddedError("the RocketMQ is not started; use `with RocketMQProcess() as mq`, or start()")
         return self._process
 
     def start(self) -> None:
-        """Start it, and wait until it is ready; EmbeddedError with what it printed when it ends instead."""
+        """Start the process and wait until it is ready; EmbeddedError with its output if it exits instead."""
         if self._process is not None:
-            raise EmbeddedError("it runs already")
-        # found as this process has found it; and what lies where the tests are started is none of it
+            raise EmbeddedError("the RocketMQ is already running")
+        # The child must import the same rmqha as this process, and nothing from the folder in which the tests are run
         path = os.pathsep.join([str(Path(rmqha.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         env = {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
         handle, name = tempfile.mkstemp(prefix="rmqha-test-", suffix=".out")
@@ -86,7 +88,7 @@ class RocketMQProcess:
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=output,
                                              stderr=subprocess.STDOUT, env=env)
         try:
-            wait_until(self._is_ready, _READY_S, "the RocketMQ of the tests is ready")
+            wait_until(self._is_ready, _READY_S, "the RocketMQ for the tests is ready")
         except BaseException:
             self.stop()
             raise
@@ -95,14 +97,14 @@ class RocketMQProcess:
         process = self._running()
         code, text = process.poll(), self._output.read_text("utf-8", "replace")
         if code is not None:
-            raise EmbeddedError(f"the RocketMQ of the tests has ended with code {code}: {text.strip()}")
+            raise EmbeddedError(f"the RocketMQ for the tests has exited with code {code}: {text.strip()}")
         line = next((line for line in text.splitlines(keepends=True)
                      if line.startswith(_READY) and line.endswith("\n")), "")
         self._namesrv_addr = line.removeprefix(_READY).strip()
         return line != ""
 
     def stop(self) -> None:
-        """End it, and all that it has. Idempotent."""
+        """Stop the process, which deletes its data. Idempotent."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -120,7 +122,7 @@ _TIMEOUT_MS = 5000
 
 
 class RemoteRocketMQ:
-    """A cluster that runs already: `namesrv_addr` is for clients, `env` for the processes of other clients."""
+    """An existing cluster. `namesrv_addr` is for clients, `env` for clients in other processes."""
 
     def __init__(self, namesrv_addr: str) -> None:
         self.namesrv_addr = namesrv_addr
@@ -131,7 +133,10 @@ class RemoteRocketMQ:
         return {**os.environ, "NAMESRV_ADDR": self.namesrv_addr}
 
     def brokers(self) -> dict[str, dict[int, str]]:
-        """Broker name -> id -> "host:port", as the first name server that answers has it. EmbeddedError: none does."""
+        """Return the addresses ("host:port") by broker name and id, from the first name server that answers.
+
+        EmbeddedError if no name server answers.
+        """
         problems = []
         client = RemotingClient(RemotingClientConfig())
         client.start()

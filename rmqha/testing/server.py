@@ -1,7 +1,8 @@
-"""A RocketMQ in a process of its own, for tests: `python -m rmqha.testing.server`.
+"""A RocketMQ in a separate process, for tests: `python -m rmqha.testing.server`.
 
-It prints `NAMESRV_ADDR=host:port` when it is ready, and ends, with all that it has, when its standard input ends (with
-the process that started it), or on SIGTERM, SIGHUP or Ctrl-C; with --forever, as in a container, on these alone.
+It prints `NAMESRV_ADDR=host:port` when it is ready. It exits and deletes its data when its standard input ends (for
+example, because the process that started it has exited), or on SIGTERM, SIGHUP or Ctrl-C. With --forever, as in a
+container, it exits only on the signals.
 """
 import os
 import select
@@ -20,21 +21,22 @@ from rmqha.testing.node import EmbeddedError
 
 READY = "NAMESRV_ADDR="
 _EXIT_BAD = 2
-# A signal that comes just before a wait begins has its effect at the end of the wait: signal.pause() has none.
+# A signal that arrives just before a wait takes effect only after the wait, so waits must be short. signal.pause()
+# would wait forever.
 _LOOK_S = 1.0
 
 
 @click.command()
 @click.option("--topology", default="1m", show_default=True, help="1m, 1m-1s, 2m-2s ...")
-@click.option("--sync", is_flag=True, help="Masters answer when a slave has the message.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where clients find it.")
-@click.option("--port", default=0, show_default=True, help="Of the name server; 0: any.")
-@click.option("--store-dir", help="Where the temporary folder is made; in memory, if there is room.")
-@click.option("--config", multiple=True, metavar="KEY=VALUE", help="A key of a broker.conf; may be given again.")
-@click.option("--forever", is_flag=True, help="Do not end with the standard input.")
+@click.option("--sync", is_flag=True, help="Masters answer a send only when a slave has the message.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the servers for clients.")
+@click.option("--port", default=0, show_default=True, help="Port of the name server; 0: any free port.")
+@click.option("--store-dir", help="Parent of the temporary folder; default: in memory, if there is enough space.")
+@click.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting of broker.conf; may be repeated.")
+@click.option("--forever", is_flag=True, help="Keep running after the standard input has ended.")
 def main(topology: str, sync: bool, host: str, port: int, store_dir: str | None, config: tuple[str, ...],
          forever: bool) -> None:
-    """A name server and brokers for tests, until the standard input ends, or SIGTERM."""
+    """Run a name server and brokers for tests, until the standard input ends or SIGTERM arrives."""
     for number in ending_signals():
         signal.signal(number, _end)
     try:
@@ -51,13 +53,13 @@ def main(topology: str, sync: bool, host: str, port: int, store_dir: str | None,
 
 
 def _has_ended(fd: int) -> bool:
-    """Whether a file has ended; reads what is there, and discards it."""
+    """Return True if a file has ended; read and discard the available data."""
     ready, _, _ = select.select([fd], [], [], _LOOK_S)
     return bool(ready) and not os.read(fd, 4096)
 
 
 def config_of(texts: tuple[str, ...] | list[str]) -> dict[str, str]:
-    """The keys and values of KEY=VALUE texts; EmbeddedError for another form."""
+    """Return the keys and values of KEY=VALUE texts; EmbeddedError for another form."""
     pairs = [text.partition("=") for text in texts]
     for key, equals, _value in pairs:
         if not equals or not key.strip():

@@ -1,4 +1,4 @@
-"""The servers of tests/client, once more for this folder, and waiting on an event loop."""
+"""The servers of tests/client for this folder, and waiting on an event loop."""
 import asyncio
 import time
 from collections.abc import Callable
@@ -11,19 +11,19 @@ _LIMIT_S = 240
 
 
 async def turns(count: int = 20) -> None:
-    """So many turns of the loop: what can go on without anybody else has gone on."""
+    """Run `count` turns of the loop, so that everything that can continue without outside help has continued."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def until(predicate: Callable[[], object], what: str = "") -> None:
-    """Until it is true; AssertionError after minutes."""
+    """Wait until the predicate is true; raise AssertionError after minutes."""
     end = time.monotonic() + _LIMIT_S
     while not predicate():
-        assert time.monotonic() < end, f"not within {_LIMIT_S} s: {what or predicate}"
+        assert time.monotonic() < end, f"timed out after {_LIMIT_S} s: {what or predicate}"
         await asyncio.sleep(0.005)
 
 
 async def at_least(seconds: float) -> None:
-    """Let time pass; more may."""
+    """Let at least that much time pass."""
     await asyncio.sleep(seconds)

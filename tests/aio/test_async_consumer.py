@@ -1,4 +1,4 @@
-"""AsyncConsumer at rmqha's own brokers."""
+"""AsyncConsumer with rmqha's own brokers."""
 import asyncio
 import selectors
 from collections import Counter
@@ -15,7 +15,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 @pytest.fixture(scope="module")
 def producer(servers):
-    """One that all tests of the module share."""
+    """A producer shared by all tests of the module."""
     with Producer("aio-filler", servers.namesrv) as running:
         yield running
 
@@ -37,7 +37,7 @@ def consumer_of(servers, group: str, topics, **settings) -> AsyncConsumer:
 
 
 async def some(consumer: AsyncConsumer, count: int, ack_last: bool = True) -> list[str]:
-    """The bodies of the next `count` messages, by a loop that is left with `break`."""
+    """Return the bodies of the next `count` messages, from a loop that is left with `break`."""
     bodies = []
     async for message in consumer:
         bodies.append(bytes(message.body).decode())
@@ -53,7 +53,7 @@ async def nothing_more(consumer: AsyncConsumer, seconds: float = 0.4) -> None:
         await asyncio.wait_for(consumer.receive(), seconds)
 
 
-def test_each_message_comes_once_in_the_order_of_its_queue_and_the_next_consumer_goes_on_behind(
+def test_each_message_is_delivered_once_in_queue_order_and_the_next_consumer_continues_after_it(
         servers, filled, producer):
     async def scenario():
         topic, group = filled(*"abcdefgh"), servers.unique("aio")
@@ -76,7 +76,7 @@ def test_each_message_comes_once_in_the_order_of_its_queue_and_the_next_consumer
     asyncio.run(scenario())
 
 
-def test_what_a_loop_leaves_comes_again(servers, filled):
+def test_unacknowledged_message_of_a_loop_is_delivered_again(servers, filled):
     async def scenario():
         topic, group = filled("a"), servers.unique("aio")
         async with consumer_of(servers, group, topic) as consumer:
@@ -90,7 +90,7 @@ def test_what_a_loop_leaves_comes_again(servers, filled):
     asyncio.run(scenario())
 
 
-def test_acknowledgement_when_the_loop_comes_back(servers, filled):
+def test_message_is_acknowledged_when_the_loop_continues(servers, filled):
     async def scenario():
         topic, group = filled("a"), servers.unique("aio")
         async with consumer_of(servers, group, topic) as consumer:
@@ -115,12 +115,14 @@ def has_retry_topic(producer: Producer, group: str) -> bool:
         return False
 
 
-def test_a_message_that_is_given_back_comes_again_later(servers, filled, producer):
+def test_message_given_back_is_delivered_again_later(servers, filled, producer):
     async def scenario():
         topic, group = filled("a", "b"), servers.unique("aio")
         tries: Counter[str] = Counter()
         async with consumer_of(servers, group, topic):
-            pass  # the brokers make the group's retry topic; who starts before it has a route looks again after 30 s
+            # The brokers create the group's retry topic; a consumer that starts before it has a route looks again only
+            # after 30 s.
+            pass
         await asyncio.to_thread(wait_until, lambda: has_retry_topic(producer, group))
         async with consumer_of(servers, group, topic) as consumer:
             async for message in consumer:
@@ -136,7 +138,7 @@ def test_a_message_that_is_given_back_comes_again_later(servers, filled, produce
     asyncio.run(scenario())
 
 
-def test_by_hand_in_any_order_offsets_wait_for_the_oldest(servers, producer):
+def test_offsets_wait_for_the_oldest_when_acknowledged_by_hand_in_any_order(servers, producer):
     async def scenario():
         topic, group = servers.unique("AioIn"), servers.unique("aio")
         producer.admin.create_topic("TBW102", topic, 1)
@@ -148,13 +150,13 @@ def test_by_hand_in_any_order_offsets_wait_for_the_oldest(servers, producer):
             for number in (1, 3, 0):
                 assert messages[number].ack()
         async with consumer_of(servers, group, topic, auto_ack=False) as consumer:
-            # 2 was not settled: it comes again, and with it 3
+            # 2 was not settled, so it is delivered again, and 3 with it.
             assert [bytes((await consumer.receive()).body) for _ in range(2)] == [b"2", b"3"]
             await nothing_more(consumer)
     asyncio.run(scenario())
 
 
-def test_what_belongs_to_another_consumer_by_now_is_neither_given_nor_acknowledged(servers, filled):
+def test_message_of_a_queue_lost_to_another_consumer_is_neither_delivered_nor_acknowledged(servers, filled):
     async def scenario():
         topic, group = filled(*"abcd"), servers.unique("aio")
         async with consumer_of(servers, group, topic, auto_ack=False) as consumer:
@@ -202,7 +204,7 @@ def test_tags_selectors_and_broadcasting(servers, filled):
     asyncio.run(scenario())
 
 
-def test_hooks_see_what_became_of_each_message(servers, filled):
+def test_hooks_see_the_outcome_of_each_message(servers, filled):
     seen: list[tuple[str, bool]] = []
 
     class Hook:
@@ -221,7 +223,7 @@ def test_hooks_see_what_became_of_each_message(servers, filled):
     assert seen == [("before", True), ("CONSUME_SUCCESS", True)]
 
 
-def test_nothing_polls_while_nothing_comes(servers, filled):
+def test_consumer_does_not_poll_while_no_message_arrives(servers, filled):
     class Counting(selectors.DefaultSelector):
         rounds = 0
 
@@ -233,19 +235,20 @@ def test_nothing_polls_while_nothing_comes(servers, filled):
         async with consumer_of(servers, servers.unique("aio"), filled("a")) as consumer:
             await some(consumer, 1)
             waiting = asyncio.ensure_future(consumer.receive())
-            for _ in range(20):  # something of its start may still come at first
+            # The start may still cause some rounds at first.
+            for _ in range(20):
                 before = Counting.rounds
                 await at_least(0.5)
                 if Counting.rounds - before <= 2:  # the sleep itself
                     break
             else:
-                pytest.fail("it polls")
+                pytest.fail("the consumer polls while no message arrives")
             waiting.cancel()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Counting())) as runner:
         runner.run(scenario())
 
 
-def test_wrong_use_is_told_and_leaves_no_thread(servers):
+def test_wrong_use_is_reported_and_leaves_no_thread(servers):
     async def scenario():
         consumer = AsyncConsumer(servers.unique("aio"), servers.namesrv)
         with pytest.raises(MQClientException, match="please start it first"):
@@ -268,7 +271,7 @@ def test_wrong_use_is_told_and_leaves_no_thread(servers):
                             if thread.name.startswith(("ConsumeMessage", "PullMessage", "Rebalance"))])
 
 
-def test_a_start_that_is_cancelled_is_ended(servers):
+def test_cancelled_start_is_undone(servers):
     async def scenario():
         consumer = consumer_of(servers, servers.unique("aio"), servers.unique("AioIn"))
         starting = asyncio.ensure_future(consumer.start())

@@ -1,4 +1,4 @@
-"""AsyncProducer at rmqha's own brokers, and async clients in another event loop than the one that has started them."""
+"""AsyncProducer with rmqha's own brokers, and async clients in another event loop than the one that started them."""
 import asyncio
 from collections.abc import Awaitable, Callable
 
@@ -55,7 +55,7 @@ def test_queue_selector_batch_and_oneway(servers):
     asyncio.run(scenario())
 
 
-def test_errors_are_the_clients(servers):
+def test_errors_are_the_same_as_the_clients(servers):
     async def scenario():
         topic = servers.unique("Aio")
         async with AsyncProducer(servers.unique("aio"), servers.namesrv) as producer:
@@ -76,7 +76,7 @@ def test_errors_are_the_clients(servers):
     asyncio.run(scenario())
 
 
-def test_without_a_name_server_a_send_fails_and_no_thread_is_left():
+def test_send_without_a_name_server_fails_and_leaves_no_thread():
     async def scenario():
         async with AsyncProducer("nowhere", "127.0.0.1:1") as producer:
             with pytest.raises(RemotingException, match="connect to"):
@@ -116,7 +116,8 @@ def test_back_pressure_and_cancellation(servers):
             with pytest.raises(asyncio.CancelledError):
                 await sends[0]
             await turns()
-            assert len(held.callbacks) == 2  # a cancelled send is in flight still
+            # A cancelled send is still in flight.
+            assert len(held.callbacks) == 2
             held.answer(0)
             await held.wait_for(3)
             sends[2].cancel()
@@ -125,7 +126,8 @@ def test_back_pressure_and_cancellation(servers):
             held.answer(2)
             waiting = [asyncio.ensure_future(producer.send(Message("T", b"x"))) for _ in range(3)]
             await held.wait_for(5)
-            waiting[2].cancel()  # one that waits for a permit takes none with it
+            # A cancelled wait for a permit consumes none.
+            waiting[2].cancel()
             held.answer(3)
             held.answer(4)
             await asyncio.gather(*waiting[:2])
@@ -133,7 +135,7 @@ def test_back_pressure_and_cancellation(servers):
     asyncio.run(scenario())
 
 
-def test_leaving_waits_for_the_answers(servers):
+def test_leaving_the_context_waits_for_the_answers(servers):
     async def scenario():
         async with AsyncProducer(servers.unique("aio"), servers.namesrv) as producer:
             held = Held(producer)
@@ -151,7 +153,7 @@ def test_leaving_waits_for_the_answers(servers):
     asyncio.run(scenario())
 
 
-def test_a_dead_broker_is_gone_round(servers, tmp_path):
+def test_dead_broker_is_avoided(servers, tmp_path):
     async def scenario():
         topic = servers.unique("Aio")
         async with AsyncProducer(servers.unique("aio"), servers.namesrv) as producer:
@@ -191,7 +193,7 @@ def test_request_and_reply(servers):
     asyncio.run(scenario())
 
 
-def test_the_inbox_wakes_the_loop_once_for_what_came_together():
+def test_inbox_wakes_the_loop_once_for_items_that_arrive_together():
     async def scenario():
         taken: list[int] = []
         loop, wakes = asyncio.get_running_loop(), []
@@ -207,19 +209,21 @@ def test_the_inbox_wakes_the_loop_once_for_what_came_together():
         assert taken[-1] == 5 and len(wakes) == 2
         return inbox
     inbox = asyncio.run(scenario())
-    inbox.put(6)  # the loop is closed: nothing happens, and nothing is raised
+    # The loop is closed: nothing happens, and nothing is raised.
+    inbox.put(6)
 
 
-def test_wrong_arguments_are_named():
+def test_invalid_arguments_are_named():
     with pytest.raises(ValueError, match="max_in_flight must be 1 or more, not 0"):
         AsyncProducer("g", max_in_flight=0)
     with pytest.raises(TypeError, match="no setting 'send_timeout_ms'; did you mean 'send_msg_timeout'"):
         AsyncProducer("g", send_timeout_ms=3)
 
 
-# Async clients in another event loop than the one that has started them.
+# Async clients in another event loop than the one that started them.
 
-LIMIT_S = 120  # a call that hangs fails the test, and does not hang it
+# A hanging call fails the test instead of blocking it.
+LIMIT_S = 120
 OTHER_LOOP = "belongs to the event loop that started it.*start one in this loop.*loop_scope"
 
 
@@ -228,7 +232,7 @@ async def _ends(call: Callable[[], Awaitable[object]]) -> object:
 
 
 def _ends_of_queues(producer: AsyncProducer, topic: str) -> dict[MessageQueue, int]:
-    """Of each queue; of none, until the broker has told the name server of the topic that a send made."""
+    """Return the end of each queue; empty until the broker has registered the topic that a send created."""
     try:
         queues = producer.producer.fetch_publish_message_queues(topic)
     except MQClientException:
@@ -247,7 +251,7 @@ def _calls_of_producer(producer: AsyncProducer, topic: str) -> dict[str, Callabl
 def _calls_of_consumer(consumer: AsyncConsumer) -> dict[str, Callable[[], Awaitable[object]]]:
     async def iterate() -> None:
         async for message in consumer:
-            raise AssertionError(f"came in the wrong loop: {message}")
+            raise AssertionError(f"delivered in the wrong loop: {message}")
 
     async def stop() -> None:
         consumer.stop()
@@ -335,7 +339,7 @@ def test_second_start_does_not_end_the_first(servers):
     asyncio.run(scenario())
 
 
-def test_producer_that_could_not_start_may_be_tried_in_another_loop():
+def test_producer_that_failed_to_start_may_be_started_in_another_loop():
     async def scenario():
         with pytest.raises(MQClientException, match="illegal characters"):
             await producer.start()

@@ -1,1 +1,1 @@
-"""The client."""
+"""Tests of the client."""

@@ -1,4 +1,4 @@
-"""A name server and two masters in this process, for the whole folder."""
+"""A name server and two masters in this process, shared by the whole folder."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -20,13 +20,13 @@ class Servers:
 
     @staticmethod
     def unique(prefix: str) -> str:
-        """A topic or group name that no other test uses."""
+        """Return a topic or group name that no other test uses."""
         return f"{prefix}{next(_NUMBERS)}"
 
 
 @pytest.fixture(scope="package")
 def servers(tmp_path_factory) -> Iterator[Servers]:
-    """Running servers; topics and groups come into being by use."""
+    """Run the servers; topics and groups are created on first use."""
     folder = tmp_path_factory.mktemp("client")
     brokers: dict[str, BrokerController] = {}
     with running_name_server(folder) as address:

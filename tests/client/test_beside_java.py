@@ -1,4 +1,5 @@
-"""The official client beside rmqha's: trace texts, shares of queues, namespaces, and headers of both kinds."""
+"""The official client compared with rmqha's: trace texts, allocation of queues, namespaces, and both header
+encodings."""
 import random
 
 import pytest
@@ -31,13 +32,13 @@ from tests.support.wait import wait_until
 pytestmark = pytest.mark.java
 
 
-# Trace texts, shares of queues and names in namespaces: rmqha's are the official client's.
+# rmqha's trace texts, allocation of queues and namespaced names equal the official client's.
 
 _TEXTS = [None, "", "a", "Topic-1", "größe ß", "k1 k2  k3", " ", "trailing ", "世界", "null"]
 
 
 def random_context(rng: random.Random) -> dict:
-    """The fields of an event, as the Java driver wants them."""
+    """Return the fields of an event as the Java driver expects them."""
     def bean() -> dict:
         return {"topic": rng.choice(_TEXTS), "msgId": rng.choice(["0A", "AC11000200002A139C", "x"]),
                 "offsetMsgId": rng.choice(_TEXTS), "tags": rng.choice(_TEXTS), "keys": rng.choice(_TEXTS),
@@ -54,7 +55,7 @@ def random_context(rng: random.Random) -> dict:
 
 
 def ours(fields: dict) -> TraceContext:
-    """The event of the same fields."""
+    """Return the event with the given fields."""
     beans = [TraceBean(
         topic=one["topic"], msg_id=one["msgId"], offset_msg_id=one["offsetMsgId"], tags=one["tags"], keys=one["keys"],
         store_host=one["storeHost"], retry_times=one["retryTimes"], body_length=one["bodyLength"],
@@ -76,14 +77,14 @@ def test_events_are_written_as_java_writes_them(java_driver):
 
 
 def damaged(text: str, rng: random.Random) -> str:
-    """The text with a field or a few characters missing, repeated or replaced."""
+    """Return the text with a field or a few characters missing, repeated or replaced."""
     at = rng.randrange(len(text))
     return rng.choice([
         text[:at], text[at:], text[:at] + text[at + 1:], text[:at] + "\x01" + text[at:], text[:at] + "\x02" + text[at:],
         text[:at] + "x" + text[at + 1:], text + text[:at]])
 
 
-def test_texts_are_read_as_java_reads_them(java_driver):
+def test_texts_are_parsed_as_java_parses_them(java_driver):
     rng = random.Random(7)
     texts = [encoder_from_context_bean(ours(random_context(rng))).trans_data for _ in range(300)]
     texts += ["".join(rng.sample(texts, 3)) for _ in range(50)]
@@ -103,7 +104,7 @@ def test_texts_are_read_as_java_reads_them(java_driver):
 
 
 def fields_of(context: TraceContext) -> dict:
-    """What both sides are compared by; times and request ids that were not in the text are left out."""
+    """Return the compared fields; times and request ids that were not in the text are left out."""
     bean = context.trace_beans[0]
     is_after = context.trace_type is TraceType.SubAfter
     return {
@@ -118,7 +119,7 @@ def fields_of(context: TraceContext) -> dict:
 
 
 def java_fields(one: dict) -> dict:
-    """The same of Java's context."""
+    """Return the same fields of Java's context."""
     bean, is_after = one["traceBeans"][0], one["traceType"] == "SubAfter"
     return {
         "type": one["traceType"], "region": one["regionId"], "group": one["groupName"],
@@ -131,11 +132,11 @@ def java_fields(one: dict) -> dict:
         "check": bean["fromTransactionCheck"]}
 
 
-# ---- how queues are shared
+# Allocation of queues
 
 
 class RoomsByName:
-    """A broker or client stands in the room that its name begins with."""
+    """Brokers and clients are in the machine room that their names begin with."""
 
     def broker_deploy_in(self, message_queue: MessageQueue) -> str:
         return message_queue.brokerName.split("@")[0]
@@ -145,7 +146,7 @@ class RoomsByName:
 
 
 def strategy_of(case: dict):
-    """rmqha's strategy for a case of the driver."""
+    """Return rmqha's strategy for a case of the driver."""
     return {
         "AVG": AllocateMessageQueueAveragely,
         "AVG_BY_CIRCLE": AllocateMessageQueueAveragelyByCircle,
@@ -157,10 +158,12 @@ def strategy_of(case: dict):
 
 
 def random_case(rng: random.Random, name: str) -> dict:
-    """Queues on brokers in rooms, clients in rooms; now and then a client that is not in the list, or nobody."""
+    """Return queues on brokers in machine rooms, and clients in machine rooms; sometimes a client that is not in the
+    list, or an empty list."""
     brokers = rng.sample(["r1@a", "r1@b", "r2@a", "r3@c", "plain", "r2@a@x", "r1@", "@b", "r1@b@"], rng.randrange(1, 6))
     queues = sorted(["T", broker, queue] for broker in brokers for queue in range(rng.randrange(1, 9)))
-    if name == "MACHINE_ROOM_NEARBY-AVG":  # Java's split finds no room there, which is an error of its own
+    # Java's split finds no room there, which is an error of its own.
+    if name == "MACHINE_ROOM_NEARBY-AVG":
         queues = [row for row in queues if row[1] != "@b"] or [["T", "r1@a", 0]]
     cids = sorted(f"{rng.choice(['r1', 'r2', 'r9'])}@10.0.0.{number}" for number in range(rng.randrange(0, 12)))
     cid = rng.choice(cids) if cids and rng.random() < 0.95 else "r1@stranger"
@@ -168,7 +171,7 @@ def random_case(rng: random.Random, name: str) -> dict:
             "rooms": rng.sample(["r1", "r2", "r3", ""], rng.randrange(0, 4))}
 
 
-def test_every_strategy_shares_queues_as_javas_does(java_driver):
+def test_every_strategy_allocates_queues_as_javas_does(java_driver):
     rng = random.Random(42)
     names = ["AVG", "AVG_BY_CIRCLE", "CONFIG", "MACHINE_ROOM", "CONSISTENT_HASH", "MACHINE_ROOM_NEARBY-AVG"]
     cases = [random_case(rng, name) for name in names for _ in range(150)]
@@ -185,7 +188,7 @@ def test_every_strategy_shares_queues_as_javas_does(java_driver):
         assert share == expected, case
 
 
-def test_each_queue_goes_to_exactly_one_client_of_the_group():
+def test_each_queue_is_allocated_to_exactly_one_client_of_the_group():
     rng = random.Random(5)
     for name in ("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM_NEARBY-AVG"):
         for _ in range(50):
@@ -197,7 +200,7 @@ def test_each_queue_goes_to_exactly_one_client_of_the_group():
             assert sorted(mq for share in shares for mq in share) == queues, case
 
 
-# ---- names in namespaces
+# Names in namespaces
 
 
 def test_names_are_wrapped_and_unwrapped_as_java_does_it(java_driver):
@@ -213,11 +216,11 @@ def test_names_are_wrapped_and_unwrapped_as_java_does_it(java_driver):
         assert made == expected[:4], (namespace, resource)
 
 
-# The official client with headers of both kinds, JSON and ROCKETMQ, at rmqha's name server and brokers.
+# The official client with both header encodings, JSON and ROCKETMQ, connected to rmqha's name server and brokers.
 
 
 class Kinds(RPCHook):
-    """Notes the header kind of each request."""
+    """Records the header encoding of each request."""
 
     def __init__(self):
         self.seen = set()
@@ -226,12 +229,12 @@ class Kinds(RPCHook):
         self.seen.add((request.code, request.serialize_type))
 
     def do_after_response(self, remote_addr, request, response):
-        """Nothing to note."""
+        """Record nothing."""
 
 
 @pytest.fixture(scope="module", params=list(SerializeType), ids=lambda kind: kind.name)
 def driver(request, tmp_path_factory, java_driver):
-    """A JVM whose client writes headers of one kind."""
+    """A JVM whose client uses one header encoding."""
     if request.param is SerializeType.JSON:
         yield request.param, java_driver
         return
@@ -242,14 +245,15 @@ def driver(request, tmp_path_factory, java_driver):
     other.shutdown()
 
 
-def test_the_official_client_sends_receives_and_administers(servers, driver):
+def test_official_client_sends_receives_and_administers(servers, driver):
     kind, java = driver
-    kinds = Kinds()  # at one broker only: the other serves without looking
+    # At one broker only: the other keeps the fast path, without hooks.
+    kinds = Kinds()
     servers.brokers["broker-a"].remoting_server.register_rpc_hook(kinds)
     topic, group = servers.unique(f"Headers{kind.name}"), servers.unique("headers")
     for broker in servers.brokers.values():
         java.create_topic(servers.namesrv, broker.broker_addr, topic, 2)
-        # the client hears of one that is made later within 50 s only
+        # The client would notice a topic created later only after up to 50 s.
         java.create_topic(servers.namesrv, broker.broker_addr, mix_all.get_retry_topic(group), 1)
     bodies = ["plain", "größe 世界", "x" * 5000]
     sent = java.submit("send", namesrv=servers.namesrv, topic=topic, group=group, bodies=bodies, tags="t", keys="k1 k2",
@@ -258,7 +262,8 @@ def test_the_official_client_sends_receives_and_administers(servers, driver):
     got = java.submit("receive", namesrv=servers.namesrv, topic=topic, group=group, until=4, failFirst=1).result()
     assert sorted({one["body"] for one in got["messages"]}) == sorted(bodies)
     assert [one["reconsumeTimes"] for one in got["messages"]].count(1) == 1
-    for _ in range(20):  # a client asks any of the brokers who the consumers of its group are
+    # A client asks any of the brokers for the consumers of its group.
+    for _ in range(20):
         in_order = java.submit("receive", namesrv=servers.namesrv, topic=topic, group=servers.unique("ordered"),
                                until=3, orderly=True).result()
         assert sorted(one["body"] for one in in_order["messages"]) == sorted(bodies)
@@ -270,4 +275,5 @@ def test_the_official_client_sends_receives_and_administers(servers, driver):
         "queryMsgByKey", "-n", servers.namesrv, "-t", topic, "-k", "k1"), 60_000, "the message by its key")
     assert len(in_transaction["ids"]) == 1
     codes = {code for code, seen in list(kinds.seen) if seen is kind}
-    assert {310, 11, 34, 38, 41} <= codes  # send, pull, heartbeat, consumer ids, lock
+    # send, pull, heartbeat, consumer ids, lock
+    assert {310, 11, 34, 38, 41} <= codes

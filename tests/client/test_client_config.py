@@ -27,7 +27,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
 @pytest.mark.parametrize("group, says", [
     (None, "blank"), ("  ", "blank"), ("g" * 256, "longer"), ("a/b", "illegal characters"), ("../g", "illegal")])
-def test_bad_group_is_refused(group, says):
+def test_invalid_group_is_refused(group, says):
     with pytest.raises(MQClientException, match=says):
         exception.check_group(group)
 
@@ -35,7 +35,7 @@ def test_bad_group_is_refused(group, says):
 @pytest.mark.parametrize("topic, says", [
     (None, "blank"), ("", "blank"), ("t" * 128, "longer"), ("../etc", "illegal characters"),
     ("SCHEDULE_TOPIC_XXXX", "forbidden")])
-def test_message_of_a_bad_topic_is_refused(topic, says):
+def test_message_with_an_invalid_topic_is_refused(topic, says):
     with pytest.raises(MQClientException, match=says):
         exception.check_message(Message(topic or "T", b"x") if topic else _without_topic(topic), 100)
 
@@ -47,7 +47,7 @@ def _without_topic(topic):
 
 
 @pytest.mark.parametrize("body, says", [(None, "body is null"), (b"", "length is zero"), (b"x" * 101, "MAX: 100")])
-def test_message_of_a_bad_body_is_illegal(body, says):
+def test_message_with_an_invalid_body_is_illegal(body, says):
     message = Message("T")
     message.body = body
     with pytest.raises(MQClientException, match=says) as failure:
@@ -55,14 +55,14 @@ def test_message_of_a_bad_body_is_illegal(body, says):
     assert failure.value.response_code == response_code.MESSAGE_ILLEGAL
 
 
-def test_good_names_pass():
+def test_valid_names_pass():
     exception.check_group("%RETRY%a-b_C9")
     exception.check_message(Message("t" * 127, b"x" * 100), 100)
     with pytest.raises(MQClientException, match="system topic"):
         exception.is_system_topic("TBW102")
 
 
-def test_exceptions_say_code_text_and_broker():
+def test_exceptions_contain_code_text_and_broker():
     assert "CODE: 17  DESC: no route" in str(MQClientException("no route", 17))
     assert str(MQClientException("plain")).startswith("plain")
     error = MQBrokerException(2, "busy", "127.0.0.1:10911")
@@ -70,7 +70,7 @@ def test_exceptions_say_code_text_and_broker():
     assert (error.response_code, error.error_message, error.broker_addr) == (2, "busy", "127.0.0.1:10911")
 
 
-def test_client_id_names_host_and_instance():
+def test_client_id_contains_host_and_instance():
     config = ClientConfig(client_ip="10.0.0.1")
     assert config.build_mq_client_id() == "10.0.0.1@DEFAULT"
     config.unit_name = "u1"
@@ -79,7 +79,7 @@ def test_client_id_names_host_and_instance():
     assert ip == "10.0.0.1" and "#" in instance and unit == "u1"
     config.instance_name = "mine"
     config.change_instance_name_to_pid()
-    assert config.instance_name == "mine", "a name of the user's own stays"
+    assert config.instance_name == "mine", "an instance name set by the user should stay"
     assert config.clone_client_config() == config
 
 
@@ -89,7 +89,7 @@ def test_name_server_comes_from_the_environment(monkeypatch):
     assert DefaultMQPushConsumer("g", "1.2.3.4:1").namesrv_addr == "1.2.3.4:1"
 
 
-def test_index_counts_per_thread_and_never_below_zero():
+def test_index_counts_per_thread_and_never_goes_below_zero():
     index, first = ThreadLocalIndex(), []
     begin = index.increment_and_get()
     thread = threading.Thread(target=lambda: first.append(index.increment_and_get()))
@@ -111,7 +111,7 @@ def test_hash_selector_chooses_as_java(arg, queue):
     ("consume_timestamp", "yesterday", "consumeTimestamp is invalid"), ("pull_batch_size", 0, "pullBatchSize Out of"),
     ("pull_threshold_for_topic", 0, "pullThresholdForTopic Out of"), ("consume_thread_max", 5, "is larger than"),
     ("consume_message_batch_max_size", 1025, "consumeMessageBatchMaxSize Out of range")])
-def test_bad_consumer_setting_is_refused(setting, value, says):
+def test_invalid_consumer_setting_is_refused(setting, value, says):
     consumer = DefaultMQPushConsumer("g", "127.0.0.1:1", lambda messages: None)
     check_push_config(consumer)
     setattr(consumer, setting, value)
@@ -119,13 +119,13 @@ def test_bad_consumer_setting_is_refused(setting, value, says):
         check_push_config(consumer)
 
 
-def test_consumer_may_use_any_number_of_queues_as_threshold_off():
+def test_any_number_of_queues_disables_the_threshold():
     consumer = DefaultMQPushConsumer("g", "127.0.0.1:1", lambda messages: None)
     consumer.pull_threshold_for_topic = consumer.pull_threshold_size_for_topic = -1
     check_push_config(consumer)
 
 
-def test_message_of_an_answer_without_a_body_is_a_clear_error():
+def test_answer_without_a_body_is_a_clear_error():
     api = MQClientAPIImpl.__new__(MQClientAPIImpl)
     api._ask = lambda *_: RemotingCommand.create_response_command(response_code.SUCCESS, None)
     with pytest.raises(MessageDecodeError, match="ends within the head"):
@@ -140,14 +140,14 @@ KINDS = {
     SettingsDefaultMQPushConsumer: PushConsumerSettings,
     DefaultLitePullConsumer: PullConsumerSettings,
 }
-# What the constructors have as arguments of their own, or is no setting.
+# The constructors have these as arguments of their own, or they are not settings.
 OTHERS = {"namesrv_addr", "namespace", "producer_group", "consumer_group", "default_mq_producer_impl",
           "trace_dispatcher", "default_mq_push_consumer_impl", "default_lite_pull_consumer_impl", "message_listener",
           "transaction_listener"}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_each_attribute_is_a_setting(kind):
+def test_every_attribute_is_a_setting(kind):
     names = {name for name in {*vars(kind("g")), *(item.name for item in fields(ClientConfig))} if name[0] != "_"}
     if issubclass(kind, DefaultMQProducer):
         names.add("send_latency_fault_enable")
@@ -163,7 +163,7 @@ def test_arguments_become_attributes(kind):
         assert getattr(kind("g", **{name: new}), name) == new
 
 
-def test_an_unknown_one_is_told_with_the_nearest_name():
+def test_unknown_setting_is_reported_with_the_nearest_name():
     with pytest.raises(TypeError, match="no setting 'send_timeout'; did you mean 'send_msg_timeout'"):
         DefaultMQProducer("g", send_timeout=1)
     with pytest.raises(TypeError, match="DefaultMQPushConsumer has no setting 'xyzzy'$"):

@@ -1,4 +1,4 @@
-"""Producers, consumers, transactions, requests and admin calls against rmqha's own servers in this process."""
+"""Producers, consumers, transactions, requests and admin calls with rmqha's own servers in this process."""
 import threading
 from collections import Counter
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ from rmqha.common.subscriptions import ConsumeFromWhere, MessageModel
 from rmqha.remoting.exception import RemotingException
 from tests.support.wait import own_threads, wait_until
 
-# Producer, consumers and admin calls against rmqha's own servers in this process.
+# Producers, consumers and admin calls with rmqha's own servers in this process.
 
 OK, LATER = ConsumeConcurrentlyStatus.CONSUME_SUCCESS, ConsumeConcurrentlyStatus.RECONSUME_LATER
 TIMEOUT_MS = 30_000
@@ -33,7 +33,8 @@ FOREVER = 2**62
 @pytest.fixture(scope="module")
 def producer(servers):
     patient = DefaultMQProducer("client_tests", servers.namesrv)
-    patient.send_msg_timeout = TIMEOUT_MS  # a second try would be a second message
+    # A retry would send a second message.
+    patient.send_msg_timeout = TIMEOUT_MS
     with patient as running:
         yield running
 
@@ -58,7 +59,7 @@ def _queues(producer, topic):
 
 
 class Seen(MessageListenerConcurrently):
-    """A listener that keeps messages, and says LATER the first time to those whose body is in `fail_once`."""
+    """A listener that records messages; bodies in `fail_once` get RECONSUME_LATER the first time."""
 
     def __init__(self, fail_once=()):
         self.messages = []
@@ -76,7 +77,7 @@ class Seen(MessageListenerConcurrently):
 
     @property
     def bodies(self):
-        """How often each body came."""
+        """Return how often each body arrived."""
         with self._lock:
             return Counter(msg.body for msg in self.messages)
 
@@ -100,7 +101,7 @@ def once(count):
     return Counter(b"%d" % number for number in range(count))
 
 
-def test_everything_sent_is_consumed_once_and_the_group_goes_on_where_it_was(servers, producer, make_topic):
+def test_every_message_is_consumed_once_and_the_group_resumes_where_it_left_off(servers, producer, make_topic):
     topic, group = make_topic("Once"), servers.unique("g")
     results = send_many(producer, topic, 100)
     assert {result.send_status for result in results} == {SendStatus.SEND_OK}
@@ -113,11 +114,11 @@ def test_everything_sent_is_consumed_once_and_the_group_goes_on_where_it_was(ser
     assert first.bodies == once(100)
     producer.send(Message(topic, b"after"))
     with consuming(servers, group, topic, second):
-        wait_until(lambda: second.messages, 60_000, "the message that came later")
+        wait_until(lambda: second.messages, 60_000, "the later message")
     assert second.bodies == Counter([b"after"])
 
 
-def test_topic_comes_into_being_with_its_first_message(servers, producer):
+def test_topic_is_created_by_its_first_message(servers, producer):
     topic, seen = servers.unique("New"), Seen()
     assert producer.send(Message(topic, b"0")).send_status is SendStatus.SEND_OK
     with consuming(servers, servers.unique("g"), topic, seen):
@@ -125,7 +126,7 @@ def test_topic_comes_into_being_with_its_first_message(servers, producer):
     wait_until(lambda: _queues(producer, topic) >= 4, 60_000, "the client's four queues, not the default topic's eight")
 
 
-def test_consumed_message_is_what_was_sent(servers, producer, make_topic):
+def test_consumed_message_equals_the_sent_one(servers, producer, make_topic):
     topic, seen = make_topic("Same"), Seen()
     message = Message(topic, b"body" * 3000, tags="red", keys=["k1", "k2"], flag=5)
     message.put_user_property("colour", "grün")
@@ -140,7 +141,7 @@ def test_consumed_message_is_what_was_sent(servers, producer, make_topic):
 
 
 @pytest.mark.parametrize("expression, expected", [("red", 10), ("red || blue", 20), ("*", 30), ("green", 0)])
-def test_tags_choose_messages(servers, producer, expression, expected, make_topic):
+def test_tags_select_messages(servers, producer, expression, expected, make_topic):
     topic, seen = make_topic("Tags"), Seen()
     for number in range(30):
         producer.send(Message(topic, b"%d" % number, tags=("red", "blue", "pink")[number % 3]))
@@ -150,13 +151,14 @@ def test_tags_choose_messages(servers, producer, expression, expected, make_topi
     assert len(seen.messages) == expected + 1 and seen.bodies[b"last"] == 1
 
 
-def test_message_that_is_to_come_later_comes_again_with_its_topic(servers, producer, make_topic):
+def test_message_to_reconsume_later_arrives_again_with_its_topic(servers, producer, make_topic):
     topic, seen = make_topic("Later"), Seen(fail_once=[b"3", b"7"])
     send_many(producer, topic, 10, tags="t")
     with consuming(servers, servers.unique("g"), topic, seen, "t") as consumer:
         wait_until(lambda: len(seen.messages) >= 8, 60_000, "the first eight")
         factory = consumer.default_mq_push_consumer_impl.mq_client_factory
-        factory.routes.update_topic_route_info_of_all()  # so that the test need not wait for the next poll
+        # So that the test need not wait for the next periodic update.
+        factory.routes.update_topic_route_info_of_all()
         factory.rebalance_immediately()
         wait_until(lambda: len(seen.messages) >= 10, 60_000, "the two again")
     assert seen.bodies == once(10)
@@ -164,7 +166,7 @@ def test_message_that_is_to_come_later_comes_again_with_its_topic(servers, produ
     assert set(again) == {b"3", b"7"} and {msg.topic for msg in again.values()} == {topic}
 
 
-def test_listener_that_raises_counts_as_later(servers, producer, make_topic):
+def test_exception_in_a_listener_means_reconsume_later(servers, producer, make_topic):
     topic, calls, done = make_topic("Raise"), [], threading.Event()
 
     def listener(messages):
@@ -217,10 +219,11 @@ def test_two_consumers_of_a_group_share_the_queues(servers, producer, make_topic
     assert all(len(listener.messages) >= 10 for listener in seen)
 
 
-def test_new_group_that_begins_at_the_end_gets_only_what_comes_later(servers, producer, make_topic):
+def test_new_group_starting_at_the_end_gets_only_later_messages(servers, producer, make_topic):
     topic, group, seen = make_topic("End"), servers.unique("g"), Seen()
     send_many(producer, topic, 3)
-    with DefaultMQPullConsumer(group, servers.namesrv) as pulling:  # the group's offsets stand at the end
+    # Sets the group's offsets to the end.
+    with DefaultMQPullConsumer(group, servers.namesrv) as pulling:
         queues = pulling.fetch_subscribe_message_queues(topic)
         wait_until(lambda: sum(map(pulling.admin.max_offset, queues)) == 3, 60_000, "all are dispatched")
         for queue in queues:
@@ -233,7 +236,7 @@ def test_new_group_that_begins_at_the_end_gets_only_what_comes_later(servers, pr
     assert seen.bodies == Counter([b"new"])
 
 
-def test_broadcasting_consumers_get_everything_each(servers, producer, monkeypatch, tmp_path, make_topic):
+def test_every_broadcasting_consumer_gets_everything(servers, producer, monkeypatch, tmp_path, make_topic):
     monkeypatch.setenv("HOME", str(tmp_path))
     topic, group, seen = make_topic("All"), servers.unique("g"), [Seen(), Seen()]
     send_many(producer, topic, 20)
@@ -245,7 +248,7 @@ def test_broadcasting_consumers_get_everything_each(servers, producer, monkeypat
     assert len(list(tmp_path.rglob("offsets.json"))) == 2
 
 
-def test_full_cache_holds_the_pull_loop_and_nothing_is_lost(servers, producer, make_topic):
+def test_full_cache_pauses_the_pull_loop_and_no_message_is_lost(servers, producer, make_topic):
     topic, go, seen = make_topic("Full"), threading.Event(), []
 
     def listener(messages):
@@ -286,7 +289,7 @@ def test_unknown_expression_is_refused_at_start(servers):
     consumer.shutdown()
 
 
-def test_group_can_live_once_per_instance_and_instances_are_shared_by_manager(servers):
+def test_group_is_unique_per_instance_and_instances_are_shared_by_the_manager(servers):
     manager, group = MQClientManager(), servers.unique("g")
     first = DefaultMQProducer(group, servers.namesrv, client_manager=manager)
     second = DefaultMQProducer(group, servers.namesrv, client_manager=manager)
@@ -298,12 +301,12 @@ def test_group_can_live_once_per_instance_and_instances_are_shared_by_manager(se
             second.start()
         with other:
             assert other.api is first.api
-        assert first.api.get_broker_cluster_info(TIMEOUT_MS).brokerAddrTable, "still connected"
+        assert first.api.get_broker_cluster_info(TIMEOUT_MS).brokerAddrTable, "the first should stay connected"
     with pytest.raises(MQClientException, match="maybe started once"):
         first.start()
 
 
-# ---- the other ways to send
+# Other ways to send
 
 
 def test_asynchronous_oneway_batch_and_selected_sends_arrive(servers, producer, make_topic):
@@ -321,17 +324,17 @@ def test_asynchronous_oneway_batch_and_selected_sends_arrive(servers, producer, 
 
 
 class BrokerAIsGone(dict):
-    """Addresses of brokers; of broker-a one that refuses, also when routes are fetched anew, and when addresses that no
-    route names are removed, each 30 s."""
+    """Addresses of brokers, with one that refuses for broker-a, even after routes are fetched again and unrouted
+    addresses are removed every 30 s."""
 
     def __setitem__(self, name, addresses):
         super().__setitem__(name, {0: "127.0.0.1:1"} if name == "broker-a" else addresses)
 
     def __delitem__(self, name):
-        assert name == "broker-a", "the only one that no route names"
+        assert name == "broker-a", "only broker-a should be missing from the routes"
 
 
-def test_send_goes_on_when_a_broker_is_gone(servers, producer, make_topic, monkeypatch):
+def test_send_succeeds_when_a_broker_is_down(servers, producer, make_topic, monkeypatch):
     topic, done = make_topic("Gone"), []
     producer.send(Message(topic, b"0"))
     routes, gone = producer.default_mq_producer_impl.routes, BrokerAIsGone()
@@ -346,10 +349,10 @@ def test_send_goes_on_when_a_broker_is_gone(servers, producer, make_topic, monke
     assert {result.message_queue.brokerName for result in done} == {"broker-b"}
 
 
-# ---- pulling and admin calls
+# Pulling and admin calls
 
 
-def test_pull_consumer_walks_a_queue_and_stores_its_offset(servers, producer, make_topic):
+def test_pull_consumer_reads_a_queue_and_stores_its_offset(servers, producer, make_topic):
     topic, group = make_topic("Pull"), servers.unique("g")
     results = [producer.send(Message(topic, b"%d" % number, tags="ab"[number % 2])) for number in range(80)]
     with DefaultMQPullConsumer(group, servers.namesrv) as consumer:
@@ -376,7 +379,7 @@ def test_pull_consumer_walks_a_queue_and_stores_its_offset(servers, producer, ma
                 consumer.pull(queue, "*", offset, count)
 
 
-def test_blocking_pull_is_answered_by_the_message_that_comes(servers, producer, make_topic):
+def test_blocking_pull_is_answered_when_a_message_arrives(servers, producer, make_topic):
     topic = make_topic("Block")
     queue = producer.send(Message(topic, b"first")).message_queue
     with DefaultMQPullConsumer(servers.unique("g"), servers.namesrv) as consumer:
@@ -419,7 +422,7 @@ def _found(ask):
         return []
 
 
-def test_topics_offsets_and_broker_information_are_told(servers, producer):
+def test_topics_offsets_and_broker_information_are_returned(servers, producer):
     topic = servers.unique("Made")
     producer.admin.create_topic("TBW102", topic, 3)
     wait_until(lambda: _queues(producer, topic) == 6, 60_000, "three queues on each broker")
@@ -442,10 +445,10 @@ def test_topics_offsets_and_broker_information_are_told(servers, producer):
         producer.admin.create_topic("TBW102", "TBW102", 1)
 
 
-# ---- what brokers ask of clients
+# Requests of brokers to clients
 
 
-def test_admins_see_what_a_consumer_does_and_can_make_it_consume_and_go_back(servers, producer, make_topic):
+def test_admins_can_inspect_a_consumer_make_it_consume_and_reset_its_offsets(servers, producer, make_topic):
     topic, group, seen = make_topic("Ask", 1), servers.unique("g"), Seen()
     queue = producer.send(Message(topic, b"0")).message_queue
     for number in range(1, 10):
@@ -465,12 +468,12 @@ def test_admins_see_what_a_consumer_does_and_can_make_it_consume_and_go_back(ser
         consumer.default_mq_push_consumer_impl.persist_consumer_offset()
         offsets = producer.api.invoke_broker_to_reset_offset(addr, topic, group, 0, True, TIMEOUT_MS)
         assert offsets[queue] == 0
-        wait_until(lambda: len(seen.messages) >= 21, 60_000, "all ten once more")
+        wait_until(lambda: len(seen.messages) >= 21, 60_000, "all ten again")
     with pytest.raises(MQClientException):
         producer.api.get_consumer_running_info(addr, group, client_id, False, TIMEOUT_MS)
 
 
-def test_clients_leave_no_thread_behind(servers, make_topic):
+def test_clients_leave_no_thread_running(servers, make_topic):
     before = own_threads()
     topic = make_topic("Thread")
     with DefaultMQProducer(servers.unique("p"), servers.namesrv) as running:
@@ -481,12 +484,12 @@ def test_clients_leave_no_thread_behind(servers, make_topic):
 
 
 def _threads_since(before):
-    """Threads that were not there before, but for those of the servers' pools."""
+    """Return the threads started since, except those of the servers' pools."""
     pools_of_servers = ("Pull", "Send", "Query", "Admin", "Heartbeat", "Netty", "RemotingExecutor")
     return [thread for thread in own_threads() - before if not thread.name.startswith(pools_of_servers)]
 
 
-def test_consumer_that_cannot_reach_its_name_server_leaves_no_thread_behind():
+def test_consumer_that_cannot_reach_its_name_server_leaves_no_thread_running():
     before = own_threads()
     consumer = DefaultMQPushConsumer("alone", "127.0.0.1:1", lambda messages: OK)
     consumer.subscribe("T")
@@ -503,7 +506,7 @@ LONG_MS = 60_000
 
 
 class Outcomes(TransactionListener):
-    """Says what the argument of the send is; an exception is raised. Asked later, it says commit."""
+    """Returns the argument of the send, or raises it if it is an exception; answers later checks with commit."""
 
     def __init__(self):
         self.asked = []
@@ -522,7 +525,7 @@ class Outcomes(TransactionListener):
 
 @pytest.fixture
 def checking(servers):
-    """The brokers ask after a second, each second."""
+    """Let the brokers check transactions after a second, every second."""
     configs = [broker.broker_config for broker in servers.brokers.values()]
     for config in configs:
         config.transactionTimeOut = config.transactionCheckInterval = 1000
@@ -533,7 +536,7 @@ def checking(servers):
         config.transactionTimeOut, config.transactionCheckInterval = 6_000, 60_000
 
 
-def test_only_what_is_committed_arrives(servers, make_topic):
+def test_only_committed_messages_arrive(servers, make_topic):
     topic, listener, seen = make_topic("Trans"), Outcomes(), Seen()
     with consuming(servers, servers.unique("trans_readers"), topic, seen):
         with TransactionMQProducer(servers.unique("trans"), servers.namesrv, listener) as transactions:
@@ -546,7 +549,7 @@ def test_only_what_is_committed_arrives(servers, make_topic):
     assert {msg.tags for msg in seen.messages} == {"T"}
 
 
-def test_broker_asks_about_what_nobody_ended(servers, make_topic, checking):
+def test_broker_checks_transactions_that_were_not_ended(servers, make_topic, checking):
     topic, listener, seen = make_topic("Late"), Outcomes(), Seen()
     with consuming(servers, servers.unique("late_readers"), topic, seen):
         with TransactionMQProducer(servers.unique("late"), servers.namesrv, listener) as transactions:
@@ -560,7 +563,7 @@ def test_broker_asks_about_what_nobody_ended(servers, make_topic, checking):
     assert {msg.flag for msg in seen.messages if msg.body == b"unsure"} == {7}
 
 
-def test_listener_is_needed(servers):
+def test_transaction_listener_is_required(servers):
     with TransactionMQProducer(servers.unique("none"), servers.namesrv) as transactions:
         with pytest.raises(MQClientException, match="TransactionListener is null"):
             transactions.send_message_in_transaction(Message("Any", b"x"))
@@ -572,7 +575,7 @@ LONG_MS = 60_000
 
 
 class Replier(MessageListenerConcurrently):
-    """Replies to each request with its body turned round; is silent when the body says so."""
+    """Replies to each request with its body reversed, unless the body asks for silence."""
 
     def __init__(self, sender):
         self._sender = sender
@@ -593,7 +596,7 @@ def replied(servers, make_topic, producer):
             yield topic, sender
 
 
-def test_reply_comes_to_who_asked(replied):
+def test_reply_arrives_at_the_sender_of_the_request(replied):
     topic, sender = replied
     for body in (b"abc", b"x" * 20_000):
         reply = sender.request(Message(topic, body), LONG_MS)
@@ -622,13 +625,13 @@ def test_request_without_reply_times_out(replied):
         sender.request(Message(topic, b"silence"), 2000)
 
 
-def test_request_that_can_not_be_sent_says_why(replied):
+def test_request_that_can_not_be_sent_raises_the_reason(replied):
     _topic, sender = replied
     with pytest.raises(MQClientException, match="send request message to <.*> fail") as error:
         sender.request(Message("bad topic!", b"x"), LONG_MS)
     assert "contains illegal characters" in str(error.value.__cause__)
 
 
-def test_message_that_is_no_request_has_no_reply():
+def test_ordinary_message_has_no_reply():
     with pytest.raises(MQClientException, match=r"property\[CLUSTER\] is null"):
         results.create_reply_message(Message("Any", b"x"), b"y")

@@ -1,4 +1,4 @@
-"""Queues of a consumer: how they are shared, their local cache, and orderly consumption."""
+"""A consumer's queues: allocation, the local cache, and orderly consumption."""
 import threading
 from collections import defaultdict
 from contextlib import ExitStack
@@ -32,7 +32,7 @@ LONG_MS = 60_000
 
 
 class InOrder(MessageListenerOrderly):
-    """Keeps the bodies of each queue; `say(body, times seen)` may give another status than SUCCESS."""
+    """Records the bodies of each queue; `say(body, times seen)` may return another status than SUCCESS."""
 
     def __init__(self, say=lambda body, times: SUCCESS, context_wants=lambda context: None):
         self.seen = defaultdict(list)
@@ -65,7 +65,7 @@ class InOrder(MessageListenerOrderly):
 
 
 def send_in_order(producer, topic, first, count):
-    """`count` numbers, round the queues."""
+    """Send `count` numbers to the queues in turn."""
     queues = sorted(producer.fetch_publish_message_queues(topic))
     for number in range(first, first + count):
         producer.send(Message(topic, b"%d" % number), queue=queues[number % len(queues)])
@@ -83,7 +83,7 @@ def test_each_queue_is_consumed_in_its_order(servers, make_topic, producer):
     assert all(bodies == sorted(bodies) for bodies in listener.seen.values())
 
 
-def test_suspended_queue_gives_the_same_message_first(servers, make_topic, producer):
+def test_suspended_queue_delivers_the_same_message_first(servers, make_topic, producer):
     topic = make_topic("Suspended", 1)
     listener = InOrder(lambda body, times: SUSPEND if body == 4 and times < 3 else SUCCESS)
     with consuming(servers, servers.unique("suspended"), topic, listener, suspend_current_queue_time_millis=10):
@@ -92,7 +92,7 @@ def test_suspended_queue_gives_the_same_message_first(servers, make_topic, produ
     assert sorted(listener.seen.values()) == [[0, 2, 4, 4, 4, *range(6, 20, 2)], [*range(1, 20, 2)]]
 
 
-def test_what_was_tried_too_often_becomes_a_dead_letter(servers, make_topic, producer):
+def test_message_tried_too_often_becomes_a_dead_letter(servers, make_topic, producer):
     topic, group = make_topic("Given", 1), servers.unique("given_up")
     listener = InOrder(lambda body, times: SUSPEND if body == 0 else SUCCESS)
     with consuming(servers, group, topic, listener, suspend_current_queue_time_millis=10, max_reconsume_times=1):
@@ -104,7 +104,7 @@ def test_what_was_tried_too_often_becomes_a_dead_letter(servers, make_topic, pro
     assert sorted(listener.seen.values()) == [[0, 0, 2], [1, 3]]
 
 
-def test_without_auto_commit_a_rollback_gives_all_again(servers, make_topic, producer):
+def test_rollback_without_auto_commit_delivers_everything_again(servers, make_topic, producer):
     topic = make_topic("Manual", 1)
 
     def say(body, times):
@@ -123,7 +123,7 @@ def test_without_auto_commit_a_rollback_gives_all_again(servers, make_topic, pro
     assert sorted(listener.seen.values()) == [[0, 2, 4, 0, 2, 4], [1, 3, 5, 1, 3, 5]]
 
 
-def test_second_consumer_takes_its_queues_over_in_order(servers, make_topic, producer):
+def test_second_consumer_takes_over_its_queues_in_order(servers, make_topic, producer):
     topic, group = make_topic("Shared", 2), servers.unique("shared")
     first, second = InOrder(), InOrder()
     with ExitStack() as stack:
@@ -137,13 +137,15 @@ def test_second_consumer_takes_its_queues_over_in_order(servers, make_topic, pro
             nonlocal sent
             send_in_order(producer, topic, sent, 4)
             sent += 4
-            for consumer in consumers:  # else a queue that is still locked is asked for again after 20 s
+            # Otherwise a queue that is still locked is requested again only after 20 s.
+            for consumer in consumers:
                 consumer.default_mq_push_consumer_impl.mq_client_factory.rebalance_immediately()
             return second.total >= 20
 
         wait_until(both_have_some, LONG_MS, "messages for the second consumer")
         wait_until(lambda: len(first.distinct | second.distinct) == sent, LONG_MS, "all messages")
-    for queue in {*first.seen, *second.seen}:  # what was in a listener's hands when its queue went comes again
+    # A message that a listener is processing when its queue is taken over is delivered again.
+    for queue in {*first.seen, *second.seen}:
         bodies = list(dict.fromkeys(first.seen[queue] + second.seen[queue]))
         assert bodies == sorted(bodies), queue
 
@@ -185,8 +187,8 @@ def test_lowest_unconsumed_offset_may_be_committed():
     queue.put_message(messages(5, 6, 7))
     assert queue.remove_message(messages(6)) == 5
     assert queue.remove_message(messages(5)) == 7
-    assert queue.remove_message(messages(7)) == 8, "one past the highest when nothing is left"
-    assert queue.remove_message(messages(7)) == -1, "nothing was there"
+    assert queue.remove_message(messages(7)) == 8, "one past the highest once the queue is empty"
+    assert queue.remove_message(messages(7)) == -1, "the queue was already empty"
 
 
 def test_counts_follow_puts_and_removals():
@@ -201,7 +203,7 @@ def test_counts_follow_puts_and_removals():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 30), min_size=1, max_size=5)), max_size=20))
-def test_cache_behaves_as_a_sorted_map(steps):
+def test_cache_behaves_like_a_sorted_map(steps):
     queue, model, highest = ProcessQueue(), {}, 0
     for is_put, offsets in steps:
         if is_put:
@@ -219,10 +221,10 @@ def test_cache_behaves_as_a_sorted_map(steps):
         assert queue.get_max_span() == (max(model) - min(model) if model else 0)
 
 
-def test_message_that_a_listener_keeps_too_long_is_named():
+def test_message_held_too_long_by_a_listener_is_found():
     queue = ProcessQueue()
     queue.put_message(messages(1, 2))
-    assert queue.first_expired_msg(1000) is None, "not given to a listener yet"
+    assert queue.first_expired_msg(1000) is None, "not delivered to a listener yet"
     first = message(1)
     queue.put_message([first])
     queue.consume_begins([first])
@@ -230,11 +232,11 @@ def test_message_that_a_listener_keeps_too_long_is_named():
     assert queue.first_expired_msg(60_000) is None
     queue.remove_message([first])
     queue.put_message([first])
-    assert queue.first_expired_msg(-1) is None, "it came anew"
+    assert queue.first_expired_msg(-1) is None, "delivered again"
 
 
 @pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
-def test_step_of_the_clock_drops_no_queue_and_keeps_no_lock(monkeypatch, step_ms):
+def test_clock_step_drops_no_queue_and_extends_no_lock(monkeypatch, step_ms):
     queue, real = ProcessQueue(), util_all.current_time_millis
     queue.put_message(messages(1))
     queue.consume_begins(messages(1))
@@ -252,14 +254,14 @@ def test_info_for_admins_shows_wall_clock_times():
         assert begin - 60_000 < time_ms <= util_all.current_time_millis()
 
 
-def test_backlog_at_the_broker_is_remembered():
+def test_backlog_at_the_broker_is_recorded():
     queue, last = ProcessQueue(), message(7)
     last.properties[message_const.PROPERTY_MAX_OFFSET] = "100"
     queue.put_message([message(6), last])
     assert queue.msg_acc_cnt == 93
 
 
-def test_queue_that_is_not_pulled_for_two_minutes_is_expired():
+def test_queue_not_pulled_for_two_minutes_is_expired():
     queue = ProcessQueue()
     assert not queue.is_pull_expired()
     queue.last_pull_ms -= PULL_MAX_IDLE_TIME_MS + 1000
@@ -273,7 +275,7 @@ def test_info_for_admins_shows_the_bounds():
     assert (info.cachedMsgMinOffset, info.cachedMsgMaxOffset, info.cachedMsgCount) == (3, 9, 2)
 
 
-def test_newer_subscription_is_newer_though_the_clock_went_back():
+def test_newer_subscription_is_newer_even_if_the_clock_went_back():
     rebalance = RebalanceImpl()
     first, second = SubscriptionData("T", "a", subVersion=2_000), SubscriptionData("T", "b", subVersion=1_000)
     rebalance.put_subscription("T", first)
@@ -281,7 +283,7 @@ def test_newer_subscription_is_newer_though_the_clock_went_back():
     assert rebalance.subscription_inner["T"] is second and second.subVersion == 2_001
 
 
-# How queues are shared.
+# Allocation of queues.
 
 STRATEGY = AllocateMessageQueueAveragely()
 
@@ -295,7 +297,7 @@ def shares(mq_all, cid_all):
 
 
 @given(st.integers(1, 200), st.integers(1, 60))
-def test_every_queue_goes_to_exactly_one_client_in_order_and_evenly(queue_count, client_count):
+def test_every_queue_is_allocated_to_exactly_one_client_in_order_and_evenly(queue_count, client_count):
     mq_all, cid_all = queues(queue_count), [f"client-{number:03}" for number in range(client_count)]
     parts = shares(mq_all, cid_all)
     assert [queue for part in parts for queue in part] == mq_all
@@ -305,12 +307,12 @@ def test_every_queue_goes_to_exactly_one_client_in_order_and_evenly(queue_count,
 
 @pytest.mark.parametrize("queue_count, client_count, sizes", [
     (8, 3, [3, 3, 2]), (3, 5, [1, 1, 1, 0, 0]), (4, 4, [1, 1, 1, 1]), (4, 1, [4])])
-def test_sizes_are_javas(queue_count, client_count, sizes):
+def test_shares_have_the_same_sizes_as_javas(queue_count, client_count, sizes):
     cid_all = [f"c{number}" for number in range(client_count)]
     assert [len(part) for part in shares(queues(queue_count), cid_all)] == sizes
 
 
-def test_client_that_is_not_in_the_group_gets_nothing():
+def test_client_outside_the_group_gets_no_queue():
     assert STRATEGY.allocate("G", "stranger", queues(4), ["c1", "c2"]) == []
 
 
@@ -320,5 +322,5 @@ def test_empty_arguments_are_refused(cid, mq_all, cid_all):
         STRATEGY.allocate("G", cid, mq_all, cid_all)
 
 
-def test_name_is_javas():
+def test_name_equals_javas():
     assert STRATEGY.get_name() == "AVG"

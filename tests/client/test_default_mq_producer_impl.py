@@ -1,4 +1,4 @@
-"""Tries, compression and headers of a producer, and brokers left out that answer late."""
+"""A producer's retries, compression and headers, and avoiding slow brokers."""
 import zlib
 from types import SimpleNamespace
 
@@ -23,13 +23,13 @@ from rmqha.common.protocol.topic_route_data import BrokerData, QueueData, TopicR
 from rmqha.remoting.exception import RemotingConnectException, RemotingTimeoutException, RemotingTooMuchRequestException
 from rmqha.store.role import AUTOMATIC
 
-# Tries, compression and headers of a producer, without a broker.
+# A producer's retries, compression and headers, without a broker.
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b") for number in range(2)]
 
 
 class FakeApi:
-    """Gives the prepared answers one after the other, and keeps what was sent."""
+    """Returns the prepared answers in order, and records the sent messages."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -71,14 +71,14 @@ def brokers(api):
     RemotingConnectException("1:1"), RemotingTimeoutException("1:1", 10), MQClientException("not exist"),
     MQBrokerException(response_code.SYSTEM_ERROR, "x"), MQBrokerException(response_code.SERVICE_NOT_AVAILABLE, "x"),
     MQBrokerException(response_code.TOPIC_NOT_EXIST, "x"), MQBrokerException(response_code.NO_PERMISSION, "x")])
-def test_next_try_goes_to_another_broker(make_producer, error):
+def test_retry_goes_to_another_broker(make_producer, error):
     producer, api = make_producer(error)
     assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK
     first, second = brokers(api)
     assert first != second
 
 
-def test_refusal_that_is_final_is_raised_at_once(make_producer):
+def test_final_refusal_is_raised_at_once(make_producer):
     producer, api = make_producer(MQBrokerException(response_code.MESSAGE_ILLEGAL, "too long"))
     with pytest.raises(MQBrokerException, match="too long"):
         producer.send(Message("T", b"x"))
@@ -88,14 +88,14 @@ def test_refusal_that_is_final_is_raised_at_once(make_producer):
 @pytest.mark.parametrize("error, code", [
     (RemotingConnectException("1:1"), 10001), (RemotingTimeoutException("1:1", 10), 10002),
     (MQClientException("x"), 10003), (MQBrokerException(1, "x"), 1)])
-def test_three_failed_tries_are_told_with_their_code(make_producer, error, code):
+def test_three_failed_tries_raise_their_code(make_producer, error, code):
     producer, api = make_producer(error, error, error)
     with pytest.raises(MQClientException, match=r"Send \[3\] times, still failed") as failure:
         producer.send(Message("T", b"x"))
     assert failure.value.response_code == code and len(api.sent) == 3 and failure.value.__cause__ is error
 
 
-def test_no_time_left_ends_the_tries(make_producer):
+def test_no_retry_after_the_timeout(make_producer):
     producer, api = make_producer()
     with pytest.raises(RemotingTooMuchRequestException):
         producer.send(Message("T", b"x"), timeout_ms=-1)
@@ -108,10 +108,10 @@ def test_stored_without_slave_is_a_result_unless_another_broker_is_wanted(make_p
     producer, api = make_producer(SendStatus.SLAVE_NOT_AVAILABLE, retry_another_broker_when_not_store_ok=True)
     assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK and len(api.sent) == 2
     producer, api = make_producer(*[SendStatus.FLUSH_DISK_TIMEOUT] * 3, retry_another_broker_when_not_store_ok=True)
-    assert producer.send(Message("T", b"x")).send_status is SendStatus.FLUSH_DISK_TIMEOUT, "the last one's"
+    assert producer.send(Message("T", b"x")).send_status is SendStatus.FLUSH_DISK_TIMEOUT, "the status of the last try"
 
 
-def test_long_bodies_are_compressed_and_the_message_stays_as_it_was(make_producer):
+def test_long_bodies_are_compressed_without_changing_the_message(make_producer):
     producer, api = make_producer()
     message = Message("T", b"x" * 4096)
     producer.send(message)
@@ -120,7 +120,7 @@ def test_long_bodies_are_compressed_and_the_message_stays_as_it_was(make_produce
     assert [sent.header.f for sent in api.sent] == [0x1 | 0x3 << 8, 0]
 
 
-def test_header_carries_group_default_topic_queue_and_properties(make_producer):
+def test_header_has_group_default_topic_queue_and_properties(make_producer):
     producer, api = make_producer()
     message = Message("T", b"x", tags="red", keys="k1 k2", flag=7)
     producer.send(message, queue=QUEUES[3])
@@ -132,7 +132,7 @@ def test_header_carries_group_default_topic_queue_and_properties(make_producer):
     assert properties["UNIQ_KEY"] == message_client_id_setter.get_uniq_id(message)
 
 
-def test_batch_is_encoded_once_with_an_id_for_each_message_and_not_compressed(make_producer):
+def test_batch_is_encoded_once_with_an_id_per_message_and_not_compressed(make_producer):
     producer, api = make_producer()
     messages = [Message("T", b"y" * 3000) for _ in range(3)]
     producer.send_batch(messages)
@@ -144,10 +144,10 @@ def test_batch_is_encoded_once_with_an_id_for_each_message_and_not_compressed(ma
 
 @pytest.mark.parametrize("messages, says", [
     ([], "MessageBatch"), ([Message("T", b"x"), Message("U", b"x")], "MessageBatch"),
-    ([Message("T", b"x"), Message("T", b"x", keys="k" * 32_740)], "MessageBatch"),  # and an id
+    ([Message("T", b"x"), Message("T", b"x", keys="k" * 32_740)], "MessageBatch"),  # plus an id
     ([Message("T", b"x"), Message("T", b"x", tags="t" * 40_000)], "MessageBatch"),
     ([Message("T", b"x", flag=1 << 31), Message("T", b"x")], "MessageBatch")], ids=lambda each: str(each)[:40])
-def test_batch_that_can_not_be_made_is_refused(make_producer, messages, says):
+def test_invalid_batch_is_refused(make_producer, messages, says):
     producer, api = make_producer()
     with pytest.raises(MQClientException, match=says):
         producer.send_batch(messages)
@@ -162,7 +162,8 @@ def _with(message: Message, **attributes) -> Message:
     return message
 
 
-SPOILED = {  # what makes a message one that can't be sent in a batch -> what is said of it
+# A change that makes a message unfit for a batch -> a part of the error
+SPOILED = {
     "empty": (lambda: Message("T", b""), "body length is zero"),
     "empty view": (lambda: Message("T", memoryview(b"")), "body length is zero"),
     "no body": (lambda: _with(Message("T", b"x"), body=None), "body is null"),
@@ -206,7 +207,7 @@ def _made_by_hand(make) -> MessageBatch:
 
 
 @pytest.mark.parametrize("kind", SPOILED)
-def test_each_message_of_a_batch_made_by_hand_is_checked(make_producer, kind):
+def test_each_message_of_a_hand_made_batch_is_checked(make_producer, kind):
     make, says = SPOILED[kind]
     producer, api = make_producer(max_message_size=100)
     for send in (producer.send, producer.send_oneway, lambda batch: producer.send(batch, queue=QUEUES[0]),
@@ -216,14 +217,14 @@ def test_each_message_of_a_batch_made_by_hand_is_checked(make_producer, kind):
     assert not api.sent
 
 
-def test_whole_batch_has_the_limit_of_one_message(make_producer):
+def test_whole_batch_has_the_size_limit_of_one_message(make_producer):
     producer, api = make_producer(max_message_size=100)
     with pytest.raises(MQClientException, match="over max value, MAX: 100"):
         producer.send_batch([Message("T", b"x" * 60), Message("T", b"x" * 60)])
     assert not api.sent
 
 
-def test_batch_is_neither_a_request_nor_a_half_message(make_producer):
+def test_batch_can_be_neither_a_request_nor_a_half_message(make_producer):
     producer, api = make_producer()
     batch = MessageBatch.generate_from_list([Message("T", b"a"), Message("T", b"b")])
     batch.body = batch.encode()
@@ -242,7 +243,7 @@ def test_vip_channel_sends_to_the_fast_port(make_producer):
     assert api.sent[0].addr == "1:10909"
 
 
-def test_queue_of_another_topic_and_topic_without_route_are_refused(make_producer):
+def test_queue_of_another_topic_and_topic_without_a_route_are_refused(make_producer):
     producer, _api = make_producer()
     with pytest.raises(MQClientException, match="topic not equal"):
         producer.send(Message("T", b"x"), queue=MessageQueue("U", "a", 0))
@@ -251,7 +252,7 @@ def test_queue_of_another_topic_and_topic_without_route_are_refused(make_produce
     assert failure.value.response_code == 10005
 
 
-def test_selector_chooses_the_queue_and_its_faults_are_told(make_producer):
+def test_selector_chooses_the_queue_and_its_errors_are_raised(make_producer):
     producer, api = make_producer()
     producer.send(Message("T", b"x"), selector=lambda queues, msg, arg: queues[arg], arg=2)
     assert (api.sent[0].broker, api.sent[0].header.e) == ("b", 0)
@@ -261,7 +262,7 @@ def test_selector_chooses_the_queue_and_its_faults_are_told(make_producer):
         producer.send(Message("T", b"x"), selector=lambda queues, msg, arg: None)
 
 
-def test_asynchronous_send_tells_its_callback_what_forbids_it(make_producer):
+def test_asynchronous_send_passes_its_error_to_the_callback(make_producer):
     producer, _api = make_producer()
     errors = []
     producer.send_async(Message("T", b""), SendCallback(on_exception=errors.append))
@@ -282,25 +283,25 @@ def test_retry_topic_turns_properties_into_header_fields(make_producer):
     assert message.properties["RECONSUME_TIME"] == "3"
 
 
-def test_producer_that_does_not_run_refuses():
+def test_producer_that_is_not_running_refuses():
     producer = DefaultMQProducer("g", "127.0.0.1:1")
     with pytest.raises(MQClientException, match="service state not OK"):
         producer.send(Message("T", b"x"))
     producer.shutdown()
 
 
-def test_bad_groups_cannot_start():
+def test_invalid_groups_cannot_start():
     for group in ("DEFAULT_PRODUCER", "a b", ""):
         with pytest.raises(MQClientException):
             DefaultMQProducer(group, "127.0.0.1:1").start()
 
 
-def test_kernel_knows_three_modes():
+def test_kernel_supports_three_communication_modes():
     assert {mode.name for mode in CommunicationMode} == {"SYNC", "ASYNC", "ONEWAY"}
 
 
 class OneBroker:
-    """The route of one broker with a slave, whose master is another one when it was asked for `moves_at` times."""
+    """The route of one broker with a slave; its master changes after `moves_at` route requests."""
 
     def __init__(self, producer, moves_at: int) -> None:
         self.impl, self.asked, self.moves_at = producer.default_mq_producer_impl, 0, moves_at
@@ -329,7 +330,7 @@ def test_refused_send_goes_to_the_new_master(make_producer, error, moves_at):
     assert [sent.addr for sent in api.sent] == ["1:1", "1:2"] and factory.asked == moves_at
 
 
-def test_master_that_stays_is_waited_for_once_and_not_longer_than_the_send_has(make_producer):
+def test_unchanged_master_is_waited_for_once_and_within_the_sends_timeout(make_producer):
     producer, api = make_producer(*[RemotingConnectException("1:1")] * 3, send_msg_timeout=200)
     factory = OneBroker(producer, -1)
     with pytest.raises((MQClientException, RemotingTooMuchRequestException)):
@@ -351,7 +352,7 @@ TOO_FEW = MQBrokerException(response_code.SYSTEM_ERROR, "in-sync replicas not en
 
 @pytest.mark.parametrize("refusal", [SOON_OVER, TOO_FEW])
 @pytest.mark.parametrize("addresses", [{0: "1:1"}, {0: "1:1", 1: "1:2"}])
-def test_a_master_that_soon_takes_messages_is_asked_until_it_does(make_producer, monkeypatch, addresses, refusal):
+def test_briefly_unavailable_master_is_retried_until_it_accepts(make_producer, monkeypatch, addresses, refusal):
     monkeypatch.setattr(producer_parts, "_WAIT_MS", 600_000)
     producer, api = make_producer(*[refusal] * 9, send_msg_timeout=60_000)
     OneBroker(producer, -1).broker_addr_table = {"a": addresses}
@@ -359,7 +360,7 @@ def test_a_master_that_soon_takes_messages_is_asked_until_it_does(make_producer,
     assert [sent.addr for sent in api.sent] == ["1:1"] * 10
 
 
-def test_the_new_master_is_asked_at_once_when_the_old_one_refuses(make_producer, monkeypatch):
+def test_new_master_is_tried_at_once_when_the_old_one_refuses(make_producer, monkeypatch):
     monkeypatch.setattr(producer_parts, "_PAUSE_MS", 600_000)
     producer, api = make_producer(SOON_OVER)
     OneBroker(producer, 1)
@@ -371,7 +372,7 @@ def test_the_new_master_is_asked_at_once_when_the_old_one_refuses(make_producer,
     (SOON_OVER, range(3, 1000)), (TOO_FEW, range(3, 1000)),
     (MQBrokerException(response_code.SYSTEM_ERROR, "create mapped file failed"), [3]),
     (MQBrokerException(response_code.SERVICE_NOT_AVAILABLE, "the disk is full"), [3])])
-def test_a_lone_master_that_goes_on_to_refuse_is_not_asked_for_ever(make_producer, refusal, tries):
+def test_only_master_that_keeps_refusing_is_not_retried_forever(make_producer, refusal, tries):
     producer, api = make_producer(*[refusal] * 1000, send_msg_timeout=60_000)
     OneBroker(producer, -1).broker_addr_table = {"a": {0: "1:1"}}
     with pytest.raises(MQClientException, match="still failed") as failed:
@@ -379,7 +380,7 @@ def test_a_lone_master_that_goes_on_to_refuse_is_not_asked_for_ever(make_produce
     assert len(api.sent) in tries and failed.value.response_code == refusal.response_code
 
 
-def test_send_that_is_not_tried_again_leaves_a_new_route_for_the_next(make_producer):
+def test_send_without_retries_leaves_a_new_route_for_the_next(make_producer):
     producer, api = make_producer(RemotingConnectException("1:1"))
     factory = OneBroker(producer, 1)
     with pytest.raises(RemotingConnectException):
@@ -387,21 +388,22 @@ def test_send_that_is_not_tried_again_leaves_a_new_route_for_the_next(make_produ
     assert factory.asked == 1 and factory.find_broker_address_in_publish("a") == "1:2"
 
 
-def test_a_master_that_is_gone_is_waited_for_where_slaves_are_left(make_producer):
+def test_lost_master_is_waited_for_while_slaves_remain(make_producer):
     producer, api = make_producer(RemotingConnectException("1:1"))
     factory = OneBroker(producer, 4)
     ask = factory.update_topic_route_info_from_name_server
 
     def lose_the_master_first(*args) -> bool:
         if factory.asked == 0:
-            factory.broker_addr_table = {"a": {1: "1:2"}}  # the name server has noticed, and knows of no other yet
+            # The name server has noticed, but does not know another master yet.
+            factory.broker_addr_table = {"a": {1: "1:2"}}
         return ask(*args)
     factory.update_topic_route_info_from_name_server = lose_the_master_first
     assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK
     assert [sent.addr for sent in api.sent] == ["1:1", "1:2"] and factory.asked == 4
 
 
-def test_a_send_that_begins_while_there_is_no_master_waits_for_one(make_producer):
+def test_send_that_starts_without_a_master_waits_for_one(make_producer):
     producer, api = make_producer()
     factory = OneBroker(producer, 3)
     route = TopicRouteData(brokerDatas=[BrokerData("c", "a", {1: "1:2"})])
@@ -419,7 +421,7 @@ def test_a_send_that_begins_while_there_is_no_master_waits_for_one(make_producer
     assert [sent.addr for sent in api.sent] == ["1:2"] and factory.asked == 3
 
 
-# Leaving out brokers that answer late.
+# Avoiding slow brokers.
 
 LATENCY_QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b", "c") for number in range(2)]
 
@@ -434,7 +436,7 @@ def info():
 
 @pytest.fixture
 def strategy():
-    """One that is on."""
+    """An enabled strategy."""
     strategy = MQFaultStrategy()
     strategy.send_latency_fault_enable = True
     return strategy
@@ -443,7 +445,7 @@ def strategy():
 @pytest.mark.parametrize(("latency", "left_out_ms"), [
     (0, 0), (49, 0), (50, 0), (100, 0), (549, 0), (550, 30_000), (999, 30_000), (1_000, 60_000), (2_000, 120_000),
     (3_000, 180_000), (14_999, 180_000), (15_000, 600_000), (1 << 40, 600_000)])
-def test_the_later_the_answer_the_longer_a_broker_is_left_out(strategy, latency, left_out_ms, monkeypatch):
+def test_broker_is_avoided_longer_the_slower_it_answers(strategy, latency, left_out_ms, monkeypatch):
     now = util_all.monotonic_millis()
     monkeypatch.setattr(util_all, "monotonic_millis", lambda: now)
     strategy.update_fault_item("a", latency, isolation=False)
@@ -451,21 +453,21 @@ def test_the_later_the_answer_the_longer_a_broker_is_left_out(strategy, latency,
     assert item.start_timestamp - now == left_out_ms and item.is_available() == (left_out_ms == 0)
 
 
-def test_a_broker_that_failed_counts_as_thirty_seconds_late(strategy, info):
+def test_failed_broker_counts_as_thirty_seconds_slow(strategy, info):
     strategy.update_fault_item("a", 3, isolation=True)
     assert {strategy.select_one_message_queue(info).brokerName for _ in range(60)} == {"b", "c"}
     strategy.latency_fault_tolerance.remove("a")
     assert {strategy.select_one_message_queue(info).brokerName for _ in range(60)} == {"a", "b", "c"}
 
 
-def test_when_all_are_late_one_of_the_better_half_is_taken(strategy, info):
+def test_one_of_the_better_half_is_chosen_when_all_are_slow(strategy, info):
     for name, latency in (("a", 600), ("b", 700), ("c", 800)):
         strategy.update_fault_item(name, latency, isolation=False)
     chosen = {strategy.select_one_message_queue(info) for _ in range(60)}
     assert chosen == {MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)}
 
 
-def test_a_late_broker_that_has_the_topic_no_more_is_forgotten(strategy, info):
+def test_slow_broker_without_the_topic_is_forgotten(strategy, info):
     info.message_queue_list = [queue for queue in LATENCY_QUEUES if queue.brokerName != "a"]
     info.topic_route_data.queueDatas = [data for data in info.topic_route_data.queueDatas if data.brokerName != "a"]
     for name, latency in (("a", 600), ("b", 700), ("c", 800)):
@@ -474,7 +476,7 @@ def test_a_late_broker_that_has_the_topic_no_more_is_forgotten(strategy, info):
     assert strategy.latency_fault_tolerance.is_available("a")
 
 
-def test_switched_off_nothing_is_remembered(info):
+def test_disabled_strategy_records_nothing(info):
     strategy = MQFaultStrategy()
     strategy.update_fault_item("a", 60_000, isolation=True)
     assert {strategy.select_one_message_queue(info).brokerName for _ in range(60)} == {"a", "b", "c"}
@@ -487,16 +489,18 @@ def test_unknown_brokers_may_be_used():
     tolerance.remove(None)
 
 
-def test_a_producer_passes_a_dead_broker_over_from_the_second_message_on(servers, monkeypatch):
+def test_producer_avoids_a_dead_broker_from_the_second_message_on(servers, monkeypatch):
     topic = servers.unique("Latency")
     with DefaultMQProducer(servers.unique("latency"), servers.namesrv) as producer:
         producer.send_latency_fault_enable = True
         strategy, routes = (getattr(producer.default_mq_producer_impl, name)
                             for name in ("mq_fault_strategy", "routes"))
-        strategy.latency_max, strategy.not_available_duration = [15_000], [600_000]  # a slow machine leaves nobody out
+        # So that a slow machine causes no broker to be avoided.
+        strategy.latency_max, strategy.not_available_duration = [15_000], [600_000]
         producer.admin.create_topic("TBW102", topic, 2)
         producer.fetch_publish_message_queues(topic)
-        find = routes.find_broker_address_in_publish  # the table behind it is filled again by every look at the routes
+        # The table behind it is filled again by every route update.
+        find = routes.find_broker_address_in_publish
         monkeypatch.setattr(routes, "find_broker_address_in_publish",
                             lambda name: "127.0.0.1:1" if name == "broker-b" else find(name))
         brokers = [producer.send(Message(topic, b"x"), 10_000).message_queue.brokerName for _ in range(20)]
@@ -505,7 +509,7 @@ def test_a_producer_passes_a_dead_broker_over_from_the_second_message_on(servers
 
 
 @pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
-def test_step_of_the_clock_neither_frees_nor_keeps_a_broker(strategy, monkeypatch, step_ms):
+def test_clock_step_neither_frees_nor_blocks_a_broker(strategy, monkeypatch, step_ms):
     real = util_all.current_time_millis
     strategy.update_fault_item("a", 1_000, isolation=False)
     monkeypatch.setattr(util_all, "current_time_millis", lambda: real() + step_ms)

@@ -1,4 +1,4 @@
-"""Hooks into sends, pulls and listeners, traces, and what users' code does wrong."""
+"""Hooks into sends, pulls and listeners; traces; and errors in users' code."""
 import logging
 import signal
 import threading
@@ -45,11 +45,11 @@ from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.exception import RemotingTimeoutException
 from tests.support.wait import own_threads, wait_until
 
-# What users can hang into sends, pulls and calls of a listener.
+# Hooks that users can add to sends, pulls and calls of a listener.
 
 
 class Sends(SendMessageHook):
-    """Notes sends, and fails at each."""
+    """Records sends, and fails at each."""
 
     def __init__(self):
         self.before, self.after = [], []
@@ -59,14 +59,14 @@ class Sends(SendMessageHook):
 
     def send_message_before(self, context):
         self.before.append(context)
-        raise RuntimeError("a hook's fault is nobody else's")
+        raise RuntimeError("a failing hook must do no harm")
 
     def send_message_after(self, context):
         self.after.append((context.send_result, context.exception))
 
 
 class Forbids(CheckForbiddenHook):
-    """Forbids bodies that say so."""
+    """Forbids bodies that ask for it."""
 
     def hook_name(self):
         return "forbids"
@@ -76,7 +76,7 @@ class Forbids(CheckForbiddenHook):
             raise MQClientException("not this one")
 
 
-def test_send_hooks_see_each_kind_of_send(servers):
+def test_send_hooks_see_every_kind_of_send(servers):
     topic, hook, results = servers.unique("Hooked"), Sends(), []
     producer = DefaultMQProducer(servers.unique("hooked"), servers.namesrv)
     producer.register_send_message_hook(hook)
@@ -94,7 +94,7 @@ def test_send_hooks_see_each_kind_of_send(servers):
     assert hook.after == [(first, None), (None, None), (results[0], None)]
 
 
-def test_a_hook_can_forbid_a_send(servers):
+def test_hook_can_forbid_a_send(servers):
     topic = servers.unique("Hooked")
     producer = DefaultMQProducer(servers.unique("hooked"), servers.namesrv)
     producer.register_check_forbidden_hook(Forbids())
@@ -105,7 +105,7 @@ def test_a_hook_can_forbid_a_send(servers):
     assert "not this one" in str(raised.value.__cause__)
 
 
-def test_consume_hooks_see_outcomes_and_filter_hooks_take_messages_out(servers):
+def test_consume_hooks_see_outcomes_and_filter_hooks_remove_messages(servers):
     topic, got, outcomes = servers.unique("Hooked"), [], []
 
     class Consumes(ConsumeMessageHook):
@@ -144,7 +144,7 @@ def test_consume_hooks_see_outcomes_and_filter_hooks_take_messages_out(servers):
     assert b"secret" not in got
 
 
-def test_a_pull_consumer_is_told_of_its_share_and_sends_back(servers):
+def test_pull_consumer_is_notified_of_its_queues_and_sends_back(servers):
     topic, group, told = servers.unique("Hooked"), servers.unique("pulling"), []
 
     class Listener(MessageQueueListener):
@@ -166,13 +166,14 @@ def test_a_pull_consumer_is_told_of_its_share_and_sends_back(servers):
         def came_again():
             try:
                 queues = consumer.fetch_subscribe_message_queues(retry)
-            except MQClientException:  # not known at the name server yet
+            # Not known at the name server yet.
+            except MQClientException:
                 return False
             return any(consumer.pull(queue, "*", 0, 32).msg_found_list for queue in queues)
         wait_until(came_again, 60_000, "the message in the group's retry topic")
 
 
-def test_a_scheduled_function_pulls_each_queue_of_the_share(servers):
+def test_scheduled_function_pulls_each_allocated_queue(servers):
     topic, group, seen, calls = servers.unique("Scheduled"), servers.unique("scheduled"), [], []
 
     def pull(queue, context):
@@ -221,13 +222,13 @@ def test_asynchronous_sends_beyond_the_permits_are_refused(servers):
     ("http://MQ_INST_1_shop.example.org:80", "MQ_INST_1_shop", "MQ_INST_1_shop.example.org:80"),
     ("MQ_INST_1_shop.example.org:80", "MQ_INST_1_shop", "MQ_INST_1_shop.example.org:80"),
     ("http://example.org:80", None, "example.org:80"), ("MQ_INST_x:80", None, "MQ_INST_x:80")])
-def test_an_instances_address_carries_its_namespace(addr, namespace, plain):
+def test_instance_address_contains_its_namespace(addr, namespace, plain):
     config = ClientConfig(namesrv_addr=addr)
     assert (config.get_namespace(), config.get_namesrv_addr()) == (namespace, plain)
     assert ClientConfig(namesrv_addr=addr, namespace="other").get_namespace() == "other"
 
 
-# What listeners, hooks, selectors and callbacks do wrong is said once for each cause, counted, and does no harm.
+# An error in a listener, hook, selector or callback is logged once per cause, counted, and does no harm.
 
 
 def warnings(caplog, text: str) -> list[str]:
@@ -235,7 +236,7 @@ def warnings(caplog, text: str) -> list[str]:
             if record.levelno >= logging.WARNING and text in record.getMessage()]
 
 
-def test_each_cause_is_said_once_and_counted(caplog):
+def test_each_cause_is_logged_once_and_counted(caplog):
     causes = CauseLog(logging.getLogger("RocketmqClient"))
 
     def fail(kind):
@@ -253,7 +254,7 @@ def test_each_cause_is_said_once_and_counted(caplog):
 
 
 class Bad(MessageListenerOrderly):
-    """Does what `outcomes` say, in turn, and then well."""
+    """Does what `outcomes` say, one per call, and then succeeds."""
 
     def __init__(self, outcomes, good) -> None:
         self.outcomes, self.good, self.calls = list(outcomes), good, 0
@@ -267,13 +268,14 @@ class Bad(MessageListenerOrderly):
 
 
 @pytest.mark.parametrize("is_orderly", [False, True], ids=["concurrently", "orderly"])
-def test_bad_listener_is_said_once_and_gets_its_messages_again(servers, caplog, is_orderly):
+def test_failing_listener_is_logged_once_and_gets_its_messages_again(servers, caplog, is_orderly):
     topic, group = servers.unique("Bad"), servers.unique("bad")
     good = ConsumeOrderlyStatus.SUCCESS if is_orderly else ConsumeConcurrentlyStatus.CONSUME_SUCCESS
     outcomes = [ValueError("x"), ValueError("y"), SystemExit(1), None, None, True, "CONSUME_SUCCESS"]
     bad = Bad(outcomes, good)
     with DefaultMQProducer(servers.unique("p"), servers.namesrv) as producer:
-        for name in (topic, mix_all.get_retry_topic(group)):  # it hears of one made later within 50 s only
+        # The client would notice a topic created later only after up to 50 s.
+        for name in (topic, mix_all.get_retry_topic(group)):
             producer.admin.create_topic("TBW102", name, 1)
         for number in range(4):
             producer.send(Message(topic, b"%d" % number))
@@ -284,14 +286,14 @@ def test_bad_listener_is_said_once_and_gets_its_messages_again(servers, caplog, 
     consumer.suspend_current_queue_time_millis = 10
     consumer.subscribe(topic, "*")
     with consumer:
-        wait_until(lambda: bad.calls >= len(outcomes) + 4, what="all messages, at last")
+        wait_until(lambda: bad.calls >= len(outcomes) + 4, what="all messages in the end")
         causes = consumer.default_mq_push_consumer_impl.consume_message_service.causes
     assert len(warnings(caplog, "consumeMessage exception")) == 2  # ValueError and SystemExit
-    assert len(warnings(caplog, "no Consume")) == 3  # None, bool, str
+    assert len(warnings(caplog, "not a Consume")) == 3  # None, bool, str
     assert sum(causes.counts.values()) == len(outcomes)
 
 
-def test_bad_selector_send_callback_and_hook_are_said_once(servers, caplog):
+def test_failing_selector_send_callback_and_hook_are_logged_once(servers, caplog):
     topic, told = servers.unique("BadCallback"), []
     with DefaultMQProducer(servers.unique("p"), servers.namesrv) as producer:
         producer.admin.create_topic("TBW102", topic, 1)
@@ -321,7 +323,7 @@ def test_bad_selector_send_callback_and_hook_are_said_once(servers, caplog):
 
 
 @pytest.mark.parametrize("answer", [None, True, "COMMIT_MESSAGE", RuntimeError("listener"), SystemExit(1)], ids=repr)
-def test_bad_transaction_listener_leaves_the_outcome_open(caplog, answer):
+def test_failing_transaction_listener_leaves_the_outcome_open(caplog, answer):
     def listener(_msg, _arg):
         if isinstance(answer, BaseException):
             raise answer
@@ -337,7 +339,7 @@ def test_bad_transaction_listener_leaves_the_outcome_open(caplog, answer):
     assert len(warnings(caplog, "executeLocalTransaction")) == 1
 
 
-def test_requests_that_wait_are_told_when_the_client_ends():
+def test_pending_requests_are_completed_at_shutdown():
     holder, errors, causes = RequestFutureHolder(), [], CauseLog(logging.getLogger("RocketmqClient"))
 
     def on_exception(error):
@@ -351,7 +353,7 @@ def test_requests_that_wait_are_told_when_the_client_ends():
     assert len(errors) == 3 and not holder.request_future_table and list(causes.counts.values()) == [3]
 
 
-def test_each_asynchronous_send_is_answered_once_when_the_client_ends(servers):
+def test_every_asynchronous_send_is_completed_once_at_shutdown(servers):
     topic, answers = servers.unique("Ending"), []
     producer = DefaultMQProducer(servers.unique("p"), servers.namesrv)
     producer.start()
@@ -391,7 +393,7 @@ def test_interrupt_while_a_client_starts_leaves_no_thread(make, monkeypatch):
     wait_until(lambda: not own_threads() - before, 60_000, "its threads have ended")
 
 
-# Traces of rmqha's own client at rmqha's own broker, and text that is no trace.
+# Traces of rmqha's own client at rmqha's own broker, and texts that are not traces.
 
 TRACES = "TracesOfOurOwn"
 
@@ -410,7 +412,7 @@ class TraceReader:
         return Status.CONSUME_SUCCESS
 
     def views(self, msg_id: str) -> list[TraceView]:
-        """The events of a message, in the order of their kinds."""
+        """Return the events of a message, in the order of their kinds."""
         views = [view for msg in list(self.messages) for view in TraceView.decode_from_trace_trans_data(msg_id, msg)]
         return sorted(views, key=lambda view: (view.msg_type, view.time_stamp))
 
@@ -425,7 +427,7 @@ def traces(servers):
         yield reader
 
 
-def test_a_sent_and_consumed_message_leaves_three_events(servers, traces):
+def test_sent_and_consumed_message_leaves_three_events(servers, traces):
     topic, group = servers.unique("Traced"), servers.unique("traced")
     got = []
     with DefaultMQProducer(group, servers.namesrv, enable_msg_trace=True, customized_trace_topic=TRACES) as producer:
@@ -440,7 +442,7 @@ def test_a_sent_and_consumed_message_leaves_three_events(servers, traces):
         consumer.consume_from_where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         consumer.subscribe(topic, "*")
         with consumer:
-            wait_until(lambda: len(got) >= 2, 60_000, "the message and its second coming")
+            wait_until(lambda: len(got) >= 2, 60_000, "the message and its redelivery")
     wait_until(lambda: len(traces.views(result.msg_id)) >= 5, 60_000, "five events")
     views = traces.views(result.msg_id)
     assert [view.msg_type for view in views] == ["Pub", "SubAfter", "SubAfter", "SubBefore", "SubBefore"]
@@ -466,7 +468,7 @@ def test_asynchronous_sends_are_traced_and_oneway_ones_are_not(servers, traces):
     assert traces.views(silent.properties["UNIQ_KEY"]) == []
 
 
-def test_the_trace_message_is_found_by_message_id_and_keys(servers, traces):
+def test_trace_message_is_found_by_message_id_and_keys(servers, traces):
     producer = DefaultMQProducer(servers.unique("traced"), servers.namesrv, enable_msg_trace=True,
                                  customized_trace_topic=TRACES)
     with producer:
@@ -484,7 +486,7 @@ def test_the_trace_message_is_found_by_message_id_and_keys(servers, traces):
             wait_until(lambda key=key: found(key), 60_000, f"the trace by {key}")
 
 
-def test_a_full_queue_throws_events_away_and_counts_them():
+def test_full_queue_discards_events_and_counts_them():
     dispatcher = AsyncTraceDispatcher("g", TraceDispatcherType.PRODUCE, None, DefaultMQProducer(""))
     bean = TraceBean(msg_id="1")
     kept = [dispatcher.append(TraceContext(TraceType.SubBefore, trace_beans=[bean])) for _ in range(QUEUE_CAPACITY + 3)]
@@ -494,7 +496,7 @@ def test_a_full_queue_throws_events_away_and_counts_them():
     dispatcher.shutdown()
 
 
-def test_return_types_have_the_numbers_that_traces_carry():
+def test_return_types_have_the_numbers_used_in_traces():
     assert [kind.name for kind in sorted(ConsumeReturnType, key=lambda kind: kind.value)] == [
         "SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED"]
 
@@ -504,10 +506,10 @@ def test_return_types_have_the_numbers_that_traces_carry():
 @example("Pub\x011\x02")
 @example("SubAfter\x01r\x01m\x01x\x01true\x01k\x02")
 @example("EndTransaction\x011\x01r\x01g\x01t\x01m\x01\x01\x01h\x019\x01t\x01COMMIT_MESSAGE\x01true\x02")
-def test_any_text_is_events_or_a_clear_error(text):
+def test_any_text_is_parsed_as_events_or_a_clear_error(text):
     try:
         contexts = trace.decoder_from_trace_data_string(text)
     except ValueError as error:
-        assert "no trace: " in str(error)
+        assert "not a valid trace: " in str(error)
     else:
         assert all(len(context.trace_beans) == 1 for context in contexts)

@@ -1,4 +1,4 @@
-"""The lite pull consumer at rmqha's own brokers, and a new group on a topic whose beginning is deleted."""
+"""The lite pull consumer with rmqha's own brokers, and a new group on a topic whose beginning is deleted."""
 import pytest
 
 from rmqha.client.consumer.default_lite_pull_consumer import DefaultLitePullConsumer
@@ -17,7 +17,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 @pytest.fixture(scope="module")
 def producer(servers):
-    """One that all tests of the module share."""
+    """A producer shared by all tests of the module."""
     with DefaultMQProducer("lite-producer", servers.namesrv) as running:
         yield running
 
@@ -37,7 +37,7 @@ def filled(servers, producer):
 
 
 def consumer_of(servers, group: str | None = None, **settings) -> DefaultLitePullConsumer:
-    """A consumer that begins at the first messages; not yet started."""
+    """Return a consumer that starts at the first messages; it is not started yet."""
     consumer = DefaultLitePullConsumer(group or servers.unique("lite"), servers.namesrv)
     consumer.consume_from_where = FIRST
     for name, value in settings.items():
@@ -46,7 +46,7 @@ def consumer_of(servers, group: str | None = None, **settings) -> DefaultLitePul
 
 
 def taken(consumer: DefaultLitePullConsumer, count: int) -> list[str]:
-    """Bodies that the consumer gives until there are `count`, sorted."""
+    """Poll until there are `count` messages, and return their sorted bodies."""
     bodies: list[str] = []
 
     def enough() -> bool:
@@ -56,7 +56,7 @@ def taken(consumer: DefaultLitePullConsumer, count: int) -> list[str]:
     return sorted(bodies)
 
 
-def test_each_message_is_given_once_and_the_next_consumer_goes_on_behind(servers, filled, producer):
+def test_each_message_is_delivered_once_and_the_next_consumer_continues_after_it(servers, filled, producer):
     topic, group = filled(*"abcdefgh"), servers.unique("lite")
     consumer = consumer_of(servers, group)
     consumer.subscribe(topic)
@@ -70,14 +70,14 @@ def test_each_message_is_given_once_and_the_next_consumer_goes_on_behind(servers
         assert taken(again, 1) == ["later"]
 
 
-def test_tags_and_conditions_select(servers, filled):
+def test_tags_and_sql_expressions_select_messages(servers, filled):
     topic = filled("a", "b", "a", "c")
     with (by_tag := consumer_of(servers)):
         by_tag.subscribe(topic, "a || c")
         assert taken(by_tag, 3) == ["a-0", "a-2", "c-3"]
 
 
-def test_two_consumers_of_a_group_share_the_queues_and_are_told(servers, filled):
+def test_two_consumers_of_a_group_share_the_queues_and_are_notified(servers, filled):
     topic, group = filled(*"abcdefgh"), servers.unique("lite")
     shares: dict[str, set] = {}
 
@@ -96,7 +96,7 @@ def test_two_consumers_of_a_group_share_the_queues_and_are_told(servers, filled)
         assert shares["one"] | shares["two"] == one.fetch_message_queues(topic)
 
 
-def test_assigned_queues_are_pulled_whatever_others_do(servers, filled):
+def test_assigned_queues_are_pulled_regardless_of_other_consumers(servers, filled):
     topic = filled(*"aabb")
     with (consumer := consumer_of(servers)):
         queues = sorted(consumer.fetch_message_queues(topic))
@@ -117,7 +117,7 @@ def test_assigned_queues_can_be_filtered(servers, filled):
             consumer.set_sub_expression_for_assign(topic, "a")
 
 
-def test_seek_gives_messages_again_or_passes_them_over(servers, filled, producer):
+def test_seek_repeats_or_skips_messages(servers, filled, producer):
     topic = filled(*"abcd")
     with (consumer := consumer_of(servers)):
         queues = sorted(consumer.fetch_message_queues(topic))
@@ -150,19 +150,20 @@ def test_paused_queues_are_not_pulled_until_resumed(servers, filled, producer):
         assert taken(consumer, 1) == ["a-0"]
 
 
-def test_commits_are_what_the_user_says(servers, filled):
+def test_commits_are_controlled_by_the_user(servers, filled):
     topic, group = filled("a", "b", "c", "d"), servers.unique("lite")
     with (consumer := consumer_of(servers, group, auto_commit=False)):
         queues = sorted(consumer.fetch_message_queues(topic))
         consumer.assign(queues)
         taken(consumer, 4)
-        assert {consumer.committed(queue) for queue in queues} == {0}  # as a broker says of a queue that begins at 0
+        # The broker's answer for a queue that begins at 0.
+        assert {consumer.committed(queue) for queue in queues} == {0}
         consumer.commit({queues[0]: 1}, persist=True)
         assert consumer.committed(queues[0]) == 1
         assert consumer.offset_for_timestamp(queues[0], 0) == 0
 
 
-def test_a_topic_that_grows_is_noticed(servers, filled, producer):
+def test_added_queues_of_a_topic_are_noticed(servers, filled, producer):
     topic = filled("a")
     seen: list[set] = []
 
@@ -182,7 +183,7 @@ def test_a_topic_that_grows_is_noticed(servers, filled, producer):
         wait_until(noticed, 60_000, "six queues")
 
 
-def test_wrong_use_is_told(servers):
+def test_wrong_use_is_reported(servers):
     consumer = consumer_of(servers)
     with pytest.raises(RuntimeError, match="not running"):
         consumer.poll()
@@ -235,13 +236,13 @@ def _received(servers, topic, wanted):
     consumer.consume_from_where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     consumer.subscribe(topic)
     with consumer:
-        wait_until(lambda: len(came) >= len(wanted), LONG_MS, "the messages that are left")
+        wait_until(lambda: len(came) >= len(wanted), LONG_MS, "the remaining messages")
     return sorted(came)
 
 
 @pytest.fixture
 def corrections(monkeypatch):
-    """How often a queue was dropped for 10 s because its offset was moved, as the original's clients do."""
+    """Record each time a queue was dropped for 10 s because its offset was moved, as the original's clients do."""
     made = []
     real = DefaultMQPushConsumerImpl._offset_illegal
 
@@ -252,7 +253,7 @@ def corrections(monkeypatch):
     return made
 
 
-def test_client_that_begins_at_0_as_the_originals_do_continues_without_a_correction(
+def test_client_that_starts_at_0_like_the_originals_continues_without_a_correction(
         servers, shortened, corrections, monkeypatch):
     topic, left = shortened
     monkeypatch.setattr(rebalance, "_beginning", lambda mq, admin: 0)
@@ -268,7 +269,7 @@ def test_own_client_asks_for_the_first_offset(servers, shortened, corrections):
     assert corrections == [] and store.get_max_offset_in_queue("OFFSET_MOVED_EVENT", 0) == before
 
 
-def test_lite_pull_consumer_asks_for_it_too(servers, shortened):
+def test_lite_pull_consumer_asks_for_the_first_offset_too(servers, shortened):
     topic, left = shortened
     consumer = DefaultLitePullConsumer(servers.unique("lite"), servers.namesrv)
     consumer.consume_from_where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -283,7 +284,7 @@ def test_lite_pull_consumer_asks_for_it_too(servers, shortened):
 @pytest.mark.parametrize("topic, where", [
     ("T", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET), ("%RETRY%g", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
     ("%RETRY%g", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)])
-def test_where_a_new_group_begins(answer, begins, topic, where):
+def test_first_offset_of_a_new_group(answer, begins, topic, where):
     class Admin:
         @staticmethod
         def min_offset(mq):

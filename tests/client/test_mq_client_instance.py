@@ -1,4 +1,4 @@
-"""The tables of a client: routes in, addresses and queues out, and where offsets are kept."""
+"""The tables of a client: from routes to addresses and queues, and the stores of offsets."""
 from types import SimpleNamespace
 
 import pytest
@@ -27,17 +27,17 @@ from rmqha.remoting.exception import RemotingTimeoutException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.support.wait import wait_until
 
-# The tables of a client: routes in, addresses out; no connection is made.
+# The tables of a client: from routes to addresses; no connection is made.
 
 
 def route(**addrs):
-    """A topic with two queues on each of the named brokers."""
+    """Return the route of a topic with two queues on each of the named brokers."""
     return TopicRouteData(queueDatas=[QueueData(name, 2, 2, 6) for name in addrs],
                           brokerDatas=[BrokerData("C", name, table) for name, table in addrs.items()])
 
 
 class FakeApi:
-    """Answers route questions from a dict."""
+    """Answers route requests from a dict."""
 
     def __init__(self):
         self.routes = {}
@@ -72,14 +72,14 @@ def learn(instance, api):
     return learn
 
 
-def test_master_is_asked_to_publish_and_unknown_brokers_are_none(instance, learn):
+def test_master_is_chosen_for_publishing_and_unknown_brokers_have_no_address(instance, learn):
     assert learn("T", a={0: "1:1", 1: "1:5"}, b={1: "1:6"})
     assert instance.routes.find_broker_address_in_publish("a") == "1:1"
     assert instance.routes.find_broker_address_in_publish("b") is None
     assert instance.routes.find_broker_address_in_publish("x") is None
 
 
-def test_slave_stands_in_for_a_missing_master_unless_only_the_master_will_do(instance, learn):
+def test_slave_replaces_a_missing_master_unless_only_the_master_is_allowed(instance, learn):
     learn("T", a={0: "1:1", 1: "1:5"}, b={1: "1:6", 2: "1:7"})
     find = instance.routes.find_broker_address_in_subscribe
     assert find("a", 0, True).broker_addr == "1:1" and not find("a", 0, True).slave
@@ -91,12 +91,12 @@ def test_slave_stands_in_for_a_missing_master_unless_only_the_master_will_do(ins
     assert find("x", 0, False) is None
 
 
-def test_next_slave_is_asked_when_the_suggested_one_is_gone(instance, learn):
+def test_next_slave_is_chosen_when_the_suggested_one_is_gone(instance, learn):
     learn("T", b={2: "1:7"})
     assert instance.routes.find_broker_address_in_subscribe("b", 1, True).broker_addr == "1:7"
 
 
-def test_route_that_says_the_same_changes_nothing(instance, learn):
+def test_unchanged_route_changes_nothing(instance, learn):
     assert learn("T", a={0: "1:1"})
     assert not learn("T", a={0: "1:1"})
     assert learn("T", a={0: "1:2"})
@@ -108,7 +108,7 @@ def test_unknown_topic_changes_nothing(instance, api):
     assert instance.routes.get_an_exist_topic_route_data("nowhere") is None
 
 
-def test_new_topic_gets_the_default_topics_brokers_and_at_most_the_producers_queues(instance, api):
+def test_new_topic_gets_the_default_topics_brokers_and_at_most_the_producers_queue_count(instance, api):
     api.routes["TBW102"] = route(a={0: "1:1"})
     config = ProducerConfig()
     config.default_topic_queue_nums = 1
@@ -116,7 +116,7 @@ def test_new_topic_gets_the_default_topics_brokers_and_at_most_the_producers_que
     assert [data.writeQueueNums for data in instance.routes.get_an_exist_topic_route_data("New").queueDatas] == [1]
 
 
-def test_addresses_that_no_route_names_any_more_are_forgotten(instance, learn):
+def test_addresses_missing_from_all_routes_are_removed(instance, learn):
     learn("T", a={0: "1:1", 1: "1:5"}, b={0: "1:2"})
     learn("T", a={1: "1:5"})
     instance.routes.broker_addr_table["a"] = {0: "1:1", 1: "1:5"}
@@ -124,7 +124,7 @@ def test_addresses_that_no_route_names_any_more_are_forgotten(instance, learn):
     assert instance.routes.broker_addr_table == {"a": {1: "1:5"}}
 
 
-def test_producers_and_consumers_hear_of_routes_and_groups_are_unique(instance, learn):
+def test_producers_and_consumers_are_notified_of_routes_and_groups_are_unique(instance, learn):
     heard = {}
 
     class Producer:
@@ -167,25 +167,25 @@ def queues(broker, count):
     return [MessageQueue("T", broker, number) for number in range(count)]
 
 
-def test_writable_queues_of_masters_can_be_sent_to_sorted_by_broker():
+def test_publish_queues_are_the_masters_writable_ones_sorted_by_broker():
     info = topic_route_data2_topic_publish_info("T", topic_route(MASTER_A, MASTER_B))
     assert info.message_queue_list == queues("a", 2) + queues("b", 2) and info.ok() and not info.order_topic
 
 
-def test_broker_without_master_cannot_be_sent_to_but_be_pulled():
+def test_broker_without_a_master_can_be_pulled_from_but_not_sent_to():
     both = topic_route(MASTER_A, SLAVE_B)
     assert topic_route_data2_topic_publish_info("T", both).message_queue_list == queues("a", 2)
     assert topic_route_data2_topic_subscribe_info("T", both) == set(queues("a", 2) + queues("b", 2))
 
 
-def test_permissions_decide():
+def test_permissions_limit_the_queues():
     info = topic_route_data2_topic_publish_info("T", topic_route(MASTER_A, MASTER_B, perm_a=READ))
     assert info.message_queue_list == queues("b", 2)
     readable = topic_route_data2_topic_subscribe_info("T", topic_route(MASTER_A, MASTER_B, perm_b=WRITE))
     assert readable == set(queues("a", 2))
 
 
-def test_numbers_of_read_and_write_queues_are_kept_apart():
+def test_numbers_of_read_and_write_queues_are_independent():
     both = topic_route(MASTER_A, MASTER_B, read=3, write=1)
     assert len(topic_route_data2_topic_publish_info("T", both).message_queue_list) == 2
     assert len(topic_route_data2_topic_subscribe_info("T", both)) == 6
@@ -198,16 +198,16 @@ def test_ordered_topic_takes_its_queues_from_the_configuration():
     assert info.order_topic and info.message_queue_list == queues("b", 2) + queues("a", 1)
 
 
-def test_queue_choice_goes_round_and_leaves_the_last_broker():
+def test_queue_choice_rotates_and_avoids_the_last_broker():
     info = topic_route_data2_topic_publish_info("T", topic_route(MASTER_A, MASTER_B))
     assert {info.select_one_message_queue() for _ in range(4)} == set(info.message_queue_list)
     assert {info.select_one_message_queue("a").brokerName for _ in range(8)} == {"b"}
     alone = topic_route_data2_topic_publish_info("T", topic_route(MASTER_A))
-    assert alone.select_one_message_queue("a").brokerName == "a", "better the same broker than none"
+    assert alone.select_one_message_queue("a").brokerName == "a", "the only broker is chosen again"
     assert info.get_queue_id_by_broker("a") == 2 and info.get_queue_id_by_broker("x") == -1
 
 
-def test_route_is_changed_by_content_not_by_order():
+def test_routes_are_compared_by_content_not_by_order():
     one, other = topic_route(MASTER_A, MASTER_B), topic_route(MASTER_B, MASTER_A)
     other.queueDatas.reverse()
     assert not topic_route_data_is_change(one, other)
@@ -226,7 +226,7 @@ def make_store(tmp_path):
     return lambda: LocalFileOffsetStore("1.1.1.1@x", "g", str(tmp_path))
 
 
-def test_offsets_come_back_from_the_file(make_store):
+def test_offsets_are_loaded_from_the_file(make_store):
     store = make_store()
     store.load()
     store.update_offset(MQ[0], 17, increase_only=False)
@@ -257,7 +257,7 @@ def test_backup_is_read_when_the_file_is_damaged(make_store):
     assert again.read_offset(MQ[0], STORE) == 1
 
 
-def test_file_and_backup_damaged_is_told(make_store):
+def test_damaged_file_and_backup_are_an_error(make_store):
     store = make_store()
     for _ in range(2):
         store.update_offset(MQ[0], 1, increase_only=False)
@@ -269,7 +269,7 @@ def test_file_and_backup_damaged_is_told(make_store):
         make_store().load()
 
 
-# Only a broker that says so has no offset of a group; whatever else it says, the group waits.
+# A group has no offset only if the broker says so; after any other answer, the group waits.
 
 REMOTE_STORE_MQ = MessageQueue("T", "a", 0)
 CODES = sorted(value for name, value in vars(response_code).items() if name.isupper() and isinstance(value, int)
@@ -278,7 +278,7 @@ LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
 def store_of(error: Exception) -> RemoteBrokerOffsetStore:
-    """One whose broker fails like that."""
+    """Return a store whose broker fails with this error."""
     def query(_addr, _header, _timeout_ms):
         raise error
 
@@ -288,7 +288,7 @@ def store_of(error: Exception) -> RemoteBrokerOffsetStore:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_only_not_found_is_no_offset(code):
+def test_only_not_found_means_no_offset(code):
     store = store_of(MQBrokerException(code, "no", "127.0.0.1:1"))
     expected = -1 if code == response_code.QUERY_NOT_FOUND else -2
     assert store.read_offset(REMOTE_STORE_MQ, ReadOffsetType.READ_FROM_STORE) == expected
@@ -301,7 +301,7 @@ def test_only_not_found_is_no_offset(code):
     (MQBrokerException(response_code.SYSTEM_BUSY, "busy", "a"), -1),
     (MQBrokerException(response_code.NO_PERMISSION, "no", "a"), -1),
     (RemotingTimeoutException("a", 5000), -1), (MQClientException("no broker"), -1)], ids=repr)
-def test_rebalance_begins_anew_only_without_an_offset(kind, error, begin):
+def test_rebalance_starts_from_scratch_only_without_an_offset(kind, error, begin):
     settings = SimpleNamespace(consume_from_where=LAST, consume_timestamp="")
     rebalance = kind(settings, lambda *_args: None)
     rebalance.offset_store = store_of(error)
@@ -309,7 +309,7 @@ def test_rebalance_begins_anew_only_without_an_offset(kind, error, begin):
     assert rebalance.compute_pull_from_where_with_exception(REMOTE_STORE_MQ) == begin
 
 
-def test_pull_consumers_say_that_the_broker_does_not():
+def test_pull_consumers_raise_an_error_when_the_broker_is_busy():
     consumer = DefaultMQPullConsumer("g", "127.0.0.1:1")
     impl = consumer.default_mq_pull_consumer_impl
     impl._is_running, impl.offset_store = lambda: None, store_of(MQBrokerException(response_code.SYSTEM_BUSY, "", "a"))
@@ -321,7 +321,7 @@ def test_pull_consumers_say_that_the_broker_does_not():
 
 
 class BusyAtFirst:
-    """Stands before a broker's processor and turns the first requests away."""
+    """Wraps a broker's processor and refuses the first requests."""
 
     def __init__(self, processor, times: int) -> None:
         self._processor, self.left = processor, times

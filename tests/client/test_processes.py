@@ -1,4 +1,4 @@
-"""Processes with clients: forked after a start, ended while a client runs, and what they print."""
+"""Processes with clients: forked after a start, ended while a client runs, and the output of the client's log."""
 import asyncio
 import inspect
 import os
@@ -32,7 +32,8 @@ from tests.support.sources import ROOT
 
 SAYS = "which was forked"
 LISTENER = lambda messages: None  # noqa: E731
-HARMLESS = {  # what neither asks a broker nor waits; `shutdown` and `with` have tests of their own
+# Calls that neither contact a broker nor wait; `shutdown` and `with` have tests of their own.
+HARMLESS = {
     *dir(Lifecycle), *dir(ClientConfig), "register_message_listener", "message_queue_changed", "callback_of",
     "put_task", "run_later"}
 
@@ -51,7 +52,7 @@ def _argument(name: str, topic: str) -> Any:
 
 
 def _calls(client: object, topic: str) -> dict[str, Callable[[], Any]]:
-    """Name -> call, of each public method and property of a client."""
+    """Return name -> call for each public method and property of a client."""
     calls: dict[str, Callable[[], Any]] = {}
     for name, member in inspect.getmembers(type(client)):
         if name.startswith("_") or name in HARMLESS:
@@ -69,7 +70,7 @@ def _calls(client: object, topic: str) -> dict[str, Callable[[], Any]]:
 
 
 def _said(calls: dict[str, Callable[[], Any]]) -> dict[str, str]:
-    """Name -> what each call raised."""
+    """Return name -> the error that each call raised."""
     said = {}
     for name, call in calls.items():
         try:
@@ -109,7 +110,8 @@ def test_every_call_in_a_forked_process_is_refused_at_once_and_nothing_is_stored
             assert {name: text for name, text in said.items() if SAYS not in text} == {}
             assert {text.partition(":")[0] for text in said.values()} == {"MQClientException"}
             assert {queue: maker.admin.max_offset(queue) for queue in queues} == ends
-            assert "which was forked" not in str(_said({"start": client.start}))  # its own process may go on
+            # The client's own process is not refused.
+            assert "which was forked" not in str(_said({"start": client.start}))
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
@@ -158,7 +160,7 @@ def test_schedule_service_admin_and_shared_manager_in_a_forked_process(servers):
     admin.shutdown()
 
 
-def test_client_that_is_made_before_the_fork_and_started_after_it_works(servers):
+def test_client_created_before_the_fork_and_started_after_it_works(servers):
     topic = servers.unique("Later")
     producer = DefaultMQProducer(servers.unique("later"), servers.namesrv)
 
@@ -204,18 +206,18 @@ def test_async_clients_in_a_forked_process(servers):
     asyncio.run(scenario())
 
 
-def test_error_says_which_process_and_what_to_do(servers):
+def test_error_names_the_process_and_the_remedy(servers):
     with DefaultMQProducer(servers.unique("words"), servers.namesrv) as producer:
         def work() -> str:
             with pytest.raises(MQClientException) as raised:
                 producer.send(Message("T", b"x"))
             return str(raised.value)
         said = in_forked_process(work)
-    assert said.startswith("a DefaultMQProducer that was started in process ")
-    assert "make and start one after the fork" in said
+    assert said.startswith("a DefaultMQProducer started in process ")
+    assert "create and start one in each process after the fork" in said
 
 
-# A process whose main thread ends, with an exception say, while a client of it still runs.
+# A process whose main thread ends, for example with an exception, while one of its clients still runs.
 
 LIMIT_S = 120
 PROCESS_END_CLIENTS = {
@@ -295,7 +297,7 @@ def _subclasses(kind: type) -> set[type]:
     return {kind, *(deeper for direct in kind.__subclasses__() for deeper in _subclasses(direct))}
 
 
-def test_every_client_is_tried():
+def test_every_client_is_covered():
     public = {kind.__name__ for kind in _subclasses(Lifecycle) if kind.__name__.startswith("Default")
               or kind.__name__.endswith("Producer")}
     assert {kind for kind in public if "." not in kind} <= {name.partition(",")[0] for name in PROCESS_END_CLIENTS}
@@ -307,16 +309,16 @@ def _run(script, servers, kind):
 
 
 @pytest.mark.parametrize("kind", PROCESS_END_CLIENTS)
-def test_process_ends_though_nobody_shuts_the_client_down(servers, kind):
+def test_process_ends_without_a_shutdown_of_the_client(servers, kind):
     done = _run(SCRIPT, servers, kind)
     assert done.returncode == 1, done.stderr
     assert "a test that fails between start and shutdown" in done.stderr
     assert "THREADS ['MainThread']" in done.stdout
-    assert "DEBUG the process ends, and nobody has shut down the client [" in done.stdout
+    assert "DEBUG the process exits without a shutdown of the client [" in done.stdout
     assert "Fatal Python error" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
 
 
-def test_what_was_pending_is_logged(servers):
+def test_pending_requests_are_logged(servers):
     script = SCRIPT.replace("client.send(Message(TOPIC, b\"x\"))", """
     client.send(Message(TOPIC, b"x"))
     client.request_async(Message(TOPIC, b"x"), Callback(), 60_000)""").replace("class Started", """
@@ -326,19 +328,20 @@ Callback = RequestCallback
 class Started""")
     done = _run(script, servers, "DefaultMQProducer")
     assert done.returncode == 1, done.stderr
-    [line] = [line for line in done.stdout.splitlines() if "nobody has shut down" in line]
+    [line] = [line for line in done.stdout.splitlines() if "without a shutdown" in line]
     assert "'end'" in line and "1 requests without an answer" in line
 
 
 def test_client_that_is_shut_down_leaves_nothing_to_log(servers):
     script = SCRIPT.replace("names = ", "client.shutdown()\nnames = ")
     done = _run(script, servers, "DefaultMQProducer")
-    assert done.returncode == 1 and "nobody has shut down" not in done.stdout, done.stderr
+    assert done.returncode == 1 and "without a shutdown" not in done.stdout, done.stderr
 
 
-# What a program prints that uses the client: nothing, unless it asks for it.
+# A program that uses the client prints nothing unless it asks for it.
 
-# A name server that is down; a cluster whose only broker is lost while a producer sends and a consumer pulls.
+# The program has a name server that is down, and a cluster whose only broker is lost while a producer sends and a
+# consumer pulls.
 PROGRAM = """
 import sys, threading, time
 sys.path.insert(0, {root!r})
@@ -387,7 +390,7 @@ def run(tmp_path, setup: str) -> subprocess.CompletedProcess[str]:
     return result
 
 
-def test_a_program_without_logging_prints_nothing(tmp_path):
+def test_program_without_logging_prints_nothing(tmp_path):
     assert run(tmp_path, "").stderr == ""
 
 
@@ -396,7 +399,7 @@ def test_a_program_without_logging_prints_nothing(tmp_path):
     ("import rmqha; rmqha.log_to_stderr(); rmqha.log_to_stderr()",
      r"^\d{4}-\d\d-\d\d [\d:,]{12} (INFO   |WARNING) Rocketmq\w+ - "),
 ])
-def test_one_that_asks_is_told_once_what_happened(tmp_path, setup, line):
+def test_program_with_logging_prints_each_event_once(tmp_path, setup, line):
     text = run(tmp_path, setup).stderr
     assert "Traceback" not in text
     for what in ("connect remote host[127.0.0.1:1] failed", "producer [silent] start OK", "consumer [silent-consumer]"):
@@ -405,6 +408,6 @@ def test_one_that_asks_is_told_once_what_happened(tmp_path, setup, line):
     assert len(starts) == 1, starts
 
 
-def test_only_warnings(tmp_path):
+def test_log_level_warning_prints_only_warnings(tmp_path):
     text = run(tmp_path, "import rmqha; rmqha.log_to_stderr('WARNING')").stderr
     assert "start OK" not in text and " WARNING Rocketmq" in text and " INFO " not in text

@@ -1,1 +1,1 @@
-"""RocketMQ for the tests of others."""
+"""Tests of rmqha.testing, the embedded RocketMQ for other people's tests."""

@@ -1,4 +1,4 @@
-"""What the tests of rmqha.testing share."""
+"""Helpers shared by the tests of rmqha.testing."""
 from contextlib import contextmanager
 
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
@@ -9,7 +9,7 @@ from rmqha.common.subscriptions import ConsumeFromWhere
 
 @contextmanager
 def producing(mq, retries=2, timeout_ms=10_000):
-    """A producer that runs."""
+    """A running producer."""
     producer = DefaultMQProducer("producers", mq.namesrv_addr)
     producer.retry_times_when_send_failed = retries
     producer.send_msg_timeout = timeout_ms
@@ -18,14 +18,14 @@ def producing(mq, retries=2, timeout_ms=10_000):
 
 
 def send(mq, topic, *bodies, **message):
-    """Send messages, one after the other; the results."""
+    """Send messages, one after the other, and return the results."""
     with producing(mq) as producer:
         return [producer.send(Message(topic, body, **message)) for body in bodies]
 
 
 @contextmanager
 def consuming(mq, group, topic):
-    """A consumer of a group from the first message on; the list that it fills with bodies."""
+    """Start a consumer of a group at the first message; yield the list to which it appends bodies."""
     bodies = []
 
     def take(messages):
@@ -39,5 +39,5 @@ def consuming(mq, group, topic):
 
 
 def bodies(messages):
-    """Their bodies, in their order."""
+    """Return the messages' bodies, in order."""
     return [message.body for message in messages]

@@ -1,4 +1,4 @@
-"""EmbeddedRocketMQ: what it promises, faults on purpose, clusters with slaves, and `python -m rmqha.testing.server`."""
+"""EmbeddedRocketMQ: its guarantees, fault injection, clusters with slaves, and `python -m rmqha.testing.server`."""
 import shutil
 import signal
 import socket
@@ -20,24 +20,24 @@ from tests.support.sources import ROOT
 from tests.support.wait import lasting, own_threads, wait_until
 from tests.testing.support import bodies, consuming, producing, send
 
-# EmbeddedRocketMQ: each thing that it promises.
+# The guarantees of EmbeddedRocketMQ.
 
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
-    """One master."""
+    """A cluster of one master, shared by the module."""
     with EmbeddedRocketMQ(store_dir=tmp_path_factory.mktemp("stores")) as mq:
         yield mq
 
 
 @pytest.fixture
 def mq(started):
-    """One master, clean."""
+    """A cluster of one master, reset before the test."""
     started.reset()
     return started
 
 
-def test_it_takes_little_room_and_leaves_nothing(tmp_path):
+def test_it_uses_little_disk_space_and_leaves_nothing(tmp_path):
     threads = own_threads()
     for _ in range(2):
         with EmbeddedRocketMQ(store_dir=tmp_path) as mq:
@@ -48,7 +48,7 @@ def test_it_takes_little_room_and_leaves_nothing(tmp_path):
     wait_until(lambda: own_threads() <= threads, 60_000, "all threads are gone")
 
 
-def test_message_comes_back_as_it_was_sent_in_the_order_of_queues_and_offsets(mq):
+def test_messages_return_as_they_were_sent_in_the_order_of_queues_and_offsets(mq):
     mq.create_topic("orders", queues=3)
     with producing(mq) as producer:
         for queue, body in ((2, b"c"), (0, b"a" * 10_000), (2, b"d"), (1, b"b")):
@@ -63,7 +63,7 @@ def test_message_comes_back_as_it_was_sent_in_the_order_of_queues_and_offsets(mq
     assert messages[1].msg_id == result.msg_id
 
 
-def test_new_topic_has_the_queues_asked_for_at_once(mq):
+def test_new_topic_has_the_requested_queues_at_once(mq):
     mq.create_topic("seven", queues=7)
     with producing(mq) as producer:
         assert {queue.queueId for queue in producer.fetch_publish_message_queues("seven")} == set(range(7))
@@ -71,7 +71,7 @@ def test_new_topic_has_the_queues_asked_for_at_once(mq):
 
 @pytest.mark.parametrize("name, queues, why", [
     ("a b", 4, "illegal characters"), ("", 4, "blank"), ("TBW102", 4, "of the system"), ("fine", 0, "1 to 65536")])
-def test_impossible_topic_is_refused_with_the_reason(mq, name, queues, why):
+def test_invalid_topic_is_refused_with_the_reason(mq, name, queues, why):
     with pytest.raises(EmbeddedError, match=why):
         mq.create_topic(name, queues)
 
@@ -92,43 +92,45 @@ def test_restart_keeps_messages_offsets_and_addresses(mq):
         assert seen == [b"after"]
 
 
-def test_killed_broker_keeps_what_was_written_and_loses_what_was_not(mq):
+def test_killed_broker_keeps_what_it_had_written_and_loses_the_rest(mq):
     mq.create_topic("orders", queues=1)
     send(mq, "orders", b"1", b"2")
     offsets = mq.broker("broker-a").controller.consumer_offset_manager
     offsets.commit_offset("test", "billing", "orders", 0, 1)
     offsets.persist()
-    offsets.commit_offset("test", "billing", "orders", 0, 2)  # to be saved some seconds later
+    # Offsets are saved only after some seconds.
+    offsets.commit_offset("test", "billing", "orders", 0, 2)
     assert mq.kill_master() == "broker-a"
     assert not mq.broker("broker-a").is_running
     with pytest.raises(EmbeddedError, match=r"broker-a is down; restart\('broker-a'\)"):
         mq.messages("orders")
-    with pytest.raises(EmbeddedError, match="no master runs"):
+    with pytest.raises(EmbeddedError, match="no master is running"):
         mq.kill_master()
     mq.restart()
     assert bodies(mq.messages("orders")) == [b"1", b"2"]
     assert mq.broker("broker-a").controller.consumer_offset_manager.query_offset("billing", "orders", 0) == 1
 
 
-def test_broker_whose_port_is_taken_starts_at_another_one(mq, monkeypatch):
+def test_broker_whose_port_is_taken_starts_at_another(mq, monkeypatch):
     send(mq, "orders", b"1")
     port = mq.broker("broker-a").controller.server_config.listenPort
     mq.kill_master()
     with socket.create_server(("", port)) as taken:
         free = iter([taken.getsockname()[1], free_broker_port()])
-        monkeypatch.setattr(node, "free_broker_port", lambda: next(free))  # the first is taken in between, too
+        # The first one is taken in the meantime, too.
+        monkeypatch.setattr(node, "free_broker_port", lambda: next(free))
         mq.restart()
         assert mq.broker("broker-a").controller.server_config.listenPort != taken.getsockname()[1]
         send(mq, "orders", b"2")
         assert set(bodies(mq.messages("orders"))) == {b"1", b"2"}
 
 
-def test_reset_leaves_nothing_of_before_and_the_producer_goes_on(mq):
+def test_reset_clears_everything_and_the_producer_keeps_working(mq):
     mq.create_topic("orders", queues=1)
     addresses = mq.namesrv_addr, mq.broker("broker-a").address
     with producing(mq) as producer:
         delayed = Message("later", b"delayed")
-        delayed.delay_time_level = 1  # a second
+        delayed.delay_time_level = 1  # one second
         producer.send(delayed)
         producer.send(Message("orders", b"before"))
         mq.broker("broker-a").controller.consumer_offset_manager.commit_offset("test", "billing", "orders", 0, 1)
@@ -156,7 +158,7 @@ def test_reset_empties_the_key_value_table_of_the_name_server(mq):
     assert kv.get_kv_config("ORDER_TOPIC_CONFIG", "orders") is None
 
 
-def test_two_clusters_in_one_process_know_nothing_of_each_other(mq):
+def test_two_clusters_in_one_process_are_independent(mq):
     with EmbeddedRocketMQ() as other:
         send(mq, "orders", b"mine")
         send(other, "orders", b"other")
@@ -175,25 +177,25 @@ def test_config_reaches_the_brokers(tmp_path):
 
 
 @pytest.mark.parametrize("config, why", [
-    ({"flushDiskTyp": "SYNC_FLUSH"}, "no key flushDiskTyp, did you mean flushDiskType?"),
-    ({"brokerRole": "SLAVE"}, "brokerRole is set for each broker"),
+    ({"flushDiskTyp": "SYNC_FLUSH"}, "unknown key flushDiskTyp, did you mean flushDiskType?"),
+    ({"brokerRole": "SLAVE"}, "brokerRole is set by the cluster"),
     ({"flushDiskType": "NEVER"}, "flushDiskType=NEVER: ")])
-def test_bad_config_is_refused_with_the_reason(tmp_path, config, why):
+def test_invalid_config_is_refused_with_the_reason(tmp_path, config, why):
     with pytest.raises(EmbeddedError, match=why.replace("?", r"\?")):
         with EmbeddedRocketMQ(store_dir=tmp_path, config=config):
-            raise AssertionError("it has started")
+            raise AssertionError("the cluster has started")
     assert not list(tmp_path.iterdir())
 
 
-def test_folder_that_is_missing_is_named(tmp_path):
-    with pytest.raises(EmbeddedError, match="no folder for the stores can be made in .*nowhere"):
+def test_missing_folder_is_named_in_the_error(tmp_path):
+    with pytest.raises(EmbeddedError, match="can't create a folder for the stores in .*nowhere"):
         EmbeddedRocketMQ(store_dir=tmp_path / "nowhere").start()
 
 
-def test_it_says_that_it_was_not_started():
+def test_use_before_the_start_is_an_error():
     mq = EmbeddedRocketMQ()
     for use in (lambda: mq.namesrv_addr, lambda: mq.messages("orders"), mq.reset, mq.restart, mq.kill_master):
-        with pytest.raises(EmbeddedError, match="it is not started"):
+        with pytest.raises(EmbeddedError, match="the cluster is not started"):
             use()
 
 
@@ -206,18 +208,18 @@ def test_topology_names_its_brokers(topology, nodes):
 
 
 @pytest.mark.parametrize("topology", ["", "0m", "2m-1s", "m", "1s", "1m-1s-sync", "10m"])
-def test_topology_that_is_none_is_refused(topology):
+def test_invalid_topology_is_refused(topology):
     with pytest.raises(EmbeddedError, match="1m, 1m-1s, 2m"):
         EmbeddedRocketMQ(topology)
 
 
-def test_unknown_node_is_refused_with_those_that_there_are(mq):
+def test_unknown_node_is_refused_with_a_list_of_the_nodes(mq):
     for use in (mq.kill, mq.restart, mq.fill_disk, lambda node: mq.messages("orders", node)):
-        with pytest.raises(EmbeddedError, match="there is no 'broker-z'; 1m has broker-a"):
+        with pytest.raises(EmbeddedError, match="unknown broker 'broker-z'; 1m has broker-a"):
             use("broker-z")
 
 
-def test_folder_of_a_killed_process_goes_with_the_next_start(tmp_path):
+def test_next_start_deletes_the_folder_of_a_killed_process(tmp_path):
     code = ("import os, signal, sys\nfrom rmqha.testing.embedded import TemporaryFolder\n"
             "folder = TemporaryFolder(sys.argv[1])\nos.kill(os.getpid(), signal.SIGKILL)")
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
@@ -231,43 +233,44 @@ def test_folder_of_a_killed_process_goes_with_the_next_start(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_folder_in_which_something_was_left_goes_with_the_next_start(tmp_path, monkeypatch):
+def test_next_start_deletes_a_folder_that_could_not_be_emptied(tmp_path, monkeypatch):
     left = TemporaryFolder(tmp_path)
     (left.path / "stores").mkdir()
     with monkeypatch.context() as patched:
-        patched.setattr(shutil, "rmtree", lambda *_, **__: None)  # as when somebody still writes there
+        # As when another process still writes there.
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
         left.close()
     assert left.path.exists()
     TemporaryFolder(tmp_path).close()
     assert not list(tmp_path.iterdir())
 
 
-def test_program_without_logging_hears_nothing_and_ends():
+def test_program_without_logging_prints_nothing_and_ends():
     code = ("from rmqha.testing import EmbeddedRocketMQ\n"
             "with EmbeddedRocketMQ('1m-1s') as mq:\n    mq.kill_master()\n    mq.restart()\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout + done.stderr == ""
 
 
-# Faults on purpose: what clients see of them, and that nothing of them is left.
+# Injected faults as clients see them, and that nothing remains of them.
 
 
 @pytest.fixture(scope="module")
 def faults_started():
-    """One master."""
+    """A cluster of one master, for the tests of faults."""
     with EmbeddedRocketMQ() as mq:
         yield mq
 
 
 @pytest.fixture
 def faults_mq(faults_started):
-    """One master with the topic orders, and no faults."""
+    """A cluster of one master with the topic orders, and no faults."""
     faults_started.reset()
     faults_started.create_topic("orders", queues=1)
     return faults_started
 
 
-def test_refused_sends_are_tried_again_and_none_is_stored_twice(faults_mq):
+def test_refused_sends_are_retried_and_none_is_stored_twice(faults_mq):
     refused = faults_mq.refuse("SYSTEM_ERROR", times=2)
     with producing(faults_mq, retries=2) as producer:
         producer.send(Message("orders", b"third time lucky"))
@@ -278,7 +281,8 @@ def test_refused_sends_are_tried_again_and_none_is_stored_twice(faults_mq):
 def test_refusals_reach_the_caller_with_code_and_remark(faults_mq):
     with faults_mq.refuse("SYSTEM_BUSY", times=3, remark="come back later") as refused:
         with producing(faults_mq) as producer:
-            for _ in range(3):  # no producer of RocketMQ tries again by itself when a broker is busy
+            # No producer of RocketMQ retries on its own when a broker is busy.
+            for _ in range(3):
                 with pytest.raises(MQBrokerException, match="come back later") as failed:
                     producer.send(Message("orders", b"lost"))
                 assert failed.value.response_code == response_code.SYSTEM_BUSY
@@ -287,7 +291,7 @@ def test_refusals_reach_the_caller_with_code_and_remark(faults_mq):
     assert bodies(faults_mq.messages("orders")) == [b"through"]
 
 
-def test_refusal_without_times_goes_on_until_it_is_healed(faults_mq):
+def test_refusal_without_a_count_lasts_until_it_is_healed(faults_mq):
     with producing(faults_mq, retries=0) as producer:
         with faults_mq.refuse("NO_PERMISSION"):
             for _ in range(5):
@@ -298,7 +302,7 @@ def test_refusal_without_times_goes_on_until_it_is_healed(faults_mq):
     assert bodies(faults_mq.messages("orders")) == [b"through"]
 
 
-def test_only_the_requests_named_are_refused(faults_mq):
+def test_only_the_named_requests_are_refused(faults_mq):
     with producing(faults_mq) as producer, faults_mq.refuse("SYSTEM_ERROR", requests=["PULL_MESSAGE"]) as refused:
         producer.send(Message("orders", b"1"))
         with consuming(faults_mq, "billing", "orders") as seen:
@@ -308,7 +312,7 @@ def test_only_the_requests_named_are_refused(faults_mq):
             wait_until(lambda: seen == [b"1"])
 
 
-def test_slow_broker_answers_later_and_serves_side_by_side(faults_mq):
+def test_slow_broker_answers_later_and_serves_in_parallel(faults_mq):
     with producing(faults_mq) as producer:
         producer.send(Message("orders", b"warm"))
         with faults_mq.slow_down(150) as slow:
@@ -330,14 +334,14 @@ def test_consumers_of_a_slow_broker_get_their_messages_late(faults_mq):
             assert slow.hits >= 1
 
 
-def test_late_refusal_is_both(faults_mq):
+def test_refusal_with_a_delay_is_late(faults_mq):
     with producing(faults_mq, retries=0) as producer, faults_mq.slow_down(100), faults_mq.refuse("SYSTEM_BUSY",
                                                                                                  times=1):
         with lasting(0.1), pytest.raises(MQBrokerException):
             producer.send(Message("orders", b"lost"))
 
 
-def test_full_disk_takes_no_messages_and_gives_those_it_has(faults_mq):
+def test_broker_with_a_full_disk_takes_no_messages_but_serves_stored_ones(faults_mq):
     with producing(faults_mq, retries=0) as producer:
         producer.send(Message("orders", b"before"))
         with faults_mq.fill_disk():
@@ -350,7 +354,7 @@ def test_full_disk_takes_no_messages_and_gives_those_it_has(faults_mq):
     assert bodies(faults_mq.messages("orders")) == [b"before", b"after"]
 
 
-def test_a_broker_without_faults_has_nothing_of_them_in_its_way(faults_mq):
+def test_broker_without_faults_runs_no_fault_code(faults_mq):
     server = faults_mq.broker("broker-a").controller.remoting_server
 
     def way():
@@ -368,7 +372,7 @@ def test_a_broker_without_faults_has_nothing_of_them_in_its_way(faults_mq):
     assert faults_mq.faults == []
 
 
-def test_heal_ends_all_faults_and_restart_does_too(faults_mq):
+def test_heal_and_restart_end_all_faults(faults_mq):
     for end in (faults_mq.heal, faults_mq.restart):
         faults = [faults_mq.slow_down(50), faults_mq.refuse("SYSTEM_BUSY"), faults_mq.fill_disk()]
         assert faults_mq.faults == faults
@@ -378,7 +382,7 @@ def test_heal_ends_all_faults_and_restart_does_too(faults_mq):
             producer.send(Message("orders", b"through"))
 
 
-def test_fault_that_outlives_its_cluster_is_over():
+def test_fault_whose_cluster_has_closed_is_over():
     with EmbeddedRocketMQ() as mq:
         slow, full = mq.slow_down(5), mq.fill_disk()
     assert not slow.is_active and not full.is_active
@@ -387,46 +391,47 @@ def test_fault_that_outlives_its_cluster_is_over():
 
 
 @pytest.mark.parametrize("fault, why", [
-    (lambda mq: mq.refuse("SYSTEM_BUZY"), "no response code has the name 'SYSTEM_BUZY', did you mean SYSTEM_BUSY?"),
-    (lambda mq: mq.refuse("SUCCESS"), "SUCCESS refuses nothing"),
-    (lambda mq: mq.refuse("SYSTEM_BUSY", times=0), "refuse 0 times: it has to be 1 or more"),
+    (lambda mq: mq.refuse("SYSTEM_BUZY"), "unknown response code 'SYSTEM_BUZY', did you mean SYSTEM_BUSY?"),
+    (lambda mq: mq.refuse("SUCCESS"), "SUCCESS does not refuse requests"),
+    (lambda mq: mq.refuse("SYSTEM_BUSY", times=0), "refuse 0 times: it must be 1 or more"),
     (lambda mq: mq.refuse("SYSTEM_BUSY", requests=["SEND_MESAGE"]), "did you mean SEND_MESSAGE?"),
-    (lambda mq: mq.slow_down(0), "slow_down by 0 ms: it has to be more than 0"),
-    (lambda mq: mq.partition(), "1m has no slaves there to cut off")])
-def test_impossible_fault_is_refused_with_the_reason(faults_mq, fault, why):
+    (lambda mq: mq.slow_down(0), "slow_down by 0 ms: the delay must be greater than 0"),
+    (lambda mq: mq.partition(), "1m has no slaves to cut off")])
+def test_invalid_fault_is_refused_with_the_reason(faults_mq, fault, why):
     with pytest.raises(EmbeddedError) as failed:
         fault(faults_mq)
     assert why in str(failed.value)
     assert faults_mq.faults == []
 
 
-# Clusters with slaves: what is where, when a master is killed, and when the link is cut.
+# Clusters with slaves: the copies of messages when a master is killed, and when the link is cut.
 
 
 @pytest.fixture(scope="module")
 def pair():
-    """A master that waits for its slave."""
+    """A master that waits for its slave, shared by the module."""
     with EmbeddedRocketMQ("1m-1s", sync=True) as mq:
         yield mq
 
 
 @pytest.fixture
 def replicated_mq(pair):
-    """A master that waits for its slave, with the topic orders."""
+    """A master that waits for its slave, with the topic orders, reset before the test."""
     pair.reset()
     pair.create_topic("orders", queues=1)
     return pair
 
 
 @pytest.mark.parametrize("sync, role", [(False, "ASYNC_MASTER"), (True, "SYNC_MASTER")])
-def test_two_masters_and_two_slaves_are_there_at_once(sync, role):
+def test_two_masters_and_two_slaves_start_together(sync, role):
     with EmbeddedRocketMQ("2m-2s", sync=sync) as mq:
         assert [(one.node, one.controller.message_store_config.brokerRole.name) for one in mq.brokers] == [
             ("broker-a", role), ("broker-b", role), ("broker-a-s", "SLAVE"), ("broker-b-s", "SLAVE")]
         table = mq._namesrv.controller.route_info_manager.get_all_cluster_info().brokerAddrTable
         assert {name: sorted(data.brokerAddrs) for name, data in table.items()} == {
             "broker-a": [0, 1], "broker-b": [0, 1]}
-        mq.create_topic("orders")  # one that comes into being with a message is on one broker at first
+        # A topic created by its first message is on one broker only.
+        mq.create_topic("orders")
         results = send(mq, "orders", *[b"%d" % number for number in range(16)])
         assert {result.message_queue.brokerName for result in results} == {"broker-a", "broker-b"}
         mq.wait_for_slaves()
@@ -435,7 +440,7 @@ def test_two_masters_and_two_slaves_are_there_at_once(sync, role):
         assert mq.messages("orders")[0].broker_name == "broker-a"
 
 
-def test_producer_goes_on_with_the_other_master_and_nothing_acknowledged_is_lost():
+def test_producer_continues_with_the_other_master_and_no_acknowledged_message_is_lost():
     with EmbeddedRocketMQ("2m") as mq:
         mq.create_topic("orders", queues=2)
         with producing(mq) as producer:
@@ -449,50 +454,50 @@ def test_producer_goes_on_with_the_other_master_and_nothing_acknowledged_is_lost
         assert set(bodies(mq.messages("orders"))) == sent
 
 
-def test_sync_master_has_each_message_on_the_slave_before_it_answers(replicated_mq):
+def test_sync_master_answers_only_when_the_slave_has_the_message(replicated_mq):
     assert [result.send_status for result in send(replicated_mq, "orders", b"1", b"2")] == [SendStatus.SEND_OK] * 2
     assert bodies(replicated_mq.messages("orders", "broker-a-s")) == [b"1", b"2"]
 
 
-def test_consumer_reads_on_from_the_slave_when_the_master_is_killed(replicated_mq):
+def test_consumer_continues_at_the_slave_when_the_master_is_killed(replicated_mq):
     send(replicated_mq, "orders", b"1", b"2")
     replicated_mq.wait_for_slaves()
     replicated_mq.kill_master()
     assert bodies(replicated_mq.messages("orders")) == [b"1", b"2"]
     with consuming(replicated_mq, "billing", "orders") as seen:
         wait_until(lambda: seen == [b"1", b"2"])
-    with pytest.raises(EmbeddedError, match="broker-a-s can't get anything"):
+    with pytest.raises(EmbeddedError, match="broker-a-s can't replicate"):
         replicated_mq.wait_for_slaves()
     replicated_mq.restart("broker-a")
     assert [result.send_status for result in send(replicated_mq, "orders", b"3")] == [SendStatus.SEND_OK]
     assert bodies(replicated_mq.messages("orders", "broker-a-s")) == [b"1", b"2", b"3"]
 
 
-def test_nothing_passes_a_cut_link_and_all_comes_when_it_is_healed(replicated_mq):
+def test_nothing_crosses_a_cut_link_and_everything_arrives_when_it_is_healed(replicated_mq):
     with producing(replicated_mq) as producer:
         with replicated_mq.partition():
             result = producer.send(Message("orders", b"1"))
             assert result.send_status is SendStatus.SLAVE_NOT_AVAILABLE
             assert bodies(replicated_mq.messages("orders", "broker-a")) == [b"1"]
             assert replicated_mq.messages("orders", "broker-a-s") == []
-            with pytest.raises(EmbeddedError, match="broker-a-s can't get anything"):
+            with pytest.raises(EmbeddedError, match="broker-a-s can't replicate"):
                 replicated_mq.wait_for_slaves()
         replicated_mq.wait_for_slaves()
         assert bodies(replicated_mq.messages("orders", "broker-a-s")) == [b"1"]
         assert producer.send(Message("orders", b"2")).send_status is SendStatus.SEND_OK
 
 
-def test_what_a_killed_master_had_alone_is_not_on_its_slave(replicated_mq):
+def test_messages_that_only_a_killed_master_had_are_not_on_its_slave(replicated_mq):
     with replicated_mq.partition("broker-a"):
         send(replicated_mq, "orders", b"1")
         replicated_mq.kill_master()
-        assert replicated_mq.messages("orders") == []  # the slave's
+        assert replicated_mq.messages("orders") == []  # read from the slave
     replicated_mq.restart("broker-a")
     replicated_mq.wait_for_slaves()
     assert bodies(replicated_mq.messages("orders", "broker-a-s")) == [b"1"]
 
 
-def test_only_the_pair_named_is_cut_off():
+def test_only_the_named_pair_is_cut_off():
     with EmbeddedRocketMQ("2m-2s", sync=True) as mq:
         mq.create_topic("orders", queues=1)
         with producing(mq) as producer, mq.partition("broker-b"):
@@ -509,20 +514,20 @@ def test_killed_slave_catches_up_after_its_restart(replicated_mq):
     assert bodies(replicated_mq.messages("orders", "broker-a-s")) == [b"1"]
 
 
-def test_restart_of_all_has_the_slaves_follow_again(replicated_mq):
+def test_slaves_follow_again_after_a_restart_of_all(replicated_mq):
     send(replicated_mq, "orders", b"1")
     replicated_mq.restart()
     assert send(replicated_mq, "orders", b"2")[0].send_status is SendStatus.SEND_OK
     assert bodies(replicated_mq.messages("orders", "broker-a-s")) == [b"1", b"2"]
 
 
-# `python -m rmqha.testing.server`: what it prints, when it ends, and what it says of a wrong call.
+# `python -m rmqha.testing.server`: its output, its end, and its answer to invalid arguments.
 
 COMMAND = [sys.executable, "-m", "rmqha.testing.server"]
 
 
 def start(*arguments, stdin=subprocess.PIPE):
-    """The process, and the name server that it names."""
+    """Start the server; return the process, and the name server's address that it prints."""
     process = subprocess.Popen(start_as.command([*COMMAND, *arguments], ctrl_c=True), stdin=stdin,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     line = process.stdout.readline()
@@ -538,7 +543,7 @@ def test_it_serves_until_its_standard_input_ends():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_it_serves_until_a_signal_when_nobody_holds_its_input(number):
+def test_it_serves_until_a_signal_when_its_input_is_not_held_open(number):
     process, remote = start("--forever", stdin=subprocess.DEVNULL)
     assert remote.brokers()
     process.send_signal(number)
@@ -546,10 +551,10 @@ def test_it_serves_until_a_signal_when_nobody_holds_its_input(number):
 
 
 @pytest.mark.parametrize("arguments, why", [
-    (["--topology", "9"], "topology '9' is none; it is masters and slaves"),
+    (["--topology", "9"], "invalid topology '9'; use numbers of masters and slaves"),
     (["--config", "maxMessageSize=much"], "config: maxMessageSize=much: "),
-    (["--port", "70000"], "the name server can't start: 70000 (listenPort) is no port: 0 to 65535")])
-def test_wrong_call_is_a_line_and_an_exit_code(arguments, why):
+    (["--port", "70000"], "the name server can't start: 70000 (listenPort) is not a valid port: 0 to 65535")])
+def test_invalid_arguments_give_one_line_and_an_exit_code(arguments, why):
     done = subprocess.run([*COMMAND, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT,
                           timeout=600, check=False)
     assert done.returncode == 2 and done.stdout == ""

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures, options, factories and the sample project, by the real pytest."""
+"""The pytest plugin: fixtures, options, factories and the sample project, run by the real pytest."""
 import os
 import re
 import shutil
@@ -21,7 +21,7 @@ _LOADED = any(entry.value == "rmqha.testing.plugin" for entry in entry_points(gr
 
 
 def run_pytest(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    """pytest in a folder, with the plugin, as somebody has it who has installed rmqha."""
+    """Run pytest in a folder, with the plugin, as a user does who has installed rmqha."""
     plugin = [] if _LOADED else ["-p", "rmqha.testing.plugin"]
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "NAMESRV_ADDR"))}
     env |= {"PYTHONPATH": str(ROOT), **environment}
@@ -41,7 +41,7 @@ def project(tmp_path):
 
 
 def outcome(done: subprocess.CompletedProcess) -> str:
-    """The last line: "2 passed, 1 error in 0.30s", without the time."""
+    """Return the last line without the time: "2 passed, 1 error in 0.30s" becomes "2 passed, 1 error"."""
     line = done.stdout.strip().splitlines()[-1].strip("= ")
     return line.partition(" in ")[0]
 
@@ -64,7 +64,7 @@ def test_sample_project_runs_in_two_workers_that_share_nothing(sample):
     assert outcome(done) == "30 passed", done.stdout
 
 
-def test_plugin_imports_nothing_of_a_server_before_a_fixture_is_used(project):
+def test_plugin_imports_no_server_code_before_a_fixture_is_used(project):
     folder = project("""
         import sys
 
@@ -78,7 +78,7 @@ def test_plugin_imports_nothing_of_a_server_before_a_fixture_is_used(project):
 
 
 @in_all
-def test_options_come_from_the_factory_else_the_command_line_else_the_ini_file(project):
+def test_options_come_from_the_factory_then_the_command_line_then_the_ini_file(project):
     folder = project("""
         from rmqha.testing import factories
 
@@ -107,7 +107,7 @@ def test_options_come_from_the_factory_else_the_command_line_else_the_ini_file(p
     assert outcome(done) == "2 passed", done.stdout
 
 
-def test_each_test_finds_a_clean_cluster_and_the_same_address(project):
+def test_each_test_gets_a_clean_cluster_at_the_same_address(project):
     folder = project("""
         import pytest
         addresses = set()
@@ -128,7 +128,7 @@ def test_each_test_finds_a_clean_cluster_and_the_same_address(project):
 
 
 @in_all
-def test_process_ends_with_the_tests_even_when_they_are_killed(project, tmp_path):
+def test_server_process_ends_with_the_tests_even_when_they_are_killed(project, tmp_path):
     pid_file = tmp_path / "pids"
     folder = project(f"""
         import os, signal
@@ -146,7 +146,7 @@ def test_process_ends_with_the_tests_even_when_they_are_killed(project, tmp_path
 
 
 @in_all
-def test_process_has_the_port_that_the_options_name(project):
+def test_server_process_uses_the_port_given_by_the_options(project):
     from tests.support.ports import free_port
     port = free_port()
     folder = project(f"""
@@ -158,7 +158,7 @@ def test_process_has_the_port_that_the_options_name(project):
     assert outcome(done) == "1 passed", done.stdout
 
 
-def test_somebody_elses_server_is_taken_from_wherever_its_address_is(project):
+def test_address_of_an_external_server_is_taken_from_each_source(project):
     code = """
         def test_it(rocketmq_noproc):
             assert set(rocketmq_noproc.brokers()) == {"broker-a", "broker-b"}
@@ -173,7 +173,7 @@ def test_somebody_elses_server_is_taken_from_wherever_its_address_is(project):
 
 
 @in_all
-def test_what_is_wrong_is_a_line_that_says_why_and_no_traceback(project):
+def test_errors_are_one_line_with_the_reason_and_no_traceback(project):
     folder = project("""
         import pytest
         from rmqha.testing import factories
@@ -191,16 +191,16 @@ def test_what_is_wrong_is_a_line_that_says_why_and_no_traceback(project):
         """)
     done = run_pytest(folder, "-q")
     assert outcome(done) == "7 failed", done.stdout
-    for why in ("topology '3s' is none", "no key maxMessageSizes, did you mean maxMessageSize?",
-                "no folder for the stores can be made in /nowhere/at/all",
-                "the RocketMQ of the tests has ended with code 2: topology '3s' is none",
+    for why in ("invalid topology '3s'", "unknown key maxMessageSizes, did you mean maxMessageSize?",
+                "can't create a folder for the stores in /nowhere/at/all",
+                "the RocketMQ for the tests has exited with code 2: invalid topology '3s'",
                 "rocketmq_port=9876a is not a port", "no name server answers: 127.0.0.1:1",
-                "nobody says where the name server is"):
+                "the name server address is not set"):
         assert why in done.stdout
     assert "Traceback" not in done.stdout and not re.search(r"^\S*rmqha/\S*\.py:\d+: ", done.stdout, re.MULTILINE)
 
 
-def test_config_option_that_is_none_is_refused(project):
+def test_invalid_config_option_is_refused(project):
     done = run_pytest(project("def test_it(rocketmq): pass"), "-q", "--rocketmq-config=maxMessageSize")
     assert outcome(done) == "1 error" and "config 'maxMessageSize' is not KEY=VALUE" in done.stdout
 
@@ -217,7 +217,7 @@ def test_examples_of_the_page_run(tmp_path):
 
 
 @in_all
-def test_fixtures_and_options_are_told_by_help(project):
+def test_help_lists_fixtures_and_options(project):
     folder = project("")
     fixtures = run_pytest(folder, "--fixtures").stdout
     for name in ("rocketmq", "rocketmq_ha", "rocketmq_proc", "rocketmq_noproc"):

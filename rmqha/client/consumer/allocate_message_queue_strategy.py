@@ -1,4 +1,4 @@
-"""How the consumers of a group share a topic's queues: the interface, and the ways there are."""
+"""Strategies that divide a topic's queues among the consumers of a group: the interface and its implementations."""
 import logging
 from typing import Protocol
 
@@ -7,7 +7,9 @@ from rmqha.common.message.message import MessageQueue
 
 
 class AllocateMessageQueueStrategy:
-    """Decides which queues of a topic one consumer of a group takes; every consumer must come to the same split.
+    """Decides which queues of a topic one consumer of a group takes.
+
+    Each consumer computes its own share, so all of them must arrive at the same division.
 
     Java: org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy (4.9.8)
     """
@@ -15,11 +17,11 @@ class AllocateMessageQueueStrategy:
     def allocate(
         self, consumer_group: str, current_cid: str, mq_all: list[MessageQueue], cid_all: list[str]
     ) -> list[MessageQueue]:
-        """The queues of `mq_all` (sorted) for client `current_cid` among `cid_all` (sorted)."""
+        """Return the queues of `mq_all` (sorted) for client `current_cid` among `cid_all` (sorted)."""
         raise NotImplementedError
 
     def get_name(self) -> str:
-        """Short name for log lines."""
+        """Return a short name for log lines."""
         raise NotImplementedError
 
 
@@ -33,7 +35,7 @@ class AbstractAllocateMessageQueueStrategy(AllocateMessageQueueStrategy):
     """
 
     def check(self, consumer_group: str, current_cid: str, mq_all: list[MessageQueue], cid_all: list[str]) -> bool:
-        """False when this client is not (yet) in the group's list; ValueError for empty arguments."""
+        """Return False if this client is not (yet) in the group's list; ValueError for empty arguments."""
         if not current_cid:
             raise ValueError("currentCID is empty")
         if not mq_all:
@@ -48,7 +50,7 @@ class AbstractAllocateMessageQueueStrategy(AllocateMessageQueueStrategy):
 
 
 class AllocateMessageQueueAveragely(AbstractAllocateMessageQueueStrategy):
-    """A run of neighbouring queues per client; the first `queues % clients` clients get one more.
+    """Gives each client a run of adjacent queues; the first `queues % clients` clients get one more.
 
     Java: org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely (4.9.8)
     """
@@ -68,7 +70,7 @@ class AllocateMessageQueueAveragely(AbstractAllocateMessageQueueStrategy):
 
 
 class AllocateMessageQueueAveragelyByCircle(AbstractAllocateMessageQueueStrategy):
-    """Client i of n gets the queues i, i + n, i + 2n, ...
+    """Gives client i of n the queues i, i + n, i + 2n, ...
 
     Java: org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle (4.9.8)
     """
@@ -85,7 +87,7 @@ class AllocateMessageQueueAveragelyByCircle(AbstractAllocateMessageQueueStrategy
 
 
 class AllocateMessageQueueByConfig(AbstractAllocateMessageQueueStrategy):
-    """Always `message_queue_list`, whatever the other clients have.
+    """Always returns `message_queue_list`, regardless of the other clients.
 
     Java: org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByConfig (4.9.8)
     """
@@ -103,7 +105,9 @@ class AllocateMessageQueueByConfig(AbstractAllocateMessageQueueStrategy):
 
 
 class AllocateMessageQueueByMachineRoom(AbstractAllocateMessageQueueStrategy):
-    """Of brokers named `room@name` those whose room is in `consumeridcs`: evenly, what is left over to the first.
+    """Divides the queues of brokers named `room@name` whose room is in `consumeridcs`.
+
+    Each client gets the same number of queues; the remaining ones go to the first clients, one each.
 
     Java: org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachineRoom (4.9.8)
     """
@@ -134,20 +138,20 @@ class AllocateMessageQueueByMachineRoom(AbstractAllocateMessageQueueStrategy):
 
 
 class MachineRoomResolver(Protocol):
-    """Knows where brokers and clients stand. Must not give None or an empty name.
+    """Maps brokers and clients to machine rooms. It must not return None or an empty name.
 
     Java: org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby$MachineRoomResolver (4.9.8)
     """
 
     def broker_deploy_in(self, message_queue: MessageQueue) -> str:
-        """The machine room of a queue's broker."""
+        """Return the machine room of a queue's broker."""
 
     def consumer_deploy_in(self, client_id: str) -> str:
-        """The machine room of a client."""
+        """Return the machine room of a client."""
 
 
 class AllocateMachineRoomNearby(AbstractAllocateMessageQueueStrategy):
-    """Another strategy per machine room; queues of rooms without clients are shared by all clients.
+    """Applies another strategy within each machine room. Queues in rooms without clients are shared by all clients.
 
     Java: org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby (4.9.8)
     """
@@ -189,7 +193,7 @@ class AllocateMachineRoomNearby(AbstractAllocateMessageQueueStrategy):
 
 
 class AllocateMessageQueueConsistentHash(AbstractAllocateMessageQueueStrategy):
-    """Each client has `virtual_node_count` places on a ring; a queue goes to the next place behind its own.
+    """Places each client at `virtual_node_count` points on a hash ring; a queue goes to the next point on the ring.
 
     Java: org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash (4.9.8)
     """
@@ -213,5 +217,5 @@ class AllocateMessageQueueConsistentHash(AbstractAllocateMessageQueueStrategy):
 
 
 def _text(queue: MessageQueue) -> str:
-    """What is hashed: the same in every language, or two clients would take one queue."""
+    """Return the text to hash. It is the same in every language; otherwise two clients would take the same queue."""
     return f"MessageQueue [topic={queue.topic}, brokerName={queue.brokerName}, queueId={queue.queueId}]"

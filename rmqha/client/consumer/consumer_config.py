@@ -12,8 +12,9 @@ HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
 class ConsumerConfig(ClientConfig):
-    """The group of a consumer, and how it shares messages and queues. Base of the consumers: the implementation reads
-    the settings while it runs.
+    """The group of a consumer, and the settings for sharing messages and queues.
+
+    Base class of the consumers. The implementation reads the settings while it runs.
     """
 
     def __init__(self) -> None:
@@ -24,18 +25,20 @@ class ConsumerConfig(ClientConfig):
 
 
 class SubscriberConfig(ConsumerConfig):
-    """Of push and lite pull consumers: where a group begins."""
+    """Settings of push and lite pull consumers: where a new group begins."""
 
     def __init__(self) -> None:
         super().__init__()
         self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
         half_an_hour_ago = util_all.current_time_millis() - HALF_AN_HOUR_MS
-        self.consume_timestamp = util_all.time_millis_to_human_string3(half_an_hour_ago)  # yyyyMMddHHmmss, local time
+        # yyyyMMddHHmmss, local time
+        self.consume_timestamp = util_all.time_millis_to_human_string3(half_an_hour_ago)
 
 
 class PushConsumerConfig(SubscriberConfig):
-    """Of push consumers: the listener, its threads, and the limits of the cache; `consume_timeout` is in minutes, other
-    times in ms.
+    """Settings of push consumers: the listener, its threads, and the limits of the cache.
+
+    `consume_timeout` is in minutes; other times are in ms.
     """
 
     def __init__(self) -> None:
@@ -43,56 +46,71 @@ class PushConsumerConfig(SubscriberConfig):
         self.message_listener: MessageListenerConcurrently | MessageListenerOrderly | None = None
         self.consume_thread_min = 20
         self.consume_thread_max = 20
-        self.consume_concurrently_max_span = 2000  # queue offsets between the oldest and the newest in the cache
-        self.pull_threshold_for_queue = 1000  # messages in the cache
-        self.pull_threshold_size_for_queue = 100  # MiB in the cache
-        self.pull_threshold_for_topic = -1  # messages over all queues; -1: no such limit
-        self.pull_threshold_size_for_topic = -1  # MiB over all queues; -1: no such limit
+        # Queue offsets from the oldest to the newest cached message of a queue
+        self.consume_concurrently_max_span = 2000
+        # Cached messages, and MiB, of a queue
+        self.pull_threshold_for_queue = 1000
+        self.pull_threshold_size_for_queue = 100
+        # The same over all queues; -1: no limit
+        self.pull_threshold_for_topic = -1
+        self.pull_threshold_size_for_topic = -1
         self.pull_interval = 0
         self.consume_message_batch_max_size = 1
         self.pull_batch_size = 32
         self.post_subscription_when_pull = False
-        self.max_reconsume_times = -1  # -1: 16; for an orderly listener no limit
-        self.suspend_current_queue_time_millis = 1000  # of an orderly listener's queue
+        # -1 means 16, and no limit for an orderly listener
+        self.max_reconsume_times = -1
+        # For a queue of an orderly listener
+        self.suspend_current_queue_time_millis = 1000
         self.consume_timeout = 15
         self.await_termination_millis_when_shutdown = 0
 
 
 class LitePullConsumerConfig(SubscriberConfig):
-    """Of lite pull consumers: pulls, commits, and the limits of the cache; times are ms."""
+    """Settings of lite pull consumers: pulls, commits, and the limits of the cache; times are in ms."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.broker_suspend_max_time_millis = 20_000  # how long a broker may hold a pull
-        self.consumer_timeout_millis_when_suspend = 30_000  # how long to wait for its answer
-        self.message_queue_listener: MessageQueueListener | None = None  # told when this consumer's share changed
+        # The time for which a broker may hold a pull, and the time to wait for its answer
+        self.broker_suspend_max_time_millis = 20_000
+        self.consumer_timeout_millis_when_suspend = 30_000
+        # Notified when this consumer's share of the queues changes
+        self.message_queue_listener: MessageQueueListener | None = None
         self.auto_commit = True
         self.auto_commit_interval_millis = 5_000
         self.pull_batch_size = 10
-        self.pull_threshold_for_all = 10_000  # messages in the cache, about
-        self.consume_max_span = 2_000  # queue offsets between the oldest and the newest of a queue in the cache
-        self.pull_threshold_for_queue = 1_000  # messages of a queue in the cache
-        self.pull_threshold_size_for_queue = 100  # MiB of a queue in the cache
+        # Cached messages of all queues, approximately
+        self.pull_threshold_for_all = 10_000
+        # Queue offsets from the oldest to the newest cached message of a queue
+        self.consume_max_span = 2_000
+        # Cached messages, and MiB, of a queue
+        self.pull_threshold_for_queue = 1_000
+        self.pull_threshold_size_for_queue = 100
         self.poll_timeout_millis = 5_000
         self.topic_metadata_check_interval_millis = 30_000
 
 
 class PullConsumerConfig(ConsumerConfig):
-    """Of pull consumers; times are ms."""
+    """Settings of pull consumers; times are in ms."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.broker_suspend_max_time_millis = 20_000  # how long a broker may hold a pull that blocks
-        self.consumer_timeout_millis_when_suspend = 30_000  # how long to wait for its answer
-        self.consumer_pull_timeout_millis = 10_000  # how long to wait for the answer to one that does not
-        self.register_topics: set[str] = set()  # topics whose queues are shared among the group
-        self.message_queue_listener: MessageQueueListener | None = None  # told when this consumer's share changed
+        # For a blocking pull: the time for which a broker may hold it, and the time to wait for its answer
+        self.broker_suspend_max_time_millis = 20_000
+        self.consumer_timeout_millis_when_suspend = 30_000
+        # For a pull that does not block: the time to wait for its answer
+        self.consumer_pull_timeout_millis = 10_000
+        # Topics whose queues are shared among the group
+        self.register_topics: set[str] = set()
+        # Notified when this consumer's share of the queues changes
+        self.message_queue_listener: MessageQueueListener | None = None
         self.max_reconsume_times = 16
-        self.keep_bad_bodies = False  # a MissingBody for a body that does not decompress, instead of an error
+        # True: a body that cannot be decompressed becomes a MissingBody instead of an error
+        self.keep_bad_bodies = False
 
 
 class ConsumerSettings(ClientSettings, total=False):
-    """Of push and lite pull consumers."""
+    """The settings that push and lite pull consumers share."""
 
     message_model: MessageModel
     allocate_message_queue_strategy: AllocateMessageQueueStrategy
@@ -104,7 +122,7 @@ class ConsumerSettings(ClientSettings, total=False):
 
 
 class PushConsumerSettings(ConsumerSettings, total=False):
-    """Of push consumers; `consume_timeout` in minutes, other times in ms."""
+    """Settings of push consumers; `consume_timeout` is in minutes, other times are in ms."""
 
     consume_thread_min: int
     consume_thread_max: int
@@ -121,7 +139,7 @@ class PushConsumerSettings(ConsumerSettings, total=False):
 
 
 class PullConsumerSettings(ConsumerSettings, total=False):
-    """Of lite pull consumers; times in ms."""
+    """Settings of lite pull consumers; times are in ms."""
 
     broker_suspend_max_time_millis: int
     consumer_timeout_millis_when_suspend: int

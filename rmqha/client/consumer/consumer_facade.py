@@ -1,4 +1,4 @@
-"""What the consumers share that users make: their names, and the traces of those whose messages can be traced."""
+"""Base classes of the consumers that users create: names, and message traces."""
 from typing import TYPE_CHECKING
 
 from rmqha.client.async_trace_dispatcher import AsyncTraceDispatcher, start_trace_dispatcher
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerFacade(Lifecycle, ConsumerConfig):
-    """Base of the three consumers: their names. Set before `start`."""
+    """Base class of the three consumers: the names to set before `start`."""
 
     def __init__(self, consumer_group: str, namesrv_addr: str | None, namespace: str | None) -> None:
         super().__init__()
@@ -26,14 +26,14 @@ class ConsumerFacade(Lifecycle, ConsumerConfig):
 
 
 class TracedConsumer(ConsumerFacade, SubscriberConfig):
-    """Base of push and lite pull consumers."""
+    """Base class of push and lite pull consumers, whose messages can be traced."""
 
     def __init__(self, consumer_group: str, namesrv_addr: str | None, namespace: str | None) -> None:
         super().__init__(consumer_group, namesrv_addr, namespace)
         self.trace_dispatcher: AsyncTraceDispatcher | None = None
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
-        """Hang something around each call of a listener, or behind each pull. Before `start`."""
+        """Add a hook that is called around each call of the listener, or after each pull. Call this before `start`."""
         raise NotImplementedError
 
     def _enable_msg_trace(

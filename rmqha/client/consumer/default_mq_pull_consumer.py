@@ -1,4 +1,4 @@
-"""Fetching messages on request."""
+"""The pull consumer, which fetches messages on request."""
 from typing import TYPE_CHECKING
 
 from rmqha.client.consumer.consumer_config import PullConsumerConfig
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DefaultMQPullConsumer(ConsumerFacade, PullConsumerConfig):
-    """Pulls the queues that it is told to, from the offsets that it is told.
+    """A consumer that pulls the queues and offsets that its user chooses.
 
         with DefaultMQPullConsumer("audit", "127.0.0.1:9876") as consumer:
             for queue in consumer.fetch_subscribe_message_queues("orders"):
@@ -26,7 +26,7 @@ class DefaultMQPullConsumer(ConsumerFacade, PullConsumerConfig):
                     print(message.body)
                 consumer.update_consume_offset(queue, result.next_begin_offset)
 
-    Settings are attributes, to be set before `start`; times are ms.
+    Settings are attributes to be set before `start`; times are in ms.
 
     Java: org.apache.rocketmq.client.consumer.DefaultMQPullConsumer (4.9.8)
     """
@@ -44,7 +44,7 @@ class DefaultMQPullConsumer(ConsumerFacade, PullConsumerConfig):
 
     @property
     def default_mq_pull_consumer_impl(self) -> DefaultMQPullConsumerImpl:
-        """What does the work. MQClientException in a process that was forked after the start."""
+        """The implementation. MQClientException in a process that was forked after the start."""
         self.check_process()
         return self._impl
 
@@ -56,25 +56,28 @@ class DefaultMQPullConsumer(ConsumerFacade, PullConsumerConfig):
         self.default_mq_pull_consumer_impl.start()
 
     def shutdown(self) -> None:
-        """Store offsets, disconnect. Idempotent."""
+        """Store the offsets and disconnect. Idempotent."""
         if self.is_of_another_process():
             return
         self.default_mq_pull_consumer_impl.shutdown()
 
     def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
-        """All queues of a topic that can be pulled; MQClientException when there are none."""
+        """Return all queues of a topic that can be pulled; MQClientException if the topic has none."""
         queues = self.default_mq_pull_consumer_impl.fetch_subscribe_message_queues(self.with_namespace(topic))
         return set(self.queues_without_namespace(queues))
 
     def fetch_message_queues_in_balance(self, topic: str) -> set[MessageQueue]:
-        """The queues of a registered topic that are this consumer's share of the group's."""
+        """Return this consumer's share of the queues of a registered topic."""
         queues = self.default_mq_pull_consumer_impl.fetch_message_queues_in_balance(self.with_namespace(topic))
         return set(self.queues_without_namespace(queues))
 
     def pull(
         self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int, timeout_ms: float | None = None
     ) -> PullResult:
-        """Up to `max_nums` messages (a broker gives 32 at most by default) from `offset` on; answers at once."""
+        """Pull up to `max_nums` messages from `offset`, without waiting for new ones.
+
+        By default a broker returns at most 32.
+        """
         timeout_ms = self.consumer_pull_timeout_millis if timeout_ms is None else timeout_ms
         return self.default_mq_pull_consumer_impl.pull(
             self.queue_with_namespace(mq), sub_expression, offset, max_nums, False, timeout_ms)
@@ -82,7 +85,7 @@ class DefaultMQPullConsumer(ConsumerFacade, PullConsumerConfig):
     def pull_block_if_not_found(
         self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int
     ) -> PullResult:
-        """The same, but when there is nothing the broker waits for a message, for 20 s at most."""
+        """Pull like `pull`, but let the broker wait up to 20 s for a message if the queue has none yet."""
         return self.default_mq_pull_consumer_impl.pull(
             self.queue_with_namespace(mq), sub_expression, offset, max_nums, True,
             self.consumer_timeout_millis_when_suspend)
@@ -91,7 +94,7 @@ class DefaultMQPullConsumer(ConsumerFacade, PullConsumerConfig):
         self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int, callback: PullCallback,
         timeout_ms: float | None = None,
     ) -> None:
-        """Pull and be called back."""
+        """Pull and pass the result to `callback`."""
         timeout_ms = self.consumer_pull_timeout_millis if timeout_ms is None else timeout_ms
         self.default_mq_pull_consumer_impl.pull_async(
             self.queue_with_namespace(mq), sub_expression, offset, max_nums, callback, timeout_ms)
@@ -99,46 +102,46 @@ class DefaultMQPullConsumer(ConsumerFacade, PullConsumerConfig):
     def pull_block_if_not_found_async(
         self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int, callback: PullCallback
     ) -> None:
-        """Pull, let the broker wait for a message, and be called back."""
+        """Pull, let the broker wait for a message, and pass the result to `callback`."""
         self.default_mq_pull_consumer_impl.pull_async(
             self.queue_with_namespace(mq), sub_expression, offset, max_nums, callback,
             self.consumer_timeout_millis_when_suspend, block=True)
 
     def send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None = None) -> None:
-        """Let the broker deliver a message to the group again."""
+        """Have the broker deliver a message to the group again."""
         self.default_mq_pull_consumer_impl.send_message_back(msg, delay_level, broker_name or msg.broker_name)
 
     def register_message_queue_listener(self, topic: str, listener: MessageQueueListener) -> None:
-        """Share a topic's queues among the group, and tell `listener` when this consumer's share changed."""
+        """Share a topic's queues among the group, and notify `listener` when this consumer's share changes."""
         self.check_process()
         self.register_topics.add(self.with_namespace(topic))
         self.message_queue_listener = listener
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
-        """Call a hook after each pull: its messages count as consumed. Before `start`."""
+        """Add a hook that is called after each pull, as if its messages were consumed. Call this before `start`."""
         self.default_mq_pull_consumer_impl.hooks.consume_message_hook_list.append(hook)
 
     def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
-        """Call a hook after each pull, which may take messages out. Before `start`."""
+        """Add a hook that is called after each pull and may remove messages. Call this before `start`."""
         self.default_mq_pull_consumer_impl.filter_message_hook_list.append(hook)
 
     def update_consume_offset(self, mq: MessageQueue, offset: int) -> None:
-        """Remember the next offset to consume; it goes to the broker every 5 s for the queues in balance, and now."""
+        """Set the next offset to consume. It is sent to the broker now, and every 5 s for the queues in balance."""
         self.default_mq_pull_consumer_impl.update_consume_offset(self.queue_with_namespace(mq), offset)
 
     def fetch_consume_offset(self, mq: MessageQueue, from_store: bool) -> int:
-        """The group's next offset, of the broker or of memory first; -1 when there is none.
+        """Return the group's next offset, from the broker (`from_store`) or from memory first; -1 if neither has one.
 
-        MQClientException when the broker does not say.
+        MQClientException if the broker does not answer.
         """
         return self.default_mq_pull_consumer_impl.fetch_consume_offset(self.queue_with_namespace(mq), from_store)
 
     @property
     def admin(self) -> "MQAdminImpl":
-        """Admin calls that need routes. The consumer must run."""
+        """The admin calls that need routes. The consumer must be running."""
         return self.default_mq_pull_consumer_impl.mq_client_factory.mq_admin_impl
 
     @property
     def api(self) -> "MQClientAPIImpl":
-        """Every request by address. The consumer must run."""
+        """All requests, each sent to a given address. The consumer must be running."""
         return self.default_mq_pull_consumer_impl.mq_client_factory.mq_client_api_impl

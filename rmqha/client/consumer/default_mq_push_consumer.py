@@ -1,4 +1,4 @@
-"""Receiving messages as they come."""
+"""The push consumer, which calls a listener with messages as they arrive."""
 from typing import TYPE_CHECKING, Unpack
 
 from rmqha.client.client_config import apply_settings
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class DefaultMQPushConsumer(TracedConsumer, PushConsumerConfig):
-    """Calls a listener with each message of its subscriptions, on many threads; the group shares the queues.
+    """A consumer that calls a listener with each message of its subscriptions, on several threads.
+
+    The consumers of a group share the queues.
 
         def listener(messages):
             for message in messages:
@@ -31,8 +33,8 @@ class DefaultMQPushConsumer(TracedConsumer, PushConsumerConfig):
             consumer.subscribe("orders", "paid || refunded")
             input("Enter ends it")
 
-    Settings are attributes, to be set before `start`, or arguments; times are ms, but for `consume_timeout` (minutes).
-    With `enable_msg_trace` what happens to messages can be looked up later.
+    Settings are attributes to be set before `start`, or arguments; times are in ms, except `consume_timeout` (minutes).
+    With `enable_msg_trace` the path of each message can be looked up later.
 
     Java: org.apache.rocketmq.client.consumer.DefaultMQPushConsumer (4.9.8)
     """
@@ -59,65 +61,69 @@ class DefaultMQPushConsumer(TracedConsumer, PushConsumerConfig):
 
     @property
     def default_mq_push_consumer_impl(self) -> DefaultMQPushConsumerImpl:
-        """What does the work. MQClientException in a process that was forked after the start."""
+        """The implementation. MQClientException in a process that was forked after the start."""
         self.check_process()
         return self._impl
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
-        """Hang something around each call of the listener. Before `start`."""
+        """Add a hook that is called around each call of the listener. Call this before `start`."""
         self.default_mq_push_consumer_impl.hooks.consume_message_hook_list.append(hook)
 
     def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
-        """Hang something behind each pull, to take messages out. Before `start`."""
+        """Add a hook that is called after each pull and may remove messages. Call this before `start`."""
         self.default_mq_push_consumer_impl.filter_message_hook_list.append(hook)
 
     def subscribe(self, topic: str, sub_expression: str | None = "*", expression_type: str | None = None) -> None:
-        """Receive a topic: all, some tags ("a || b"), or with expression_type "SQL92" what a condition matches.
+        """Receive a topic: all messages, some tags ("a || b"), or those that match a condition (`expression_type` is
+        "SQL92").
 
-        Raises MQClientException for an expression that is not valid.
+        Raises MQClientException for an invalid expression.
         """
         self.default_mq_push_consumer_impl.subscribe(self.with_namespace(topic), sub_expression, expression_type)
 
     def unsubscribe(self, topic: str) -> None:
-        """Receive a topic no more, from the next rebalance on."""
+        """Stop receiving a topic at the next rebalance."""
         self.default_mq_push_consumer_impl.unsubscribe(self.with_namespace(topic))
 
     def register_message_listener(
         self, message_listener: MessageListenerConcurrently | MessageListenerOrderly | SimpleListener
     ) -> None:
-        """What is called with messages (an orderly one: each queue's in order); a function gets the list alone."""
+        """Set the listener that is called with messages. An orderly listener gets each queue's messages in order; a
+        plain function gets only the list.
+        """
         if isinstance(message_listener, (MessageListenerConcurrently, MessageListenerOrderly)):
             self.message_listener = message_listener
         else:
             self.message_listener = FunctionListener(message_listener)
 
     def start(self) -> None:
-        """Begin to receive. MQClientException for bad settings, a second start, or a group that is here already."""
+        """Start receiving. MQClientException for bad settings, a second start, or a group that this client has already.
+        """
         self._home.begin()
         self.consumer_group = self.with_namespace(self.consumer_group)
         self.default_mq_push_consumer_impl.start()
         self._start_trace()
 
     def shutdown(self) -> None:
-        """Let listeners finish, store offsets, tell the brokers. Idempotent."""
+        """Let the listeners finish, store the offsets, and unregister from the brokers. Idempotent."""
         if self.is_of_another_process():
             return
         self.default_mq_push_consumer_impl.shutdown(self.await_termination_millis_when_shutdown)
         self._shutdown_trace()
 
     def suspend(self) -> None:
-        """Pull no more for now; what was pulled is still consumed."""
+        """Stop pulling for now; messages that were pulled are still consumed."""
         self.default_mq_push_consumer_impl.suspend()
 
     def resume(self) -> None:
-        """Pull again."""
+        """Resume pulling."""
         self.default_mq_push_consumer_impl.resume()
 
     def send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None = None) -> None:
-        """Let the broker deliver a message to the group again."""
+        """Have the broker deliver a message to the group again."""
         self.default_mq_push_consumer_impl.send_message_back(msg, delay_level, broker_name or msg.broker_name)
 
     def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
-        """All queues of a topic that can be pulled."""
+        """Return all queues of a topic that can be pulled."""
         queues = self.default_mq_push_consumer_impl.fetch_subscribe_message_queues(self.with_namespace(topic))
         return set(self.queues_without_namespace(queues))

@@ -4,7 +4,7 @@
   and return a status.
 - `MessageQueueListener`, `TopicMessageQueueChangeListener`: notified of the queues assigned to a consumer, and of the
   queues of a topic.
-- `MessageSelector`: which messages of a topic a consumer receives.
+- `MessageSelector`: selects the messages of a topic that a consumer receives.
 """
 import enum
 from collections.abc import Callable
@@ -16,7 +16,9 @@ from rmqha.common.message.message import MessageExt, MessageQueue
 
 
 class ConsumeConcurrentlyStatus(Enum):
-    """Done, or again later (the broker delivers the message once more after a delay, at most 16 times by default).
+    """The result of a concurrent listener: consumed, or to be retried later.
+
+    The broker delivers a message again after a delay, at most 16 times by default.
 
     Java: org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus (4.9.8)
     """
@@ -27,10 +29,11 @@ class ConsumeConcurrentlyStatus(Enum):
 
 @dataclass(slots=True)
 class ConsumeConcurrentlyContext:
-    """The queue that the messages came from, and how to go on with those that failed.
+    """The queue of the messages, and how those that failed are retried.
 
-    `delay_level_when_next_consume`: -1 to the dead letters at once, 0 the broker chooses (3 + times consumed), above 0
-    that delay level. `ack_index`: the last message of the list that succeeded; the ones behind it come again.
+    `delay_level_when_next_consume`: -1 sends a message to the dead letters at once; 0 lets the broker choose the delay
+    level (3 + times consumed); a positive number is the delay level. `ack_index`: the index of the last message of the
+    list that succeeded; the messages after it are delivered again.
 
     Java: org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext (4.9.8)
     """
@@ -44,7 +47,7 @@ SimpleListener = Callable[[list[MessageExt]], ConsumeConcurrentlyStatus | None]
 
 
 class MessageListenerConcurrently:
-    """Base of listeners that want the context; a plain function of the messages will do elsewhere.
+    """Base class of listeners that use the context. Without it, a plain function of the messages is enough.
 
     Java: org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently (4.9.8)
     """
@@ -57,7 +60,7 @@ class MessageListenerConcurrently:
 
 
 class FunctionListener(MessageListenerConcurrently):
-    """A function of the messages as a listener."""
+    """A listener that calls a function with the messages."""
 
     def __init__(self, function: SimpleListener) -> None:
         self._function = function
@@ -69,9 +72,9 @@ class FunctionListener(MessageListenerConcurrently):
 
 
 class ConsumeOrderlyStatus(Enum):
-    """Done, or the queue waits a moment and the same messages come again.
+    """The result of an orderly listener: consumed, or suspend the queue briefly and deliver the same messages again.
 
-    ROLLBACK and COMMIT: without auto-commit only.
+    ROLLBACK and COMMIT are only for contexts without auto-commit.
 
     Java: org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus (4.9.8)
     """
@@ -84,9 +87,10 @@ class ConsumeOrderlyStatus(Enum):
 
 @dataclass(slots=True)
 class ConsumeOrderlyContext:
-    """The queue, whether SUCCESS moves the offset on (`auto_commit`), and for how long (ms) a suspended queue waits.
+    """The queue of a call, and how its result is handled.
 
-    `suspend_current_queue_time_millis`: -1 for the consumer's setting; 10 ms to 30 s.
+    `auto_commit`: SUCCESS advances the offset. `suspend_current_queue_time_millis`: the time in ms for which a
+    suspended queue waits, limited to 10 ms to 30 s; -1 for the consumer's setting.
 
     Java: org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext (4.9.8)
     """
@@ -97,7 +101,7 @@ class ConsumeOrderlyContext:
 
 
 class MessageListenerOrderly:
-    """Called for one queue by one thread at a time; different queues are handled side by side.
+    """Base class of orderly listeners. One thread at a time calls it for a queue; different queues run in parallel.
 
     Java: org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly (4.9.8)
     """
@@ -108,7 +112,9 @@ class MessageListenerOrderly:
 
 
 class ConsumeReturnType(enum.Enum):
-    """The numbers go into traces. A call beyond `consume_timeout` is TIME_OUT even if it succeeded.
+    """The outcome of a listener's call; its number is written into traces.
+
+    A call that took longer than `consume_timeout` is TIME_OUT even if it succeeded.
 
     Java: org.apache.rocketmq.client.consumer.listener.ConsumeReturnType (4.9.8)
     """
@@ -121,7 +127,7 @@ class ConsumeReturnType(enum.Enum):
 
 
 class MessageQueueListener:
-    """Told, on the rebalance thread, when a consumer's share of a topic changed.
+    """Notified on the rebalance thread when a consumer's share of a topic changes.
 
     Java: org.apache.rocketmq.client.consumer.MessageQueueListener (4.9.8)
     """
@@ -129,24 +135,27 @@ class MessageQueueListener:
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
-        """`mq_all`: the topic's queues; `mq_divided`: those of this consumer now. Names as brokers know them."""
+        """Handle a new share. `mq_all`: the topic's queues; `mq_divided`: this consumer's queues now.
+
+        Names are as brokers know them, that is, with the namespace.
+        """
         raise NotImplementedError
 
 
 class TopicMessageQueueChangeListener:
-    """Told when the queues of a topic are others than before.
+    """Notified when the queues of a topic change.
 
     Java: org.apache.rocketmq.client.consumer.TopicMessageQueueChangeListener (4.9.8)
     """
 
     def on_changed(self, topic: str, message_queues: set[MessageQueue]) -> None:
-        """`message_queues`: all that the topic has now."""
+        """Handle the change. `message_queues`: all queues that the topic has now."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class MessageSelector:
-    """An expression and its kind: tags ("a || b") or an SQL92 condition over properties.
+    """A filter expression and its type: tags ("a || b"), or an SQL92 condition on properties.
 
     Java: org.apache.rocketmq.client.consumer.MessageSelector (4.9.8)
     """
@@ -156,10 +165,10 @@ class MessageSelector:
 
     @staticmethod
     def by_sql(sql: str) -> "MessageSelector":
-        """Messages that an SQL92 condition matches, "a > 5 AND region = 'north'"."""
+        """Select the messages that match an SQL92 condition, such as "a > 5 AND region = 'north'"."""
         return MessageSelector(sql, subscriptions.SQL92)
 
     @staticmethod
     def by_tag(tag: str | None) -> "MessageSelector":
-        """Messages with one of the tags; None and "*": all."""
+        """Select the messages with one of the tags; None and "*" select all."""
         return MessageSelector(tag)

@@ -1,4 +1,4 @@
-"""Pulling the share of a group's queues with functions of one's own.
+"""A pull consumer that calls the user's functions for its share of the group's queues.
 
     rebalance --share--> a PullTask per queue --> PullMsgThread-<group>_<n>: callback(queue, context)
                               ^------- after context.pull_next_delay_time_millis ----------|
@@ -23,7 +23,10 @@ AFTER_EXCEPTION_MS = 1_000
 
 @dataclass
 class PullTaskContext:
-    """What a callback gets: the consumer to pull with; and says: when it wants to be called for the queue again (ms).
+    """The argument of a callback.
+
+    `pull_consumer`: the consumer to pull with. `pull_next_delay_time_millis`: the callback may set the delay in ms
+    before it is called for this queue again.
 
     Java: org.apache.rocketmq.client.consumer.PullTaskContext (4.9.8)
     """
@@ -33,11 +36,11 @@ class PullTaskContext:
 
 
 PullTaskCallback = Callable[[MessageQueue, PullTaskContext], None]
-"""Called for each queue of the share, one call of a queue at a time."""
+"""A function that is called for each queue of the share, one call at a time for a queue."""
 
 
 class MQPullConsumerScheduleService(MessageQueueListener):
-    """A pull consumer whose callbacks are called for each of its queues, again and again.
+    """A pull consumer that repeatedly calls a callback for each of its queues.
 
         def pull(queue, context):
             offset = max(0, context.pull_consumer.fetch_consume_offset(queue, from_store=False))
@@ -54,7 +57,7 @@ class MQPullConsumerScheduleService(MessageQueueListener):
     def __init__(self, consumer_group: str, namesrv_addr: str | None = None, pull_thread_nums: int = 20) -> None:
         self.default_mq_pull_consumer = DefaultMQPullConsumer(consumer_group, namesrv_addr)
         self.default_mq_pull_consumer.message_queue_listener = self
-        self.causes = CauseLog(log)  # what the callbacks did wrong
+        self.causes = CauseLog(log)  # errors of the callbacks
         self._callback_table: dict[str, PullTaskCallback] = {}  # by topic; written before start
         self._lock = threading.Lock()
         self._task_table: dict[MessageQueue, PullTaskImpl] = {}  # guarded by _lock
@@ -62,18 +65,18 @@ class MQPullConsumerScheduleService(MessageQueueListener):
         self._scheduler = ScheduledService("PullMsgScheduledThread")
 
     def register_pull_task_callback(self, topic: str, callback: PullTaskCallback) -> None:
-        """Pull a topic. Before `start`."""
+        """Pull a topic with `callback`. Call this before `start`."""
         consumer = self.default_mq_pull_consumer
         consumer.check_process()
         self._callback_table[consumer.with_namespace(topic)] = callback
         consumer.register_message_queue_listener(topic, self)
 
     def start(self) -> None:
-        """Begin. MQClientException for a bad group name or a second start."""
+        """Start pulling. MQClientException for a bad group name or a second start."""
         self.default_mq_pull_consumer.start()
 
     def shutdown(self) -> None:
-        """Let the callbacks that run finish, store offsets, disconnect. Idempotent; nothing in a forked process."""
+        """Let running callbacks finish, store the offsets, and disconnect. Idempotent; a no-op in a forked process."""
         if self.default_mq_pull_consumer.is_of_another_process():
             return
         self.put_task(None, set())
@@ -88,7 +91,7 @@ class MQPullConsumerScheduleService(MessageQueueListener):
         self.put_task(topic, mq_all if is_broadcasting else mq_divided)
 
     def put_task(self, topic: str | None, mq_new_set: set[MessageQueue]) -> None:
-        """Pull these queues of a topic (None: of all), and no others of it any more."""
+        """Pull these queues of a topic (None: of all topics), and stop pulling its other queues."""
         with self._lock:
             for mq in list(self._task_table):
                 if (topic is None or mq.topic == topic) and mq not in mq_new_set:
@@ -99,11 +102,11 @@ class MQPullConsumerScheduleService(MessageQueueListener):
             self.run_later(task, 0)
 
     def callback_of(self, topic: str) -> PullTaskCallback | None:
-        """What is called for a topic."""
+        """Return the callback of a topic."""
         return self._callback_table.get(topic)
 
     def run_later(self, task: "PullTaskImpl", delay_ms: float) -> None:
-        """Call the callback of a queue after a while, on one of the threads."""
+        """Call the callback of a queue on a pool thread, `delay_ms` from now."""
         def submit() -> None:
             try:
                 self._pool.submit(task.run)
@@ -123,7 +126,7 @@ class MQPullConsumerScheduleService(MessageQueueListener):
 
 
 class PullTaskImpl:
-    """The calls for one queue.
+    """The repeated calls for one queue.
 
     Java: org.apache.rocketmq.client.consumer.MQPullConsumerScheduleService$PullTaskImpl (4.9.8)
     """
@@ -131,10 +134,10 @@ class PullTaskImpl:
     def __init__(self, service: MQPullConsumerScheduleService, message_queue: MessageQueue) -> None:
         self._service = service
         self.message_queue = message_queue
-        self.cancelled = False  # set once, when the queue is no longer of the share
+        self.cancelled = False  # set once, when the queue leaves the share
 
     def run(self) -> None:
-        """One call, and the next one later."""
+        """Call the callback once and schedule the next call."""
         callback = self._service.callback_of(self.message_queue.topic)
         if self.cancelled or callback is None:
             log.warning("The Pull Task is cancelled, %s", self.message_queue)

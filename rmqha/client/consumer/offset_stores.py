@@ -32,27 +32,27 @@ NO_OFFSET = -1
 
 
 class OffsetTable:
-    """By queue, the next offset to consume. What both of Java's offset stores have; any thread."""
+    """The next offset to consume of each queue; base class of both stores. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._offset_table: dict[MessageQueue, int] = {}  # guarded by _lock
 
     def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool) -> None:
-        """Remember the next offset to consume; `increase_only` keeps the higher one."""
+        """Set the next offset to consume; with `increase_only` keep the higher one."""
         with self._lock:
             old = self._offset_table.get(mq)
             if old is None or not increase_only or offset > old:
                 self._offset_table[mq] = offset
 
     def clone_offset_table(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """The offsets in memory, of one topic or of all."""
+        """Return the offsets in memory, of one topic or of all."""
         with self._lock:
             return {mq: offset for mq, offset in self._offset_table.items() if not topic or mq.topic == topic}
 
 
 class ReadOffsetType(Enum):
-    """The client's memory, the broker, or the first that knows it.
+    """The source of an offset: the client's memory, the broker, or memory first and then the broker.
 
     Java: org.apache.rocketmq.client.consumer.store.ReadOffsetType (4.9.8)
     """
@@ -66,7 +66,7 @@ log = logging.getLogger("RocketmqClient")
 
 @dataclass
 class OffsetSerializeWrapper:
-    """The file's content.
+    """The content of the offsets file.
 
     Java: org.apache.rocketmq.client.consumer.store.OffsetSerializeWrapper (4.9.8)
     """
@@ -75,9 +75,10 @@ class OffsetSerializeWrapper:
 
 
 class LocalFileOffsetStore(OffsetTable):
-    """Memory first; every 5 s to `~/.rocketmq_offsets/<client id>/<group>/offsets.json`.
+    """Offsets in memory, saved every 5 s to `~/.rocketmq_offsets/<client id>/<group>/offsets.json`.
 
-    The client id holds the instance's name: give the consumer an `instance_name` to find its offsets again.
+    The client id contains the instance name. Give the consumer an `instance_name`, so that it finds its offsets again
+    after a restart.
 
     Java: org.apache.rocketmq.client.consumer.store.LocalFileOffsetStore (4.9.8)
     """
@@ -89,7 +90,7 @@ class LocalFileOffsetStore(OffsetTable):
         self.store_path = os.path.join(root, client_id, group_name, "offsets.json")
 
     def load(self) -> None:
-        """Read the file; MQClientException when neither it nor its backup can be understood."""
+        """Read the file; MQClientException if neither the file nor its backup can be parsed."""
         for path in (self.store_path, self.store_path + ".bak"):
             if not os.path.exists(path):
                 continue
@@ -105,11 +106,11 @@ class LocalFileOffsetStore(OffsetTable):
             raise MQClientException(f"readLocalOffset Exception, {self.store_path}")
 
     def read_offset(self, mq: MessageQueue, kind: ReadOffsetType) -> int:
-        """The next offset to consume; -1 when there is none. What is in the file was loaded at the start."""
+        """Return the next offset to consume, or -1. The file was loaded at the start."""
         return self._offset_table.get(mq, NO_OFFSET)
 
     def persist_all(self, mqs: Iterable[MessageQueue]) -> None:
-        """Write the offsets of `mqs` (all that are held)."""
+        """Write the offsets of `mqs`, which are all queues that the consumer holds."""
         wanted = set(mqs)
         if not wanted:
             return
@@ -122,13 +123,13 @@ class LocalFileOffsetStore(OffsetTable):
             log.error("persistAll consumer offset Exception, %s: %s", self.store_path, error)
 
     def persist(self, mq: MessageQueue) -> None:
-        """Nothing: the file is written as a whole."""
+        """Do nothing: the file is written as a whole."""
 
     def remove_offset(self, mq: MessageQueue) -> None:
-        """Nothing: each consumer keeps all queues."""
+        """Do nothing: a broadcasting consumer keeps all queues."""
 
     def update_consume_offset_to_broker(self, mq: MessageQueue, offset: int, is_oneway: bool) -> None:
-        """Nothing goes to brokers; memory takes the offset."""
+        """Set the offset in memory; nothing is sent to the broker."""
         self.update_offset(mq, offset, increase_only=False)
 
 
@@ -137,7 +138,9 @@ NO_ANSWER = -2
 
 
 class RemoteBrokerOffsetStore(OffsetTable):
-    """Memory first; every 5 s, and when a queue is given up, to the broker: the master, or its slave while it is gone.
+    """Offsets in memory, sent to the broker every 5 s and when a queue is given up.
+
+    The broker is the master, or its slave while the master is down.
 
     Java: org.apache.rocketmq.client.consumer.store.RemoteBrokerOffsetStore (4.9.8)
     """
@@ -149,10 +152,10 @@ class RemoteBrokerOffsetStore(OffsetTable):
         self._group_name = group_name
 
     def load(self) -> None:
-        """Nothing: each queue's offset is read when it is taken."""
+        """Do nothing: the offset of each queue is read when the consumer takes the queue."""
 
     def read_offset(self, mq: MessageQueue, kind: ReadOffsetType) -> int:
-        """The next offset to consume; -1 when the broker says that there is none, -2 when it does not say."""
+        """Return the next offset to consume; -1 if the broker has none, -2 if the broker does not answer."""
         if kind is not ReadOffsetType.READ_FROM_STORE:
             offset = self._offset_table.get(mq)
             if offset is not None:
@@ -162,8 +165,9 @@ class RemoteBrokerOffsetStore(OffsetTable):
         try:
             offset = self._fetch_consume_offset_from_broker(mq)
         except MQBrokerException as error:
-            # Differs: 4.9.8 takes each error for "no offset", so that a broker that is busy, or refuses, has a group
-            # begin anew, behind or in front of its whole backlog
+            # Differs: only QUERY_NOT_FOUND means that a group has no offset. 4.9.8 treats every error as "no offset".
+            # If a broker is busy or refuses, the group then starts from scratch: it skips its whole backlog or consumes
+            # all of it again.
             if error.response_code != response_code.QUERY_NOT_FOUND:
                 log.warning("fetchConsumeOffsetFromBroker exception, %s: %s", mq, error)
                 return NO_ANSWER
@@ -176,7 +180,7 @@ class RemoteBrokerOffsetStore(OffsetTable):
         return offset
 
     def persist_all(self, mqs: Iterable[MessageQueue]) -> None:
-        """Tell the brokers the offsets of `mqs`, and forget those of other queues."""
+        """Send the offsets of `mqs` to the brokers, and forget those of other queues."""
         wanted = set(mqs)
         if not wanted:
             return
@@ -190,7 +194,7 @@ class RemoteBrokerOffsetStore(OffsetTable):
                 log.info("remove unused mq, %s, %s", mq, self._group_name)
 
     def persist(self, mq: MessageQueue) -> None:
-        """Tell the broker the offset of one queue."""
+        """Send the offset of one queue to the broker."""
         offset = self._offset_table.get(mq)
         if offset is not None:
             self._persist(mq, offset)
@@ -202,12 +206,12 @@ class RemoteBrokerOffsetStore(OffsetTable):
             log.error("updateConsumeOffsetToBroker exception, %s: %s", mq, error)
 
     def remove_offset(self, mq: MessageQueue) -> None:
-        """Forget one queue."""
+        """Forget the offset of one queue."""
         with self._lock:
             self._offset_table.pop(mq, None)
 
     def update_consume_offset_to_broker(self, mq: MessageQueue, offset: int, is_oneway: bool) -> None:
-        """Tell the broker at once; MQClientException, MQBrokerException, RemotingException when that fails."""
+        """Send an offset to the broker now; MQClientException, MQBrokerException or RemotingException on failure."""
         broker = self._find_broker(mq)
         header = UpdateConsumerOffsetRequestHeader(
             consumerGroup=self._group_name, topic=mq.topic, queueId=mq.queueId, commitOffset=offset,

@@ -1,1 +1,1 @@
-"""What producers, consumers and admin calls have in common: one instance with its routes, connections and threads."""
+"""The common base of producers, consumers and admin calls: an instance with its routes, connections and threads."""

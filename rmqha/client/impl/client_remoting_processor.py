@@ -1,8 +1,8 @@
-"""What brokers ask of clients.
+"""The processing of requests from brokers, and the remoting client that receives them.
 
-    remoting client's IO thread --request--> ClientRemotingProcessor --> pool of 4 threads, for listeners may block
+    remoting client's IO thread --request--> ClientRemotingProcessor --> pool of 4 threads, because listeners may block
 
-The connections of a client: a process that ends does not wait for them, and a forked one does not use them.
+A process does not wait for its client's connections when it exits, and a forked process does not use them.
 """
 import logging
 from typing import TYPE_CHECKING, Protocol
@@ -48,41 +48,41 @@ POOL_QUEUE = 10_000
 
 
 class CheckedProducer(Protocol):
-    """A producer that a broker may ask about its transactions."""
+    """A producer whose transactions a broker may check."""
 
     def check_transaction_state(self, addr: str, msg: MessageExt, header: CheckTransactionStateRequestHeader) -> None:
-        """A broker asks what became of a half message."""
+        """Handle a broker's check of a half message."""
 
 
 class AskedClient(Protocol):
-    """The client that brokers ask, as far as their questions go: a client instance."""
+    """The part of a client instance that answers the requests of brokers."""
 
     client_config: ClientConfig
     request_future_holder: RequestFutureHolder
 
     def select_producer(self, group: str) -> CheckedProducer | None:
-        """The producer of a group."""
+        """Return the producer of a group."""
 
     def rebalance_immediately(self) -> None:
-        """Rebalance soon."""
+        """Wake the rebalance thread."""
 
     def reset_offset(self, topic: str, group: str, offset_table: dict[MessageQueue, int]) -> None:
-        """Let a consumer continue at other offsets."""
+        """Move a consumer to other offsets."""
 
     def get_consumer_status(self, topic: str, group: str) -> dict[MessageQueue, int]:
-        """Where a consumer is in each queue, as it thinks."""
+        """Return a consumer's offsets in memory."""
 
     def consume_message_directly(
         self, msg: MessageExt, consumer_group: str, broker_name: str | None
     ) -> ConsumeMessageDirectlyResult | None:
-        """Give one message to the group's listener now; None when the group is not here."""
+        """Pass one message to the group's listener now; return None if this client does not have the group."""
 
     def consumer_running_info(self, consumer_group: str) -> ConsumerRunningInfo | None:
-        """The state of a consumer, for the admin commands; None when the group is not here."""
+        """Return a consumer's state, for the admin commands; None if this client does not have the group."""
 
 
 class ClientRemotingProcessor:
-    """Answers the codes that brokers send to clients: rebalance, reset offsets, show or try what a consumer does.
+    """Processes requests from brokers: rebalance, reset offsets, report a consumer's state, consume a message, etc.
 
     Java: org.apache.rocketmq.client.impl.ClientRemotingProcessor (4.9.8)
     """
@@ -101,26 +101,26 @@ class ClientRemotingProcessor:
         }
 
     def register(self, remoting_client: "RemotingClient") -> None:
-        """Serve the codes on a remoting client's connections."""
+        """Process these requests on a remoting client's connections."""
         for code in self._handlers:
-            # waking the rebalance thread takes no time; the rest may
+            # Waking the rebalance thread takes no time, so it needs no pool; the other requests may block
             executor = None if code == request_code.NOTIFY_CONSUMER_IDS_CHANGED else self._executor
             remoting_client.register_processor(code, self, executor)
 
     def shutdown(self) -> None:
-        """End the pool."""
+        """Stop the pool."""
         self._executor.shutdown()
 
     def process_request(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand | None:
-        """Serve one request; None for those without an answer."""
+        """Process one request; return None if it has no answer."""
         return self._handlers[request.code](channel, request)
 
     def reject_request(self) -> bool:
-        """Never."""
+        """Return False: no request is rejected."""
         return False
 
     def check_transaction_state(self, channel: "Channel", request: RemotingCommand) -> None:
-        """A broker asks what became of a half message."""
+        """Pass a broker's check of a half message to the producer."""
         header = request.decode_command_custom_header(CheckTransactionStateRequestHeader)
         msg = message_decoder.decode(bytes(request.body or b""))
         msg.topic = self._client.client_config.without_namespace(msg.topic)
@@ -133,27 +133,27 @@ class ClientRemotingProcessor:
         producer.check_transaction_state(parse_channel_remote_addr(channel), msg, header)
 
     def receive_reply_message(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """The reply to a request of this client."""
+        """Pass the reply to a request of this client to the waiting request."""
         receive_time = util_all.current_time_millis()
         header = request.decode_command_custom_header(ReplyMessageRequestHeader)
         try:
             msg = _reply_message(header, bytes(request.body or b""))
             msg.put_property(message_const.PROPERTY_REPLY_MESSAGE_ARRIVE_TIME, str(receive_time))
             self._client.request_future_holder.process_reply_message(msg)
-        except Exception:  # a callback is the user's code
+        except Exception:  # callbacks are the user's code
             log.exception("unknown err when receiveReplyMsg")
             return RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, "process reply message fail")
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 
     def notify_consumer_ids_changed(self, channel: "Channel", request: RemotingCommand) -> None:
-        """The members of a group changed: rebalance."""
+        """Rebalance, because the members of a group changed."""
         header = request.decode_command_custom_header(NotifyConsumerIdsChangedRequestHeader)
         log.info("receive broker's notification[%s], the consumer group: %s changed, rebalance immediately",
                  channel.remote_address, header.consumerGroup)
         self._client.rebalance_immediately()
 
     def reset_offset(self, channel: "Channel", request: RemotingCommand) -> None:
-        """Go on at other offsets."""
+        """Move a consumer to other offsets."""
         header = request.decode_command_custom_header(ResetOffsetRequestHeader)
         log.info("invoke reset offset operation from broker. brokerAddr=%s, topic=%s, group=%s, timestamp=%s",
                  channel.remote_address, header.topic, header.group, header.timestamp)
@@ -163,13 +163,13 @@ class ClientRemotingProcessor:
         self._client.reset_offset(header.topic, header.group, offset_table)
 
     def get_consume_status(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """The offsets as this client sees them."""
+        """Return the offsets in this client's memory."""
         header = request.decode_command_custom_header(GetConsumerStatusRequestHeader)
         table = self._client.get_consumer_status(header.topic, header.group)
         return _answer(remoting_serializable.encode(GetConsumerStatusBody(messageQueueTable=table)))
 
     def get_consumer_running_info(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """What a consumer does now, with the stacks of all threads if asked for."""
+        """Return a consumer's current state, with the stacks of all threads on request."""
         header = request.decode_command_custom_header(GetConsumerRunningInfoRequestHeader)
         info = self._client.consumer_running_info(header.consumerGroup)
         if info is None:
@@ -179,7 +179,7 @@ class ClientRemotingProcessor:
         return _answer(remoting_serializable.encode(info))
 
     def consume_message_directly(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
-        """Give one message to the listener now."""
+        """Pass one message to the listener now."""
         header = request.decode_command_custom_header(ConsumeMessageDirectlyResultRequestHeader)
         msg = message_decoder.client_decode(request.body or b"")
         result = self._client.consume_message_directly(msg, header.consumerGroup, header.brokerName)
@@ -224,45 +224,48 @@ _CLIENT = "a client"
 
 
 class ClientRemoting(RemotingClient):
-    """A RemotingClient whose threads end with the process, and which refuses calls in a process forked from its own."""
+    """A RemotingClient whose threads do not keep the process alive, and which refuses calls in a forked process."""
 
-    # Differs: a process whose main thread has ended, with an exception say, ends although nobody shut its client down;
-    # the original's JVM waits for ever
+    # Differs: if the main thread ends without shutting its client down, for example with an exception, the process
+    # exits; the original's JVM waits forever
     def __init__(self, config: RemotingClientConfig, tls: TlsSystemConfig | None = None) -> None:
         super().__init__(config, tls=tls)
         self._home = HomeProcess()
         self.io.daemon = self.event_executor.daemon = True
 
     def is_left(self) -> bool:
-        """Whether this process was forked from the one that started the client."""
+        """Return True if this process was forked from the one that started the client."""
         return self._home.is_left()
 
     def check_process(self) -> None:
-        """Raise MQClientException in a process that was forked after the start."""
+        """Raise MQClientException if this process was forked after the start."""
         self._home.check(_CLIENT)
 
     def start(self) -> None:
-        """Be ready to call, in this process."""
+        """Start the client in this process."""
         self._home.begin()
         super().start()
 
     def shutdown(self) -> None:
-        """Close all connections, end the threads; nothing in a forked process, whose parent still uses them."""
+        """Close all connections and stop the threads.
+
+        Do nothing in a forked process, because its parent still uses the connections.
+        """
         if not self._home.is_left():
             super().shutdown()
 
     def invoke_sync(self, addr: str | None, request: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Call and wait."""
+        """Send a request and wait for the answer."""
         self._home.check(_CLIENT)
         return super().invoke_sync(addr, request, timeout_ms)
 
     def invoke_async(self, addr: str | None, request: RemotingCommand, timeout_ms: float,
                      invoke_callback: InvokeCallback) -> None:
-        """Call and be called back."""
+        """Send a request and pass the answer to `invoke_callback`."""
         self._home.check(_CLIENT)
         super().invoke_async(addr, request, timeout_ms, invoke_callback)
 
     def invoke_oneway(self, addr: str | None, request: RemotingCommand, timeout_ms: float) -> None:
-        """Call without an answer."""
+        """Send a request without an answer."""
         self._home.check(_CLIENT)
         super().invoke_oneway(addr, request, timeout_ms)

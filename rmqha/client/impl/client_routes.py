@@ -36,7 +36,7 @@ log = logging.getLogger("RocketmqClient")
 
 @dataclass
 class TopicPublishInfo:
-    """A topic's writable queues, taken in turns. Replaced as a whole when the route changes.
+    """The writable queues of a topic, used in turn. Replaced as a whole when the route changes.
 
     Java: org.apache.rocketmq.client.impl.producer.TopicPublishInfo (4.9.8)
     """
@@ -48,11 +48,11 @@ class TopicPublishInfo:
     topic_route_data: TopicRouteData | None = None
 
     def ok(self) -> bool:
-        """True when there is a queue to send to."""
+        """Return True if there is a queue to send to."""
         return bool(self.message_queue_list)
 
     def select_one_message_queue(self, last_broker_name: str | None = None) -> MessageQueue:
-        """The next queue of this thread's turn, on another broker than `last_broker_name` when there is one."""
+        """Return this thread's next queue in turn, on a broker other than `last_broker_name` if there is one."""
         queues = self.message_queue_list
         if last_broker_name is not None:
             for _ in queues:
@@ -62,7 +62,7 @@ class TopicPublishInfo:
         return queues[self.send_which_queue.increment_and_get() % len(queues)]
 
     def get_queue_id_by_broker(self, broker_name: str) -> int:
-        """How many queues of the topic `broker_name` takes messages for; -1 when none."""
+        """Return the number of writable queues of the topic on `broker_name`; -1 if it takes no messages of it."""
         for data in self.topic_route_data.queueDatas if self.topic_route_data else ():
             if sys_flags.is_writeable(data.perm) and data.brokerName == broker_name:
                 return data.writeQueueNums
@@ -70,68 +70,68 @@ class TopicPublishInfo:
 
 
 class MQProducerInner(Protocol):
-    """A producer as the instance sees it: for heartbeats and routes.
+    """The interface through which the instance uses a producer, for heartbeats and routes.
 
     Java: org.apache.rocketmq.client.impl.producer.MQProducerInner (4.9.8)
     """
 
     def get_publish_topic_list(self) -> set[str]:
-        """Topics whose routes are kept fresh."""
+        """Return the topics whose routes are kept up to date."""
 
     def is_publish_topic_need_update(self, topic: str) -> bool:
-        """True when nothing is known about where `topic` can be sent."""
+        """Return True if no queues of `topic` to send to are known."""
 
     def check_transaction_state(
         self, addr: str, msg: MessageExt, header: CheckTransactionStateRequestHeader
     ) -> None:
-        """A broker asks what became of a half message."""
+        """Handle a broker's check of a half message."""
 
     def update_topic_publish_info(self, topic: str, info: TopicPublishInfo) -> None:
-        """Take over a new route."""
+        """Use a new route."""
 
 
 class MQConsumerInner(Protocol):
-    """A push or pull consumer as the instance sees it: for heartbeats, routes, rebalance and offsets.
+    """The interface through which the instance uses a consumer, for heartbeats, routes, rebalance and offsets.
 
     Java: org.apache.rocketmq.client.impl.consumer.MQConsumerInner (4.9.8)
     """
 
     def group_name(self) -> str:
-        """The consumer group."""
+        """Return the consumer group."""
 
     def message_model(self) -> MessageModel:
-        """Each message to one of the group, or to all."""
+        """Return whether each message goes to one consumer of the group, or to all."""
 
     def consume_type(self) -> ConsumeType:
-        """Who decides when to pull: the library (passively) or the user (actively)."""
+        """Return whether the library (passively) or the user (actively) decides when to pull."""
 
     def consume_from_where(self) -> ConsumeFromWhere:
-        """Where a new group begins."""
+        """Return where a new group starts."""
 
     def subscriptions(self) -> list[SubscriptionData]:
-        """What the group is interested in."""
+        """Return the subscriptions of the group."""
 
     def do_rebalance(self) -> None:
-        """Take the queues that are this consumer's share."""
+        """Compute this consumer's share of the queues, and take exactly those."""
 
     def persist_consumer_offset(self) -> None:
-        """Store how far the group has come."""
+        """Store the group's offsets."""
 
     def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
-        """The queues of a topic changed."""
+        """Use the new queues of a topic."""
 
     def is_subscribe_topic_need_update(self, topic: str) -> bool:
-        """True when the topic is subscribed to and its queues are not known yet."""
+        """Return True if the topic is subscribed to and its queues are not known yet."""
 
     def is_unit_mode(self) -> bool:
-        """True for a unit's consumer."""
+        """Return True for a consumer of a unit."""
 
     def consumer_running_info(self) -> ConsumerRunningInfo:
-        """What this consumer does now, for the admin commands."""
+        """Return the consumer's current state, for the admin commands."""
 
 
 class NewTopics(Protocol):
-    """After which topic a producer has new ones made, and with how many queues at most."""
+    """A producer's settings for new topics: the topic whose route they copy, and their maximum number of queues."""
 
     create_topic_key: str
     default_topic_queue_nums: int
@@ -141,10 +141,24 @@ LOCK_TIMEOUT_MILLIS = 3000
 
 
 class ClientRoutes:
-    """Topic -> route, broker name -> addresses: as last heard of the name servers, and handed to all of one client id.
+    """The route cache of a client: the topics' routes and the brokers' addresses, as last read from a name server.
 
-    The tables are dicts that several threads read; each change is one item's assignment or removal, and who iterates
-    takes a list first.
+    A producer can't ask a name server before each send, and name servers don't notify clients. So routes are cached and
+    may be stale. A route is read when a topic is first used, when a lookup finds no broker, and every 30 s
+    (`poll_name_server_interval`) for all topics that a producer or consumer of this client uses. In between, a client
+    may use a broker that is down or is no longer the master. That is safe, only slow: the broker, or the missing
+    connection, fails the request, and the caller retries. A producer asks for the new route as soon as a failed send
+    makes its route doubtful (see `MasterSearch`), so it does not wait up to 30 s for a new master.
+
+    A new route is distributed in a fixed order: the addresses of its brokers, then the producers' and consumers'
+    queues, then `topic_route_table`. A thread that sees a new queue can therefore always find its broker. An unchanged
+    route is skipped, unless a producer or consumer that registered later still lacks its queues. An address stays in
+    the cache as long as the route of any topic names it; `clean_offline_broker` removes the others before each
+    heartbeat, so that heartbeats to a removed broker end.
+
+    Only one thread at a time updates routes. Another one waits at most 3 s for it, then keeps the route that it has.
+    The tables are dicts that several threads read without a lock: each change is a single assignment or removal, and a
+    thread that iterates copies the items to a list first.
 
     Java: org.apache.rocketmq.client.impl.factory.MQClientInstance#updateTopicRouteInfoFromNameServer (4.9.8)
     """
@@ -157,14 +171,16 @@ class ClientRoutes:
         self._client_id = client_id
         self._api = api
         self._producer_table = producer_table  # the instance's
-        self._consumer_table = consumer_table  # the same
+        self._consumer_table = consumer_table  # the instance's
         self.topic_route_table: dict[str, TopicRouteData] = {}  # by topic; written under _lock_namesrv
-        self.broker_addr_table: dict[str, dict[int, str]] = {}  # broker name -> id -> address; inner dicts are constant
-        self.broker_version_table: dict[str, dict[str, int]] = {}  # broker name -> address -> version
+        # Broker name -> id -> address. The inner dicts are replaced, never changed
+        self.broker_addr_table: dict[str, dict[int, str]] = {}
+        # Broker name -> address -> version
+        self.broker_version_table: dict[str, dict[str, int]] = {}
         self._lock_namesrv = threading.Lock()
 
     def update_topic_route_info_of_all(self) -> None:
-        """Ask for the routes of all topics that somebody here sends to or consumes."""
+        """Ask for the routes of all topics that this client's producers send to or its consumers consume."""
         topics: set[str] = set()
         for consumer in list(self._consumer_table.values()):
             topics.update(subscription.topic for subscription in consumer.subscriptions())
@@ -173,13 +189,14 @@ class ClientRoutes:
         for topic in sorted(topics):
             try:
                 self.update_topic_route_info_from_name_server(topic)
-            except RemotingException as error:  # logged where it was raised; the next topic may fare better
+            except RemotingException as error:
+                # Already logged where it was raised. The next topic may succeed
                 log.debug("route of %s not updated: %s", topic, error)
             except Exception:
                 log.exception("route of %s not updated", topic)
 
     def clean_offline_broker(self) -> None:
-        """Forget the addresses that no route names any more."""
+        """Remove the addresses that no route names any more."""
         with self._lock_namesrv:
             known = {addr for route in self.topic_route_table.values()
                      for broker in route.brokerDatas for addr in (broker.brokerAddrs or {}).values()}
@@ -197,9 +214,10 @@ class ClientRoutes:
     def update_topic_route_info_from_name_server(
         self, topic: str, is_default: bool = False, producer: NewTopics | None = None
     ) -> bool:
-        """Ask for a topic's route and hand it to all; True when it changed. RemotingException without an answer.
+        """Ask for a topic's route and pass it to all producers and consumers; return True if it changed.
 
-        `is_default`: `topic` does not exist yet; the route is that of the topic it will be created after.
+        RemotingException if no name server answers. `is_default`: `topic` does not exist yet, so ask for the route of
+        the topic that it will be created from.
         """
         if not self._lock_namesrv.acquire(timeout=LOCK_TIMEOUT_MILLIS / 1000):
             log.warning("updateTopicRouteInfoFromNameServer tryLock timeout %dms. [%s]",
@@ -253,14 +271,16 @@ class ClientRoutes:
             or any(consumer.is_subscribe_topic_need_update(topic) for consumer in list(self._consumer_table.values()))
 
     def find_broker_address_in_publish(self, broker_name: str) -> str | None:
-        """The master's address."""
+        """Return the master's address; None if it is unknown."""
         return self.broker_addr_table.get(broker_name, {}).get(mix_all.MASTER_ID)
 
     def find_broker_address_in_subscribe(
         self, broker_name: str, broker_id: int, only_this_broker: bool
     ) -> FindBrokerResult | None:
-        """Where to pull: the broker of this id, the next slave's when that slave is gone, or (unless
-        `only_this_broker`) any other of the name: so a slave stands in for its master.
+        """Return the broker to pull from: the one with this id, or the slave with the next id if that slave is gone.
+
+        Without `only_this_broker`, the broker with the lowest id is used if both are gone: so a slave can replace its
+        master.
         """
         addrs = self.broker_addr_table.get(broker_name)
         if not addrs:
@@ -276,11 +296,11 @@ class ClientRoutes:
         return FindBrokerResult(addr, chosen != mix_all.MASTER_ID, self.find_broker_version(broker_name, addr))
 
     def find_broker_version(self, broker_name: str, broker_addr: str) -> int:
-        """The version of the broker's last heartbeat answer; 0 when there was none."""
+        """Return the version in the broker's last heartbeat answer; 0 if it has not answered one."""
         return self.broker_version_table.get(broker_name, {}).get(broker_addr, 0)
 
     def find_consumer_id_list(self, topic: str, group: str) -> list[str] | None:
-        """The client ids of a group, from any broker of the topic; None when none answers."""
+        """Return the client ids of a group, from any broker of the topic; None if it does not answer."""
         addr = self.find_broker_addr_by_topic(topic)
         if addr is None:
             self.update_topic_route_info_from_name_server(topic)
@@ -294,19 +314,19 @@ class ClientRoutes:
             return None
 
     def find_broker_addr_by_topic(self, topic: str) -> str | None:
-        """The address of some broker that has the topic, its master if it can be."""
+        """Return the address of any broker that has the topic, preferably of a master."""
         route = self.topic_route_table.get(topic)
         if route is None or not route.brokerDatas:
             return None
         return random.choice(route.brokerDatas).select_broker_addr()
 
     def get_an_exist_topic_route_data(self, topic: str) -> TopicRouteData | None:
-        """The route as last heard."""
+        """Return the cached route of a topic."""
         return self.topic_route_table.get(topic)
 
 
 def topic_route_data2_topic_publish_info(topic: str, route: TopicRouteData) -> TopicPublishInfo:
-    """The queues that can be sent to: write permission, and a master that is there.
+    """Return the queues that can be sent to: those with write permission whose broker has a master.
 
     Java: org.apache.rocketmq.client.impl.factory.MQClientInstance#topicRouteData2TopicPublishInfo (4.9.8)
     """
@@ -324,7 +344,7 @@ def topic_route_data2_topic_publish_info(topic: str, route: TopicRouteData) -> T
 
 
 def topic_route_data2_topic_subscribe_info(topic: str, route: TopicRouteData) -> set[MessageQueue]:
-    """The queues that can be pulled: read permission; a slave alone will do.
+    """Return the queues that can be pulled: those with read permission. A slave is enough.
 
     Java: org.apache.rocketmq.client.impl.factory.MQClientInstance#topicRouteData2TopicSubscribeInfo (4.9.8)
     """
@@ -336,7 +356,7 @@ def topic_route_data2_topic_subscribe_info(topic: str, route: TopicRouteData) ->
 
 
 def topic_route_data_is_change(old: TopicRouteData | None, now: TopicRouteData) -> bool:
-    """True unless both say the same, in whatever order.
+    """Return True unless both routes have the same content, in any order.
 
     Java: org.apache.rocketmq.client.impl.factory.MQClientInstance#topicRouteDataIsChange (4.9.8)
     """

@@ -1,6 +1,6 @@
-"""A producer: chooses queues, tries again on other brokers, compresses.
+"""The implementation of a producer: it chooses queues, retries on other brokers, and compresses.
 
-All in the caller's thread; the answers to asynchronous sends come in the remoting client's pool.
+Everything runs in the caller's thread. The answers to asynchronous sends are handled in the remoting client's pool.
 """
 import copy
 import logging
@@ -43,34 +43,35 @@ from rmqha.remoting.exception import (
 
 log = logging.getLogger("RocketmqClient")
 
-_NO_CALLBACK = SendCallback()  # of sends that are not asynchronous
+_NO_CALLBACK = SendCallback()  # for sends that are not asynchronous
 
 MessageQueueSelector = Callable[[list[MessageQueue], Message, Any], MessageQueue | None]
-"""All writable queues, the message and the caller's argument -> the queue to use."""
+"""A function of all writable queues, the message and the caller's argument, which returns the queue to use."""
 
 
 class DefaultMQProducerImpl:
-    """What DefaultMQProducer does.
+    """The implementation of DefaultMQProducer.
 
     Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl (4.9.8)
     """
 
-    routes: ClientRoutes  # the instance's, from start on
+    routes: ClientRoutes  # the instance's, set by start
 
     def __init__(self, config: ProducerConfig, find_client: FindInstance) -> None:
         self.config = config
         self._find_client = find_client
         self.hooks = ProducerHooks(self, config)
         self.mq_fault_strategy = MQFaultStrategy()
-        self.topic_publish_info_table: dict[str, TopicPublishInfo] = {}  # by topic; infos are replaced, not changed
+        # By topic. Infos are replaced, never changed
+        self.topic_publish_info_table: dict[str, TopicPublishInfo] = {}
         self._state_lock = threading.Lock()
         self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
-        self.mq_client_factory: MQClientInstance = None  # type: ignore[assignment]  # from start on
+        self.mq_client_factory: MQClientInstance = None  # type: ignore[assignment]  # set by start
 
     # ---- life
 
     def start(self) -> None:
-        """Begin to send; see the facade."""
+        """Start; see the facade."""
         with interrupted_later(), self._state_lock:
             self._begin_start()
             if self.config.producer_group == mix_all.DEFAULT_PRODUCER_GROUP:
@@ -84,7 +85,7 @@ class DefaultMQProducerImpl:
         self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
 
     def start_on(self, mq_client_factory: MQClientInstance) -> None:
-        """Begin to send through an instance that is being started: for the instance's own producer."""
+        """Start on an instance that is being started; used for the instance's inner producer."""
         with self._state_lock:
             self._begin_start()
             self._register(mq_client_factory)
@@ -107,13 +108,13 @@ class DefaultMQProducerImpl:
         self.topic_publish_info_table[self.config.create_topic_key] = TopicPublishInfo()
 
     def shutdown(self) -> None:
-        """Tell the brokers, and close the connections. Idempotent."""
+        """Unregister from the brokers and close the connections. Idempotent."""
         if self.shutdown_on():
             self.mq_client_factory.shutdown()
             log.info("the producer [%s] shutdown OK", self.config.producer_group)
 
     def shutdown_on(self) -> bool:
-        """The same, but for the instance below; False when the producer does not run."""
+        """Shut down without the instance; return False if the producer is not running."""
         with self._state_lock:
             if self.service_state is not ServiceState.RUNNING:
                 return False
@@ -130,29 +131,29 @@ class DefaultMQProducerImpl:
     # ---- MQProducerInner
 
     def get_publish_topic_list(self) -> set[str]:
-        """Topics whose routes are kept fresh."""
+        """Return the topics whose routes are kept up to date."""
         return set(self.topic_publish_info_table)
 
     def is_publish_topic_need_update(self, topic: str) -> bool:
-        """True when nothing is known about where `topic` can be sent."""
+        """Return True if no queues of `topic` to send to are known."""
         info = self.topic_publish_info_table.get(topic)
         return info is None or not info.ok()
 
     def check_transaction_state(
         self, addr: str, msg: MessageExt, header: CheckTransactionStateRequestHeader
     ) -> None:
-        """A broker asks what became of a half message; only a TransactionMQProducer knows."""
+        """Log a broker's check of a half message; only a TransactionMQProducer can answer it."""
         log.warning("CheckTransactionState from %s, but the producer of group[%s] has no transactions", addr,
                     self.config.producer_group)
 
     def update_topic_publish_info(self, topic: str, info: TopicPublishInfo) -> None:
-        """Take over a new route."""
+        """Use a new route."""
         self.topic_publish_info_table[topic] = info
 
     # ---- sending
 
     def send(self, msg: Message, timeout_ms: float) -> SendResult:
-        """Send, trying other brokers, until one has the message or the time is over."""
+        """Send, and retry on other brokers until one has stored the message or the timeout expires."""
         self._make_sure_state_ok()
         exception.check_message(msg, self.config.max_message_size)
         deadline_ns = time.monotonic_ns() + int(timeout_ms * 1e6)
@@ -160,11 +161,11 @@ class DefaultMQProducerImpl:
         return _Tries(self, msg, publish_info, timeout_ms, deadline_ns).run()
 
     def send_own(self, msg: Message) -> SendResult:
-        """Send a message of the library's own, within the time of the settings."""
+        """Send a message of the library itself, with the configured timeout."""
         return self.send(self.with_namespace(msg), self.config.send_msg_timeout)
 
     def send_oneway(self, msg: Message, queue: MessageQueue | None = None) -> None:
-        """Send and want no answer."""
+        """Send without requesting an answer."""
         self._make_sure_state_ok()
         exception.check_message(msg, self.config.max_message_size)
         if queue is None:
@@ -176,8 +177,9 @@ class DefaultMQProducerImpl:
     def send_async(
         self, msg: Message, send_callback: SendCallback, timeout_ms: float, queue: MessageQueue | None = None
     ) -> None:
-        """Send and be called back, whatever happens."""
-        # Differs: in the caller's thread, not in a pool: only a new route or connection takes time
+        """Send, and pass the result or the error to `send_callback`, whatever happens."""
+        # Differs: an asynchronous send begins in the caller's thread instead of a pool, because only a new route or
+        # connection takes time
         try:
             self._make_sure_state_ok()
             exception.check_message(msg, self.config.max_message_size)
@@ -197,7 +199,7 @@ class DefaultMQProducerImpl:
             self.hooks.causes.raised(error, "send callback exception, topic %s", msg.topic)
 
     def send_to_queue(self, msg: Message, queue: MessageQueue, timeout_ms: float) -> SendResult:
-        """Send to one queue, once."""
+        """Send to one queue, without a retry."""
         self._make_sure_state_ok()
         exception.check_message(msg, self.config.max_message_size)
         self._check_queue(msg, queue)
@@ -221,7 +223,7 @@ class DefaultMQProducerImpl:
     def request_async(
         self, msg: Message, timeout_ms: float, queue: MessageQueue | None, request_callback: RequestCallback
     ) -> None:
-        """Send a request and be called back, whatever happens."""
+        """Send a request, and pass the reply or the error to `request_callback`, whatever happens."""
         future = self._send_request(msg, timeout_ms, queue, request_callback)
 
         def give_up() -> None:
@@ -229,7 +231,8 @@ class DefaultMQProducerImpl:
                 future.fail(RequestTimeoutException("request timeout, no reply message.",
                                                     life.REQUEST_TIMEOUT_EXCEPTION))
 
-        # Differs: each request has a timer of its own; the original looks at all of them each second
+        # Differs: each request of the request-reply calls has its own timer; the original checks all of them every
+        # second
         self.mq_client_factory.scheduled_executor_service.schedule(give_up, timeout_ms)
 
     @property
@@ -248,7 +251,8 @@ class DefaultMQProducerImpl:
         msg.put_property(message_const.PROPERTY_MESSAGE_TTL, str(int(timeout_ms)))
         if msg.topic not in self.routes.topic_route_table:
             self.try_to_find_topic_publish_info(msg.topic)
-            self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()  # the reply comes to who is known
+            # The broker of a new route needs a heartbeat: it sends the reply only to clients that it knows
+            self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
         future = RequestResponseFuture(correlation_id, timeout_ms, request_callback, self.hooks.causes)
         self._requests[correlation_id] = future
 
@@ -261,7 +265,10 @@ class DefaultMQProducerImpl:
         return future
 
     def select_queue(self, user_msg: Message, selector: MessageQueueSelector, arg: Any) -> MessageQueue:
-        """Let the user's selector choose among the topic's writable queues; message and queues without namespace."""
+        """Let the user's selector choose one of the topic's writable queues.
+
+        The selector sees the message and the queues without the namespace.
+        """
         msg = self.with_namespace(user_msg)
         self._make_sure_state_ok()
         exception.check_message(msg, self.config.max_message_size)
@@ -272,13 +279,14 @@ class DefaultMQProducerImpl:
             self.hooks.causes.raised(error, "select message queue threw exception, topic %s", msg.topic)
             raise MQClientException("select message queue threw exception.") from error
         if not isinstance(queue, MessageQueue):
-            what = "null" if queue is None else f"{queue!r}, no MessageQueue"
+            what = "null" if queue is None else f"{queue!r}, which is not a MessageQueue"
             self.hooks.causes.returned(queue, "select message queue return %s, topic %s", what, msg.topic)
             raise MQClientException(f"select message queue return {what}.")
         return queue
 
     def with_namespace(self, msg: Message) -> Message:
-        """The message as brokers know it: itself, or a copy with another topic and the same properties."""
+        """Return the message as brokers know it: `msg` itself, or a copy with another topic that shares its properties.
+        """
         namespace = self.config.get_namespace()
         if not namespace:
             return msg
@@ -293,7 +301,10 @@ class DefaultMQProducerImpl:
             raise MQClientException("message's topic not equal mq's topic")
 
     def _publish_info_of(self, topic: str, wait_until_ns: int = 0) -> TopicPublishInfo:
-        """Where a topic can be sent. `wait_until_ns`: a new master is waited for while there are slaves alone."""
+        """Return the queues of a topic to send to.
+
+        If a broker of the topic has only slaves at the moment, wait for a new master until `wait_until_ns`.
+        """
         info = self.try_to_find_topic_publish_info(topic)
         if info is not None and not info.ok() and wait_until_ns and has_slaves_only(info.topic_route_data):
             MasterSearch(self.routes, topic, wait_until_ns).wait_for_any(
@@ -312,7 +323,8 @@ class DefaultMQProducerImpl:
         return info if info is not None and info.ok() else None
 
     def try_to_find_topic_publish_info(self, topic: str) -> TopicPublishInfo | None:
-        """Where `topic` can be sent: as known, as the name server says, or as a new topic would be."""
+        """Return the queues of `topic` to send to: as cached, from the name server, or as a new topic would have them.
+        """
         info = self.topic_publish_info_table.get(topic)
         if info is not None and info.ok():
             return info
@@ -345,7 +357,7 @@ class DefaultMQProducerImpl:
         timeout_ms: float,
         publish_info: TopicPublishInfo | None = None,
     ) -> SendResult | None:
-        """One try at one queue; a result for SYNC only."""
+        """Try once to send to one queue; return a result only for SYNC."""
         addr = self._address_of(mq)
         body, sys_flag = self._body_and_sys_flag(msg)
         self.hooks.check_forbidden(msg, mq, addr, mode)
@@ -365,7 +377,8 @@ class DefaultMQProducerImpl:
                     lambda failed: self._another(publish_info, failed, mq))
         except (RemotingException, MQBrokerException) as error:
             self.hooks.after_send(context, None, error)
-            if publish_info is None and makes_route_doubtful(error):  # it is not tried again
+            # A send without publish_info is not retried, so ask for a new route here, for the next send
+            if publish_info is None and makes_route_doubtful(error):
                 MasterSearch(self.routes, mq.topic, 0).ask()
             raise
         if mode is not CommunicationMode.ASYNC:
@@ -373,7 +386,7 @@ class DefaultMQProducerImpl:
         return result
 
     def _guarded(self, callback: SendCallback, context: SendMessageContext | None, msg: Message) -> SendCallback:
-        """The callback, called after the hooks; an exception of it is logged once."""
+        """Return a callback that calls the hooks first, and logs the exceptions of `callback`."""
         around = self.hooks.around(context, callback)
         return SendCallback(lambda result: self._call_back(around.on_success, result, msg),
                             lambda error: self._call_back(around.on_exception, error, msg))
@@ -439,9 +452,10 @@ class DefaultMQProducerImpl:
 
 
 class _Tries:
-    """One synchronous send: up to 1 + retry_times_when_send_failed tries, each on another broker if there is one.
+    """One synchronous send, with up to 1 + retry_times_when_send_failed tries, each on another broker if there is one.
 
-    Differs: tries that a broker refuses while a controller decides who is the master do not count, for half a second.
+    Differs: for half a second, the tries of a send do not count if a broker refuses them because the controller is
+    electing a master.
 
     Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl#sendDefaultImpl (4.9.8)
     """
@@ -456,13 +470,13 @@ class _Tries:
         self._timeout_ms = timeout_ms
         self._deadline_ns = deadline_ns
         self._tries_left = 0
-        self._search: MasterSearch | None = None  # since the first refusal
+        self._search: MasterSearch | None = None  # created at the first refusal
         self._brokers_sent: list[str] = []
         self._result: SendResult | None = None
         self._error: Exception | None = None
 
     def run(self) -> SendResult:
-        """Try until it is stored or hopeless; the best result, or the last error."""
+        """Try until the message is stored or no try is left; return the last result, or raise the last error."""
         self._tries_left = 1 + self._impl.config.retry_times_when_send_failed
         while self._tries_left > 0:
             self._tries_left -= 1
@@ -482,7 +496,7 @@ class _Tries:
         raise self._failure() from self._error
 
     def _try(self, queue: MessageQueue, left_ms: float) -> SendResult | None:
-        """The result to give back; None to try again."""
+        """Try once; return the result of the send, or None to retry."""
         config, fault_strategy = self._impl.config, self._impl.mq_fault_strategy
         begin_ns = time.monotonic_ns()
         address = self._impl.routes.find_broker_address_in_publish(queue.brokerName)
@@ -508,7 +522,10 @@ class _Tries:
             return None
 
     def _look_for_master(self, queue: MessageQueue, refused: str | None, error: Exception) -> None:
-        """Another broker may be the master by now: go by a new route, waiting for it a little if there is no other."""
+        """Use a new route, because another broker may be the master by now.
+
+        If the topic has queues on other brokers, ask once. Otherwise wait briefly for a new master.
+        """
         if not makes_route_doubtful(error):
             return
         routes = self._impl.routes

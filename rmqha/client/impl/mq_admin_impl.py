@@ -32,7 +32,7 @@ FOREVER_MS = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class MQAdminImpl:
-    """What producers and consumers can ask about topics and queues.
+    """The admin calls of producers and consumers about topics and queues.
 
     Java: org.apache.rocketmq.client.impl.MQAdminImpl (4.9.8)
     """
@@ -43,9 +43,9 @@ class MQAdminImpl:
         self.timeout_millis = 6_000
 
     def create_topic(self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0) -> None:
-        """Make a topic of `queue_num` queues on each master that has the topic `key` (TBW102: all masters).
+        """Create a topic with `queue_num` queues on each master that has the topic `key` (TBW102: all masters).
 
-        MQClientException unless one master at least made it.
+        MQClientException if it could not be created on any master.
         """
         exception.check_topic(new_topic)
         exception.is_system_topic(new_topic)
@@ -75,7 +75,7 @@ class MQAdminImpl:
         return failure
 
     def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that can be sent to; MQClientException when there are none."""
+        """Return the queues that can be sent to; MQClientException if the topic has none."""
         try:
             route = self._api.get_topic_route_info_from_name_server(topic, self.timeout_millis)
         except (MQClientException, RemotingException) as error:
@@ -86,7 +86,7 @@ class MQAdminImpl:
         return queues
 
     def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
-        """The queues that can be pulled; MQClientException when there are none."""
+        """Return the queues that can be pulled; MQClientException if the topic has none."""
         try:
             route = self._api.get_topic_route_info_from_name_server(topic, self.timeout_millis)
             queues = topic_route_data2_topic_subscribe_info(topic, route)
@@ -99,19 +99,19 @@ class MQAdminImpl:
         return queues
 
     def search_offset(self, mq: MessageQueue, timestamp: int) -> int:
-        """The first queue offset stored at or after `timestamp` (ms), as the master finds it."""
+        """Return the first queue offset stored at or after `timestamp` (ms), as the master finds it."""
         return self._ask_master(mq, lambda addr: self._api.search_offset(addr, mq, timestamp, self.timeout_millis))
 
     def max_offset(self, mq: MessageQueue) -> int:
-        """The queue offset that the next message will get."""
+        """Return the queue offset that the next message will get."""
         return self._ask_master(mq, lambda addr: self._api.get_max_offset(addr, mq, self.timeout_millis))
 
     def min_offset(self, mq: MessageQueue) -> int:
-        """The lowest queue offset that is still there."""
+        """Return the lowest queue offset that the queue still has."""
         return self._ask_master(mq, lambda addr: self._api.get_min_offset(addr, mq, self.timeout_millis))
 
     def earliest_msg_store_time(self, mq: MessageQueue) -> int:
-        """When the queue's first message was stored (ms); -1 when there is none."""
+        """Return the time (ms) at which the queue's first message was stored; -1 if the queue is empty."""
         return self._ask_master(mq, lambda addr: self._api.get_earliest_msg_storetime(addr, mq, self.timeout_millis))
 
     def _ask_master(self, mq: MessageQueue, ask: Callable[[str], int]) -> int:
@@ -127,7 +127,7 @@ class MQAdminImpl:
             raise MQClientException(f"Invoke Broker[{addr}] exception") from error
 
     def view_message(self, msg_id: str) -> MessageExt:
-        """The message of an offset message id (address and log offset)."""
+        """Return the message with an offset message id (address and log offset)."""
         try:
             message_id = message_decoder.decode_message_id(msg_id)
         except ValueError:
@@ -138,10 +138,10 @@ class MQAdminImpl:
 
     def query_message(self, topic: str, key: str, max_num: int, begin: int, end: int,
                       budget: BodyBudget | None = None) -> QueryResult:
-        """Messages of a topic by key, stored between `begin` and `end` (ms); MQClientException when there are none.
+        """Return the messages of a topic with a key, stored between `begin` and `end` (ms).
 
-        Their bodies share `budget`, by default 256 MiB: a MissingBody stands in place of one that is damaged or
-        too large.
+        MQClientException if no message is found. The bodies share `budget`, by default 256 MiB: a body that is damaged
+        or too large is replaced by a MissingBody.
         """
         return self._query(topic, key, max_num, begin, end, False, budget or BodyBudget())
 
@@ -149,7 +149,7 @@ class MQAdminImpl:
         self, topic: str, uniq_key: str, max_num: int = UNIQ_KEY_QUERY_MAX, begin: int | None = None,
         end: int = FOREVER_MS
     ) -> QueryResult:
-        """The message with a unique id; `begin` (ms) is taken from the id when not given."""
+        """Return the message with a unique id; by default `begin` (ms) is taken from the id."""
         if begin is None:
             begin = message_client_id_setter.get_nearly_time_from_id(uniq_key) - 1_000
         return self._query(topic, uniq_key, max_num, begin, end, True, BodyBudget(most_each=MOST_IN_ALL))
@@ -178,7 +178,7 @@ class MQAdminImpl:
         self, addr: str, header: QueryMessageRequestHeader, is_uniq_key: bool, result: QueryResult,
         budget: BodyBudget
     ) -> None:
-        # Differs: one broker after the other, where Java asks them all at once
+        # Differs: a query by key asks one broker after the other, where Java asks all of them at once
         try:
             response = self._api.query_message(addr, header, self.timeout_millis * 3, is_uniq_key)
         except RemotingException as error:
@@ -189,11 +189,13 @@ class MQAdminImpl:
             return
         upto = response.decode_command_custom_header(QueryMessageResponseHeader).indexLastUpdateTimestamp
         result.index_last_update_timestamp = max(result.index_last_update_timestamp, upto)
-        # Differs: Java decompresses all, whatever they grow to, and drops the rest of the answer at a damaged one
+        # Differs: a query by key limits the decompressed bodies, and returns the messages after a damaged one, too;
+        # Java decompresses all bodies, however large they become, and drops the rest of the answer after a damaged one
         for msg in message_decoder.decodes(response.body or b"", budget=budget, keep_bad=True):
             if _matches(msg, header.topic, header.key, is_uniq_key):
                 result.message_list.append(msg)
-            else:  # the index compares hash codes
+            else:
+                # The index compares only hash codes
                 log.warning("queryMessage, find message key not matched, maybe hash duplicate %s", msg)
 
 

@@ -1,7 +1,7 @@
 """Requests to the controller of automatic failover, one method each.
 
-As in MQClientAPIImpl, which inherits them: address and timeout in ms. `controller_addr` is any controller of a group;
-what only the leader answers goes to the leader that this one names.
+MQClientAPIImpl inherits these methods; as there, each takes an address and a timeout in ms. `controller_addr` is any
+controller of a group. Requests that only the leader can answer are sent to the leader that this controller names.
 """
 from typing import Any
 
@@ -28,12 +28,12 @@ from rmqha.common.protocol.controller_headers import (
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
-# Requests whose errors are MQClientException.
+# Requests whose errors are raised as MQClientException.
 _CLIENT_EXCEPTION_CODES = frozenset((request_code.GET_CONTROLLER_CONFIG, request_code.UPDATE_CONTROLLER_CONFIG))
 
 
 class MQClientAPIController:
-    """The part of MQClientAPIImpl that asks controllers.
+    """The part of MQClientAPIImpl with the requests to controllers.
 
     Java: org.apache.rocketmq.client.impl.MQClientAPIImpl (5.1.4)
     """
@@ -41,14 +41,14 @@ class MQClientAPIController:
     remoting_client: ClientRemoting
 
     def get_controller_meta_data(self, controller_addr: str, timeout_ms: float) -> GetMetaDataResponseHeader:
-        """The group of a controller, its members, and who leads."""
+        """Return the group of a controller, its members, and its leader."""
         response = self._ask_controller(controller_addr, request_code.CONTROLLER_GET_METADATA_INFO, None, timeout_ms)
         return response.decode_command_custom_header(GetMetaDataResponseHeader)
 
     def get_in_sync_state_data(
         self, controller_addr: str, broker_names: list[str], timeout_ms: float
     ) -> BrokerReplicasInfo:
-        """Master, epochs and replicas of broker names; those that the controller does not know are left out."""
+        """Return the master, epochs and replicas of broker names, without names unknown to the controller."""
         response = self._ask_leader(controller_addr, request_code.CONTROLLER_GET_SYNC_STATE_DATA, None, timeout_ms,
                                     remoting_serializable.encode(broker_names))
         return remoting_serializable.from_json(BrokerReplicasInfo, response.body or b"{}")
@@ -56,7 +56,7 @@ class MQClientAPIController:
     def get_replica_info(
         self, controller_addr: str, broker_name: str, timeout_ms: float
     ) -> tuple[GetReplicaInfoResponseHeader, SyncStateSet]:
-        """The master of a broker name, and who is in sync with it."""
+        """Return the master of a broker name, and its sync-state set."""
         header = GetReplicaInfoRequestHeader(brokerName=broker_name)
         response = self._ask_leader(controller_addr, request_code.CONTROLLER_GET_REPLICA_INFO, header, timeout_ms)
         return (response.decode_command_custom_header(GetReplicaInfoResponseHeader),
@@ -65,9 +65,10 @@ class MQClientAPIController:
     def elect_master(
         self, controller_addr: str, cluster_name: str, broker_name: str, broker_id: int, timeout_ms: float
     ) -> tuple[ElectMasterResponseHeader, BrokerMemberGroup | None]:
-        """Make that replica the master.
+        """Make a replica the master.
 
-        Differs: the replicas are read from where the controller puts them; 5.1.4's tool looks one level too high.
+        Differs: a client reads a controller's replicas from the place where the controller writes them; 5.1.4's tool
+        looks one level too high.
         """
         header = ElectMasterRequestHeader(clusterName=cluster_name, brokerName=broker_name, brokerId=broker_id,
                                           designateElect=True)
@@ -79,14 +80,14 @@ class MQClientAPIController:
         self, controller_addr: str, cluster_name: str | None, broker_name: str, broker_ids: str | None,
         clean_living_broker: bool, timeout_ms: float
     ) -> None:
-        """Have the controller forget replicas: their ids joined by `;`, None: all of the name."""
+        """Have the controller forget replicas: those with the ids in `broker_ids`, separated by `;`, or (None) all."""
         header = CleanControllerBrokerDataRequestHeader(
             clusterName=cluster_name, brokerName=broker_name, brokerControllerIdsToClean=broker_ids,
             isCleanLivingBroker=clean_living_broker)
         self._ask_leader(controller_addr, request_code.CLEAN_BROKER_DATA, header, timeout_ms)
 
     def get_controller_config(self, controller_addr: str, timeout_ms: float) -> dict[str, str]:
-        """All settings of one controller."""
+        """Return all settings of one controller."""
         response = self._ask_controller(controller_addr, request_code.GET_CONTROLLER_CONFIG, None, timeout_ms)
         return java.loads(bytes(response.body or b"").decode("utf-8"))
 
@@ -97,11 +98,11 @@ class MQClientAPIController:
             self._ask_controller(controller_addr, request_code.UPDATE_CONTROLLER_CONFIG, None, timeout_ms, body)
 
     def get_broker_epoch_cache(self, addr: str, timeout_ms: float) -> EpochEntryCache:
-        """A replica's id, the epochs of its log, and the log's end."""
+        """Return a replica's id, the epochs of its log, and the end of the log."""
         response = self._ask_controller(addr, request_code.GET_BROKER_EPOCH_CACHE, None, timeout_ms)
         return remoting_serializable.from_json(EpochEntryCache, response.body or b"{}")
 
-    # ---- how they are asked
+    # ---- sending the requests
 
     def _ask_leader(
         self, controller_addr: str, code: int, header: CommandCustomHeader | None, timeout_ms: float,
@@ -109,8 +110,8 @@ class MQClientAPIController:
     ) -> RemotingCommand:
         leader = self.get_controller_meta_data(controller_addr, timeout_ms).controllerLeaderAddress
         if not leader:
-            # Differs: says so, where 5.1.4 asks a name server
-            raise MQClientException(f"the controller {controller_addr} knows of no leader",
+            # Differs: a controller that knows no leader is reported, where 5.1.4 sends the request to a name server
+            raise MQClientException(f"the controller {controller_addr} does not know a leader",
                                     response_code.CONTROLLER_NOT_LEADER)
         return self._ask_controller(leader, code, header, timeout_ms, body)
 

@@ -1,7 +1,7 @@
-"""All requests of the client, one method each: header in, typed answer out.
+"""All requests of the client, one method each, from a header to a typed answer.
 
-Every method takes the broker's address ("ip:port"; name server calls take none) and a timeout in ms, and raises
-MQBrokerException for an error answer and RemotingException (connect, send, timeout) when there is no answer.
+Each method takes the broker's address ("ip:port"; name server calls take none) and a timeout in ms. It raises
+MQBrokerException for an error answer, and RemotingException (connect, send, timeout) without an answer.
 """
 import logging
 import time
@@ -75,7 +75,7 @@ _PULL_STATUS = {
 }
 
 RetryChoice = Callable[[str], tuple[str, MessageQueue] | None]
-"""Broker that failed -> address and queue for the next try of an asynchronous send."""
+"""A function of the broker that failed. It returns the address and queue for the next try of an asynchronous send."""
 
 
 class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
@@ -93,15 +93,16 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
             self.remoting_client.register_rpc_hook(rpc_hook)
 
     def get_name_server_address_list(self) -> list[str]:
-        """The name servers, "ip:port" each."""
+        """Return the addresses of the name servers, each as "ip:port"."""
         return list(self.remoting_client.get_name_server_address_list() or ())
 
     def update_name_server_address_list(self, addrs: str) -> None:
-        """Use other name servers; several are separated by semicolons. MQClientException for what is not host:port."""
+        """Use these name servers, separated by semicolons. MQClientException for an address that is not host:port."""
         addresses = [addr.strip() for addr in addrs.split(";") if addr.strip()]
         for address in addresses:
             if not is_host_and_port(address):
-                # Differs: says so at the start; the original takes whatever it is, and finds no name server for ever
+                # Differs: a client with an invalid name server address fails at its start; the original accepts any
+                # text, and then never finds a name server
                 hint = address_hint(address)
                 raise MQClientException(
                     f"name server address {addrs[:80]!r}: expected host:port, several separated by \";\", not "
@@ -122,7 +123,7 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
         self, addr: str, broker_name: str, msg: Message, header: SendMessageRequestHeaderV2, body: Any,
         timeout_ms: float,
     ) -> SendResult:
-        """Send and wait for the answer. `body` is what goes over the wire: `msg`'s body, compressed or not."""
+        """Send and wait for the answer. `body` is the body on the wire: that of `msg`, compressed or not."""
         request = self._send_request(header, body)
         response = self.remoting_client.invoke_sync(addr, request, timeout_ms)
         return self.process_send_response(broker_name, msg, response, addr)
@@ -130,7 +131,7 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
     def send_message_oneway(
         self, addr: str, header: SendMessageRequestHeaderV2, body: Any, timeout_ms: float
     ) -> None:
-        """Send and want no answer."""
+        """Send without requesting an answer."""
         self.remoting_client.invoke_oneway(addr, self._send_request(header, body), timeout_ms)
 
     def send_message_async(
@@ -145,7 +146,10 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
         retry_times: int,
         choose_retry: RetryChoice,
     ) -> None:
-        """Send and be called back; without an answer up to `retry_times` more tries where `choose_retry` says."""
+        """Send, and pass the result or the error to `send_callback`.
+
+        Without an answer, retry up to `retry_times` times at the brokers that `choose_retry` returns.
+        """
         request = self._send_request(header, body)
         _AsyncSend(
             self, broker_name, msg, header, request, timeout_ms, send_callback, retry_times, choose_retry).send(addr)
@@ -162,7 +166,7 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
     def end_transaction_oneway(
         self, addr: str, header: EndTransactionRequestHeader, remark: str | None, timeout_ms: float
     ) -> None:
-        """Say what became of a half message."""
+        """Send the outcome of a half message's transaction."""
         request = RemotingCommand.create_request_command(request_code.END_TRANSACTION, header)
         request.remark = remark
         self.remoting_client.invoke_oneway(addr, request, timeout_ms)
@@ -170,7 +174,7 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
     def process_send_response(
         self, broker_name: str, msg: Message, response: RemotingCommand, addr: str
     ) -> SendResult:
-        """The answer to a send as a SendResult; MQBrokerException unless the message is stored."""
+        """Return the answer to a send as a SendResult; MQBrokerException if the message was not stored."""
         status = _SEND_STATUS.get(response.code)
         if status is None:
             raise MQBrokerException(response.code, response.remark, addr)
@@ -195,14 +199,14 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
     # ---- pulling
 
     def pull_message(self, addr: str, header: PullMessageRequestHeader, timeout_ms: float) -> PullResultExt:
-        """Pull and wait; the messages are not decoded yet."""
+        """Pull and wait for the result; its messages are not decoded yet."""
         request = RemotingCommand.create_request_command(request_code.PULL_MESSAGE, header)
         return self.process_pull_response(self.remoting_client.invoke_sync(addr, request, timeout_ms), addr)
 
     def pull_message_async(
         self, addr: str, header: PullMessageRequestHeader, timeout_ms: float, callback: PullCallback
     ) -> None:
-        """Pull and be called back with a PullResultExt."""
+        """Pull, and pass a PullResultExt or the error to `callback`."""
         request = RemotingCommand.create_request_command(request_code.PULL_MESSAGE, header)
 
         def operation_complete(future: ResponseFuture) -> None:
@@ -221,7 +225,7 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
 
     @staticmethod
     def process_pull_response(response: RemotingCommand, addr: str) -> PullResultExt:
-        """The answer to a pull; MQBrokerException for other codes than the four of pulling."""
+        """Return the answer to a pull; MQBrokerException for codes other than the four of a pull."""
         status = _PULL_STATUS.get(response.code)
         if status is None:
             raise MQBrokerException(response.code, response.remark, addr)
@@ -246,7 +250,7 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
         timeout_ms: float,
         max_consume_retry_times: int,
     ) -> None:
-        """Ask the broker to deliver `msg` to the group once more."""
+        """Have the broker deliver `msg` to the group again."""
         header = ConsumerSendMsgBackRequestHeader(
             offset=msg.commit_log_offset,
             group=consumer_group,
@@ -258,10 +262,10 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
         )
         self._ask(addr, request_code.CONSUMER_SEND_MSG_BACK, header, timeout_ms)
 
-    # ---- looking things up
+    # ---- queries
 
     def view_message(self, addr: str, phy_offset: int, timeout_ms: float) -> MessageExt:
-        """The message at a commit log offset."""
+        """Return the message at a commit log offset."""
         response = self._ask(
             addr, request_code.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=phy_offset), timeout_ms)
         return message_decoder.client_decode(response.body or b"")
@@ -269,31 +273,34 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
     def query_message(
         self, addr: str, header: QueryMessageRequestHeader, timeout_ms: float, is_uniq_key: bool
     ) -> RemotingCommand:
-        """Messages by key: the raw answer (header QueryMessageResponseHeader, body records), whatever its code."""
+        """Query messages by key; return the raw answer, whatever its code.
+
+        Its header is a QueryMessageResponseHeader, and its body contains the records.
+        """
         request = RemotingCommand.create_request_command(request_code.QUERY_MESSAGE, header)
         request.add_ext_field(mix_all.UNIQUE_MSG_QUERY_FLAG, "true" if is_uniq_key else "false")
         return self.remoting_client.invoke_sync(self._admin_addr(addr), request, timeout_ms)
 
     def search_offset(self, addr: str, mq: MessageQueue, timestamp: int, timeout_ms: float) -> int:
-        """The first queue offset stored at or after `timestamp` (ms), as the broker's binary search finds it."""
+        """Return the first queue offset stored at or after `timestamp` (ms), as the broker's binary search finds it."""
         header = SearchOffsetRequestHeader(mq.topic, mq.queueId, timestamp, bname=mq.brokerName)
         response = self._ask(addr, request_code.SEARCH_OFFSET_BY_TIMESTAMP, header, timeout_ms)
         return response.decode_command_custom_header(SearchOffsetResponseHeader).offset
 
     def get_max_offset(self, addr: str, mq: MessageQueue, timeout_ms: float) -> int:
-        """The queue offset that the next message will get."""
+        """Return the queue offset that the next message will get."""
         header = GetMaxOffsetRequestHeader(mq.topic, mq.queueId, bname=mq.brokerName)
         response = self._ask(addr, request_code.GET_MAX_OFFSET, header, timeout_ms)
         return response.decode_command_custom_header(GetMaxOffsetResponseHeader).offset
 
     def get_min_offset(self, addr: str, mq: MessageQueue, timeout_ms: float) -> int:
-        """The lowest queue offset that is still there."""
+        """Return the lowest queue offset that the queue still has."""
         header = GetMinOffsetRequestHeader(mq.topic, mq.queueId, bname=mq.brokerName)
         response = self._ask(addr, request_code.GET_MIN_OFFSET, header, timeout_ms)
         return response.decode_command_custom_header(GetMinOffsetResponseHeader).offset
 
     def get_earliest_msg_storetime(self, addr: str, mq: MessageQueue, timeout_ms: float) -> int:
-        """When the queue's first message was stored (ms); -1 when there is none."""
+        """Return the time (ms) at which the queue's first message was stored; -1 if the queue is empty."""
         header = GetEarliestMsgStoretimeRequestHeader(mq.topic, mq.queueId, bname=mq.brokerName)
         response = self._ask(addr, request_code.GET_EARLIEST_MSG_STORETIME, header, timeout_ms)
         return response.decode_command_custom_header(GetEarliestMsgStoretimeResponseHeader).timestamp
@@ -301,7 +308,7 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
     # ---- groups
 
     def get_consumer_id_list_by_group(self, addr: str, consumer_group: str, timeout_ms: float) -> list[str]:
-        """The client ids that consume as the group."""
+        """Return the client ids of a consumer group."""
         header = GetConsumerListByGroupRequestHeader(consumerGroup=consumer_group)
         response = self._ask(addr, request_code.GET_CONSUMER_LIST_BY_GROUP, header, timeout_ms)
         if response.body is None:
@@ -312,25 +319,25 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
     def query_consumer_offset(
         self, addr: str, header: QueryConsumerOffsetRequestHeader, timeout_ms: float
     ) -> int:
-        """How far the group has come; MQBrokerException (QUERY_NOT_FOUND) when the broker doesn't know."""
+        """Return the group's offset; MQBrokerException (QUERY_NOT_FOUND) if the broker has none."""
         response = self._ask(addr, request_code.QUERY_CONSUMER_OFFSET, header, timeout_ms)
         return response.decode_command_custom_header(QueryConsumerOffsetResponseHeader).offset
 
     def update_consumer_offset(
         self, addr: str, header: UpdateConsumerOffsetRequestHeader, timeout_ms: float
     ) -> None:
-        """Store how far the group has come."""
+        """Store the group's offset."""
         self._ask(addr, request_code.UPDATE_CONSUMER_OFFSET, header, timeout_ms)
 
     def update_consumer_offset_oneway(
         self, addr: str, header: UpdateConsumerOffsetRequestHeader, timeout_ms: float
     ) -> None:
-        """Store how far the group has come, without an answer."""
+        """Store the group's offset, without requesting an answer."""
         request = RemotingCommand.create_request_command(request_code.UPDATE_CONSUMER_OFFSET, header)
         self.remoting_client.invoke_oneway(self._admin_addr(addr), request, timeout_ms)
 
     def send_heartbeat(self, addr: str, heartbeat_data: HeartbeatData, timeout_ms: float) -> int:
-        """Say which groups live here; the broker's version number."""
+        """Report this client's groups; return the broker's version number."""
         request = RemotingCommand.create_request_command(request_code.HEART_BEAT)
         request.body = remoting_serializable.encode(heartbeat_data)
         response = self.remoting_client.invoke_sync(addr, request, timeout_ms)
@@ -339,7 +346,7 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
     def unregister_client(
         self, addr: str, client_id: str, producer_group: str | None, consumer_group: str | None, timeout_ms: float
     ) -> None:
-        """Say that a group no longer lives here."""
+        """Report that this client no longer has a group."""
         header = UnregisterClientRequestHeader(client_id, producer_group, consumer_group)
         request = RemotingCommand.create_request_command(request_code.UNREGISTER_CLIENT, header)
         self._checked(self.remoting_client.invoke_sync(addr, request, timeout_ms), addr)
@@ -347,7 +354,7 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
     def check_client_in_broker(
         self, addr: str, consumer_group: str, client_id: str, subscription: SubscriptionData, timeout_ms: float
     ) -> None:
-        """Let the broker parse an expression; MQClientException with its remark when it refuses."""
+        """Have the broker parse an expression; MQClientException with its remark if it refuses."""
         request = RemotingCommand.create_request_command(request_code.CHECK_CLIENT_CONFIG)
         body = CheckClientRequestBody(clientId=client_id, group=consumer_group, subscriptionData=subscription)
         request.body = remoting_serializable.encode(body)
@@ -360,7 +367,7 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
     def get_topic_route_info_from_name_server(
         self, topic: str, timeout_ms: float, allow_topic_not_exist: bool = True
     ) -> TopicRouteData:
-        """The brokers and queues of a topic; MQClientException (TOPIC_NOT_EXIST) when there are none."""
+        """Return the brokers and queues of a topic; MQClientException (TOPIC_NOT_EXIST) for an unknown topic."""
         request = RemotingCommand.create_request_command(
             request_code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic))
         response = self.remoting_client.invoke_sync(None, request, timeout_ms)
@@ -372,12 +379,12 @@ class MQClientAPIImpl(MQClientAPIAdmin, MQClientAPIController):
         raise MQClientException(response.remark or "", response.code)
 
     def get_default_topic_route_info_from_name_server(self, topic: str, timeout_ms: float) -> TopicRouteData:
-        """The same, without a warning when the topic is unknown."""
+        """Return the brokers and queues of a topic, without logging a warning if the topic is unknown."""
         return self.get_topic_route_info_from_name_server(topic, timeout_ms, allow_topic_not_exist=False)
 
 
 class _AsyncSend:
-    """One asynchronous send and its tries. Only one try is under way at a time, so nothing needs a guard."""
+    """One asynchronous send with its retries. Only one try runs at a time, so no lock is needed."""
 
     def __init__(
         self,
@@ -403,7 +410,7 @@ class _AsyncSend:
         self._addr = ""
 
     def send(self, addr: str) -> None:
-        """One try; what goes wrong leads to the next."""
+        """Try once; a failure leads to the next try."""
         self._addr = addr
         timeout_ms = (self._deadline_ns - time.monotonic_ns()) / 1e6
         try:
@@ -434,7 +441,7 @@ class _AsyncSend:
         addr, queue = chosen
         log.warning("async send msg by retry. topic=%s, brokerAddr=%s, brokerName=%s: %s",
                     self._msg.topic, addr, queue.brokerName, error)
-        # Differs: the next try names the queue and broker that it goes to; 4.9.8 repeats the first one's
+        # Differs: the request of a send's retry names its own queue and broker; 4.9.8 repeats those of the first try
         header = self._header
         header.e, header.n = queue.queueId, queue.brokerName
         self._request = MQClientAPIImpl._send_request(header, self._request.body)
@@ -450,7 +457,7 @@ def _is_reply(properties: str) -> bool:
 
 
 def no_answer(future: ResponseFuture, addr: str) -> MQClientException:
-    """Why there is no answer to an asynchronous request, as the exception that its callback gets."""
+    """Return the exception for the callback of an asynchronous request without an answer."""
     if not future.send_request_ok:
         error = MQClientException(f"send request failed to {addr}")
     elif future.is_timeout:

@@ -1,11 +1,11 @@
 """The client instance: routes, broker addresses, heartbeats and services shared by the clients of one client id.
 
     MQClientFactoryScheduledThread --30 s--> routes     --30 s--> heartbeats     --5 s--> offsets to the brokers
-    RebalanceService               --20 s, or woken by a broker--> who pulls which queue
+    RebalanceService               --20 s, or woken by a broker--> division of the queues among the consumers
     PullMessageService             <--PullRequest-- rebalance, pull callbacks; --asynchronous pull--> broker
-    remoting client                --answers, code 40 and its like--> callbacks, ClientRemotingProcessor
+    remoting client                --answers, code 40 and similar--> callbacks, ClientRemotingProcessor
 
-- `log_what_is_left`: logs the unfinished work of a client that is not shut down when its process ends.
+- `log_what_is_left`: logs the unfinished work of a client that was not shut down before its process ended.
 - `reset_offset`: moves a running consumer to other offsets.
 """
 import logging
@@ -48,23 +48,23 @@ def log_what_is_left(
     client_id: str, pid: int, remoting_client: "RemotingClient", requests: RequestFutureHolder,
     producers: dict[str, MQProducerInner], consumers: dict[str, MQConsumerInner],
 ) -> None:
-    """Log at DEBUG what was pending, at the exit of the process that started the client; nothing in a forked one."""
+    """Log pending work at DEBUG when the process that started the client exits; do nothing in a forked process."""
     if os.getpid() != pid or not log.isEnabledFor(logging.DEBUG):
         return
     groups = sorted({*producers} - {mix_all.CLIENT_INNER_PRODUCER_GROUP})
-    log.debug("the process ends, and nobody has shut down the client [%s]: producers %s, consumers %s, %d calls and %d "
+    log.debug("the process exits without a shutdown of the client [%s]: producers %s, consumers %s, %d calls and %d "
               "requests without an answer", client_id, groups, sorted(consumers),
               len(remoting_client.response_table), len(requests.request_future_table))
     for group, consumer in sorted(consumers.items()):
         rebalance = getattr(consumer, "rebalance_impl", None)
         for queue, process_queue in list(rebalance.process_queue_table.items()) if rebalance is not None else ():
             if process_queue.msg_count:
-                log.debug("the group %s has not consumed %d messages of %s that it had pulled", group,
+                log.debug("the group %s has not consumed %d pulled messages of %s", group,
                           process_queue.msg_count, queue)
 
 
 def reset_offset(consumer: Any, topic: str, group: str, offset_table: dict[MessageQueue, int]) -> None:
-    """Pause, drop the queues of `topic` that `offset_table` names, store the new offsets, rebalance.
+    """Pause, drop the queues of `topic` that are in `offset_table`, store the new offsets, and rebalance.
 
     Java: org.apache.rocketmq.client.impl.factory.MQClientInstance#resetOffset (4.9.8)
     """
@@ -74,8 +74,8 @@ def reset_offset(consumer: Any, topic: str, group: str, offset_table: dict[Messa
         return
     consumer.suspend()
     try:
-        # Differs: 4.9.8 sleeps for 10 s here, so that listeners finish; what they report of a dropped queue is
-        # thrown away, so nothing has to be waited for
+        # Differs: a consumer whose offsets are reset does not wait for its listeners. 4.9.8 sleeps for 10 s, so that
+        # they finish. That is not necessary, because the results of a dropped queue are discarded
         for queue, process_queue in list(rebalance.process_queue_table.items()):
             if queue.topic == topic and queue in offset_table:
                 process_queue.dropped = True
@@ -87,7 +87,7 @@ def reset_offset(consumer: Any, topic: str, group: str, offset_table: dict[Messa
 
 def _store_and_remove(consumer: Any, queue: MessageQueue, offset: int, group: str) -> None:
     try:
-        # waits for the answer: the rebalance that follows reads the offset back
+        # Wait for the answer, because the following rebalance reads the offset back
         consumer.offset_store.update_consume_offset_to_broker(queue, offset, is_oneway=False)
         consumer.offset_store.remove_offset(queue)
         consumer.rebalance_impl.remove_process_queue(queue)
@@ -96,23 +96,23 @@ def _store_and_remove(consumer: Any, queue: MessageQueue, offset: int, group: st
 
 
 class InnerProducer(Protocol):
-    """The instance's own producer, which sends messages back for the consumers."""
+    """The instance's inner producer, which sends messages back for the consumers."""
 
     def start_on(self, mq_client_factory: "MQClientInstance") -> None:
-        """Begin to send through an instance that is being started."""
+        """Start on an instance that is being started."""
 
     def send_own(self, msg: Message) -> SendResult:
         """Send and wait."""
 
     def shutdown_on(self) -> bool:
-        """End, but not the instance; False when the producer does not run."""
+        """Shut down without the instance; return False if the producer is not running."""
 
 
 class MQClientInstance:
-    """One client id towards the brokers. Shut down when its last producer and consumer are gone.
+    """A client towards the brokers, with one client id. Shut down with its last producer or consumer.
 
-    The tables are dicts that several threads read; each change is one item's assignment or removal, and who iterates
-    takes a list first. Made by `make_client_instance`.
+    The tables are dicts that several threads read: each change is a single assignment or removal, and a thread that
+    iterates copies the items to a list first. Created by `make_client_instance`.
 
     Java: org.apache.rocketmq.client.impl.factory.MQClientInstance (4.9.8)
     """
@@ -202,7 +202,7 @@ class MQClientInstance:
     # ---- heartbeats
 
     def check_client_in_broker(self) -> None:
-        """Let a broker parse the expressions that are not tags; MQClientException when it refuses one."""
+        """Have a broker parse the expressions that are not tags; MQClientException if it refuses one."""
         for group, consumer in list(self.consumer_table.items()):
             for subscription in consumer.subscriptions():
                 if not subscriptions.is_tag_type(subscription.expressionType):
@@ -221,7 +221,7 @@ class MQClientInstance:
                 "but server has not been upgraded to support!") from error
 
     def send_heartbeat_to_all_broker_with_lock(self, wait: bool = False) -> None:
-        """Send heartbeats, unless another thread is at it: then after it with `wait`, else not at all."""
+        """Send heartbeats. If another thread is sending them, `wait` for it first, or else do nothing."""
         if not self._lock_heartbeat.acquire(blocking=wait):
             log.warning("lock heartBeat, but failed. [%s]", self.client_id)
             return
@@ -248,7 +248,8 @@ class MQClientInstance:
         except (RemotingException, MQBrokerException) as error:
             log.info("send heart beat to broker[%s %s %s] failed: %s", broker_name, broker_id, addr, error)
             return
-        except Exception:  # the other brokers are told all the same
+        except Exception:
+            # The other brokers still get their heartbeats
             log.exception("send heart beat to broker[%s %s %s] failed", broker_name, broker_id, addr)
             return
         self.routes.broker_version_table.setdefault(broker_name, {})[addr] = version
@@ -272,7 +273,7 @@ class MQClientInstance:
             clientID=self.client_id, producerDataSet=set(producers), consumerDataSet=set(consumers))
 
     def persist_all_consumer_offset(self) -> None:
-        """Tell the brokers how far the groups have come."""
+        """Send the groups' offsets to the brokers."""
         for group, consumer in list(self.consumer_table.items()):
             try:
                 consumer.persist_consumer_offset()
@@ -282,11 +283,12 @@ class MQClientInstance:
     # ---- registrations
 
     def shutdown(self) -> None:
-        """Stop all, unless a producer or a consumer still lives here. Idempotent; nothing in a forked process."""
+        """Stop everything, unless a producer or consumer is still registered. Idempotent; a no-op in a forked process.
+        """
         if self.mq_client_api_impl.remoting_client.is_left():
             return
         with self._state_lock:
-            # the one producer that may be left is the inner one
+            # The inner producer remains registered
             if self.consumer_table or len(self.producer_table) > 1 or self.service_state is not ServiceState.RUNNING:
                 return
             self.default_mq_producer.shutdown_on()
@@ -298,13 +300,13 @@ class MQClientInstance:
         self.rebalance_service.shutdown()
         self.client_remoting_processor.shutdown()
         self.mq_client_api_impl.shutdown()
-        self.request_future_holder.fail_all(MQClientException("the client was shut down before a reply came"))
+        self.request_future_holder.fail_all(MQClientException("the client was shut down before a reply arrived"))
         if self._on_shutdown is not None:
             self._on_shutdown(self.client_id)
         log.info("the client factory [%s] shutdown OK", self.client_id)
 
     def register_consumer(self, group: str, consumer: MQConsumerInner) -> bool:
-        """False when the group already consumes on this instance."""
+        """Register a consumer; return False if the instance already has one of this group."""
         with self._state_lock:
             if group in self.consumer_table:
                 log.warning("the consumer group[%s] exist already.", group)
@@ -313,13 +315,13 @@ class MQClientInstance:
             return True
 
     def unregister_consumer(self, group: str) -> None:
-        """Remove a consumer, and tell the brokers."""
+        """Remove a consumer, and unregister it from the brokers."""
         with self._state_lock:
             self.consumer_table.pop(group, None)
         self._unregister_client(None, group)
 
     def register_producer(self, group: str, producer: MQProducerInner) -> bool:
-        """False when the group already produces on this instance."""
+        """Register a producer; return False if the instance already has one of this group."""
         with self._state_lock:
             if group in self.producer_table:
                 log.warning("the producer group[%s] exist already.", group)
@@ -328,7 +330,7 @@ class MQClientInstance:
             return True
 
     def unregister_producer(self, group: str) -> None:
-        """Take a producer out and tell the brokers."""
+        """Remove a producer, and unregister it from the brokers."""
         with self._state_lock:
             self.producer_table.pop(group, None)
         self._unregister_client(group, None)
@@ -345,7 +347,7 @@ class MQClientInstance:
                     log.warning("unregister client exception from broker: %s, %s", addr, error)
 
     def rebalance_immediately(self) -> None:
-        """Rebalance soon."""
+        """Wake the rebalance thread."""
         self.rebalance_service.wakeup()
 
     def do_rebalance(self) -> None:
@@ -357,21 +359,21 @@ class MQClientInstance:
                 log.error("doRebalance exception", exc_info=error)
 
     def select_producer(self, group: str) -> MQProducerInner | None:
-        """The producer of a group."""
+        """Return the producer of a group."""
         return self.producer_table.get(group)
 
     def select_consumer(self, group: str) -> MQConsumerInner | None:
-        """The consumer of a group."""
+        """Return the consumer of a group."""
         return self.consumer_table.get(group)
 
-    # ---- what brokers ask for
+    # ---- requests from brokers
 
     def reset_offset(self, topic: str, group: str, offset_table: dict[MessageQueue, int]) -> None:
-        """Let a consumer go on at other offsets (RESET_CONSUMER_CLIENT_OFFSET)."""
+        """Move a consumer to other offsets (RESET_CONSUMER_CLIENT_OFFSET)."""
         reset_offset(self.consumer_table.get(group), topic, group, offset_table)
 
     def get_consumer_status(self, topic: str, group: str) -> dict[MessageQueue, int]:
-        """Where a consumer stands, as it thinks."""
+        """Return a consumer's offsets in memory."""
         consumer = self.consumer_table.get(group)
         store = getattr(consumer, "offset_store", None)
         return store.clone_offset_table(topic) if store is not None else {}
@@ -379,13 +381,13 @@ class MQClientInstance:
     def consume_message_directly(
         self, msg: MessageExt, consumer_group: str, broker_name: str | None
     ) -> ConsumeMessageDirectlyResult | None:
-        """Give one message to the group's listener now; None when the group is not here."""
+        """Pass one message to the group's listener now; return None if this client does not have the group."""
         consumer = self.consumer_table.get(consumer_group)
         service = getattr(consumer, "consume_message_service", None)
         return service.consume_message_directly(msg, broker_name) if service is not None else None
 
     def consumer_running_info(self, consumer_group: str) -> ConsumerRunningInfo | None:
-        """What a consumer does now; None when the group is not here."""
+        """Return a consumer's current state; None if this client does not have the group."""
         consumer = self.consumer_table.get(consumer_group)
         if consumer is None:
             return None
@@ -399,4 +401,4 @@ class MQClientInstance:
 
 
 FindInstance = Callable[[], MQClientInstance]
-"""The instance of a producer's or a consumer's client id, made when there is none; asked at the start."""
+"""A function that returns the instance of a client id, and creates it if necessary. It is called at the start."""

@@ -1,4 +1,4 @@
-"""Who shares a client instance, and how one is made."""
+"""The creation and sharing of client instances."""
 import functools
 import threading
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def make_client_instance(
     rpc_hook: "RPCHook | None" = None,
     on_shutdown: Callable[[str], None] | None = None,
 ) -> MQClientInstance:
-    """An instance, with the producer that sends for its consumers."""
+    """Create an instance with the inner producer that sends for its consumers."""
     config = ProducerConfig()
     config.reset_client_config(client_config)
     config.producer_group = mix_all.CLIENT_INNER_PRODUCER_GROUP
@@ -31,7 +31,9 @@ def make_client_instance(
 
 
 class MQClientManager:
-    """Client id -> instance. Producers and consumers made with one manager and one instance name share connections.
+    """A table of client ids and instances.
+
+    Producers and consumers created with the same manager and the same instance name share connections.
 
         manager = MQClientManager()
         producer = DefaultMQProducer("orders", "127.0.0.1:9876", client_manager=manager)
@@ -40,7 +42,8 @@ class MQClientManager:
     Java: org.apache.rocketmq.client.impl.MQClientManager (4.9.8)
     """
 
-    # Differs: not one per process: each producer and consumer has its own unless a manager is given to several
+    # Differs: the manager of client instances is not a singleton. Each producer and consumer has its own manager,
+    # unless several are given the same one
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._factory_table: dict[str, MQClientInstance] = {}  # guarded by _lock
@@ -49,7 +52,7 @@ class MQClientManager:
     def get_or_create_mq_client_instance(
         self, client_config: ClientConfig, rpc_hook: "RPCHook | None" = None
     ) -> MQClientInstance:
-        """The instance of this client id, made when there is none yet."""
+        """Return the instance of this client id; create it if necessary."""
         client_id = client_config.build_mq_client_id()
         with self._lock:
             instance = self._factory_table.get(client_id)
@@ -70,6 +73,6 @@ class MQClientManager:
 def find_instance(
     client_manager: MQClientManager | None, client_config: ClientConfig, rpc_hook: "RPCHook | None"
 ) -> FindInstance:
-    """The function that finds a client's instance: of `client_manager`, or of a manager for this client alone."""
+    """Return the function that finds a client's instance: in `client_manager`, or in a manager of its own."""
     manager = client_manager or MQClientManager()
     return functools.partial(manager.get_or_create_mq_client_instance, client_config, rpc_hook)

@@ -1,6 +1,6 @@
 """Parts of a producer: the search for a new master after a failed send, and the hooks.
 
-- `MasterSearch`: used when a send was refused or reached no broker, because another broker may be the master by now.
+- `MasterSearch`: used if a send was refused or reached no broker, because another broker may be the master by now.
 - `ProducerHooks`: the hooks of a producer.
 """
 from __future__ import annotations
@@ -38,27 +38,27 @@ from rmqha.remoting.exception import (
 
 log = logging.getLogger("RocketmqClient")
 
-_WAIT_MS = 500  # of one send, all tries together
+_WAIT_MS = 500  # for all tries of a send together
 _PAUSE_MS = 20
 
 
 def has_slaves_only(route: TopicRouteData | None) -> bool:
-    """Whether nobody is the master of a broker of a topic just now, while others of its replicas are there."""
+    """Return True if a broker of the topic has replicas but no master at the moment."""
     return route is not None and any(
         broker.brokerAddrs and mix_all.MASTER_ID not in broker.brokerAddrs for broker in route.brokerDatas)
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the broker did not take the message: it is gone, not the master, or too few replicas follow it."""
+    """Return True if the broker did not accept the message: it is down, not the master, or has too few replicas."""
     return isinstance(error, RemotingConnectException | RemotingSendRequestException) \
         or isinstance(error, MQBrokerException) and (
             error.response_code == response_code.SERVICE_NOT_AVAILABLE or _has_too_few_replicas(error))
 
 
 def is_soon_over(error: Exception) -> bool:
-    """Whether the broker, which lives, may take the message within moments, or another one may.
+    """Return True if the broker is running and may accept the message shortly, or another broker may.
 
-    A new master refuses until a slave of the old one has connected to it.
+    For example, a new master refuses messages until a slave of the old master has connected to it.
     """
     return isinstance(error, MQBrokerException) and is_refusal(error) and (
         mix_all.SOON_OVER in (error.error_message or "") or _has_too_few_replicas(error))
@@ -69,15 +69,15 @@ def _has_too_few_replicas(error: MQBrokerException) -> bool:
 
 
 def makes_route_doubtful(error: Exception) -> bool:
-    """Whether the next send should not go by the route that is known."""
+    """Return True if the next send should not use the cached route."""
     return is_refusal(error) or isinstance(error, RemotingTimeoutException)
 
 
 class MasterSearch:
-    """Asks for the route for one send.
+    """A search for the current master during one send: it asks for the route again, for half a second at most.
 
-    Differs: a client of 4.9 goes by the route that it knows until it asks again, up to 30 s later, and uses up its
-    tries at once at a new master that has no slave in sync yet.
+    Differs: a send that finds no master asks for the route again. A client of 4.9 uses its cached route until the next
+    update, up to 30 s later. It uses up its tries at once if a new master has no slave in sync yet.
     """
 
     def __init__(self, routes: ClientRoutes, topic: str, deadline_ns: int) -> None:
@@ -90,17 +90,20 @@ class MasterSearch:
         try:
             self._routes.update_topic_route_info_from_name_server(self._topic)
         except (RemotingException, MQClientException) as error:
-            log.warning("no new route of topic %s: %s", self._topic, error)
+            log.warning("failed to get a new route of topic %s: %s", self._topic, error)
 
     def wait_for_another(self, broker_name: str, refused: str | None) -> None:
-        """Ask for a while, until another one than who has refused is the master of `broker_name`, if it has slaves."""
+        """Ask repeatedly until a broker other than `refused` is the master of `broker_name`, or time is up.
+
+        If `refused` is the master and has no slaves, ask only once: no other broker can become the master.
+        """
         self.ask()
         while self._may_change(broker_name, refused) and time.monotonic_ns() < self._deadline_ns:
             time.sleep(_PAUSE_MS / 1000)
             self.ask()
 
     def may_ask_again(self, broker_name: str, refused: str | None) -> bool:
-        """Whether there is time for one more try, by a new route, after a pause if that leads to who has refused."""
+        """Return True if there is time for another try. Ask for the route; pause if it still leads to `refused`."""
         if time.monotonic_ns() >= self._deadline_ns:
             return False
         self.ask()
@@ -114,14 +117,14 @@ class MasterSearch:
         return bool(addresses) if master is None else len(addresses) > 1 and master == refused
 
     def wait_for_any(self, is_there: Callable[[], bool]) -> None:
-        """Ask for a while, until the topic has a master again."""
+        """Ask repeatedly until the topic has a master again, or time is up."""
         while not is_there() and time.monotonic_ns() < self._deadline_ns:
             time.sleep(_PAUSE_MS / 1000)
             self.ask()
 
 
 class ProducerHooks:
-    """What users hung into a producer. Hooks are registered before `start`; then the lists are only read.
+    """The hooks of a producer. They are registered before `start`; after that the lists are only read.
 
     Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl#executeSendMessageHookBefore (4.9.8)
     """
@@ -132,7 +135,8 @@ class ProducerHooks:
         self.send_message_hook_list: list[SendMessageHook] = []
         self.end_transaction_hook_list: list[EndTransactionHook] = []
         self.check_forbidden_hook_list: list[CheckForbiddenHook] = []
-        self.causes = CauseLog(log)  # what the user's code did wrong: hooks, callbacks, selectors, listeners
+        # Errors of the user's hooks, callbacks, selectors and listeners
+        self.causes = CauseLog(log)
 
     def _call(self, hook: Any, context: Any) -> None:
         try:
@@ -141,7 +145,7 @@ class ProducerHooks:
             self.causes.raised(error, "failed to execute %s", getattr(hook, "__qualname__", hook))
 
     def check_forbidden(self, msg: Message, mq: MessageQueue, addr: str, mode: CommunicationMode) -> None:
-        """MQClientException when a hook forbids the send."""
+        """Raise MQClientException if a hook forbids the send."""
         if not self.check_forbidden_hook_list:
             return
         context = CheckForbiddenContext(self._config.get_namesrv_addr(), self._config.producer_group, msg, mq, addr,
@@ -152,7 +156,7 @@ class ProducerHooks:
     def before_send(
         self, msg: Message, mq: MessageQueue, addr: str, mode: CommunicationMode
     ) -> SendMessageContext | None:
-        """Tell the hooks of a try; None when there are none."""
+        """Call the hooks before a try; return None if no hooks are registered."""
         if not self.send_message_hook_list:
             return None
         context = SendMessageContext(
@@ -165,7 +169,7 @@ class ProducerHooks:
     def after_send(
         self, context: SendMessageContext | None, result: SendResult | None, error: Exception | None = None
     ) -> None:
-        """Tell the hooks how the try ended."""
+        """Call the hooks after a try."""
         if context is None:
             return
         context.send_result, context.exception = result, error
@@ -173,8 +177,8 @@ class ProducerHooks:
             self._call(hook.send_message_after, context)
 
     def around(self, context: SendMessageContext | None, send_callback: SendCallback) -> SendCallback:
-        """The callback, which tells the hooks first."""
-        # Differs: the hooks of an asynchronous send are told once, at its end; 4.9.8 tells them at its begin too
+        """Return a callback that calls the hooks first, then `send_callback`."""
+        # Differs: the hooks after an asynchronous send are called once, at its end; 4.9.8 calls them at its start too
         if context is None:
             return send_callback
 
@@ -191,7 +195,7 @@ class ProducerHooks:
     def end_transaction(
         self, msg: Message, msg_id: str | None, addr: str, state: LocalTransactionState, from_transaction_check: bool
     ) -> None:
-        """Tell the hooks which end of a transaction goes to the broker next."""
+        """Call the hooks before the outcome of a transaction is sent to the broker."""
         if not self.end_transaction_hook_list:
             return
         context = EndTransactionContext(self._config.producer_group, msg, addr, msg_id, msg.transaction_id, state,

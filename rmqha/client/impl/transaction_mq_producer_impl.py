@@ -1,8 +1,23 @@
-"""A producer's half of transactions.
+"""The producer's part of transactions.
 
     sender's thread: half message -> listener.execute_local_transaction -> END_TRANSACTION (one-way)
-    ClientRemotingProcessor --broker asks--> TransactionCheckThread_<group>_<n>: listener.check_local_transaction ->
+    ClientRemotingProcessor --broker checks--> TransactionCheckThread_<group>_<n>: listener.check_local_transaction ->
         END_TRANSACTION
+
+A message must be delivered if, and only if, a local transaction (of a database, say) commits. No order of two steps
+guarantees that: the process can die between them. So the message is stored first as a half message, which consumers
+do not see. Then the local transaction runs, and END_TRANSACTION has the broker deliver the message or drop it.
+
+END_TRANSACTION is one-way and is not retried. It can get lost, and the process can die before it sends it. The
+transaction check covers all these cases: the broker periodically looks for half messages without an outcome that are
+older than its `transactionTimeOut`, and asks a producer of the same group. Any live producer of the group may be asked,
+also one in another process. The listener must therefore find the outcome in durable storage, not in its own memory, and
+must answer UNKNOW while the transaction is still running.
+
+An UNKNOW, an exception, or a result of another type leaves the half message pending, and the broker checks again later,
+up to `transactionCheckMax` times; then it gives the message up, and moves it to a system topic. So nothing is lost if
+this producer drops a check because too many are waiting. If the half message was not stored with SEND_OK, the local
+transaction does not run at all, and the message is rolled back.
 """
 import logging
 from typing import Any
@@ -32,7 +47,7 @@ _CHECK_TIMEOUT_MS = 3_000
 
 
 class TransactionMQProducerImpl(DefaultMQProducerImpl):
-    """What TransactionMQProducer does beyond sending.
+    """The implementation of TransactionMQProducer.
 
     Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl#sendMessageInTransaction (4.9.8)
     """
@@ -40,29 +55,29 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
     def __init__(self, config: TransactionProducerConfig, find_client: FindInstance) -> None:
         super().__init__(config, find_client)
         self.config: TransactionProducerConfig = config
-        self._check_executor: NamedThreadPool | None = None  # from init_transaction_env on
+        self._check_executor: NamedThreadPool | None = None  # set by init_transaction_env
 
     def init_transaction_env(self) -> None:
-        """Be ready for brokers that ask."""
+        """Prepare for the brokers' transaction checks."""
         config = self.config
         self._check_executor = NamedThreadPool(
             f"TransactionCheckThread_{config.producer_group[:100]}_", config.check_thread_pool_max_size,
             config.check_request_hold_max)
 
     def destroy_transaction_env(self) -> None:
-        """End the checks that run. Idempotent."""
+        """Stop the threads for checks. Idempotent."""
         if self._check_executor is not None:
             self._check_executor.shutdown()
 
     def check_transaction_state(
         self, addr: str, msg: MessageExt, header: CheckTransactionStateRequestHeader
     ) -> None:
-        """A broker asks what became of `msg`."""
-        assert self._check_executor is not None  # brokers ask a producer that has started
+        """Check the local transaction of `msg` on a check thread, because a broker asks for its outcome."""
+        assert self._check_executor is not None  # brokers ask only started producers
         try:
             self._check_executor.submit(self._check, addr, msg, header)
         except RejectedExecutionError:
-            log.warning("CheckTransactionState, too many checks wait, the broker will ask again: %s", header)
+            log.warning("CheckTransactionState, too many checks are waiting, the broker will check again: %s", header)
 
     def _check(self, addr: str, msg: MessageExt, header: CheckTransactionStateRequestHeader) -> None:
         listener, group = self.config.transaction_listener, self.config.producer_group
@@ -72,7 +87,8 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
         state, remark = None, None
         try:
             state = self._checked(listener.check_local_transaction(msg), "checkLocalTransaction")
-        except BaseException as error:  # the user's code; the broker asks again
+        except BaseException as error:
+            # The user's code failed. The broker checks again
             self.hooks.causes.raised(
                 error, "Broker call checkTransactionState, but checkLocalTransactionState exception")
             remark = f"checkLocalTransactionState Exception: {type(error).__name__}, {error}"
@@ -90,7 +106,7 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
     def send_message_in_transaction(
         self, user_msg: Message, listener: TransactionListener, arg: Any
     ) -> TransactionSendResult:
-        """See the facade."""
+        """Send `msg` in a transaction; see the facade."""
         exception.check_is_no_batch(user_msg, "sent in a transaction")
         msg = self.with_namespace(user_msg)
         msg.clear_property(message_const.PROPERTY_DELAY_TIME_LEVEL)
@@ -118,7 +134,8 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
         msg.transaction_id = msg.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         try:
             state = self._checked(listener.execute_local_transaction(msg, arg), "executeLocalTransaction")
-        except BaseException as error:  # the user's code; the broker will ask
+        except BaseException as error:
+            # The user's code failed. The broker will check
             self.hooks.causes.raised(error, "executeLocalTransactionBranch exception, %s", msg)
             return LocalTransactionState.UNKNOW, f"executeLocalTransactionBranch exception: {error!r}"
         if state is not LocalTransactionState.COMMIT_MESSAGE:
@@ -126,11 +143,11 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
         return state or LocalTransactionState.UNKNOW, None
 
     def _checked(self, state: Any, what: str) -> LocalTransactionState | None:
-        """What a listener has said; None when that is not a state: the broker asks again."""
+        """Return the listener's result; None if it is not a state, so that the broker checks again."""
         if isinstance(state, LocalTransactionState):
             return state
-        self.hooks.causes.returned(state, "%s return %s, no LocalTransactionState: the broker will ask again", what,
-                                   "null" if state is None else repr(state))
+        self.hooks.causes.returned(state, "%s return %s, not a LocalTransactionState: the broker will check again",
+                                   what, "null" if state is None else repr(state))
         return None
 
     def _end_transaction(
@@ -145,7 +162,7 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
             commitOrRollback=_OUTCOMES[state], msgId=msg_id, transactionId=result.transaction_id)
         addr = self.routes.find_broker_address_in_publish(broker_name)
         if addr is None:
-            log.warning("local transaction execute %s, but broker %s is not known any more", state, broker_name)
+            log.warning("local transaction execute %s, but the address of broker %s is unknown", state, broker_name)
             return
         self.hooks.end_transaction(msg, msg_id, addr, state, False)
         self._end_transaction_oneway(addr, header, remark, self.config.send_msg_timeout)
@@ -153,7 +170,7 @@ class TransactionMQProducerImpl(DefaultMQProducerImpl):
     def _end_transaction_oneway(
         self, addr: str, header: EndTransactionRequestHeader, remark: str | None, timeout_ms: float
     ) -> None:
-        """Failing is no harm: the broker asks again."""
+        """Send the outcome. A failure is only logged, because the broker checks again."""
         try:
             self.mq_client_factory.mq_client_api_impl.end_transaction_oneway(addr, header, remark, timeout_ms)
         except RemotingException as error:

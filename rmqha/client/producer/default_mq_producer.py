@@ -1,4 +1,4 @@
-"""Sending messages."""
+"""The producer, which sends messages."""
 import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 
 class DefaultMQProducer(Lifecycle, ProducerConfig):
-    """Sends messages to the masters of a cluster. One producer serves many threads.
+    """A producer that sends messages to the masters of a cluster. Many threads can share it.
 
         with DefaultMQProducer("orders", "127.0.0.1:9876") as producer:
             result = producer.send(Message("orders", b"17 apples", tags="fruit", keys="order-17"))
             print(result.send_status, result.msg_id)
 
-    Settings are attributes, to be set before `start`, or arguments; times are ms, sizes bytes. With
-    `enable_msg_trace` what happens to messages can be looked up later (topic RMQ_SYS_TRACE_TOPIC or
+    Settings are attributes to be set before `start`, or arguments; times are in ms, sizes in bytes. With
+    `enable_msg_trace` the path of each message can be looked up later (topic RMQ_SYS_TRACE_TOPIC or
     `customized_trace_topic`). Sends raise MQClientException (nothing could be sent), MQBrokerException (a broker
-    refused), RemotingException (no answer: stored, maybe).
+    refused the message), or RemotingException (no answer; the message may be stored).
 
     Java: org.apache.rocketmq.client.producer.DefaultMQProducer (4.9.8)
     """
@@ -69,7 +69,7 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
 
     @property
     def default_mq_producer_impl(self) -> DefaultMQProducerImpl:
-        """What does the work. MQClientException in a process that was forked after the start."""
+        """The implementation. MQClientException in a process that was forked after the start."""
         self.check_process()
         return self._impl
 
@@ -83,20 +83,20 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
         self.register_end_transaction_hook(EndTransactionTraceHookImpl(self.trace_dispatcher))
 
     def register_send_message_hook(self, hook: SendMessageHook) -> None:
-        """Hang something around each try of a send. Before `start`."""
+        """Add a hook that is called around each try of a send. Call this before `start`."""
         self.default_mq_producer_impl.hooks.send_message_hook_list.append(hook)
 
     def register_end_transaction_hook(self, hook: EndTransactionHook) -> None:
-        """Hang something before each END_TRANSACTION. Before `start`."""
+        """Add a hook that is called before each END_TRANSACTION. Call this before `start`."""
         self.default_mq_producer_impl.hooks.end_transaction_hook_list.append(hook)
 
     def register_check_forbidden_hook(self, hook: CheckForbiddenHook) -> None:
-        """Hang something before each try that may forbid it. Before `start`."""
+        """Add a hook that is called before each try of a send and may forbid it. Call this before `start`."""
         self.default_mq_producer_impl.hooks.check_forbidden_hook_list.append(hook)
 
     @property
     def send_latency_fault_enable(self) -> bool:
-        """Whether brokers that answer late are left out for a while."""
+        """True if brokers that answer slowly are avoided for a while."""
         return self.default_mq_producer_impl.mq_fault_strategy.send_latency_fault_enable
 
     @send_latency_fault_enable.setter
@@ -104,7 +104,7 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
         self.default_mq_producer_impl.mq_fault_strategy.send_latency_fault_enable = is_on
 
     def start(self) -> None:
-        """Connect. MQClientException for a bad group name, a second start, or a group that is here already."""
+        """Connect. MQClientException for a bad group name, a second start, or a group that this client has already."""
         self._home.begin()
         self.producer_group = self.with_namespace(self.producer_group)
         self.default_mq_producer_impl.start()
@@ -127,9 +127,10 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
         selector: MessageQueueSelector | None = None,
         arg: Any = None,
     ) -> SendResult:
-        """Send and wait: to any queue, trying other brokers; or once to `queue`, or to what `selector` chooses.
+        """Send and wait for the answer.
 
-        `selector(queues, msg, arg)` gets the topic's writable queues.
+        By default the message goes to any queue, and a failed try is repeated at other brokers. With `queue` or
+        `selector` it goes to that queue, in one try. `selector(queues, msg, arg)` gets the topic's writable queues.
         """
         timeout_ms = self._timeout(timeout_ms)
         if selector is not None:
@@ -146,12 +147,12 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
         timeout_ms: float | None = None,
         queue: MessageQueue | None = None,
     ) -> None:
-        """Send and be called back, also with what went wrong."""
+        """Send, and pass the result or the error to `send_callback`."""
         msg, queue = self._as_brokers_know_them(msg, queue)
         self.default_mq_producer_impl.send_async(msg, send_callback, self._timeout(timeout_ms), queue)
 
     def send_oneway(self, msg: Message, queue: MessageQueue | None = None) -> None:
-        """Send without an answer: quick, and nobody knows whether it arrived."""
+        """Send without an answer. This is fast, but the message may be lost without an error."""
         self.default_mq_producer_impl.send_oneway(*self._as_brokers_know_them(msg, queue))
 
     def request(
@@ -162,9 +163,9 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
         selector: MessageQueueSelector | None = None,
         arg: Any = None,
     ) -> MessageExt:
-        """Send `msg` and wait for the reply that a consumer of it sends (see create_reply_message).
+        """Send `msg` and wait for the reply from one of its consumers (see create_reply_message).
 
-        RequestTimeoutException when none comes in time; MQClientException when the request could not be sent.
+        RequestTimeoutException if no reply arrives in time; MQClientException if the request could not be sent.
         """
         if selector is not None:
             queue = self.default_mq_producer_impl.select_queue(msg, selector, arg)
@@ -174,16 +175,16 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
     def request_async(
         self, msg: Message, request_callback: RequestCallback, timeout_ms: float, queue: MessageQueue | None = None
     ) -> None:
-        """Send `msg` and be called back with the reply, or with what went wrong."""
+        """Send `msg`, and pass the reply or the error to `request_callback`."""
         msg, queue = self._as_brokers_know_them(msg, queue)
         self.default_mq_producer_impl.request_async(msg, timeout_ms, queue, request_callback)
 
     def send_batch(
         self, msgs: Iterable[Message], timeout_ms: float | None = None, queue: MessageQueue | None = None
     ) -> SendResult:
-        """Send messages of one topic in one request: all are stored, or none. The whole may have 4 MiB.
+        """Send messages of one topic in one request: all of them are stored, or none. The limit is 4 MiB in total.
 
-        MQClientException when one of them could not be sent alone, or they can't go together.
+        MQClientException if one of them could not be sent alone, or if they can't be sent together.
         """
         return self.send(self._batch(msgs), timeout_ms, queue)
 
@@ -191,7 +192,10 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
         self, msgs: Iterable[Message], send_callback: SendCallback, timeout_ms: float | None = None,
         queue: MessageQueue | None = None,
     ) -> None:
-        """The same, and be called back. MQClientException when the messages are no batch."""
+        """Send like `send_batch`, and pass the result or the error to `send_callback`.
+
+        MQClientException if the messages can't be sent as a batch.
+        """
         self.send_async(self._batch(msgs), send_callback, timeout_ms, queue)
 
     def _batch(self, msgs: Iterable[Message]) -> MessageBatch:
@@ -203,7 +207,8 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
             message_decoder.set_uniq_id(msg)
         try:
             batch.body = batch.encode()
-        except (ValueError, struct.error) as error:  # what does not fit the wire
+        except (ValueError, struct.error) as error:
+            # A value does not fit its field of the wire format
             raise MQClientException("Failed to initiate the MessageBatch") from error
         return batch
 
@@ -218,15 +223,19 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
         return self.send_msg_timeout if timeout_ms is None else timeout_ms
 
     def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be sent to."""
+        """Return the writable queues of a topic."""
         return self.queues_without_namespace(self.admin.fetch_publish_message_queues(self.with_namespace(topic)))
 
     @property
     def admin(self) -> "MQAdminImpl":
-        """Admin calls that need routes: make topics, ask for offsets, find messages. The producer must run."""
+        """The admin calls that need routes: create topics, query offsets, find messages. The producer must be running.
+        """
         return self.default_mq_producer_impl.mq_client_factory.mq_admin_impl
 
     @property
     def api(self) -> "MQClientAPIImpl":
-        """Every request by address: run-time information, settings, statistics. The producer must run."""
+        """All requests, each sent to a given address: run-time information, settings, statistics.
+
+        The producer must be running.
+        """
         return self.default_mq_producer_impl.mq_client_factory.mq_client_api_impl

@@ -16,8 +16,9 @@ RETRY_RESPONSE_CODES = frozenset((
 
 
 class ProducerConfig(ClientConfig):
-    """Group, limits and tries of a producer; times are ms, sizes bytes. Base of the producers: the implementation reads
-    the settings at each send.
+    """The group, limits and retries of a producer; times are in ms, sizes in bytes.
+
+    Base class of the producers. The implementation reads the settings at each send.
     """
 
     def __init__(self) -> None:
@@ -29,7 +30,7 @@ class ProducerConfig(ClientConfig):
         self.send_msg_timeout = 3_000
         self.compress_msg_body_over_howmuch = 4 * 1024
         self.compress_type = CompressionType.ZLIB
-        self.compress_level = 5  # of ZLIB 0 to 9, of ZSTD 1 to 22
+        self.compress_level = 5  # ZLIB: 0 to 9; ZSTD: 1 to 22
         self.retry_times_when_send_failed = 2
         self.retry_times_when_send_async_failed = 2
         self.retry_another_broker_when_not_store_ok = False
@@ -37,7 +38,7 @@ class ProducerConfig(ClientConfig):
 
 
 class TransactionProducerConfig(ProducerConfig):
-    """The same of a producer with transactions; the listener carries them out."""
+    """The settings of a producer with transactions, with the listener that runs them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +48,7 @@ class TransactionProducerConfig(ProducerConfig):
 
 
 class ProducerSettings(ClientSettings, total=False):
-    """Of producers; times in ms, sizes in bytes."""
+    """Settings of producers; times are in ms, sizes in bytes."""
 
     retry_response_codes: set[int]
     create_topic_key: str
@@ -64,7 +65,7 @@ class ProducerSettings(ClientSettings, total=False):
 
 
 class TransactionProducerSettings(ProducerSettings, total=False):
-    """Of producers with transactions."""
+    """Settings of producers with transactions."""
 
     check_thread_pool_max_size: int
     check_request_hold_max: int

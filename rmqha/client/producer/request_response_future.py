@@ -1,7 +1,4 @@
-"""Requests that wait for their replies.
-
-Ways of choosing the queue that a message goes to.
-"""
+"""Requests that wait for their replies, and functions that choose the queue of a message."""
 import logging
 import random
 import threading
@@ -16,7 +13,9 @@ from rmqha.common.message.message import Message, MessageExt, MessageQueue
 
 
 class RequestCallback:
-    """Exactly one of the two is called, on a thread of the client: return quickly.
+    """A callback for the reply to a request.
+
+    Exactly one of its two methods is called, on a thread of the client. It must return quickly.
 
     Java: org.apache.rocketmq.client.producer.RequestCallback (4.9.8)
     """
@@ -30,25 +29,25 @@ class RequestCallback:
         self._on_exception = on_exception
 
     def on_success(self, message: MessageExt) -> None:
-        """The reply is there."""
+        """Handle the reply."""
         if self._on_success is not None:
             self._on_success(message)
 
     def on_exception(self, error: Exception) -> None:
-        """The request was not sent, or no reply came in time."""
+        """Handle a request that was not sent or got no reply in time."""
         if self._on_exception is not None:
             self._on_exception(error)
 
 
 class RequestResponseFuture:
-    """Ended once: by the reply, by a failed send, or by the timer; only the first counts.
+    """A pending request. It ends once: by the reply, a failed send, or the timer, whichever is first.
 
     Java: org.apache.rocketmq.client.producer.RequestResponseFuture (4.9.8)
     """
 
     def __init__(self, correlation_id: str, timeout_ms: float, request_callback: RequestCallback | None,
                  causes: CauseLog | None = None) -> None:
-        self._causes = causes  # told of what the callback raises
+        self._causes = causes  # logs the callback's exceptions
         self.correlation_id = correlation_id
         self.timeout_ms = timeout_ms
         self.request_callback = request_callback
@@ -58,7 +57,7 @@ class RequestResponseFuture:
         self._ended = AtomicBoolean()
 
     def put_response_message(self, message: MessageExt) -> None:
-        """The reply."""
+        """End the request with its reply."""
         if self._ended.compare_and_set(False, True):
             self.response_msg = message
             self._done.set()
@@ -66,7 +65,7 @@ class RequestResponseFuture:
                 self._call(self.request_callback.on_success, message)
 
     def fail(self, cause: Exception) -> None:
-        """There will be no reply."""
+        """End the request without a reply."""
         if self._ended.compare_and_set(False, True):
             self.cause = cause
             self._done.set()
@@ -82,7 +81,7 @@ class RequestResponseFuture:
             self._causes.raised(error, "request callback exception")
 
     def wait_response_message(self, timeout_ms: float) -> MessageExt | None:
-        """The reply; None when it does not come in time, or can't come."""
+        """Wait for the reply and return it; None if it does not arrive in time, or the request failed."""
         self._done.wait(timeout_ms / 1000)
         return self.response_msg
 
@@ -91,27 +90,30 @@ log = logging.getLogger("RocketmqClient")
 
 
 class RequestFutureHolder:
-    """By correlation id; single dict operations only, from any thread.
+    """The pending requests by correlation id. Any thread may use the dict, with single operations only.
 
     Java: org.apache.rocketmq.client.producer.RequestFutureHolder (4.9.8)
     """
 
-    # Differs: one for each client instance, which is whom replies are sent to; the original has one for the process
+    # Differs: each client instance, to which replies are sent, has its own table of pending requests; the original has
+    # one per process
     def __init__(self) -> None:
         self.request_future_table: dict[str, RequestResponseFuture] = {}
 
     def fail_all(self, cause: Exception) -> None:
-        """No reply can come any more: who waits is told."""
-        # Differs: the original leaves callbacks uncalled when the client ends
+        """Fail all pending requests, because no more replies can arrive."""
+        # Differs: when a client is shut down, the callbacks of its pending requests get an error; the original never
+        # calls them
         while self.request_future_table:
             try:
                 _correlation_id, future = self.request_future_table.popitem()
-            except KeyError:  # its reply, or its timer, was faster
+            except KeyError:
+                # Its reply or its timer has removed the last request in the meantime
                 return
             future.fail(cause)
 
     def process_reply_message(self, message: MessageExt) -> None:
-        """Hand a reply to whoever waits for it."""
+        """Pass a reply to the request that waits for it."""
         correlation_id = message.get_user_property(message_const.PROPERTY_CORRELATION_ID)
         future = self.request_future_table.pop(correlation_id or "", None)
         if future is None:
@@ -122,7 +124,7 @@ class RequestFutureHolder:
 
 
 def select_message_queue_by_hash(mqs: list[MessageQueue], msg: Message, arg: Any) -> MessageQueue:
-    """The queue that `arg` hashes to, as in Java for texts and for numbers of 32 bits.
+    """Return the queue that `arg` hashes to, the same as in Java for strings and 32-bit integers.
 
         producer.send(message, selector=select_message_queue_by_hash, arg="order-17")
 
@@ -133,7 +135,7 @@ def select_message_queue_by_hash(mqs: list[MessageQueue], msg: Message, arg: Any
 
 
 def select_message_queue_by_random(mqs: list[MessageQueue], msg: Message, arg: Any) -> MessageQueue:
-    """One of the queues, by chance.
+    """Return a random queue.
 
     Java: org.apache.rocketmq.client.producer.selector.SelectMessageQueueByRandom (4.9.8)
     """

@@ -1,4 +1,4 @@
-"""Sending messages that count only when a local transaction succeeds."""
+"""The transaction producer, whose messages are delivered only if a local transaction succeeds."""
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rmqha.client.client_config import apply_settings
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TransactionMQProducer(DefaultMQProducer, TransactionProducerConfig):
-    """A producer whose half messages are delivered when its listener says commit, now or when a broker asks.
+    """A producer whose half messages are delivered once its listener commits, at once or when a broker checks.
 
         with TransactionMQProducer("orders", "127.0.0.1:9876", listener) as producer:
             result = producer.send_message_in_transaction(Message("orders", b"17 apples"), order)
@@ -52,7 +52,7 @@ class TransactionMQProducer(DefaultMQProducer, TransactionProducerConfig):
         return self._impl
 
     def start(self) -> None:
-        """Connect, ready to be asked."""
+        """Connect, and prepare for the brokers' transaction checks."""
         self.default_mq_producer_impl.init_transaction_env()
         super().start()
 
@@ -64,9 +64,9 @@ class TransactionMQProducer(DefaultMQProducer, TransactionProducerConfig):
         self.default_mq_producer_impl.destroy_transaction_env()
 
     def send_message_in_transaction(self, msg: Message, arg: Any = None) -> TransactionSendResult:
-        """Store `msg` unseen, carry out the local transaction, and tell the broker what became of it.
+        """Store `msg` as a half message, run the local transaction, and send its outcome to the broker.
 
-        MQClientException when it could not be stored. A delay level is ignored.
+        Consumers do not see a half message. MQClientException if it could not be stored. A delay level is ignored.
         """
         listener = self.transaction_listener
         if listener is None:

@@ -4,15 +4,16 @@
 the listener on its own threads; 15 minutes is the default of `consume_timeout`:
 
     pull callback --ConsumeRequest of 1 or more messages--> ConsumeMessageThread_<group>_<n> --> listener
-        success: offset up to the lowest message still here --> offset store
-        later:   back to the broker (code 36); if that fails: here again 5 s later, by ConsumeMessageScheduledThread
-    CleanExpireMsgScheduledThread: what a listener keeps for longer than 15 minutes goes back to the broker
+        success: the lowest offset that is still cached --> offset store
+        later:   back to the broker (code 36); if that fails: consumed again here 5 s later, by
+                 ConsumeMessageScheduledThread
+    CleanExpireMsgScheduledThread: sends messages back to the broker that a listener has had for over 15 minutes
 
-With `ConsumeMessageDeferredService` the consumer reports the result later; no thread waits meanwhile:
+With `ConsumeMessageDeferredService` the consumer reports the result later, without a waiting thread:
 
     pull callback --Delivery of 1 message--> MessageListenerDeferred.take
     its holder, on any thread: delivery.begin() ... delivery.end(status)
-        CONSUME_SUCCESS:  offset up to the lowest message still here --> offset store, at once
+        CONSUME_SUCCESS:  the lowest offset that is still cached --> offset store, at once
         RECONSUME_LATER:  ConsumeMessageThread_<group>_<n>: back to the broker (code 36)
 """
 import logging
@@ -50,7 +51,7 @@ MIN_JOIN_MS = 5_000
 
 @dataclass(frozen=True)
 class Consuming:
-    """A push consumer as its consume threads use it, from its start on."""
+    """The parts of a started push consumer that its consume threads use."""
 
     config: PushConsumerConfig
     hooks: ConsumerHooks
@@ -59,11 +60,11 @@ class Consuming:
     rebalance: RebalancePushImpl
     reset_retry_and_namespace: Callable[[list[MessageExt], str], None]
     send_message_back: Callable[[MessageExt, int, str | None], None]  # message, delay level, broker
-    send: Callable[[Message], object]  # a message of the library's own
+    send: Callable[[Message], object]  # sends a message of the library itself
 
 
 class ConsumeMessageService:
-    """Base: the threads that call a push consumer's listener.
+    """Base class of the services whose threads call a push consumer's listener.
 
     Java: org.apache.rocketmq.client.impl.consumer.ConsumeMessageService (4.9.8)
     """
@@ -76,32 +77,35 @@ class ConsumeMessageService:
         self._rebalance = consuming.rebalance
         self._reset_retry_and_namespace = consuming.reset_retry_and_namespace
         self._consumer_group = self._config.consumer_group
-        self.causes = CauseLog(log)  # what the listener did wrong
-        self._stopping = False  # set by shutdown; requests that wait then return at once
+        self.causes = CauseLog(log)  # errors of the listener
+        # Set by shutdown; waiting requests then return at once
+        self._stopping = False
         self._consume_executor = NamedThreadPool(
             f"ConsumeMessageThread_{self._consumer_group[:100]}_", self._config.consume_thread_max)
         self._scheduled_executor_service = ScheduledService("ConsumeMessageScheduledThread_1")
 
     def start(self) -> None:
-        """Begin what happens from time to time."""
+        """Start the periodic tasks."""
         raise NotImplementedError
 
     def shutdown(self, await_terminate_millis: int = 0) -> None:
-        """Let the listeners that run finish; what still waits stays unconsumed, for the group's next consumer."""
-        # Differs: 4.9.8 interrupts the listeners after await_terminate_millis; Python cannot, so they get 5 s at least
+        """Let running listeners finish. Waiting messages stay unconsumed, for the group's next consumer."""
+        # Differs: a shutdown waits at least 5 s for listeners, because Python cannot interrupt them; 4.9.8 interrupts
+        # them after await_terminate_millis
         self._stopping = True
         self._scheduled_executor_service.shutdown()
         self._consume_executor.shutdown(max(await_terminate_millis, MIN_JOIN_MS))
         self.causes.log_counts(f"the listener of group {self._consumer_group}")
 
     def get_core_pool_size(self) -> int:
-        """How many consume threads there may be."""
+        """Return the maximum number of consume threads."""
         return self._consume_executor.max_workers
 
     def consume_message_directly(self, msg: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
-        """Give one message to the listener now, and say what it said; nothing is sent back."""
+        """Pass one message to the listener now, and return its result; nothing is sent back to the broker."""
         result = ConsumeMessageDirectlyResult(order=False, autoCommit=True)
-        queue = MessageQueue(msg.topic, broker_name, msg.queue_id)  # type: ignore[arg-type]  # an old broker is silent
+        # An old broker does not send its name
+        queue = MessageQueue(msg.topic, broker_name, msg.queue_id)  # type: ignore[arg-type]
         self._reset_retry_and_namespace([msg], self._consumer_group)
         begin_ns = time.monotonic_ns()
         log.info("consumeMessageDirectly receive new message: %s", msg)
@@ -118,14 +122,14 @@ class ConsumeMessageService:
     def _consume_directly(
         self, msg: MessageExt, queue: MessageQueue, result: ConsumeMessageDirectlyResult
     ) -> CMResult:
-        """Call the listener; what else it says goes into `result`."""
+        """Call the listener; put the other values of its answer into `result`."""
         raise NotImplementedError
 
     def submit_consume_request(
         self, msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue,
         dispatch_to_consume: bool = True,
     ) -> None:
-        """Have messages consumed that were pulled; they are in `process_queue` already."""
+        """Have pulled messages consumed, which are in `process_queue` already."""
         raise NotImplementedError
 
 
@@ -141,7 +145,7 @@ _DIRECT_RESULT = {
 
 
 class ConsumeMessageConcurrentlyService(ConsumeMessageService):
-    """Consumes each message on its own, in no order, on many threads.
+    """Consumes messages on many threads, in any order.
 
     Java: org.apache.rocketmq.client.impl.consumer.ConsumeMessageConcurrentlyService (4.9.8)
     """
@@ -153,12 +157,12 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
         self._clean_expire_msg_executors = ScheduledService("CleanExpireMsgScheduledThread_1")
 
     def start(self) -> None:
-        """Begin to look for messages that listeners keep too long."""
+        """Start checking for messages that a listener has had for too long."""
         every_ms = self._config.consume_timeout * 60_000
         self._clean_expire_msg_executors.schedule_at_fixed_rate(self._clean_expire_msg, every_ms, every_ms)
 
     def shutdown(self, await_terminate_millis: int = 0) -> None:
-        """The same, and look no more for what listeners keep too long."""
+        """Shut down, and stop checking for messages that a listener has had for too long."""
         super().shutdown(await_terminate_millis)
         self._clean_expire_msg_executors.shutdown()
 
@@ -172,7 +176,7 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
         self, msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue,
         dispatch_to_consume: bool = True,
     ) -> None:
-        """Hand messages to the consume threads, at most consume_message_batch_max_size at a time."""
+        """Pass messages to the consume threads, at most consume_message_batch_max_size at a time."""
         batch = self._config.consume_message_batch_max_size
         for start in range(0, len(msgs), batch):
             self._submit(ConsumeRequest(self, msgs[start:start + batch], process_queue, message_queue))
@@ -197,7 +201,7 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
                 process_queue.remove_message([msg])
 
     def consume(self, request: "ConsumeRequest") -> None:
-        """Call the listener and see to the result; on a consume thread."""
+        """Call the listener and process its result. Runs on a consume thread."""
         if self._stopping:
             return
         if request.process_queue.dropped:
@@ -228,11 +232,12 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
             status = self._message_listener.consume_message(list(request.msgs), context)
             if not isinstance(status, ConsumeConcurrentlyStatus):
                 self.causes.returned(
-                    status, "consumeMessage return %s, no ConsumeConcurrentlyStatus: the messages come again, "
+                    status, "consumeMessage return %s, not a ConsumeConcurrentlyStatus: the messages are redelivered, "
                     "Group: %s Msgs: %s MQ: %s", "null" if status is None else repr(status), self._consumer_group,
                     request.msgs, request.message_queue)
                 status = None
-        except BaseException as error:  # the user's code; the message comes again
+        except BaseException as error:
+            # The user's code failed; the messages are redelivered
             is_exception = True
             self.causes.raised(error, "consumeMessage exception: Group: %s Msgs: %s MQ: %s",
                                self._consumer_group, request.msgs, request.message_queue)
@@ -248,7 +253,10 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
     def process_consume_result(
         self, status: ConsumeConcurrentlyStatus, context: ConsumeConcurrentlyContext, request: "ConsumeRequest"
     ) -> None:
-        """Send back what failed, take the rest out of the cache, and move the offset on."""
+        """Send failed messages back, remove the messages from the cache, and advance the offset.
+
+        Messages that could not be sent back stay in the cache, and are consumed again here.
+        """
         if not request.msgs:
             return
         succeeded = 0
@@ -280,7 +288,7 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
             lambda: self.submit_consume_request(not_sent, process_queue, message_queue), LATER_MS)
 
     def send_message_back(self, msg: MessageExt, context: ConsumeConcurrentlyContext) -> bool:
-        """Let the broker deliver the message again; False when it could not be told."""
+        """Have the broker deliver the message again; return False if the request failed."""
         try:
             self._send_message_back(
                 msg, context.delay_level_when_next_consume, context.message_queue.brokerName)
@@ -311,12 +319,12 @@ class ConsumeRequest:
         self.message_queue = message_queue
 
     def run(self) -> None:
-        """On a consume thread."""
+        """Consume the messages, on a consume thread."""
         self._service.consume(self)
 
 
 class MessageListenerDeferred(MessageListenerConcurrently):
-    """Is given messages, and says later what became of each."""
+    """A listener that receives messages, and reports the result of each later."""
 
     def take(self, delivery: "Delivery") -> None:
         """Keep `delivery` and return quickly; called by the threads that pull."""
@@ -325,14 +333,14 @@ class MessageListenerDeferred(MessageListenerConcurrently):
     def consume_message(
         self, msgs: list[MessageExt], context: ConsumeConcurrentlyContext
     ) -> ConsumeConcurrentlyStatus | None:
-        """Asked for by `mqadmin consumeMessage` alone, which wants to hear at once what became of it."""
-        raise NotImplementedError("this consumer says later what became of a message; it can't consume one directly")
+        """Raise NotImplementedError: only `mqadmin consumeMessage` calls this, and it needs the result at once."""
+        raise NotImplementedError("this consumer reports the result of a message later; it can't consume one directly")
 
 
 class ConsumeMessageDeferredService(ConsumeMessageConcurrentlyService):
-    """Consumes each message on its own, in the order of the pulls; its threads only send back what failed.
+    """Delivers messages one by one, in the order of the pulls; its threads only send failed messages back.
 
-    What is not ended when the consumer shuts down stays unconsumed: the group's next consumer gets it at once.
+    Messages without a result stay unconsumed when the consumer shuts down. The group's next consumer gets them at once.
     """
 
     def __init__(
@@ -346,7 +354,7 @@ class ConsumeMessageDeferredService(ConsumeMessageConcurrentlyService):
         self, msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue,
         dispatch_to_consume: bool = True,
     ) -> None:
-        """Hand each message on."""
+        """Pass each message to the listener."""
         self._reset_retry_and_namespace(msgs, self._consumer_group)
         for msg in msgs:
             self._submit(ConsumeRequest(self, [msg], process_queue, message_queue))
@@ -355,11 +363,11 @@ class ConsumeMessageDeferredService(ConsumeMessageConcurrentlyService):
         self._deferred_listener.take(Delivery(self, request))
 
     def check_process(self) -> None:
-        """Raise MQClientException in a process that was forked after the consumer's start."""
+        """Raise MQClientException if this process was forked after the consumer's start."""
         self._check_process()
 
     def begin(self, request: ConsumeRequest) -> ConsumeMessageContext | None:
-        """Somebody has the message now; for `end`."""
+        """Record that the message is being consumed now; return the context for `end`."""
         context = None
         if self._hooks.consume_message_hook_list:
             context = self._hooks.before(self._config, self._consumer_group, request.msgs, request.message_queue)
@@ -373,9 +381,10 @@ class ConsumeMessageDeferredService(ConsumeMessageConcurrentlyService):
         self, request: ConsumeRequest, context: ConsumeMessageContext | None, status: ConsumeConcurrentlyStatus,
         begin_ns: int, delay_level: int,
     ) -> None:
-        """See to the result; sending back, which asks a broker, is a thread's work."""
+        """Process the result. A message is sent back on another thread, because that waits for a broker."""
         if self._stopping or request.process_queue.dropped:
-            return  # another consumer gets it, or has it already
+            # Another consumer gets the message, or has it already
+            return
         self._stats.inc_consume_rt(
             self._consumer_group, request.message_queue.topic, (time.monotonic_ns() - begin_ns) // 1_000_000)
         is_success = status is ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -395,7 +404,7 @@ class ConsumeMessageDeferredService(ConsumeMessageConcurrentlyService):
 
 
 class Delivery:
-    """One message in the hands of a consumer. `end` counts once: what comes after the first is without effect."""
+    """One message that a consumer has received. Only the first call of `end` has an effect."""
 
     __slots__ = ("_service", "_request", "_context", "_begin_ns", "_lock", "_is_ended")
 
@@ -409,28 +418,28 @@ class Delivery:
 
     @property
     def message(self) -> MessageExt:
-        """What was delivered."""
+        """The delivered message."""
         return self._request.msgs[0]
 
     @property
     def is_dropped(self) -> bool:
-        """True when the queue went to another consumer, which gets the message too."""
+        """True if the queue was assigned to another consumer, which gets the message too."""
         return self._request.process_queue.dropped
 
     @property
     def is_ended(self) -> bool:
-        """Whether it was said what became of the message."""
+        """True if the result of the message was reported."""
         return self._is_ended
 
     def begin(self) -> None:
-        """The message is looked at from now on: what takes longer than `consume_timeout` comes again."""
+        """Start consuming the message: if it takes longer than `consume_timeout`, the message is delivered again."""
         self._begin_ns = time.monotonic_ns()
         self._context = self._service.begin(self._request)
 
     def end(self, status: ConsumeConcurrentlyStatus, delay_level: int = 0) -> bool:
-        """What became of the message; does not block. False when it was said before.
+        """Report the result of the message, without blocking. Return False if it was reported before.
 
-        `delay_level`: of RECONSUME_LATER, see ConsumeConcurrentlyContext.
+        `delay_level`: for RECONSUME_LATER, see ConsumeConcurrentlyContext.
         """
         self._service.check_process()
         with self._lock:

@@ -1,8 +1,11 @@
-"""The threads that call an orderly listener.
+"""The consume service that calls an orderly listener.
 
-    pull callback --the queue has messages--> ConsumeMessageThread_<group>_<n>: while it may and there are some,
-        take the next ones from the ProcessQueue -> listener -> commit, or put them back and wait a moment
-    ConsumeMessageScheduledThread: renews the brokers' locks each 20 s; queues that wait; locks that are missing
+    pull callback --the queue has messages--> ConsumeMessageThread_<group>_<n>: while the queue is locked and has
+        messages, take the next ones from the ProcessQueue -> listener -> commit, or put them back and wait briefly
+    ConsumeMessageScheduledThread: renews the brokers' locks every 20 s, resumes waiting queues, and retries failed
+        locks
+
+The module `rebalance` explains the locks.
 """
 import logging
 import threading
@@ -42,7 +45,7 @@ _DIRECT_RESULT = {
 
 
 class ConsumeMessageOrderlyService(ConsumeMessageService):
-    """Consumes each queue in its order, one thread at a time, while the broker's lock says that it is this client's.
+    """Consumes each queue in order, on one thread at a time, while this client has the queue's lock at the broker.
 
     Java: org.apache.rocketmq.client.impl.consumer.ConsumeMessageOrderlyService (4.9.8)
     """
@@ -51,16 +54,17 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         super().__init__(consuming)
         self._send = consuming.send
         self._message_listener = message_listener
-        self._message_queue_lock: dict[MessageQueue, threading.Lock] = {}  # one thread at a time; only added to
+        # Held while a thread consumes the queue. Locks are never removed
+        self._message_queue_lock: dict[MessageQueue, threading.Lock] = {}
 
     def start(self) -> None:
-        """Begin to renew the locks."""
+        """Start renewing the locks."""
         if self._is_clustering():
             self._scheduled_executor_service.schedule_at_fixed_rate(
                 self._lock_mq_periodically, FIRST_LOCK_MS, REBALANCE_LOCK_INTERVAL_MS)
 
     def shutdown(self, await_terminate_millis: int = 0) -> None:
-        """The same, and give the locks back."""
+        """Shut down, and release the locks."""
         super().shutdown(await_terminate_millis)
         if self._is_clustering():
             self._rebalance.unlock_all()
@@ -79,7 +83,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         self, msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue,
         dispatch_to_consume: bool = True,
     ) -> None:
-        """Have a queue's messages consumed, unless a thread is at it."""
+        """Have a queue's messages consumed, unless a thread is consuming it already."""
         if not dispatch_to_consume:
             return
         try:
@@ -102,7 +106,8 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
             is_locked = False
             try:
                 is_locked = not self._stopping and self._rebalance.lock(message_queue)
-            finally:  # whatever happened: the queue would rest for ever
+            finally:
+                # Whatever happened, or the queue would stall forever
                 self._submit_later(process_queue, message_queue, NEXT_TURN_MS if is_locked else LOCK_FAILED_MS)
 
         self._scheduled_executor_service.schedule(lock, delay_ms)
@@ -115,7 +120,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
             max(_MIN_SUSPEND_MS, min(suspend_ms, _MAX_SUSPEND_MS)))
 
     def _consume(self, process_queue: ProcessQueue, message_queue: MessageQueue) -> None:
-        """On a consume thread: consume until nothing is left, or something says stop."""
+        """Consume until the queue is empty or must not be consumed. Runs on a consume thread."""
         if process_queue.dropped:
             log.warning("run, the message queue not be able to consume, because it's dropped. %s", message_queue)
             return
@@ -142,7 +147,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
     def _consume_some(
         self, msgs: list[MessageExt], process_queue: ProcessQueue, message_queue: MessageQueue
     ) -> bool:
-        """Call the listener and see to the result; whether to go on at once."""
+        """Call the listener and process its result; return True to continue at once."""
         self._reset_retry_and_namespace(msgs, self._consumer_group)
         context = ConsumeOrderlyContext(message_queue)
         hook_context = self._hooks.before(self._config, self._consumer_group, msgs, message_queue)
@@ -155,11 +160,13 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
             try:
                 status = self._message_listener.consume_message(list(msgs), context)
                 if not isinstance(status, ConsumeOrderlyStatus):
-                    self.causes.returned(status, "consumeMessage return %s, no ConsumeOrderlyStatus: the messages come "
-                                         "again, Group: %s Msgs: %s MQ: %s", "null" if status is None else repr(status),
-                                         self._consumer_group, msgs, message_queue)
+                    self.causes.returned(status, "consumeMessage return %s, not a ConsumeOrderlyStatus: the messages "
+                                         "are redelivered, Group: %s Msgs: %s MQ: %s",
+                                         "null" if status is None else repr(status), self._consumer_group, msgs,
+                                         message_queue)
                     status = None
-            except BaseException as error:  # the user's code; the messages come again
+            except BaseException as error:
+                # The user's code failed; the messages are redelivered
                 is_exception = True
                 self.causes.raised(error, "consumeMessage exception: Group: %s Msgs: %s MQ: %s", self._consumer_group,
                                    msgs, message_queue)
@@ -178,7 +185,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         self, msgs: list[MessageExt], status: ConsumeOrderlyStatus, context: ConsumeOrderlyContext,
         process_queue: ProcessQueue,
     ) -> bool:
-        """Commit or put back; whether to go on at once."""
+        """Commit the messages or put them back; return True to continue at once."""
         stats, topic = self._stats, context.message_queue.topic
         commit_offset, go_on = -1, True
         if status is _SUSPEND:
@@ -212,7 +219,10 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         return _MAX_INT if times == -1 else times
 
     def _check_reconsume_times(self, msgs: list[MessageExt]) -> bool:
-        """Count one more try of each; whether one must come again: those tried too often go to the broker instead."""
+        """Count a try of each message; return True if one of them must be consumed again.
+
+        A message that was tried too often is sent to the broker instead.
+        """
         suspend = False
         for msg in msgs:
             if msg.reconsume_times >= self._get_max_reconsume_times():
@@ -224,7 +234,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         return suspend
 
     def send_message_back(self, msg: MessageExt) -> bool:
-        """Send a message to the dead letters, by way of the retry topic; False when that failed."""
+        """Send a message to the dead letters, through the retry topic; return False on failure."""
         times = self._get_max_reconsume_times()
         back = Message(mix_all.get_retry_topic(self._consumer_group), msg.body, flag=msg.flag)
         back.properties = dict(msg.properties)

@@ -1,4 +1,4 @@
-"""What the three consumers do alike behind their facades: begin, send back, and answer the client instance."""
+"""The common implementation of the three consumers: start, send back, and the interface to the client instance."""
 import logging
 import threading
 
@@ -22,7 +22,9 @@ log = logging.getLogger("RocketmqClient")
 
 
 def retry_message(msg: MessageExt, topic: str, group: str, max_reconsume_times: int) -> Message:
-    """What is sent to the group's retry topic when the broker can't be asked to do it; `topic` as brokers know it.
+    """Return the message to send to the group's retry topic if the broker can't be asked to do it.
+
+    `topic` is as brokers know it, that is, with the namespace.
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl#sendMessageBack (4.9.8)
     """
@@ -39,9 +41,12 @@ def retry_message(msg: MessageExt, topic: str, group: str, max_reconsume_times: 
 
 
 class ConsumerImpl:
-    """Base: a consumer whose user decides when to pull and where to begin. A subclass gives `rebalance_impl`."""
+    """Base class of consumers, with defaults for those whose user decides when to pull and where to start.
 
-    kind = "PullConsumer"  # in errors
+    A subclass sets `rebalance_impl`.
+    """
+
+    kind = "PullConsumer"  # for error texts
     rebalance_impl: RebalanceImpl
 
     def __init__(self, config: ConsumerConfig, find_client: FindInstance) -> None:
@@ -52,12 +57,13 @@ class ConsumerImpl:
         self.consumer_start_timestamp = util_all.current_time_millis()
         self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
         self._state_lock = threading.RLock()
-        self.mq_client_factory: MQClientInstance = None  # type: ignore[assignment]  # from start on
-        self.pull_api_wrapper: PullAPIWrapper = None  # type: ignore[assignment]  # the same
-        self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore = None  # type: ignore[assignment]  # the same
+        # start() sets these three.
+        self.mq_client_factory: MQClientInstance = None  # type: ignore[assignment]
+        self.pull_api_wrapper: PullAPIWrapper = None  # type: ignore[assignment]  # as above
+        self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore = None  # type: ignore[assignment]  # as above
 
     def start(self) -> None:
-        """Begin; see the facade."""
+        """Start; see the facade."""
         with interrupted_later(), self._state_lock:
             if self.service_state is not ServiceState.CREATE_JUST:
                 raise MQClientException(f"The {self.kind} service state not OK, maybe started once, "
@@ -70,7 +76,7 @@ class ConsumerImpl:
         raise NotImplementedError
 
     def _prepare_client(self) -> None:
-        """Find the client instance, and make what works with it; the group is not registered yet."""
+        """Find the client instance, and create the parts that use it; the group is not registered yet."""
         config, rebalance = self.config, self.rebalance_impl
         group = config.consumer_group
         if config.message_model is MessageModel.CLUSTERING:
@@ -91,7 +97,7 @@ class ConsumerImpl:
         self.offset_store.load()
 
     def _register(self) -> None:
-        """Let the instance serve the group; MQClientException when it does so already."""
+        """Register the group at the instance; MQClientException if the instance has it already."""
         group = self.config.consumer_group
         if not self.mq_client_factory.register_consumer(group, self):
             self.service_state = ServiceState.CREATE_JUST
@@ -99,7 +105,7 @@ class ConsumerImpl:
                                     "please.")
 
     def _tell_brokers(self, topic: str) -> None:
-        """The topic was subscribed to: while the consumer runs, the brokers hear of it at once."""
+        """Report a new subscription to the brokers at once, if the consumer is running."""
         if self.service_state is ServiceState.RUNNING:
             self.mq_client_factory.routes.update_topic_route_info_from_name_server(topic)
             self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
@@ -108,7 +114,7 @@ class ConsumerImpl:
     def _send_message_back(
         self, msg: MessageExt, delay_level: int, broker_name: str | None, timeout_ms: int, max_reconsume_times: int
     ) -> None:
-        """Let the broker deliver `msg` again; when it can't, send it to the retry topic as a new message."""
+        """Have the broker deliver `msg` again; if it can't, send it to the retry topic as a new message."""
         factory, group = self.mq_client_factory, self.group_name()
         topic = self.config.with_namespace(msg.topic)
         try:
@@ -127,47 +133,47 @@ class ConsumerImpl:
     # ---- MQConsumerInner
 
     def group_name(self) -> str:
-        """The consumer group."""
+        """Return the consumer group."""
         return self.config.consumer_group
 
     def message_model(self) -> MessageModel:
-        """Each message to one of the group, or to all."""
+        """Return whether each message goes to one consumer of the group, or to all."""
         return self.config.message_model
 
     def consume_type(self) -> ConsumeType:
-        """The user decides when to pull."""
+        """Return CONSUME_ACTIVELY: the user decides when to pull."""
         return ConsumeType.CONSUME_ACTIVELY
 
     def consume_from_where(self) -> ConsumeFromWhere:
-        """Said in heartbeats only: the user chooses offsets."""
+        """Return a value for heartbeats only, because the user chooses the offsets."""
         return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
     def subscriptions(self) -> list[SubscriptionData]:
-        """What the group is interested in; of a push consumer its retry topic among it."""
+        """Return the subscriptions of the group; for a push consumer they include its retry topic."""
         return list(self.rebalance_impl.subscription_inner.values())
 
     def do_rebalance(self) -> None:
-        """Take the queues that are this consumer's share."""
+        """Compute this consumer's share of the queues, and take exactly those."""
         if self.service_state is ServiceState.RUNNING:
             self.rebalance_impl.do_rebalance()
 
     def persist_consumer_offset(self) -> None:
-        """Store how far the group has come in the queues in balance."""
+        """Store the group's offsets of this consumer's share of the queues."""
         if self.service_state is ServiceState.RUNNING:
             self.offset_store.persist_all(list(self.rebalance_impl.process_queue_table))
 
     def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
-        """The queues of a topic changed."""
+        """Use the new queues of a topic."""
         self.rebalance_impl.update_topic_subscribe_info(topic, info)
 
     def is_subscribe_topic_need_update(self, topic: str) -> bool:
-        """True when the topic is subscribed to and its queues are not known yet."""
+        """Return True if the topic is subscribed to and its queues are not known yet."""
         return self.rebalance_impl.is_subscribe_topic_need_update(topic)
 
     def is_unit_mode(self) -> bool:
-        """True for a unit's consumer."""
+        """Return True for a consumer of a unit."""
         return self.config.unit_mode
 
     def consumer_running_info(self) -> ConsumerRunningInfo:
-        """What this consumer does now, for the admin commands."""
+        """Return this consumer's current state, for the admin commands."""
         raise NotImplementedError

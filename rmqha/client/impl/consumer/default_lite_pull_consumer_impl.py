@@ -1,12 +1,12 @@
-"""The queues of a lite pull consumer, and where it stands in each.
+"""The implementation of a lite pull consumer, and its position in each queue.
 
-A lite pull consumer: pulls its queues in the background, and hands out what came when it is asked.
+It pulls its queues in the background, and `poll` returns the cached messages:
 
     rebalance (or assign) --> a PullTask per queue --asynchronous pull--> broker
-           ^ pause, full cache: again in a moment          | answer
+           ^ pause, full cache: retried shortly            | answer
            |   by PullMsgThread-<group>                    v
            +------------------------------------- ProcessQueue, consume_request_cache --> poll(), in the user's thread
-    MonitorMessageQueueChangeThread: compares the queues of topics that somebody wants to know about
+    MonitorMessageQueueChangeThread: compares the queues of topics that have a change listener
 """
 import logging
 import threading
@@ -38,20 +38,25 @@ from rmqha.remoting.exception import RemotingException
 
 @dataclass
 class MessageQueueState:
-    """Offsets are of the queue; -1 when there is none (yet).
+    """The state of one queue. Offsets are queue offsets; -1 if not set.
 
     Java: org.apache.rocketmq.client.impl.consumer.AssignedMessageQueue$MessageQueueState (4.9.8)
     """
 
     process_queue: ProcessQueue = field(default_factory=ProcessQueue)
     paused: bool = False
-    pull_offset: int = -1  # to be pulled next
-    consume_offset: int = -1  # behind what the user got
-    seek_offset: int = -1  # where the user wants to go on
+    # The next offset to pull
+    pull_offset: int = -1
+    # The offset after the messages that the user got
+    consume_offset: int = -1
+    # The target of the user's seek
+    seek_offset: int = -1
 
 
 class AssignedMessageQueue:
-    """Queue -> state. Several threads read it; it changes under `_lock`, states by single assignments.
+    """The assigned queues and their states.
+
+    Several threads read the table. It changes under `_lock`; the states change by single assignments.
 
     Java: org.apache.rocketmq.client.impl.consumer.AssignedMessageQueue (4.9.8)
     """
@@ -59,25 +64,26 @@ class AssignedMessageQueue:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._states: dict[MessageQueue, MessageQueueState] = {}
-        self.process_queue_table: dict[MessageQueue, ProcessQueue] = {}  # the rebalance's, when there is one
+        # The table of the rebalance, if the consumer subscribes
+        self.process_queue_table: dict[MessageQueue, ProcessQueue] = {}
 
     def message_queues(self) -> list[MessageQueue]:
-        """The queues that are assigned now."""
+        """Return the queues that are assigned now."""
         return list(self._states)
 
     def state(self, mq: MessageQueue) -> MessageQueueState | None:
-        """Where the consumer stands in a queue; None when it is not assigned."""
+        """Return the state of a queue; None if it is not assigned."""
         return self._states.get(mq)
 
     def set_paused(self, queues: Collection[MessageQueue], paused: bool) -> None:
-        """Stop or go on to pull."""
+        """Pause or resume pulling these queues."""
         for mq in queues:
             state = self._states.get(mq)
             if state is not None:
                 state.paused = paused
 
     def update(self, assigned: Collection[MessageQueue], topic: str | None = None) -> None:
-        """Have these queues instead of those before, of one topic or of all."""
+        """Replace the assigned queues, of one topic or of all."""
         with self._lock:
             for mq in list(self._states):
                 if (topic is None or mq.topic == topic) and mq not in assigned:
@@ -88,7 +94,8 @@ class AssignedMessageQueue:
 
     def remove(self, topic: str) -> None:
         """Give up all queues of a topic."""
-        # Differs: what is cached of them is not handed out any more; 4.9.8 does not mark it
+        # Differs: when a lite pull consumer gives up a topic, `poll` no longer returns its cached messages; 4.9.8 does
+        # not mark its queues as dropped
         self.update((), topic)
 
 
@@ -106,7 +113,7 @@ _NONE, _SUBSCRIBE, _ASSIGN = range(3)
 
 @dataclass(slots=True)
 class ConsumeRequest:
-    """Messages of one pull that wait to be handed out.
+    """The messages of one pull, waiting for `poll`.
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultLitePullConsumerImpl$ConsumeRequest (4.9.8)
     """
@@ -117,12 +124,13 @@ class ConsumeRequest:
 
 
 class DefaultLitePullConsumerImpl(ConsumerImpl):
-    """What DefaultLitePullConsumer does.
+    """The implementation of DefaultLitePullConsumer.
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultLitePullConsumerImpl (4.9.8)
     """
 
-    # Differs: pulls are asynchronous and take no threads, where Java keeps 20 that wait for answers
+    # Differs: the pulls of a lite pull consumer are asynchronous and need no threads, where Java has 20 threads that
+    # wait for answers
     def __init__(self, config: LitePullConsumerConfig, find_client: FindInstance) -> None:
         super().__init__(config, find_client)
         self.config: LitePullConsumerConfig = config
@@ -130,26 +138,28 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         self.assigned_message_queue = AssignedMessageQueue()
         self._subscription_type = _NONE  # guarded by _state_lock
         self._topic_to_sub_expression: dict[str, str] = {}  # of assigned topics; written before start
-        self._changed = threading.Condition()  # announces: messages are cached, or the consumer ends
+        # Notified when messages are cached or the consumer shuts down
+        self._changed = threading.Condition()
         self._consume_request_cache: deque[ConsumeRequest] = deque()  # guarded by _changed
         self._task_table: dict[MessageQueue, PullTaskImpl] = {}  # guarded by _changed
         self._scheduler = ScheduledService(f"PullMsgThread-{config.consumer_group}")
         self._monitor = ScheduledService("MonitorMessageQueueChangeThread")
         self._topic_listeners: dict[str, TopicMessageQueueChangeListener] = {}  # guarded by _state_lock
-        self._message_queues_for_topic: dict[str, set[MessageQueue]] = {}  # owned by the monitor once it runs
+        # Owned by the monitor once it is running
+        self._message_queues_for_topic: dict[str, set[MessageQueue]] = {}
         self._next_auto_commit_ns = 0  # owned by the polling thread
 
     # ---- life
 
     def check_service_state(self) -> MQClientInstance:
-        """The running instance; RuntimeError while the consumer does not run."""
+        """Return the running instance; RuntimeError if the consumer is not running."""
         factory = self.mq_client_factory
         if self.service_state is not ServiceState.RUNNING or factory is None:
             raise RuntimeError("The consumer not running, please start it first.")
         return factory
 
     def start(self) -> None:
-        """Begin to pull what is subscribed to or assigned."""
+        """Start pulling the subscribed topics or assigned queues."""
         super().start()
         self._operate_after_running()
 
@@ -184,7 +194,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         factory.rebalance_immediately()
 
     def shutdown(self) -> None:
-        """Store offsets, leave the brokers. Idempotent."""
+        """Store the offsets, and unregister from the brokers. Idempotent."""
         with self._state_lock:
             if self.service_state is not ServiceState.RUNNING:
                 return
@@ -201,7 +211,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         self.mq_client_factory.shutdown()
         log.info("the consumer [%s] shutdown OK", self.group_name())
 
-    # ---- which queues
+    # ---- queues
 
     def _set_subscription_type(self, kind: int) -> None:
         if self._subscription_type not in (_NONE, kind):
@@ -209,7 +219,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         self._subscription_type = kind
 
     def subscribe(self, topic: str, selector: MessageSelector) -> None:
-        """Take this consumer's share of a topic."""
+        """Receive this consumer's share of a topic."""
         with self._state_lock:
             self._set_subscription_type(_SUBSCRIBE)
             try:
@@ -221,13 +231,13 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         self._tell_brokers(topic)
 
     def unsubscribe(self, topic: str) -> None:
-        """Take nothing of a topic any more."""
+        """Stop receiving a topic."""
         self.rebalance_impl.subscription_inner.pop(topic, None)
         self._cancel_tasks(lambda mq: mq.topic == topic)
         self.assigned_message_queue.remove(topic)
 
     def assign(self, queues: Collection[MessageQueue]) -> None:
-        """Take exactly these queues, whatever others of the group have."""
+        """Receive exactly these queues, whatever the other consumers of the group have."""
         if not queues:
             raise ValueError("Message queues can not be null or empty.")
         with self._state_lock:
@@ -238,7 +248,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
             self._start_pull_tasks(queues)
 
     def set_sub_expression_for_assign(self, topic: str, sub_expression: str) -> None:
-        """Filter the assigned queues of a topic by tags. Before `start`."""
+        """Filter the assigned queues of a topic by tags. Call this before `start`."""
         if not sub_expression or not sub_expression.strip():
             raise ValueError("subExpression can not be null or empty.")
         with self._state_lock:
@@ -250,7 +260,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
     def update_assign_queue_and_start_pull_task(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
-        """The share of a topic changed."""
+        """Pull the new share of a topic."""
         queues = mq_all if self.message_model() is MessageModel.BROADCASTING else mq_divided
         self.assigned_message_queue.update(queues, topic)
         self._cancel_tasks(lambda mq: mq.topic == topic and mq not in queues)
@@ -268,10 +278,10 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
                     self._task_table[mq] = PullTaskImpl(self, mq)
                     self._scheduler.schedule(self._task_table[mq].run, 0)
 
-    # ---- messages to the user
+    # ---- messages for the user
 
     def poll(self, timeout_ms: float) -> list[MessageExt]:
-        """The messages of one pull, or none when none come in time."""
+        """Return the messages of one pull; an empty list if none arrive in time."""
         self.check_service_state()
         if timeout_ms < 0:
             raise ValueError("Timeout must not be negative")
@@ -305,15 +315,15 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
             self._next_auto_commit_ns = now_ns + self.config.auto_commit_interval_millis * 1_000_000
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
-        """Pull nothing of these for now; what is cached is still handed out."""
+        """Stop pulling these queues for now; `poll` still returns the cached messages."""
         self.assigned_message_queue.set_paused(queues, True)
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
-        """Pull again."""
+        """Pull these queues again."""
         self.assigned_message_queue.set_paused(queues, False)
 
     def seek(self, mq: MessageQueue, offset: int) -> None:
-        """Go on elsewhere; what is cached is forgotten."""
+        """Continue at another offset; the cached messages are discarded."""
         state = self.assigned_message_queue.state(mq)
         if state is None:
             reason = ", may be rebalancing" if self._subscription_type == _SUBSCRIBE else ""
@@ -336,13 +346,13 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
     # ---- offsets
 
     def commit_all(self) -> None:
-        """Remember how far the user has come; it goes to the brokers every 5 s and at the end."""
+        """Commit all messages that the user got; the offsets are sent to the brokers every 5 s and at shutdown."""
         self.commit({mq: state.consume_offset for mq in self.assigned_message_queue.message_queues()
                      if (state := self.assigned_message_queue.state(mq)) is not None and state.consume_offset != -1},
                     persist=False)
 
     def commit(self, offsets: dict[MessageQueue, int], persist: bool) -> None:
-        """Remember these offsets of assigned queues; `persist` tells the brokers now."""
+        """Set these offsets of assigned queues; with `persist` send them to the brokers now."""
         self.check_service_state()
         for mq, offset in offsets.items():
             state = self.assigned_message_queue.state(mq)
@@ -355,7 +365,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
                 self.offset_store.persist(mq)
 
     def committed(self, mq: MessageQueue) -> int:
-        """The group's offset; -1 when there is none."""
+        """Return the group's offset; -1 if it has none."""
         self.check_service_state()
         offset = self.offset_store.read_offset(mq, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
         if offset == NO_ANSWER:
@@ -365,7 +375,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
     # ---- pulling, on the scheduler's and the remoting client's threads
 
     def is_flow_controlled(self, process_queue: ProcessQueue) -> bool:
-        """Whether enough is cached, of the queue or of all."""
+        """Return True if enough messages are cached, of the queue or of all queues."""
         config = self.config
         return len(self._consume_request_cache) * config.pull_batch_size > config.pull_threshold_for_all \
             or process_queue.msg_count > config.pull_threshold_for_queue \
@@ -373,17 +383,17 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
             or process_queue.get_max_span() > config.consume_max_span
 
     def run_later(self, task: "PullTaskImpl", delay_ms: float) -> None:
-        """Go on with a queue after a while."""
+        """Run the task of a queue again after a delay."""
         self._scheduler.schedule(task.run, delay_ms)
 
     def subscription_of(self, topic: str) -> SubscriptionData:
-        """What of a topic is wanted."""
+        """Return the subscription to a topic."""
         if self._subscription_type == _SUBSCRIBE:
             return self.rebalance_impl.subscription_inner[topic]
         return subscriptions.build_subscription_data(topic, self._topic_to_sub_expression.get(topic, "*"))
 
     def found(self, task: "PullTaskImpl", state: MessageQueueState, result: PullResult) -> None:
-        """Cache what was pulled, unless the user went elsewhere meanwhile."""
+        """Cache pulled messages, unless the user has called `seek` or the queue was given up meanwhile."""
         config = self.config
         context = self.hooks.before(config, self.group_name(), result.msg_found_list, task.message_queue)
         self.hooks.after(context, config, ConsumeConcurrentlyStatus.CONSUME_SUCCESS.name, True)
@@ -400,14 +410,14 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
     # ---- topics
 
     def fetch_message_queues(self, topic: str) -> set[MessageQueue]:
-        """All queues of a topic, as the user knows it."""
+        """Return all queues of a topic, as the user knows them."""
         queues = self.check_service_state().mq_admin_impl.fetch_subscribe_message_queues(topic)
         return set(self.config.queues_without_namespace(queues))
 
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
-        """Tell `listener` when the queues of a topic change."""
+        """Notify `listener` when the queues of a topic change."""
         with self._state_lock:
             self._topic_listeners[topic] = listener
         if self.service_state is ServiceState.RUNNING:
@@ -423,7 +433,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
     # ---- MQConsumerInner
 
     def persist_consumer_offset(self) -> None:
-        """Store how far the group has come."""
+        """Store the group's offsets."""
         if self.service_state is not ServiceState.RUNNING:
             return
         queues = self.assigned_message_queue.message_queues()
@@ -432,7 +442,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         self.offset_store.persist_all(queues)
 
     def consumer_running_info(self) -> ConsumerRunningInfo:
-        """Settings, subscriptions and start time, for the admin commands."""
+        """Return the settings, the subscriptions and the start time, for the admin commands."""
         info = ConsumerRunningInfo()
         config = self.config
         info.properties.update({item.name: mix_all.property_text(getattr(config, item.name))
@@ -443,7 +453,7 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
 
 
 class PullTaskImpl:
-    """Pulls one queue, again and again, until it is cancelled. One pull at a time.
+    """Pulls one queue repeatedly until it is cancelled, with one pull at a time.
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultLitePullConsumerImpl$PullTaskImpl (4.9.8)
     """
@@ -451,10 +461,11 @@ class PullTaskImpl:
     def __init__(self, consumer_impl: DefaultLitePullConsumerImpl, message_queue: MessageQueue) -> None:
         self._impl = consumer_impl
         self.message_queue = message_queue
-        self.cancelled = False  # set once, by whoever takes the queue away or goes elsewhere in it
+        # Set once, when the queue is given up or by `seek`
+        self.cancelled = False
 
     def run(self) -> None:
-        """Pull, or look again in a moment; on the scheduler's thread."""
+        """Pull, or check again shortly. Runs on the scheduler's thread."""
         if self.cancelled:
             return
         state = self._impl.assigned_message_queue.state(self.message_queue)
@@ -471,7 +482,8 @@ class PullTaskImpl:
     def _pull_from(self, state: MessageQueueState) -> None:
         try:
             offset = self._next_pull_offset(state)
-        except Exception as error:  # whatever it is: the queue would rest for ever
+        except Exception as error:
+            # Retry after any error, or the queue would stall forever
             log.error("Failed to get next pull offset: %s", error,
                       exc_info=not isinstance(error, (MQClientException, MQBrokerException, RemotingException)))
             offset = -1
@@ -480,7 +492,8 @@ class PullTaskImpl:
             return
         try:
             self._pull(state, offset)
-        except Exception as error:  # no broker; the topic was unsubscribed meanwhile
+        except Exception as error:
+            # For example, the broker is unknown, or the topic was unsubscribed meanwhile
             self._failed(error)
 
     def _next_pull_offset(self, state: MessageQueueState) -> int:
@@ -500,7 +513,8 @@ class PullTaskImpl:
             try:
                 impl.found(self, state, impl.pull_api_wrapper.process_pull_result(
                     self.message_queue, result, subscription))
-            except Exception as error:  # a record that does not decode
+            except Exception as error:
+                # For example, a record could not be decoded
                 self._failed(error)
                 return
             if not self.cancelled:

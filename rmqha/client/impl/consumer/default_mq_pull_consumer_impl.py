@@ -1,4 +1,4 @@
-"""A pull consumer: all in the caller's thread."""
+"""The implementation of a pull consumer. Everything runs in the caller's thread."""
 import logging
 from collections.abc import Callable
 from typing import Any, overload
@@ -29,7 +29,7 @@ Expression = str | MessageSelector | None
 
 
 class DefaultMQPullConsumerImpl(ConsumerImpl):
-    """What DefaultMQPullConsumer does.
+    """The implementation of DefaultMQPullConsumer.
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPullConsumerImpl (4.9.8)
     """
@@ -52,7 +52,7 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
         log.info("the consumer [%s] start OK", config.consumer_group)
 
     def shutdown(self) -> None:
-        """Store offsets, leave the brokers. Idempotent."""
+        """Store the offsets, and unregister from the brokers. Idempotent."""
         with self._state_lock:
             if self.service_state is not ServiceState.RUNNING:
                 return
@@ -67,47 +67,49 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
             raise MQClientException(f"The consumer is not in running status, {self.service_state.name}")
         return self.mq_client_factory
 
-    # ---- what the facade offers
+    # ---- the facade's methods
 
     def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
-        """All queues of a topic."""
+        """Return all queues of a topic."""
         factory = self._is_running()
         queues = self.rebalance_impl.topic_subscribe_info_table.get(topic)
         return set(queues) if queues is not None else factory.mq_admin_impl.fetch_subscribe_message_queues(topic)
 
     def fetch_message_queues_in_balance(self, topic: str) -> set[MessageQueue]:
-        """This consumer's share."""
+        """Return this consumer's share."""
         self._is_running()
         return {mq for mq in list(self.rebalance_impl.process_queue_table) if mq.topic == topic}
 
     def fetch_consume_offset(self, mq: MessageQueue, from_store: bool) -> int:
-        """The group's next offset; MQClientException when the broker does not say."""
+        """Return the group's next offset; MQClientException if the broker does not answer."""
         self._is_running()
         kind = ReadOffsetType.READ_FROM_STORE if from_store else ReadOffsetType.MEMORY_FIRST_THEN_STORE
         offset = self.offset_store.read_offset(mq, kind)
         if offset == NO_ANSWER:
-            # Differs: 4.9.8 gives -2, which callers that look for a number below 0 take for "none"
+            # Differs: `fetch_consume_offset` raises an exception if no broker answers; 4.9.8 returns -2, which callers
+            # that check for a negative number mistake for "no offset"
             raise MQClientException("Fetch consume offset from broker exception")
         return offset
 
     def update_consume_offset(self, mq: MessageQueue, offset: int) -> None:
-        """Remember the group's next offset."""
+        """Set the group's next offset."""
         self._is_running()
         self.offset_store.update_offset(mq, offset, increase_only=False)
-        # Differs: 4.9.8 stores only the queues in balance, so that of topics that are not registered gets lost
+        # Differs: `update_consume_offset` stores the offset of any queue; 4.9.8 stores only those of queues in balance,
+        # so it loses the offsets of topics that are not registered
         if mq not in self.rebalance_impl.process_queue_table:
             self.offset_store.persist(mq)
 
     def pull(
         self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int, block: bool, timeout_ms: float
     ) -> PullResult:
-        """Pull and wait."""
+        """Pull and wait for the result."""
         subscription = self._prepare(mq, sub_expression, offset, max_nums)
         result = self._pull_kernel(mq, subscription, offset, max_nums, block, timeout_ms, None)
         return self._processed(mq, result, subscription)
 
     def _processed(self, mq: MessageQueue, raw: PullResult, subscription: SubscriptionData) -> PullResult:
-        """The messages decoded, with the topic as the user knows it; hooks see them as consumed."""
+        """Return the decoded messages, with the topic as the user knows it; call the hooks as if they were consumed."""
         result = self.pull_api_wrapper.process_pull_result(mq, raw, subscription)
         config = self.config
         for msg in result.msg_found_list:
@@ -120,13 +122,14 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
         self, mq: MessageQueue, sub_expression: Expression, offset: int, max_nums: int, callback: PullCallback,
         timeout_ms: float, block: bool = False,
     ) -> None:
-        """Pull and be called back."""
+        """Pull, and pass the result or the error to `callback`."""
         subscription = self._prepare(mq, sub_expression, offset, max_nums)
 
         def on_success(result: PullResult) -> None:
             try:
                 done = self._processed(mq, result, subscription)
-            except Exception as error:  # a record that does not decode
+            except Exception as error:
+                # For example, a record could not be decoded
                 on_exception(error)
                 return
             call(callback.on_success, done)
@@ -183,7 +186,8 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
             self.config.broker_suspend_max_time_millis, timeout_ms, callback)
 
     def send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None) -> None:
-        """Let the broker deliver `msg` to the group again; when it can't, send it to the retry topic anew."""
+        """Have the broker deliver `msg` to the group again; if it can't, send it to the retry topic as a new message.
+        """
         self._is_running()
         self._send_message_back(msg, delay_level, broker_name or None, SEND_BACK_TIMEOUT_MS,
                                 self.config.max_reconsume_times)
@@ -191,7 +195,7 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
     # ---- MQConsumerInner
 
     def subscriptions(self) -> list[SubscriptionData]:
-        """The registered topics."""
+        """Return subscriptions to the registered topics."""
         result = []
         for topic in sorted(self.config.register_topics):
             subscription = filter_api.build_subscription_data(topic, "*")
@@ -200,7 +204,7 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
         return result
 
     def consumer_running_info(self) -> ConsumerRunningInfo:
-        """Subscriptions and start time, for the admin commands."""
+        """Return the subscriptions and the start time, for the admin commands."""
         info = ConsumerRunningInfo()
         info.properties[client_bodies.PROP_CONSUMER_START_TIMESTAMP] = str(self.consumer_start_timestamp)
         info.subscriptionSet.extend(sorted(self.subscriptions()))

@@ -1,9 +1,9 @@
-"""Checks of a push consumer's settings.
+"""The implementation of a push consumer, and the checks of its settings.
 
-A push consumer: pulls each of its queues without end, and hands what it finds to the consume threads.
+It pulls each of its queues in a loop, and passes the messages to the consume threads:
 
     RebalanceService --PullRequest--> PullMessageService --asynchronous pull--> broker
-         (per queue)                          ^                                    | answer, or 15 s without news
+         (per queue)                          ^                                    | answer, after 15 s if no message
                                               |                                    v
                                               +------- next offset ------- callback (remoting client's thread)
                                                                                    | messages
@@ -43,7 +43,7 @@ from rmqha.common.protocol.client_bodies import ConsumerRunningInfo, ProcessQueu
 from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from rmqha.remoting.exception import RemotingException
 
-# name for people, attribute, least, most; -1 switches a limit off where marked
+# Name in error texts, attribute, minimum, maximum, and whether -1 is allowed (no limit)
 _RANGES = (
     ("consumeThreadMin", "consume_thread_min", 1, 1000, False),
     ("consumeThreadMax", "consume_thread_max", 1, 1000, False),
@@ -59,7 +59,7 @@ _RANGES = (
 
 
 def check_push_config(config: PushConsumerConfig) -> None:
-    """Raise MQClientException for the first setting that is wrong.
+    """Raise MQClientException for the first invalid setting.
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl#checkConfig (4.9.8)
     """
@@ -103,7 +103,8 @@ DEFAULT_MAX_RECONSUME_TIMES = 16
 FLOW_CONTROL_LOG_EVERY = 1_000
 MIB = 1024 * 1024
 
-_TOLD = (  # settings that admins see
+# The settings that admin commands show
+_TOLD = (
     "consumer_group", "message_model", "consume_from_where", "consume_timestamp", "consume_thread_min",
     "consume_thread_max", "consume_concurrently_max_span", "pull_threshold_for_queue", "pull_threshold_size_for_queue",
     "pull_threshold_for_topic", "pull_threshold_size_for_topic", "pull_interval", "consume_message_batch_max_size",
@@ -112,7 +113,7 @@ _TOLD = (  # settings that admins see
 
 
 class DefaultMQPushConsumerImpl(ConsumerImpl):
-    """What DefaultMQPushConsumer does.
+    """The implementation of DefaultMQPushConsumer.
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl (4.9.8)
     """
@@ -129,16 +130,17 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         self.rebalance_impl = RebalancePushImpl(config, self.execute_pull_request_immediately)
         self.consume_message_service: ConsumeMessageService = None  # type: ignore[assignment]  # set by start
         self.consume_orderly = False  # set by start
-        self.pause = False  # set by suspend and resume; the pull thread looks at it
+        # Set by suspend and resume, and read by the pull thread
+        self.pause = False
         self._flow_control_times = 0  # owned by the pull thread
 
     @property
     def consumer_stats_manager(self) -> ConsumerStatsManager:
-        """The counters that all consumers of the instance share."""
+        """The statistics that all consumers of the instance share."""
         return self.mq_client_factory.consumer_stats_manager
 
     def fetch_subscribe_message_queues(self, topic: str) -> set[MessageQueue]:
-        """All queues of a topic that can be pulled."""
+        """Return all queues of a topic that can be pulled."""
         queues = self.rebalance_impl.topic_subscribe_info_table.get(topic)
         if queues is None:
             self.mq_client_factory.routes.update_topic_route_info_from_name_server(topic)
@@ -150,14 +152,14 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
     # ---- pulling, on the pull thread
 
     def pull_message(self, pull_request: PullRequest) -> None:
-        """Send one pull, unless the queue was dropped or its cache is full."""
+        """Send one pull, unless the queue was dropped, its cache is full, or the consumer is not running."""
         process_queue = pull_request.process_queue
         if process_queue.dropped:
             log.info("the pull request[%s] is dropped.", pull_request)
             return
         process_queue.last_pull_ms = util_all.monotonic_millis()
         if self.service_state is ServiceState.SHUTDOWN_ALREADY:
-            log.info("the pull request[%s] is dropped, the consumer ends.", pull_request)
+            log.info("the pull request[%s] is dropped, the consumer is shut down.", pull_request)
         elif self.service_state is not ServiceState.RUNNING:
             log.warning("pullMessage exception, consumer state not ok: %s", self.service_state.name)
             self._execute_pull_request_later_after_exception(pull_request)
@@ -187,7 +189,10 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         return True
 
     def _is_locked(self, pull_request: PullRequest) -> bool:
-        """Whether an orderly consumer may pull; the first time it begins where the group is now."""
+        """Return True if the queue may be pulled; an orderly consumer needs its lock.
+
+        At the first pull under the lock, an orderly consumer starts at the group's current offset.
+        """
         process_queue = pull_request.process_queue
         if not self.consume_orderly or self.message_model() is MessageModel.BROADCASTING:
             return True
@@ -200,7 +205,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
             except (MQClientException, MQBrokerException, RemotingException) as error:
                 log.error("Failed to compute pull offset, pullResult: %s: %s", pull_request, error)
                 return False
-            if offset < 0:  # no answer
+            if offset < 0:  # the broker did not answer
                 return False
             log.info("the first time to pull message, so fix offset from broker. pullRequest: %s NewOffset: %d",
                      pull_request, offset)
@@ -241,7 +246,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
     def on_pull_result(
         self, pull_request: PullRequest, result: PullResult, subscription: SubscriptionData, begin_ns: int
     ) -> None:
-        """Go on after what came."""
+        """Process the result of a pull, and start the next one."""
         result = self.pull_api_wrapper.process_pull_result(pull_request.message_queue, result, subscription)
         if result.pull_status is PullStatus.FOUND:
             self._on_found(pull_request, result, (time.monotonic_ns() - begin_ns) // 1_000_000)
@@ -272,7 +277,10 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
                         "prevRequestOffset: %d", result.next_begin_offset, first_offset, previous_offset)
 
     def _offset_illegal(self, pull_request: PullRequest, result: PullResult) -> None:
-        """The broker has no such offset: drop the queue, store the offset it names, start again after a while."""
+        """Drop the queue, because the broker does not have the offset; store the broker's offset 10 s later.
+
+        The next rebalance then takes the queue again from that offset.
+        """
         log.warning("the pull request offset illegal, %s %s", pull_request, result)
         pull_request.next_offset = result.next_begin_offset
         pull_request.process_queue.dropped = True
@@ -287,14 +295,14 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         self.execute_task_later(fix_offset, OFFSET_ILLEGAL_DELAY_MS)
 
     def _correct_tags_offset(self, pull_request: PullRequest) -> None:
-        """Nothing matched and nothing is cached: what was skipped counts as consumed."""
+        """Count the skipped messages as consumed, if no messages are cached: none of the pulled ones matched."""
         if pull_request.process_queue.msg_count == 0:
             self.offset_store.update_offset(pull_request.message_queue, pull_request.next_offset, increase_only=True)
 
     def on_pull_exception(self, pull_request: PullRequest, error: Exception) -> None:
-        """Try again after a pause, unless the consumer ends or the queue is no longer its own."""
+        """Retry after a pause, unless the consumer is not running or the queue was dropped."""
         if self.service_state is not ServiceState.RUNNING or pull_request.process_queue.dropped:
-            log.info("no more pulls of %s: %s", pull_request, error)
+            log.info("stop pulling %s: %s", pull_request, error)
             return
         if not pull_request.message_queue.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
             log.warning("execute the pull request exception: %s", error)
@@ -304,7 +312,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
             self._execute_pull_request_later_after_exception(pull_request)
 
     def execute_pull_request_later(self, pull_request: PullRequest, delay_ms: float) -> None:
-        """Pull after a pause."""
+        """Queue a pull request after a delay."""
         self.mq_client_factory.pull_message_service.execute_pull_request_later(pull_request, delay_ms)
 
     def _execute_pull_request_later_after_exception(self, pull_request: PullRequest) -> None:
@@ -312,17 +320,17 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         self.execute_pull_request_later(pull_request, delay_ms)
 
     def execute_pull_request_immediately(self, pull_request: PullRequest) -> None:
-        """Pull next."""
+        """Queue a pull request."""
         self.mq_client_factory.pull_message_service.execute_pull_request_immediately(pull_request)
 
     def execute_task_later(self, task: Callable[[], None], delay_ms: float) -> None:
-        """Run something on the pull service's scheduling thread."""
+        """Run a task on the pull service's scheduling thread after a delay."""
         self.mq_client_factory.pull_message_service.execute_task_later(task, delay_ms)
 
     # ---- sending back
 
     def send_message_back(self, msg: MessageExt, delay_level: int, broker_name: str | None) -> None:
-        """Let the broker deliver `msg` again; when it can't, send it to the retry topic as a new message."""
+        """Have the broker deliver `msg` again; if it can't, send it to the retry topic as a new message."""
         self._send_message_back(
             msg, delay_level, broker_name, SEND_BACK_TIMEOUT_MS, self._get_max_reconsume_times())
 
@@ -333,7 +341,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
     # ---- life
 
     def shutdown(self, await_terminate_millis: int = 0) -> None:
-        """Stop consuming, store offsets, leave the brokers. Idempotent."""
+        """Stop consuming, store the offsets, and unregister from the brokers. Idempotent."""
         with self._state_lock:
             if self.service_state is not ServiceState.RUNNING:
                 return
@@ -347,7 +355,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
             log.info("the consumer [%s] shutdown OK", self.group_name())
 
     def start(self) -> None:
-        """Begin to consume; see the facade."""
+        """Start consuming; see the facade."""
         super().start()
         for topic in list(self.rebalance_impl.subscription_inner):
             self.mq_client_factory.routes.update_topic_route_info_from_name_server(topic)
@@ -361,7 +369,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         self._subscribe_to_retry_topic()
         self._prepare_client()
         listener = config.message_listener
-        assert listener is not None  # check_push_config
+        assert listener is not None  # ensured by check_push_config
         self.consume_orderly = isinstance(listener, MessageListenerOrderly)
         self.rebalance_impl.consume_orderly = self.consume_orderly
         self.consume_message_service = self._service_of(listener)
@@ -387,7 +395,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
                 retry_topic, "*")
 
     def subscribe(self, topic: str, sub_expression: str | None, kind: str | None = None) -> None:
-        """Add a subscription; the brokers hear of it at once when the consumer runs."""
+        """Add a subscription; if the consumer is running, report it to the brokers at once."""
         exception.check_topic(topic)
         try:
             subscription = subscriptions.build(topic, sub_expression, kind)
@@ -397,16 +405,16 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         self._tell_brokers(topic)
 
     def unsubscribe(self, topic: str) -> None:
-        """Take a subscription away."""
+        """Remove a subscription."""
         self.rebalance_impl.subscription_inner.pop(topic, None)
 
     def suspend(self) -> None:
-        """Pull no more for now."""
+        """Stop pulling for now."""
         self.pause = True
         log.info("suspend this consumer, %s", self.group_name())
 
     def resume(self) -> None:
-        """Pull again."""
+        """Resume pulling."""
         self.pause = False
         self.do_rebalance()
         log.info("resume this consumer, %s", self.group_name())
@@ -414,20 +422,20 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
     # ---- MQConsumerInner
 
     def consume_type(self) -> ConsumeType:
-        """The library decides when to pull."""
+        """Return CONSUME_PASSIVELY: the library decides when to pull."""
         return ConsumeType.CONSUME_PASSIVELY
 
     def consume_from_where(self) -> ConsumeFromWhere:
-        """Where a new group begins."""
+        """Return where a new group starts."""
         return self.config.consume_from_where
 
     def do_rebalance(self) -> None:
-        """Take the queues that are this consumer's share."""
+        """Compute this consumer's share of the queues, and take exactly those, unless the consumer is paused."""
         if not self.pause:
             super().do_rebalance()
 
     def consumer_running_info(self) -> ConsumerRunningInfo:
-        """Settings, queues and rates, for the admin commands."""
+        """Return the settings, queues and rates, for the admin commands."""
         info = ConsumerRunningInfo()
         info.properties.update(self._properties())
         info.subscriptionSet.extend(sorted(self.subscriptions()))
@@ -451,7 +459,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         return properties
 
     def reset_retry_and_namespace(self, msgs: list[MessageExt], consumer_group: str) -> None:
-        """Show the listener the topic that a retried message came from first, without the namespace."""
+        """Restore the original topic of retried messages, and remove the namespace, before the listener sees them."""
         group_topic = mix_all.get_retry_topic(consumer_group)
         namespace = self.config.get_namespace()
         for msg in msgs:
@@ -462,7 +470,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
 
 
 class _PushPullCallback(PullCallback):
-    """The answer to one pull of the loop. Whatever goes wrong here leads to another pull, or the queue would stall."""
+    """The callback of one pull of the loop. Any error here must lead to another pull, or the queue would stall."""
 
     def __init__(
         self, consumer_impl: DefaultMQPushConsumerImpl, pull_request: PullRequest, subscription: SubscriptionData
@@ -476,8 +484,9 @@ class _PushPullCallback(PullCallback):
     def on_success(self, pull_result: PullResult) -> None:
         try:
             self._consumer_impl.on_pull_result(self._pull_request, pull_result, self._subscription, self._begin_ns)
-        except Exception as error:  # a record that does not decode
-            log.exception("pull result of %s not handled", self._pull_request)
+        except Exception as error:
+            # For example, a record could not be decoded
+            log.exception("failed to handle the pull result of %s", self._pull_request)
             self._consumer_impl.on_pull_exception(self._pull_request, error)
 
     def on_exception(self, error: Exception) -> None:

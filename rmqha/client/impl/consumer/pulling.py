@@ -2,7 +2,7 @@
 
 - `PullAPIWrapper`: chooses the broker to pull from, and processes its answer.
 - `PullMessageService`: the thread that pulls.
-- `ConsumerHooks`: the hooks around calls of a consumer's listener.
+- `ConsumerHooks`: the hooks around the calls of a consumer's listener.
 
     rebalance, pull callbacks --execute_pull_request_immediately--> queue --> PullMessageService --> pull_message
     failures, flow control    --execute_pull_request_later--> PullMessageServiceScheduledThread --> queue
@@ -41,7 +41,10 @@ FIRST_VERSION_WITH_EXPRESSIONS = java.Version["V4_1_0_SNAPSHOT"]
 
 
 class PullAPIWrapper:
-    """Follows the broker's advice on whom to ask next, and filters tags exactly: brokers compare hash codes only.
+    """The pulls of a consumer, and the decoding of their results.
+
+    The next pull goes to the broker that the last answer recommends. Tags are compared exactly here, because brokers
+    compare only their hash codes.
 
     Java: org.apache.rocketmq.client.impl.consumer.PullAPIWrapper (4.9.8)
     """
@@ -51,17 +54,20 @@ class PullAPIWrapper:
         self._routes = routes
         self._consumer_group = consumer_group
         self.unit_mode = unit_mode
-        self._pull_from_which_node_table: dict[MessageQueue, int] = {}  # queue -> broker id; single assignments
-        self.connect_broker_by_user = False  # always ask default_broker_id
+        # Queue -> broker id; changed only by single assignments
+        self._pull_from_which_node_table: dict[MessageQueue, int] = {}
+        # True: always pull from default_broker_id
+        self.connect_broker_by_user = False
         self.default_broker_id = mix_all.MASTER_ID
         self.filter_message_hook_list: list[FilterMessageHook] = []  # set before the first pull
-        self.keep_bad_bodies = False  # a MissingBody in place of one that does not decompress, instead of an error
-        self.causes = CauseLog(log)  # what the hooks did wrong
+        # True: a body that cannot be decompressed becomes a MissingBody instead of an error
+        self.keep_bad_bodies = False
+        self.causes = CauseLog(log)  # errors of the hooks
 
     def process_pull_result(
         self, mq: MessageQueue, pull_result: PullResult, subscription_data: SubscriptionData
     ) -> PullResult:
-        """Decode what was found, leave out other tags, and remember the broker's advice."""
+        """Decode the messages, remove those with other tags, and record which broker the answer recommends."""
         if not isinstance(pull_result, PullResultExt):
             return pull_result
         self.update_pull_from_which_node(mq, pull_result.suggest_which_broker_id)
@@ -77,21 +83,24 @@ class PullAPIWrapper:
         return pull_result
 
     def _decoded(self, mq: MessageQueue, pull_result: PullResultExt, binary: bytes | memoryview) -> list[MessageExt]:
-        """The messages that the bodies have room for; the next pull begins at the first that has none.
+        """Return the messages whose decompressed bodies fit into the limit; the next pull starts at the first other.
 
-        BodyTooLargeError when not even the first has, unless bad bodies are kept.
+        BodyTooLargeError if even the first message does not fit, unless bad bodies are kept.
         """
-        # Differs: Java decompresses all, whatever they grow to
+        # Differs: the decompressed bodies of one pull are limited; Java decompresses all bodies, however large they
+        # become
         keep_bad = self.keep_bad_bodies
         found, left_out = message_decoder.decode_fitting(binary, BodyBudget(most_each=MOST_IN_ALL), keep_bad)
         if left_out is None:
             return found
         at, first = left_out.queue_offset, found[0].queue_offset if found else left_out.queue_offset
-        # a message that was put into further queues has the offset of its own one, which says nothing here
+        # A message that was dispatched to other queues too contains the offset in its own queue, which is meaningless
+        # here
         if left_out.topic == mq.topic and first <= at < pull_result.next_begin_offset and (found or keep_bad):
             pull_result.next_begin_offset = at if found else at + 1
             return found or [left_out]
-        return message_decoder.decodes(binary, keep_bad=keep_bad)  # an error, unless bad ones are kept
+        # Raises an error, unless bad bodies are kept
+        return message_decoder.decodes(binary, keep_bad=keep_bad)
 
     def _execute_hook(self, mq: MessageQueue, msgs: list[MessageExt]) -> None:
         if not self.filter_message_hook_list:
@@ -115,7 +124,7 @@ class PullAPIWrapper:
             msg.broker_name = mq.brokerName
 
     def update_pull_from_which_node(self, mq: MessageQueue, broker_id: int) -> None:
-        """Ask this broker for the queue next time."""
+        """Pull the queue from this broker next time."""
         self._pull_from_which_node_table[mq] = broker_id
 
     @overload
@@ -146,7 +155,7 @@ class PullAPIWrapper:
         timeout_millis: float,
         pull_callback: PullCallback | None = None,
     ) -> PullResultExt | None:
-        """Pull; without a callback wait for the (undecoded) result."""
+        """Pull; without a callback, wait for the result, which is not decoded yet."""
         broker = self._find_broker(mq)
         if not subscriptions.is_tag_type(expression) and broker.broker_version < FIRST_VERSION_WITH_EXPRESSIONS:
             raise MQClientException(f"The broker[{mq.brokerName}, {broker.broker_version}] does not upgrade to support "
@@ -183,7 +192,8 @@ class PullAPIWrapper:
         return broker
 
     def recalculate_pull_from_which_node(self, mq: MessageQueue) -> int:
-        """The id of the broker to ask for a queue: the last answer's advice, the master at first."""
+        """Return the id of the broker to pull a queue from: the one that the last answer recommends, else the master.
+        """
         if self.connect_broker_by_user:
             return self.default_broker_id
         return self._pull_from_which_node_table.get(mq, mix_all.MASTER_ID)
@@ -194,7 +204,7 @@ AFTER_EXCEPTION_MS = 3_000
 
 
 class PullMessageService(ServiceThread):
-    """Takes pull requests in turn and sends each to its broker; the answers come on the remoting client's threads.
+    """The thread that sends pull requests in turn. Their answers are handled on the remoting client's threads.
 
     Java: org.apache.rocketmq.client.impl.consumer.PullMessageService (4.9.8)
     """
@@ -207,16 +217,16 @@ class PullMessageService(ServiceThread):
         self.scheduled_executor_service = ScheduledService("PullMessageServiceScheduledThread")
 
     def execute_pull_request_later(self, pull_request: PullRequest, delay_ms: float) -> None:
-        """Pull after a pause."""
+        """Queue a pull request after a delay."""
         self.execute_task_later(lambda: self.execute_pull_request_immediately(pull_request), delay_ms)
 
     def execute_pull_request_immediately(self, pull_request: PullRequest) -> None:
-        """Pull next."""
+        """Queue a pull request."""
         self._pull_request_queue.append(pull_request)
         self.wakeup()
 
     def execute_task_later(self, task: Callable[[], None], delay_ms: float) -> None:
-        """Run something after a pause, on the scheduling thread."""
+        """Run a task on the scheduling thread after a delay."""
         if self.stopped:
             log.warning("PullMessageServiceScheduledThread has shutdown")
             return
@@ -243,20 +253,21 @@ class PullMessageService(ServiceThread):
         try:
             pull_message(pull_request)
         except BaseException as error:
-            # Differs: the queue is pulled again; in the original it rests until rebalance misses it, 2 minutes later
+            # Differs: after an exception in a pull the queue is pulled again; in the original it stalls for 2 minutes,
+            # until rebalance detects it
             log.error("Pull Message Service Run Method exception", exc_info=error)
             self.execute_pull_request_later(pull_request, AFTER_EXCEPTION_MS)
 
 
 class ConsumerHooks:
-    """What users hung into calls of a listener. Registered before `start`; then the list is only read.
+    """The hooks around calls of a listener. They are registered before `start`; after that the list is only read.
 
     Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl#executeHookBefore (4.9.8)
     """
 
     def __init__(self) -> None:
         self.consume_message_hook_list: list[ConsumeMessageHook] = []
-        self.causes = CauseLog(log)  # what the user's code did wrong
+        self.causes = CauseLog(log)  # errors of the user's code
 
     def _call(self, hook: Callable[[ConsumeMessageContext], None], context: ConsumeMessageContext) -> None:
         try:
@@ -267,7 +278,7 @@ class ConsumerHooks:
     def before(
         self, config: ClientConfig, group: str, msgs: list[MessageExt], mq: MessageQueue
     ) -> ConsumeMessageContext | None:
-        """Tell the hooks of a call; None when there are none."""
+        """Call the hooks before a call of the listener; return None if no hooks are registered."""
         if not self.consume_message_hook_list:
             return None
         context = ConsumeMessageContext(group, msgs, mq, namespace=config.get_namespace())
@@ -279,7 +290,7 @@ class ConsumerHooks:
         self, context: ConsumeMessageContext | None, config: ClientConfig, status: str, success: bool,
         kind: ConsumeReturnType | None = None,
     ) -> None:
-        """Tell the hooks how the call ended."""
+        """Call the hooks after a call of the listener."""
         if context is None:
             return
         if kind is not None:
@@ -292,7 +303,7 @@ class ConsumerHooks:
 def return_type(
     status: Any, failed_status: Any, is_exception: bool, begin_ns: int, consume_timeout_min: int
 ) -> ConsumeReturnType:
-    """How a call that began at `begin_ns` ended; `failed_status` is the listener's word for "again"."""
+    """Return the outcome of a call that began at `begin_ns`; `failed_status` is the status that asks for a retry."""
     if status is None:
         return ConsumeReturnType.EXCEPTION if is_exception else ConsumeReturnType.RETURNNULL
     if time.monotonic_ns() - begin_ns >= consume_timeout_min * 60 * 1_000_000_000:

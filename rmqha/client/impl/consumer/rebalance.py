@@ -4,8 +4,31 @@
   `RebalancePushImpl` for push consumers, `RebalanceLitePullImpl` for lite pull consumers.
 - `RebalanceService`: the thread that rebalances.
 
-    every 20 s, at a consumer's start, or when a broker says that the group changed (code 40)
+    every 20 s, at a consumer's start, or when a broker reports that the group changed (code 40)
         --> RebalanceService --> RebalanceImpl.do_rebalance of each consumer
+
+The consumers of a group have no leader and do not talk to each other. Each reads the same two lists, the topic's queues
+(from the route) and the group's client ids (from a broker), sorts both, applies the same strategy, and takes its own
+share of the result. If the lists are the same, the shares are disjoint and complete.
+
+For a moment they may differ, for example while a consumer is starting or stopping. Then two consumers may pull the same
+queue, or none may. Both end with the next rebalance, which the broker triggers when it sees the group change, and which
+the timer repeats after 20 s in case that notification was lost. Messages consumed twice meanwhile are allowed (at least
+once). None is lost, because the new owner starts at the offset that the broker has stored. A consumer that gives a
+queue up marks it as dropped, so that results that arrive later are not committed over the new owner's offset.
+
+For an orderly listener, two owners are not allowed: they would consume the same queue out of order. So its queues are
+locked. The lock is kept in the memory of the queue's broker (the master), for one client id of the group. A consumer
+takes a queue only if it gets the lock; otherwise it tries again at the next rebalance. It renews its locks every 20 s.
+The broker gives a lock to another client 60 s after the last renewal, but the consumer stops calling its listener after
+30 s without one (`ProcessQueue.is_lock_expired`). The consumer thus stops first, even if it can't reach the broker.
+Only a call of the listener that is already running is not interrupted.
+
+An orderly queue is given up in this order: mark it as dropped, store its offset, wait up to 1 s until the listener is
+not running (`consume_lock`), unlock. If the listener is still running, the queue stays in the table, marked as dropped
+and locked, and the next rebalance tries again: unlocking it now would let another client call its listener in parallel.
+If messages are still cached, the unlock follows 20 s later. Because the offset may change between taking a queue and
+getting its lock, the first pull under the lock reads the offset from the broker again (`previously_locked`).
 """
 import logging
 import threading
@@ -39,7 +62,7 @@ LOCK_TIMEOUT_MS = 1000
 
 
 class RebalancingClient(Protocol):
-    """The client instance, as far as rebalance asks it."""
+    """The part of the client instance that rebalance uses."""
 
     client_id: str
     mq_client_api_impl: "MQClientAPIImpl"
@@ -48,18 +71,19 @@ class RebalancingClient(Protocol):
     scheduled_executor_service: ScheduledService
 
     def send_heartbeat_to_all_broker_with_lock(self, wait: bool = False) -> None:
-        """Send heartbeats, unless another thread is at it: then after it with `wait`, else not at all."""
+        """Send heartbeats. If another thread is sending them, `wait` for it first, or else do nothing."""
 
 
 class RebalanceImpl:
-    """Base: compares the queues that are held with the share that is due, gives up some and takes others.
+    """Base class: compares the consumer's queues with its share, gives some up and takes others.
 
-    `process_queue_table` is read by many threads and written under `_rebalance_lock`; who iterates takes a list first.
+    `process_queue_table` is read by many threads and written under `_rebalance_lock`. A thread that iterates over it
+    copies the items to a list first.
 
     Java: org.apache.rocketmq.client.impl.consumer.RebalanceImpl (4.9.8)
     """
 
-    # From the consumer's start on:
+    # Set by the consumer's start:
     consumer_group: str
     message_model: MessageModel
     allocate_message_queue_strategy: AllocateMessageQueueStrategy
@@ -68,26 +92,27 @@ class RebalanceImpl:
 
     def __init__(self) -> None:
         self.process_queue_table: dict[MessageQueue, ProcessQueue] = {}
-        self.topic_subscribe_info_table: dict[str, set[MessageQueue]] = {}  # by topic; sets are replaced, not changed
+        # By topic. Sets are replaced, never changed
+        self.topic_subscribe_info_table: dict[str, set[MessageQueue]] = {}
         self.subscription_inner: dict[str, SubscriptionData] = {}  # by topic
         self._rebalance_lock = threading.RLock()
-        self.causes = CauseLog(log)  # what the user's strategy and listener did wrong
+        self.causes = CauseLog(log)  # errors of the user's strategy and listener
 
     def is_order(self) -> bool:
-        """Whether queues are locked at their brokers before they are consumed."""
+        """Return True if queues must be locked at their brokers before they are consumed."""
         return False
 
     def unlock(self, mq: MessageQueue) -> None:
-        """Give the lock of a queue back."""
+        """Release the lock of a queue."""
         self._unlock(mq.brokerName, {mq})
 
     def unlock_all(self) -> None:
-        """Give all locks back."""
+        """Release all locks."""
         for broker_name, queues in self._queues_by_broker().items():
             self._unlock(broker_name, queues)
 
     def lock(self, mq: MessageQueue) -> bool:
-        """Lock a queue for this client, or renew its lock; False when another client has it."""
+        """Lock a queue for this client, or renew its lock; return False if that failed, e.g. another client has it."""
         locked = self._lock(mq.brokerName, {mq})
         log.info("the message queue lock %s, %s %s", "OK" if locked else "Failed", self.consumer_group, mq)
         return bool(locked)
@@ -111,7 +136,7 @@ class RebalanceImpl:
         return table
 
     def _lock(self, broker_name: str, queues: set[MessageQueue]) -> set[MessageQueue] | None:
-        """The queues that are locked for this client now; None when the broker could not be asked."""
+        """Lock queues; return those that are locked for this client now, or None if the request failed."""
         addr = self.mq_client_factory.routes.find_broker_address_in_publish(broker_name)
         if addr is None:
             return None
@@ -145,12 +170,14 @@ class RebalanceImpl:
             log.info("the message queue unlock OK, Group: %s %s", self.consumer_group, queue)
 
     def update_topic_subscribe_info(self, topic: str, info: set[MessageQueue]) -> None:
-        """The queues of a topic changed; of one that is not subscribed to they are not kept."""
+        """Use the new queues of a topic; ignore a topic that is not subscribed to."""
         if topic in self.subscription_inner:
             self.topic_subscribe_info_table[topic] = info
 
     def put_subscription(self, topic: str, subscription: SubscriptionData) -> None:
-        """Subscribe, or subscribe to something else: brokers heed only what is newer, also after the clock went back.
+        """Add or replace a subscription.
+
+        Brokers accept only a newer version, so it always increases, even if the clock was set back.
         """
         old = self.subscription_inner.get(topic)
         if old is not None:
@@ -158,11 +185,11 @@ class RebalanceImpl:
         self.subscription_inner[topic] = subscription
 
     def is_subscribe_topic_need_update(self, topic: str) -> bool:
-        """True when the topic is subscribed to and its queues are not known yet."""
+        """Return True if the topic is subscribed to and its queues are not known yet."""
         return topic in self.subscription_inner and topic not in self.topic_subscribe_info_table
 
     def do_rebalance(self) -> None:
-        """Bring the held queues in line with the share that is due, topic by topic."""
+        """Give up and take queues according to this consumer's share, topic by topic."""
         with self._rebalance_lock:
             for topic in list(self.subscription_inner):
                 try:
@@ -170,7 +197,8 @@ class RebalanceImpl:
                 except (MQClientException, MQBrokerException, RemotingException) as error:
                     if not topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
                         log.warning("rebalanceByTopic Exception: %s", error)
-                except Exception:  # the other topics have no part in it
+                except Exception:
+                    # The other topics are still rebalanced
                     log.exception("rebalanceByTopic Exception, %s", topic)
             self._truncate_message_queue_not_my_topic()
 
@@ -200,7 +228,7 @@ class RebalanceImpl:
         try:
             return set(self.allocate_message_queue_strategy.allocate(
                 self.consumer_group, self.mq_client_factory.client_id, sorted(mq_all), sorted(cid_all)))
-        except BaseException as error:  # a strategy is the user's code
+        except BaseException as error:  # strategies are the user's code
             self.causes.raised(
                 error, "AllocateMessageQueueStrategy.allocate Exception. allocateMessageQueueStrategyName=%s",
                 self.allocate_message_queue_strategy.get_name())
@@ -224,7 +252,8 @@ class RebalanceImpl:
         changed = changed or bool(requests)
         if changed:
             self.message_queue_changed(topic, mq_all, share)
-        # Differs: 4.9.8 pulls before it tells the brokers of the new version; they then refuse the first pull at times
+        # Differs: a consumer sends the new version of its subscription to the brokers before it pulls; 4.9.8 pulls
+        # first, and brokers sometimes refuse the first pull
         self.dispatch_pull_request(requests)
         return changed
 
@@ -271,27 +300,27 @@ class RebalanceImpl:
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
-        """The share of a topic is another one now."""
+        """Handle a change of this consumer's share of a topic."""
         raise NotImplementedError
 
     def remove_unnecessary_message_queue(self, mq: MessageQueue, pq: ProcessQueue) -> bool:
-        """Store the offset of a queue that is given up; False to keep it for now."""
+        """Store the offset of a queue that is given up; return False to keep the queue for now."""
         raise NotImplementedError
 
     def consume_type(self) -> ConsumeType:
-        """Who decides when to pull."""
+        """Return whether the library (passively) or the user (actively) decides when to pull."""
         raise NotImplementedError
 
     def remove_dirty_offset(self, mq: MessageQueue) -> None:
-        """Forget the offset in memory of a queue that is taken again."""
+        """Forget the old offset in memory of a queue that is being taken."""
         raise NotImplementedError
 
     def compute_pull_from_where_with_exception(self, mq: MessageQueue) -> int:
-        """The offset to begin with; below 0 when unknown; MQClientException without an answer."""
+        """Return the offset to start at; negative if it is unknown; MQClientException without an answer."""
         raise NotImplementedError
 
     def dispatch_pull_request(self, pull_request_list: list[PullRequest]) -> None:
-        """Begin to pull."""
+        """Start pulling."""
         raise NotImplementedError
 
     def remove_process_queue(self, mq: MessageQueue) -> None:
@@ -313,7 +342,7 @@ class RebalanceImpl:
 
 
 class RebalancePullImpl(RebalanceImpl):
-    """Shares the queues of the registered topics out; pulling is the user's.
+    """Divides the queues of the registered topics; the user pulls them.
 
     Java: org.apache.rocketmq.client.impl.consumer.RebalancePullImpl (4.9.8)
     """
@@ -325,7 +354,7 @@ class RebalancePullImpl(RebalanceImpl):
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
-        """Tell who wants to know."""
+        """Notify the user's listener."""
         listener = self._listening.message_queue_listener
         if listener is None:
             return
@@ -349,7 +378,7 @@ class RebalancePullImpl(RebalanceImpl):
         return 0
 
     def dispatch_pull_request(self, pull_request_list: list[PullRequest]) -> None:
-        """Nothing to do."""
+        """Do nothing: the user pulls."""
 
 
 UNLOCK_DELAY_MS = 20_000
@@ -357,12 +386,13 @@ _CONSUME_LOCK_S = 1.0
 
 
 class RebalancePushImpl(RebalanceImpl):
-    """Begins each new queue where the group left off, or where a new group is to begin.
+    """Starts each new queue where the group left off, or at the configured start of a new group.
 
     Java: org.apache.rocketmq.client.impl.consumer.RebalancePushImpl (4.9.8)
     """
 
-    consume_orderly = False  # from the consumer's start on: whether its listener is an orderly one
+    # True if the consumer has an orderly listener; set by its start
+    consume_orderly = False
 
     def __init__(self, config: PushConsumerConfig, pull: Callable[[PullRequest], None]) -> None:
         super().__init__()
@@ -372,9 +402,10 @@ class RebalancePushImpl(RebalanceImpl):
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
-        """Share the limits of the topic among its queues, and tell the brokers that the subscription is newer."""
+        """Divide the limits of the topic among its queues, and send the new subscription version to the brokers."""
         subscription = self.subscription_inner[topic]
-        new_version = max(util_all.current_time_millis(), subscription.subVersion + 1)  # the clock may have gone back
+        # The version must increase even if the clock was set back
+        new_version = max(util_all.current_time_millis(), subscription.subVersion + 1)
         log.info("%s Rebalance changed, also update version: %d, %d", topic, subscription.subVersion, new_version)
         subscription.subVersion = new_version
         config, queues = self._config, len(self.process_queue_table)
@@ -382,7 +413,8 @@ class RebalancePushImpl(RebalanceImpl):
             config.pull_threshold_for_queue = max(1, config.pull_threshold_for_topic // queues)
         if queues and config.pull_threshold_size_for_topic != -1:
             config.pull_threshold_size_for_queue = max(1, config.pull_threshold_size_for_topic // queues)
-        # Differs: 4.9.8 gives up when a heartbeat is under way; brokers then refuse the pulls that follow
+        # Differs: the heartbeat after a rebalance waits while another one is being sent; 4.9.8 skips it then, and
+        # brokers refuse the following pulls
         self.mq_client_factory.send_heartbeat_to_all_broker_with_lock(wait=True)
 
     def is_order(self) -> bool:
@@ -405,7 +437,7 @@ class RebalancePushImpl(RebalanceImpl):
         return True
 
     def _unlock_delay(self, mq: MessageQueue, pq: ProcessQueue) -> None:
-        """Unlock at once, or when what other threads may still have in hand is done."""
+        """Unlock at once, or 20 s later if messages are still cached, which other threads may be consuming."""
         if pq.has_temp_message():
             log.info("unlockDelay, begin %s", mq)
             self.mq_client_factory.scheduled_executor_service.schedule(lambda: self.unlock(mq), UNLOCK_DELAY_MS)
@@ -422,7 +454,8 @@ class RebalancePushImpl(RebalanceImpl):
         last_offset = self.offset_store.read_offset(mq, ReadOffsetType.READ_FROM_STORE)
         if last_offset >= 0:
             return last_offset
-        if last_offset != -1:  # no answer: try again at the next rebalance
+        # The broker did not answer: try again at the next rebalance
+        if last_offset != -1:
             return -1
         return first_offset(mq, self._config.consume_from_where, self._config.consume_timestamp,
                             self.mq_client_factory.mq_admin_impl)
@@ -434,7 +467,10 @@ class RebalancePushImpl(RebalanceImpl):
 
 
 def first_offset(mq: MessageQueue, where: ConsumeFromWhere, consume_timestamp: str, admin: "MQAdminImpl") -> int:
-    """Where a group begins that has no offset of a queue yet; `consume_timestamp` is yyyyMMddHHmmss in local time."""
+    """Return the offset at which a group without an offset of the queue starts.
+
+    `consume_timestamp` is yyyyMMddHHmmss in local time.
+    """
     is_retry = mq.topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
     match where:
         case ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
@@ -449,23 +485,25 @@ def first_offset(mq: MessageQueue, where: ConsumeFromWhere, consume_timestamp: s
 
 
 def _beginning(mq: MessageQueue, admin: "MQAdminImpl") -> int:
-    """The first offset that the queue still has.
+    """Return the first offset that the queue still has.
 
-    Differs: the original begins at 0, and where the beginning of the queue is deleted waits 20 to 33 s until it is
-    allowed to continue.
+    Differs: a group that consumes from the beginning starts at the first offset that the queue still has; the original
+    starts at 0. If the beginning of the queue was deleted, it then waits 20 to 33 s until it can continue.
     """
     try:
         return max(0, admin.min_offset(mq))
-    except (MQClientException, MQBrokerException, RemotingException) as error:  # no master: a slave may have messages
-        log.warning("minOffset of %s not known, begin at 0: %s", mq, error)
+    except (MQClientException, MQBrokerException, RemotingException) as error:
+        # Without a master, a slave may still have messages
+        log.warning("minOffset of %s is unknown, starting at 0: %s", mq, error)
         return 0
 
 
-ShareTaker = Callable[[str, set[MessageQueue], set[MessageQueue]], None]  # topic, its queues, those to pull
+# Arguments: a topic, its queues, and the queues to pull
+ShareTaker = Callable[[str, set[MessageQueue], set[MessageQueue]], None]
 
 
 class RebalanceLitePullImpl(RebalancePullImpl):
-    """Hands the share of each topic to the consumer, which pulls on its own: each queue has a task.
+    """Passes the share of each topic to the consumer, which pulls each queue with a task.
 
     Java: org.apache.rocketmq.client.impl.consumer.RebalanceLitePullImpl (4.9.8)
     """
@@ -478,7 +516,7 @@ class RebalanceLitePullImpl(RebalancePullImpl):
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
-        """Pull the new share, and tell the listener."""
+        """Pull the new share, and notify the listener."""
         self._take_share(topic, mq_all, mq_divided)
         super().message_queue_changed(topic, mq_all, mq_divided)
 
@@ -496,7 +534,7 @@ WAIT_INTERVAL_MS = 20_000
 
 
 class RebalanceService(ServiceThread):
-    """Rebalances all consumers of an instance.
+    """The thread that rebalances all consumers of an instance.
 
     Java: org.apache.rocketmq.client.impl.consumer.RebalanceService (4.9.8)
     """
