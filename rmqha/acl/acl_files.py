@@ -6,6 +6,17 @@ the value as Java does. `AclFile` is the content of one file, as SnakeYAML and f
 
     timer, 5 s --> AclFileWatchService: checks the files -> notifies the listener (PlainPermissionManager loads)
 
+Accounts take effect without a restart: an operator edits a file, or a request changes it, and the watcher loads it
+within 5 s. A reload must never leave the broker open or locked. Three rules ensure that:
+
+- A file is parsed and checked completely before it replaces the loaded accounts. If it is invalid, the previous
+  accounts stay in force, and the error is logged. A file that was read half written changes again when the rest is
+  written, and is then loaded.
+- The tables are never changed in place. A new set of tables replaces the old one in one assignment, so that a request
+  on another thread is checked against the old accounts or the new ones, not a mixture.
+- The stamp of a file (mtime, size, inode) is taken before the file is read. A change during the read then has another
+  stamp, and the next check loads the file again. In the other order the change could be missed until the next one.
+
 Java: org.apache.rocketmq.acl.common.AclUtils (4.9.8)
 """
 import functools
@@ -43,18 +54,18 @@ _ACCOUNT_TAG = _STANDARD + "org.apache.rocketmq.common.PlainAccessConfig"
 
 
 def check_available(acl_enable: bool, bad_key: Callable[[str, str], object]) -> None:
-    """`bad_key(key, what to install)` when a broker is to have access control without the library."""
+    """Call `bad_key(key, what to install)` when access control is enabled and the library is missing."""
     if acl_enable and not is_available():
-        bad_key("aclEnable", f"access control is asked for, {HOW_TO_INSTALL}")
+        bad_key("aclEnable", f"access control is enabled, {HOW_TO_INSTALL}")
 
 
 def is_available() -> bool:
-    """Whether PyYAML is installed."""
+    """Return whether PyYAML is installed."""
     return importlib.util.find_spec("yaml") is not None
 
 
 def get_yaml_data_object(path: str) -> dict[str, Any] | None:
-    """The mapping that a file holds; None when it is missing or empty. AclException when it holds something else.
+    """Return the mapping in a file; None when it is missing or empty. AclException for any other contents.
 
     Java: org.apache.rocketmq.acl.common.AclUtils#getYamlDataObject (4.9.8)
     """
@@ -68,18 +79,18 @@ def get_yaml_data_object(path: str) -> dict[str, Any] | None:
     if data is None:
         return None
     if not isinstance(data, dict):
-        raise AclException(f"{path}: keys with values are expected (accounts: ..., globalWhiteRemoteAddresses: ...), "
-                           f"it holds a {type(data).__name__}")
+        raise AclException(f"{path}: expected keys with values (accounts: ..., globalWhiteRemoteAddresses: ...), "
+                           f"not a {type(data).__name__}")
     return data
 
 
 def write_data_object(path: str, data: dict[str, Any]) -> None:
-    """Replace a file by `data`, durably and at once; comments in it are lost. AclException when that fails.
+    """Replace a file by `data`, durably and atomically. Comments in it are lost. AclException when that fails.
 
     Java: org.apache.rocketmq.acl.common.AclUtils#writeDataObject (4.9.8)
     """
-    # Differs: a temporary file that is renamed, with the old one's mode: no moment at which half of the accounts are
-    # missing, and a failure leaves the old file
+    # Differs: a temporary file with the old one's mode is renamed, so that the file is always complete, and a failure
+    # leaves the old one; the original writes in place
     target = os.path.realpath(path)
     temporary = target + ".tmp"
     try:
@@ -96,20 +107,20 @@ def write_data_object(path: str, data: dict[str, Any]) -> None:
 
 
 def loads(content: bytes) -> Any:
-    """The value of a YAML document, None when it is empty. AclException when it is not YAML."""
+    """Return the value of a YAML document; None when it is empty. AclException when it is not valid YAML."""
     yaml = _yaml()
     try:
         return yaml.load(content, Loader=_loader())
     except yaml.YAMLError as error:
-        raise AclException(f"no YAML: {_problem(error)}") from None
+        raise AclException(f"not valid YAML: {_problem(error)}") from None
     except (ValueError, OverflowError) as error:
-        raise AclException(f"no YAML: a number is malformed: {error}") from None
+        raise AclException(f"not valid YAML: a number is malformed: {error}") from None
     except RecursionError:
-        raise AclException("no YAML: nested too deeply") from None
+        raise AclException("not valid YAML: nested too deeply") from None
 
 
 def _problem(error: Any) -> str:
-    """Say what is wrong and where, without the line itself, which may have a secret."""
+    """Return what is wrong and where, without the line itself, which may contain a secret."""
     mark = getattr(error, "problem_mark", None)
     parts = [getattr(error, "context", None), getattr(error, "problem", None)]
     parts.append(f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else None)
@@ -117,14 +128,14 @@ def _problem(error: Any) -> str:
 
 
 def dumps(data: dict[str, Any]) -> bytes:
-    """The YAML of a mapping, keys in their order, one value a line."""
+    """Return the YAML of a mapping, keys in their order, one value per line."""
     text: bytes = _yaml().dump(data, Dumper=_dumper(), default_flow_style=False, sort_keys=False, allow_unicode=True,
                                encoding="utf-8")
     return text
 
 
 def text_of(value: Any) -> str | None:
-    """A scalar as the text that Java makes of it; None for null. AclException for lists and mappings."""
+    """Return a scalar as the text that Java makes of it; None for null. AclException for lists and mappings."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -133,7 +144,7 @@ def text_of(value: Any) -> str | None:
         return str(value)
     if isinstance(value, float):
         return java_double(value) if math.isfinite(value) else _NOT_FINITE[str(value)]
-    raise AclException(f"a text is expected, not a {type(value).__name__}")
+    raise AclException(f"expected a text, not a {type(value).__name__}")
 
 
 def _yaml() -> ModuleType:
@@ -149,13 +160,13 @@ def _yaml() -> ModuleType:
 def _loader() -> type:
     yaml = _yaml()
 
-    class Loader(yaml.SafeLoader):  # type: ignore[name-defined,misc]  # an extra, imported when it is needed
-        """PyYAML's safe loader with SnakeYAML's numbers and its limit of aliases."""
+    class Loader(yaml.SafeLoader):  # type: ignore[name-defined,misc]  # an extra, imported late
+        """PyYAML's safe loader, with SnakeYAML's numbers and limit of aliases."""
 
         aliases = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
-            """The next node. More aliases of collections than Java takes are refused: they can multiply."""
+            """Return the next node. More aliases of collections than Java accepts are refused: they can multiply."""
             if self.check_event(yaml.AliasEvent):
                 node = self.anchors.get(self.peek_event().anchor)
                 if isinstance(node, yaml.CollectionNode):
@@ -164,11 +175,11 @@ def _loader() -> type:
                         raise yaml.composer.ComposerError(None, None, "Number of aliases for non-scalar nodes exceeds "
                                                           f"the specified max={MAX_ALIASES_FOR_COLLECTIONS}",
                                                           self.peek_event().start_mark)
-            else:  # an anchor may be used again, for something else
+            else:  # an anchor may be redefined
                 self.anchors.pop(self.peek_event().anchor, None)
             return super().compose_node(parent, index)
 
-    # Differs: a date stays the text that was written; Java makes a Date of it, whose text depends on its time zone
+    # Differs: a date stays the written text; Java makes a Date of it, whose text depends on the time zone
     _use_javas_scalars(Loader, "float", "timestamp", "value")
     Loader.add_constructor(_ACCOUNT_TAG, yaml.SafeLoader.construct_yaml_map)
     return Loader
@@ -178,15 +189,15 @@ def _loader() -> type:
 def _dumper() -> type:
     yaml = _yaml()
 
-    class Dumper(yaml.SafeDumper):  # type: ignore[name-defined,misc]  # an extra, imported when it is needed
-        """PyYAML's safe dumper; quotes what SnakeYAML would take for a number."""
+    class Dumper(yaml.SafeDumper):  # type: ignore[name-defined,misc]  # an extra, imported late
+        """PyYAML's safe dumper, which also quotes texts that SnakeYAML would take for numbers."""
 
     _use_javas_scalars(Dumper, "float")
     return Dumper
 
 
 def _use_javas_scalars(cls: Any, *without: str) -> None:
-    """SnakeYAML's floats in the place of PyYAML's, and without other kinds."""
+    """Replace PyYAML's implicit floats by SnakeYAML's, and remove the implicit types in `without`."""
     removed = [_STANDARD + name for name in without]
     cls.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag not in removed]
@@ -202,7 +213,7 @@ _INTEGERS = {10: r"[+-]?[0-9]{1,9}", 16: r"[+-]?[0-9a-fA-F]{1,7}"}
 
 
 def ipv6_address_check(netaddress: str) -> None:
-    """AclException when `*` is not at the end of an IPv6 pattern, or `-` not in the last part before it."""
+    """Raise AclException when `*` is not at the end of an IPv6 pattern, or `-` not in the last part before it."""
     asterisk, minus = netaddress.find("*"), netaddress.find("-")
     if asterisk > -1 and asterisk != len(netaddress) - 1:
         raise scope_exception(netaddress)
@@ -215,7 +226,7 @@ def ipv6_address_check(netaddress: str) -> None:
 
 
 def v6ip_process(netaddress: str) -> str:
-    """The fixed parts of an IPv6 pattern, expanded."""
+    """Return the fixed parts of an IPv6 pattern, expanded."""
     asterisk, minus = is_asterisk(netaddress), is_minus(netaddress)
     head, _, _ = netaddress.rpartition(":")
     if asterisk and minus:
@@ -226,19 +237,19 @@ def v6ip_process(netaddress: str) -> str:
 
 
 def verify(netaddress: str, index: int) -> None:
-    """AclException unless the first `index` parts are numbers in range."""
+    """Raise AclException unless the first `index` parts are numbers in range."""
     if not is_scope(netaddress, index):
         raise scope_exception(netaddress)
 
 
 def get_addresses(netaddress: str, partial_address: str) -> list[str]:
-    """The addresses of `1.2.3.{4,5}`, whose last part is `partial_address`."""
+    """Return the addresses of `1.2.3.{4,5}`, whose last part is `partial_address`."""
     address = netaddress[:netaddress.index("{")]
     return [address + part for part in split(partial_address[1:-1], ",")]
 
 
 def is_scope(netaddress: str, index: int) -> bool:
-    """Whether the first `index` parts of an address are numbers in range."""
+    """Return whether the first `index` parts of an address are numbers in range."""
     if is_colon(netaddress):
         return is_ipv6_scope(split(expand_ip(netaddress, 8), ":"), index)
     parts = split(netaddress, ".")
@@ -246,7 +257,7 @@ def is_scope(netaddress: str, index: int) -> bool:
 
 
 def is_ipv6_scope(parts: list[str], index: int) -> bool:
-    """Whether the first `index` parts are hexadecimal numbers of 16 bits."""
+    """Return whether the first `index` parts are hexadecimal numbers of 16 bits."""
     try:
         return len(parts) >= index and all(0 <= parse_int(part, 16) <= MAX_IPV6_PART for part in parts[:index])
     except AclException:
@@ -254,27 +265,27 @@ def is_ipv6_scope(parts: list[str], index: int) -> bool:
 
 
 def is_colon(netaddress: str) -> bool:
-    """Whether it looks like an IPv6 address."""
+    """Return whether an address looks like IPv6."""
     return ":" in netaddress
 
 
 def is_asterisk(text: str) -> bool:
-    """Whether it has a `*`."""
+    """Return whether a text contains `*`."""
     return "*" in text
 
 
 def is_comma(text: str) -> bool:
-    """Whether it has a `,`."""
+    """Return whether a text contains `,`."""
     return "," in text
 
 
 def is_minus(text: str) -> bool:
-    """Whether it has a `-`."""
+    """Return whether a text contains `-`."""
     return "-" in text
 
 
 def expand_ip(netaddress: str, part: int) -> str:
-    """An IPv6 address with all of its `part` parts, four upper-case digits each; an IPv4 address stays as it is."""
+    """Return an IPv6 address with all its `part` parts, four upper-case digits each; an IPv4 address is unchanged."""
     netaddress = netaddress.upper()
     padding = part - netaddress.count(":")
     if padding > 0:
@@ -283,7 +294,7 @@ def expand_ip(netaddress: str, part: int) -> str:
 
 
 def split(text: str, separator: str) -> list[str]:
-    """The parts that are not empty.
+    """Return the parts that are not empty.
 
     Java: org.apache.commons.lang3.StringUtils#split
     """
@@ -291,20 +302,23 @@ def split(text: str, separator: str) -> list[str]:
 
 
 def parse_int(text: str, base: int) -> int:
-    """A number in an address. AclException when it is not a number."""
-    # Differs: what is no number is an AclException that shows it, in place of a NumberFormatException
+    """Return a number in an address. AclException when it is not a number."""
+    # Differs: an invalid number in a file is an AclException that shows it, instead of a NumberFormatException
     if not re.fullmatch(_INTEGERS[base], text):
-        raise AclException(f"Netaddress examine scope Exception: {text!r} is no number")
+        raise AclException(f"Netaddress examine scope Exception: {text!r} is not a number")
     return int(text, base)
 
 
 def scope_exception(netaddress: str) -> AclException:
-    """An address pattern that is wrong."""
+    """Return the error for an invalid address pattern."""
     return AclException(f"Netaddress examine scope Exception netaddress is {netaddress}")
 
 
 def get_acl_rpc_hook(file_name: str) -> AclClientRPCHook | None:
-    """The hook that signs with accessKey and secretKey of a file as conf/tools.yml; None, and a warning, without."""
+    """Return the hook that signs with accessKey and secretKey of a file such as conf/tools.yml.
+
+    None, with a warning, when the file has none.
+    """
     try:
         data = get_yaml_data_object(file_name)
         access_key = text_of((data or {}).get(common.CONFIG_ACCESS_KEY))
@@ -331,7 +345,7 @@ _BOOLEANS = {"true": True, "1": True, "Y": True, "T": True, "false": False, "0":
 
 @dataclass(frozen=True)
 class AclFile:
-    """The addresses that need no account, the accounts, and the version (a new one when the file has none)."""
+    """The contents of a file: the addresses that need no account, the accounts, and the version (new without one)."""
 
     path: str
     global_white_addrs: list[str | None]
@@ -340,7 +354,7 @@ class AclFile:
 
     @classmethod
     def read(cls, path: str) -> "AclFile | None":
-        """The file's content; None when there is none. AclException when it can't be understood."""
+        """Return the file's contents; None when it is missing or empty. AclException when it is invalid."""
         data = get_yaml_data_object(path)
         if not data:
             return None
@@ -355,19 +369,22 @@ class AclFile:
 
 
 def list_of(data: dict[str, Any], name: str) -> list[Any]:
-    """The list under a name; empty when it is missing or null."""
+    """Return the list under a name; an empty list when it is missing or null."""
     value = data.get(name)
     if value is None:
         return []
     if not isinstance(value, list):
-        raise AclException(f"{name}: a list is expected, not {type(value).__name__}")
+        raise AclException(f"{name}: expected a list, not {type(value).__name__}")
     return value
 
 
 def account_of(account: Any, number: int) -> PlainAccessConfig:
-    """One element of `accounts`, the `number`th. Names match without regard to case, `_` and `-`, as for fastjson."""
+    """Return the account of the `number`th element of `accounts`.
+
+    Names match without regard to case, `_` and `-`, as in fastjson.
+    """
     if not isinstance(account, dict):
-        raise AclException(f"accounts, number {number}: accessKey, secretKey ... are expected, "
+        raise AclException(f"accounts, number {number}: expected accessKey, secretKey ..., "
                            f"not {type(account).__name__}")
     config = PlainAccessConfig()
     for key, value in account.items():
@@ -385,12 +402,12 @@ def account_of(account: Any, number: int) -> PlainAccessConfig:
 
 
 def version_of(versions: list[Any]) -> DataVersion:
-    """The first element of `dataVersion`; a new version when there is none."""
+    """Return the first element of `dataVersion`; a new version for an empty list."""
     version = DataVersion()
     if not versions:
         return version
     if not isinstance(versions[0], dict):
-        raise AclException("dataVersion: a list of counter and timestamp is expected")
+        raise AclException("dataVersion: expected a list of counter and timestamp")
     try:
         counter, timestamp = (versions[0].get(name) for name in (common.CONFIG_COUNTER,
                                                                  common.CONFIG_TIME_STAMP))
@@ -404,7 +421,7 @@ def version_of(versions: list[Any]) -> DataVersion:
 def _as_list(value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
-    raise AclException(f"a list is expected, not {type(value).__name__}")
+    raise AclException(f"expected a list, not {type(value).__name__}")
 
 
 def _resource(value: Any) -> str:
@@ -419,21 +436,22 @@ def _boolean(value: Any) -> bool:
         return bool(value)
     if isinstance(value, int):
         return value == 1
-    text = str(text_of(value))  # None is of null alone
+    text = str(text_of(value))  # None only for null
     if text.lower() in ("true", "false"):
         text = text.lower()
     if text not in _BOOLEANS:
-        raise AclException(f"true or false is expected, not {text!r:.40}")
+        raise AclException(f"expected true or false, not {text!r:.40}")
     return _BOOLEANS[text]
 
 
 WATCH_INTERVAL_MS = 5000
 _SUFFIXES = (".yml", ".yaml")
-_MAX_DEPTH = 32  # of folders; links may make circles
+# Of folders; links may form cycles.
+_MAX_DEPTH = 32
 
 
 class Listener(Protocol):
-    """Who is told.
+    """The receiver of notifications about changed files.
 
     Java: org.apache.rocketmq.srvutil.AclFileWatchService$Listener (4.9.8)
     """
@@ -442,11 +460,11 @@ class Listener(Protocol):
         """A file has changed."""
 
     def on_file_num_changed(self, path: str) -> None:
-        """Files came or went in the folder."""
+        """Files were added to the folder or removed from it."""
 
 
 class AclFileWatchService(ServiceThread):
-    """Tells a listener of changes in a folder of account files and in the default file.
+    """Notifies a listener of changes in a folder of account files and in the default file.
 
     Java: org.apache.rocketmq.srvutil.AclFileWatchService (4.9.8)
     """
@@ -457,10 +475,11 @@ class AclFileWatchService(ServiceThread):
         self._acl_path = path
         self._default_acl_file = default_acl_file
         self._listener = listener
-        self._known: dict[str, tuple[int, int, int] | None] = {}  # stamp by file; this thread's, once it runs
+        # Stamp by file; used only by this thread once it runs.
+        self._known: dict[str, tuple[int, int, int] | None] = {}
 
     def remember(self) -> None:
-        """Take the files as they are now for known. To be called before they are read the first time."""
+        """Take the stamps of all files. Call this before reading the files."""
         self._known = self._stamps()
 
     def run(self) -> None:
@@ -471,14 +490,15 @@ class AclFileWatchService(ServiceThread):
                 break
             try:
                 self.look()
-            except Exception:  # a file may be wrong in any way; what was loaded before stays in force
+            except Exception:
+                # An invalid file; the previous accounts stay in force.
                 log.exception("%s service has exception.", self.get_service_name())
         log.info("%s service end", self.get_service_name())
 
     def look(self) -> None:
-        """Look once, and tell of what has changed since the last time."""
+        """Check the files once, and notify the listener of changes since the last check."""
         known, self._known = self._known, self._stamps()
-        # Differs: another set of files counts as a change of their number, also when as many came as went
+        # Differs: a different set of account files counts as a change of their number, even if the number is the same
         if known.keys() != self._known.keys():
             log.info("aclFilesNum: %d  realAclFilesNum: %d", len(known), len(self._known))
             self._listener.on_file_num_changed(self._acl_path)
@@ -490,8 +510,9 @@ class AclFileWatchService(ServiceThread):
     def _notify_listener(self, file_name: str) -> None:
         try:
             self._listener.on_file_changed(file_name)
-        except Exception:  # the other files' changes must not wait for this one
-            log.exception("%s: %s could not be loaded, what it said before stays in force", self.get_service_name(),
+        except Exception:
+            # One invalid file must not delay the changes of the others.
+            log.exception("%s: %s could not be loaded; its previous contents stay in force", self.get_service_name(),
                           file_name)
 
     def _stamps(self) -> dict[str, tuple[int, int, int] | None]:
@@ -499,7 +520,7 @@ class AclFileWatchService(ServiceThread):
 
 
 def acl_files(folder: str, default_acl_file: str) -> list[str]:
-    """All .yml and .yaml files below a folder (none when it is missing) and, when it exists, the default file."""
+    """Return all .yml and .yaml files below a folder (none when it is missing), and the default file if it exists."""
     files = _below(folder, _MAX_DEPTH)
     if default_acl_file not in files and os.path.exists(default_acl_file):
         files.append(default_acl_file)
@@ -508,7 +529,7 @@ def acl_files(folder: str, default_acl_file: str) -> list[str]:
 
 def _below(folder: str, depth: int) -> list[str]:
     if depth == 0:
-        raise OSError(f"{folder}: folders are nested too deeply, perhaps a link leads back")
+        raise OSError(f"{folder}: folders are nested too deeply; a link may form a cycle")
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
@@ -525,7 +546,7 @@ def _below(folder: str, depth: int) -> list[str]:
 
 
 def _stamp(file: str) -> tuple[int, int, int] | None:
-    """What changes with a file: time (ns), size, inode; None when it is gone."""
+    """Return the properties that change with a file: mtime (ns), size, inode; None when it was removed."""
     try:
         status = os.stat(file)
     except FileNotFoundError:

@@ -2,8 +2,8 @@
 
 - `SessionCredentials`, `AclClientRPCHook`: a client's account, and the hook that signs its requests.
 - `AccessValidator`, `AccessRPCHook`: the broker's check of a request before it is served, and the hook that runs it.
-- `PlainAccessResource`: what a request needs, or what an account owns; one class for both, as in Java.
-- `is_owned`, `need_admin_perm`: what an account may do with a topic or group, and which requests require an admin.
+- `PlainAccessResource`: the permissions that a request needs, or that an account has; one class for both, as in Java.
+- `is_owned`, `need_admin_perm`: the permissions of an account for a topic or group, and requests that need an admin.
 - `needs_of`: the topics and groups that a request names, with the permission needed for each. Where a request names a
   commit log offset instead, its processor checks the stored record: see RecordAccess.
 - `CONFIG_*`: names in the account files.
@@ -49,21 +49,23 @@ SUB_TEXT = "SUB"
 DENY_TEXT = "DENY"
 PUB_SUB = "PUB|SUB"
 SUB_PUB = "SUB|PUB"
-ACCESS_KEY_MIN_LENGTH = 6  # a key has more characters
+ACCESS_KEY_MIN_LENGTH = 6  # a key must be longer
 SECRET_KEY_MIN_LENGTH = 6
 
 
 class AclException(RequestDeniedException):
-    """Access is denied, or an account, an address or a file of accounts is wrong.
+    """Access is denied, or an account, an address or an account file is invalid.
 
     Java: org.apache.rocketmq.acl.common.AclException (4.9.8)
     """
 
-    JAVA_NAME = "org.apache.rocketmq.acl.common.AclException"  # begins the remark that clients get
+    # The begin of the remark that clients get.
+    JAVA_NAME = "org.apache.rocketmq.acl.common.AclException"
 
     def __init__(self, message: str, status: str | None = None, code: int = 0, answer: str | None = None) -> None:
         super().__init__(message)
-        self.answer = message if answer is None else answer  # for whoever asked; `message` may be logged
+        # `answer` is sent to the client; `message` may be logged.
+        self.answer = message if answer is None else answer
         self.status = status
         self.code = code
 
@@ -75,13 +77,13 @@ SECURITY_TOKEN = "SecurityToken"
 
 
 def default_key_file() -> str:
-    """The file that `SessionCredentials.from_key_file` reads: `key` in the home folder."""
+    """Return the file that `SessionCredentials.from_key_file` reads: `key` in the home folder."""
     return os.path.join(os.path.expanduser("~"), "key")
 
 
 @dataclass
 class SessionCredentials:
-    """The key that names an account, and the secret that signs for it; texts of it leave the secret out.
+    """The key that names an account, and the secret that signs its requests. Its text omits the secret.
 
     Java: org.apache.rocketmq.acl.common.SessionCredentials (4.9.8)
     """
@@ -92,19 +94,22 @@ class SessionCredentials:
 
     @classmethod
     def from_key_file(cls, path: str | None = None) -> "SessionCredentials":
-        """Of a file with lines as AccessKey=..., SecretKey=..., SecurityToken=... . ValueError when one is missing."""
+        """Read credentials from a file with lines AccessKey=..., SecretKey=... and, optionally, SecurityToken=...
+
+        ValueError when the file, the key or the secret is missing.
+        """
         path = path or default_key_file()
         text = mix_all.file2string(path)
         if text is None:
-            raise ValueError(f"{path}: there is no such file; it should hold the lines AccessKey=... and SecretKey=...")
+            raise ValueError(f"{path}: file not found; it should contain the lines AccessKey=... and SecretKey=...")
         credentials = cls("", "")
         credentials.update_content(mix_all.string2properties(text) or {})
         if not credentials.access_key or not credentials.secret_key:
-            raise ValueError(f"{path}: the lines AccessKey=... and SecretKey=... are needed")
+            raise ValueError(f"{path}: it must contain the lines AccessKey=... and SecretKey=...")
         return credentials
 
     def update_content(self, prop: Mapping[str, str]) -> None:
-        """Take over what `prop` holds."""
+        """Set the values that `prop` holds."""
         if ACCESS_KEY in prop:
             self.access_key = prop[ACCESS_KEY].strip()
         if SECRET_KEY in prop:
@@ -114,7 +119,7 @@ class SessionCredentials:
 
 
 def combine_request_content(request: RemotingCommand, fields: Mapping[str, str]) -> bytes:
-    """The values of `fields`, but the signature, in the order of their names as in a Java TreeMap, then the body.
+    """Return the bytes to sign: the values of `fields`, by name as in a Java TreeMap, without the signature; the body.
 
     Java: org.apache.rocketmq.acl.common.AclUtils#combineRequestContent (4.9.8)
     """
@@ -134,7 +139,8 @@ class AclClientRPCHook:
     """
 
     def __init__(self, session_credentials: SessionCredentials) -> None:
-        from rmqha.acl.signing import cal_signature  # it loads OpenSSL, and most programs sign nothing
+        # Imported late: it loads OpenSSL, and most programs sign nothing.
+        from rmqha.acl.signing import cal_signature
 
         self.session_credentials = session_credentials
         self._sign = cal_signature
@@ -150,18 +156,18 @@ class AclClientRPCHook:
 
     def do_after_response(self, _remote_addr: str, _request: RemotingCommand,
                           _response: RemotingCommand | None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def parse_request_content(self, request: RemotingCommand) -> dict[str, str]:
-        """The fields to be signed."""
+        """Return the fields to sign."""
         request.make_custom_header_to_net()
-        # Differs: the flag of queries by key is not signed, as a broker leaves it out; the original signs it, and its
-        # queries are refused
+        # Differs: the flag of queries by key is not signed, because a broker omits it in its check; the original signs
+        # it, and its queries are refused
         return {name: text for name, text in (request.ext_fields or {}).items() if name != UNIQUE_MSG_QUERY_FLAG}
 
 
 class AccessResource:
-    """Base of what an AccessValidator finds in a request.
+    """The base of the resources that an AccessValidator finds in a request.
 
     Java: org.apache.rocketmq.acl.AccessResource (4.9.8)
     """
@@ -171,48 +177,49 @@ ResourceT = TypeVar("ResourceT", bound=AccessResource)
 
 
 class AccessValidator(Protocol[ResourceT]):
-    """Finds out what a request needs, and whether it may have that; and changes the accounts.
+    """Determines the permissions that a request needs, checks them, and changes accounts.
 
     Java: org.apache.rocketmq.acl.AccessValidator (4.9.8)
     """
 
     def parse(self, request: RemotingCommand, remote_addr: str) -> ResourceT:
-        """Who asks, from where (`ip:port`), and for which permissions. Raises AclException."""
+        """Return the account, the address (`ip:port`) and the needed permissions of a request. Raises AclException."""
 
     def validate(self, access_resource: ResourceT) -> None:
-        """Raise AclException unless it is permitted."""
+        """Raise AclException unless the request is permitted."""
 
     def validate_needs(self, request: RemotingCommand, remote_addr: str, needs: list[tuple[str, int]]) -> None:
-        """Raise AclException unless a request that was permitted may have more: topics, or groups as retry topics."""
+        """Raise AclException unless a request that was permitted may also use these topics, or groups as retry topics.
+        """
 
     def may_do_all(self, request: RemotingCommand, remote_addr: str) -> bool:
-        """Whether who sends a request that was permitted may have everything."""
+        """Return whether the sender of a request that was permitted may do everything."""
 
     def may(self, access_key: str | None, remote_addr: str, needs: list[tuple[str, int]]) -> bool:
-        """Whether an account that has proved itself may have this."""
+        """Return whether an authenticated account has these permissions."""
 
     def update_access_config(self, plain_access_config: PlainAccessConfig) -> bool:
-        """Make or change an account; False when nothing was written. Raises AclException."""
+        """Create or change an account. Return False when nothing was written. Raises AclException."""
 
     def delete_access_config(self, accesskey: str | None) -> bool:
-        """Delete an account; False when there is none. Raises AclException."""
+        """Delete an account. Return False when it does not exist. Raises AclException."""
 
     def get_acl_config_version(self) -> str:
-        """The version of the default file, as JSON."""
+        """Return the version of the default file, as JSON."""
 
     def update_global_white_addrs_config(self, global_white_addrs_list: list[str] | None,
                                          acl_file_full_path: str | None = None) -> bool:
-        """Replace the addresses of a file (None: the default file) that need no account. Raises AclException."""
+        """Replace a file's addresses that need no account (None: the default file's). Raises AclException."""
 
     def get_all_acl_config(self) -> AclConfig:
-        """All accounts and addresses, secrets included."""
+        """Return all accounts and addresses, including secrets."""
 
     def get_all_acl_config_version(self) -> dict[str, DataVersion]:
-        """The version of each file, by its path."""
+        """Return the version of each file, by path."""
 
 
 class AccessRPCHook:
-    """A server's hook: its AclException is the answer to a request that is not permitted.
+    """A server's hook. Its AclException becomes the answer to a request that is not permitted.
 
     Java: org.apache.rocketmq.broker.BrokerController#initialAcl (4.9.8)
     """
@@ -226,7 +233,7 @@ class AccessRPCHook:
 
     def do_after_response(self, _remote_addr: str, _request: RemotingCommand,
                           _response: RemotingCommand | None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class RemoteAddressStrategy(Protocol):
@@ -236,15 +243,16 @@ class RemoteAddressStrategy(Protocol):
     """
 
     def match(self, plain_access_resource: "PlainAccessResource") -> bool:
-        """Whether the address of a request is one of them."""
+        """Return whether the address of a request matches the pattern."""
 
 
 @dataclass(slots=True)
 class PlainAccessResource(AccessResource):
-    """Of a request: key, signature, address (white_remote_address), content, and what it needs.
+    """The security data of a request or of an account.
 
-    Of an account: key, secret, addresses, owned permissions by resource. Groups stand as their retry topics. Its text
-    shows no secret, signature or content.
+    Of a request: key, signature, address (white_remote_address), content and needed permissions. Of an account: key,
+    secret, addresses, and its permissions by resource. A group is represented by its retry topic. The text omits
+    secret, signature and content.
 
     Java: org.apache.rocketmq.acl.plain.PlainAccessResource (4.9.8)
     """
@@ -258,15 +266,16 @@ class PlainAccessResource(AccessResource):
     resource_perm_map: dict[str, int] | None = None
     remote_address_strategy: RemoteAddressStrategy | None = field(default=None, repr=False)
     request_code: int = 0
-    content: bytes = field(default=b"", repr=False)  # what is signed
-    content_with_flag: bytes | None = field(default=None, repr=False)  # what may be signed instead
+    content: bytes = field(default=b"", repr=False)  # the signed bytes
+    # The bytes that may be signed instead.
+    content_with_flag: bytes | None = field(default=None, repr=False)
     signature: str | None = field(default=None, repr=False)
     secret_token: str | None = field(default=None, repr=False)
-    # (resource, permission) of a request; called when it is known who asks. AclException for a malformed request
+    # Returns (resource, permission) of a request; called after authentication. AclException for a malformed request.
     needs: Callable[[], list[tuple[str, int]]] = field(default=list, repr=False)
 
     def add_resource_and_perm(self, resource: str | None, perm: int) -> None:
-        """Add a topic (or a group's retry topic); None is left out."""
+        """Add a topic (or a group's retry topic); None is ignored."""
         if resource is None:
             return
         if self.resource_perm_map is None:
@@ -275,19 +284,19 @@ class PlainAccessResource(AccessResource):
 
 
 def is_retry_topic(topic: str | None) -> bool:
-    """Whether it stands for a group."""
+    """Return whether a topic represents a group."""
     return topic is not None and topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
 
 
 def print_str(resource: str | None, is_group: bool) -> str | None:
-    """`topic:<name>` or `group:<name>`."""
+    """Return `topic:<name>` or `group:<name>`."""
     if resource is None:
         return None
     return f"group:{get_group_from_retry_topic(resource)}" if is_group else f"topic:{resource}"
 
 
 def get_group_from_retry_topic(retry_topic: str | None) -> str | None:
-    """The group whose retry topic it is."""
+    """Return the group of a retry topic."""
     return None if retry_topic is None else retry_topic[len(mix_all.RETRY_GROUP_TOPIC_PREFIX):]
 
 
@@ -300,7 +309,7 @@ def get_retry_topic(group: None) -> None: ...
 
 
 def get_retry_topic(group: str | None) -> str | None:
-    """The retry topic that stands for a group."""
+    """Return the retry topic that represents a group."""
     return None if group is None else mix_all.get_retry_topic(group)
 
 
@@ -315,12 +324,12 @@ ADMIN_CODE = frozenset({
     request_code.DELETE_TOPIC_IN_BROKER,
     request_code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     request_code.DELETE_SUBSCRIPTIONGROUP,
-    # Differs: who changes accounts and addresses must be an admin; with the original each account may make itself one
+    # Differs: changing accounts and addresses needs an admin; with the original each account may make itself an admin
     request_code.UPDATE_AND_CREATE_ACL_CONFIG,
     request_code.DELETE_ACL_CONFIG,
     request_code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-    # Differs: so must who deletes files and queues, and who asks for the offsets of all groups at once, as slaves do
-    # (their addresses are permitted everything); with the original each account may
+    # Differs: deleting files and queues, and reading the offsets of all groups at once, need an admin; with the
+    # original each account may do this. Slaves also read all offsets, but their addresses are permitted everything
     request_code.CLEAN_EXPIRED_CONSUMEQUEUE,
     request_code.CLEAN_UNUSED_TOPIC,
     request_code.DELETE_EXPIRED_COMMITLOG,
@@ -328,11 +337,11 @@ ADMIN_CODE = frozenset({
     request_code.GET_ALL_DELAY_OFFSET,
     request_code.GET_BROKER_CONSUME_STATS,
     request_code.QUERY_CORRECTION_OFFSET,
-    # and whoever compares logs, as slaves do: checksums of short blocks give away what is stored
+    # Comparing logs, as slaves do, needs an admin too: checksums of short blocks reveal the stored data.
     request_code.GET_COMMIT_LOG_CHECKSUMS,
 })
-# What each account may send that signs for it; resources are checked on top. All else that a broker of 4.9.8 serves,
-# and the queries about replication that 5.x has added.
+# The requests that each authenticated account may send; their resources are checked too. These are all other requests
+# that a broker of 4.9.8 serves, and the queries about replication that 5.x added.
 COMMON_CODE = frozenset({
     request_code.SEND_MESSAGE, request_code.SEND_MESSAGE_V2, request_code.SEND_BATCH_MESSAGE,
     request_code.CONSUMER_SEND_MSG_BACK, request_code.SEND_REPLY_MESSAGE, request_code.SEND_REPLY_MESSAGE_V2,
@@ -354,14 +363,14 @@ COMMON_CODE = frozenset({
     request_code.GET_BROKER_HA_STATUS, request_code.GET_BROKER_EPOCH_CACHE,
 })
 
-# Topics in which the broker keeps the messages of all others, or tells of all groups.
+# Topics in which the broker keeps messages of all other topics, or events of all groups.
 INNER_TOPICS = frozenset({
     topics.RMQ_SYS_SCHEDULE_TOPIC, topics.RMQ_SYS_TRANS_HALF_TOPIC,
     topics.RMQ_SYS_TRANS_OP_HALF_TOPIC, topics.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC,
     topics.RMQ_SYS_OFFSET_MOVED_EVENT,
 })
 
-_JAVA_SPACE = "".join(map(chr, range(0x21)))  # what String.trim takes away
+_JAVA_SPACE = "".join(map(chr, range(0x21)))  # removed by String.trim
 _PERMISSIONS = {
     PUB_TEXT: PUB, SUB_TEXT: SUB,
     PUB_SUB: PUB | SUB, SUB_PUB: PUB | SUB,
@@ -369,7 +378,7 @@ _PERMISSIONS = {
 
 
 def check_permission(needed_perm: int, owned_perm: int) -> bool:
-    """Whether what is owned covers what is needed; DENY covers nothing."""
+    """Return whether the owned permissions cover the needed ones. DENY covers none."""
     if owned_perm & DENY:
         return False
     if needed_perm & ANY:
@@ -378,19 +387,20 @@ def check_permission(needed_perm: int, owned_perm: int) -> bool:
 
 
 def is_owned(owned_access: PlainAccessResource, resource: str, needed_perm: int) -> bool:
-    """Whether an account has a permission for a topic, or for a group that stands as its retry topic."""
+    """Return whether an account has a permission for a topic, or for a group, given as its retry topic."""
     if resource == topics.RMQ_SYS_TRACE_TOPIC and needed_perm == PUB:
-        return True  # the topic of message traces is open to all
+        # All accounts may send message traces.
+        return True
     owned = (owned_access.resource_perm_map or {}).get(resource)
     if owned is not None:
         return check_permission(needed_perm, owned)
     if is_retry_topic(resource):
         return check_permission(needed_perm, owned_access.default_group_perm)
-    # Differs: the defaults of an account are not for topics that hold the messages of others; with the original who
-    # may read "all other topics" reads delayed and half messages of topics that are denied to him by name
+    # Differs: an account's defaults do not apply to topics that hold the messages of other topics. With the original an
+    # account that may read all other topics reads the delayed and half messages of topics denied to it by name.
     if resource in INNER_TOPICS:
         return False
-    # Differs: by default, what a group has failed on is for those who may consume as that group
+    # Differs: by default, a group's dead-letter topic needs the permission to consume as that group
     if resource.startswith(mix_all.DLQ_GROUP_TOPIC_PREFIX) and not is_owned(
             owned_access, get_retry_topic(resource[len(mix_all.DLQ_GROUP_TOPIC_PREFIX):]), SUB):
         return False
@@ -398,13 +408,13 @@ def is_owned(owned_access: PlainAccessResource, resource: str, needed_perm: int)
 
 
 def parse_perm_from_string(perm_string: str | None) -> int:
-    """PUB, SUB, PUB|SUB or SUB|PUB; anything else is DENY."""
+    """Parse PUB, SUB, PUB|SUB or SUB|PUB; anything else is DENY."""
     return DENY if perm_string is None else _PERMISSIONS.get(trim(perm_string), DENY)
 
 
 def parse_resource_perms(plain_access_resource: PlainAccessResource, is_topic: bool,
                          resources: list[str] | None) -> None:
-    """Add texts as `topicA=PUB` (or `groupA=SUB`) to an account. AclException when one has another form."""
+    """Add texts such as `topicA=PUB` (or `groupA=SUB`) to an account. AclException for a malformed text."""
     for resource in resources or ():
         items = _split_at_equals(resource)
         if len(items) != 2:
@@ -416,7 +426,7 @@ def parse_resource_perms(plain_access_resource: PlainAccessResource, is_topic: b
 
 
 def check_resource_perms(resources: list[str] | None) -> None:
-    """AclException unless all have the form `resource=permission`, with a permission that there is."""
+    """Raise AclException unless all texts have the form `resource=permission`, with an existing permission."""
     for resource in resources or ():
         items = _split_at_equals(resource)
         if len(items) != 2:
@@ -428,13 +438,14 @@ def check_resource_perms(resources: list[str] | None) -> None:
 
 
 def need_admin_perm(code: int) -> bool:
-    """Whether only an admin may send requests of this code."""
-    # Differs: a code that is in neither set needs an admin; the original lets each account try codes unknown to it
+    """Return whether only an admin may send requests of this code."""
+    # Differs: a request code that is in neither set, ADMIN_CODE or COMMON_CODE, needs an admin; the original lets each
+    # account send codes unknown to it
     return code in ADMIN_CODE or code not in COMMON_CODE
 
 
 def trim(text: str) -> str:
-    """Without control characters and spaces at both ends.
+    """Remove control characters and spaces at both ends.
 
     Java: java.lang.String#trim
     """
@@ -457,18 +468,21 @@ _BROKER_STATS = (stats.BROKER_PUT_NUMS, stats.BROKER_GET_NUMS, stats.BROKER_GET_
 
 
 def needs_of(request: RemotingCommand) -> list[Need]:
-    """What the request needs. FastjsonError, MessageDecodeError or ValueError for a malformed body."""
+    """Return the permissions that a request needs.
+
+    FastjsonError, MessageDecodeError or ValueError for a malformed body.
+    """
     rule = _RULES.get(request.code)
     return [] if rule is None else list(rule(request, request.ext_fields or {}))
 
 
 def group_need(group: str | None) -> Need:
-    """To consume as a group. One that is missing counts as "null", the name that brokers make of it."""
+    """Return the need to consume as a group. A missing group counts as "null", the name that brokers make of it."""
     return get_retry_topic(string_of(group)), SUB
 
 
 def topic_need(topic: str | None, perm: int = SUB) -> Need:
-    """A permission for a topic; for a retry topic the group's, which knows no other than to consume."""
+    """Return the need of a permission for a topic; for a retry topic, the group's, whose only permission is SUB."""
     topic = string_of(topic)
     if topic.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
         return topic, SUB
@@ -476,7 +490,7 @@ def topic_need(topic: str | None, perm: int = SUB) -> Need:
 
 
 def further_queues(properties: str | None) -> Iterator[str]:
-    """The queues (of light queues, say) to which a message goes beside its topic's, by the text of its properties."""
+    """Yield the additional queues, such as light queues, that a message goes to according to its properties."""
     if not properties or _FURTHER_QUEUES not in properties:
         return
     for entry in properties.split(PROPERTY_SEPARATOR):
@@ -488,11 +502,12 @@ def further_queues(properties: str | None) -> Iterator[str]:
 
 
 def _send(topic: str, properties: str, batch: str | None) -> _Rule:
-    """A send whose fields have these names."""
+    """Return the rule for a send whose fields have these names."""
     # Differs: a batch needs what its single messages would, a reply what a send does, and each further queue
-    # (INNER_MULTI_DISPATCH) PUB; the original lets each account send batches and replies to any topic, and to any queue
-    # Differs: a send to a retry topic needs SUB on the group that the topic belongs to; the original asks for the group
-    # that another field names, and so lets each account that has SUB on any group write into all of them
+    # (INNER_MULTI_DISPATCH) PUB. The original lets each account send batches and replies to any topic and queue.
+
+    # Differs: a send to a retry topic needs SUB on the group that the topic belongs to. The original checks the group
+    # that another field names, so that an account with SUB on any group can write into all of them.
     def rule(request: RemotingCommand, fields: dict[str, str]) -> Iterator[Need]:
         yield topic_need(fields.get(topic), PUB)
         for queue in further_queues(fields.get(properties)):
@@ -508,9 +523,9 @@ def _send(topic: str, properties: str, batch: str | None) -> _Rule:
 
 def _named(*, topic: str | None = None, perm: int = SUB, groups: Iterable[str] = (),
            optional: Iterable[str] = (), is_group_first: bool = False) -> _Rule:
-    """A request that names a topic and groups in these fields; those of `optional` count if they are there.
+    """Return the rule for a request that names a topic and groups in these fields. `optional` fields may be absent.
 
-    The order is the original's, which decides what is named as denied first.
+    The order is the original's, because the first denied resource is named in the error.
     """
     optional, groups = frozenset(optional), tuple(groups)
 
@@ -547,7 +562,8 @@ def _client_config(request: RemotingCommand, _fields: dict[str, str]) -> Iterato
 
 
 def _stats_item(_request: RemotingCommand, fields: dict[str, str]) -> Iterator[Need]:
-    """Counters of a topic (`topic`, `topic@queue`), of a group in it (`topic@group`, `topic@queue@group`)."""
+    """Yield the needs of a query for counters of a topic (`topic`, `topic@queue`) or of a group in it (`topic@group`,
+    `topic@queue@group`)."""
     name, parts = string_of(fields.get("statsName")), string_of(fields.get("statsKey")).split("@")
     if name in _BROKER_STATS:
         return
@@ -560,8 +576,9 @@ _OFFSETS_OF_A_TOPIC = _named(topic="topic", perm=ANY)
 _GROUP_IN_TOPIC = _named(topic="topic", groups=("group",))
 _CONSUMER_GROUP = _named(groups=("consumerGroup",))
 
-# Differs: of these the original checks sends, pulls, queries by key, heartbeats, members and goodbyes of a group, and
-# offsets that are committed; with all the others each account may use what belongs to any topic and group
+# Differs: each request in the table `_RULES` is checked; of them the original checks only sends, pulls, queries by key,
+# heartbeats, the members of a group and their leaving, and committed offsets. With the others each account may use any
+# topic and group
 _RULES: dict[int, _Rule] = {
     request_code.SEND_MESSAGE: _send("topic", "properties", "batch"),
     request_code.SEND_MESSAGE_V2: _send("b", "i", "m"),

@@ -1,8 +1,10 @@
-"""The accounts and addresses of all files: checks requests against them, changes them, and follows the files.
+"""The accounts and addresses of all account files: checks requests against them, changes them, and reloads the files.
 
     AdminBrokerThread_  --update, delete--> file --load--+
     AclFileWatchService --a file has changed--> load ----+--> [_tables], replaced as a whole
     any thread          --validate--> reads [_tables] once
+
+For the rules of reloading see acl_files.
 """
 import hmac
 import logging
@@ -39,7 +41,7 @@ _YAML_SUFFIXES = (".yml", ".yaml")
 
 @dataclass(frozen=True)
 class _Tables:
-    """What the files say. Never changed, only replaced."""
+    """The contents of the files. Never changed, only replaced."""
 
     access_key_table: dict[str, str] = field(default_factory=dict)  # key -> file
     resources: dict[str, dict[str, PlainAccessResource]] = field(default_factory=dict)  # file -> key -> account
@@ -48,10 +50,10 @@ class _Tables:
 
 
 class PlainPermissionManager:
-    """Accounts from `<home>/conf/plain_acl.yml` and the files below `<home>/conf/acl`.
+    """The accounts from `<home>/conf/plain_acl.yml` and the files below `<home>/conf/acl`.
 
-    The system property rocketmq.acl.plain.file names another file than the first. `load()`, then `start()` to follow
-    the files, `shutdown()`.
+    The system property rocketmq.acl.plain.file names a different default file. Call `load()`, then `start()` to watch
+    the files for changes, and `shutdown()`.
 
     Java: org.apache.rocketmq.acl.plain.PlainPermissionManager (4.9.8)
     """
@@ -62,21 +64,24 @@ class PlainPermissionManager:
         acl_plain_file = get_property(PLAIN_ACL_FILE_PROPERTY, DEFAULT_PLAIN_ACL_FILE)
         self.default_acl_file = mix_all.deal_file_path(file_home + os.sep + acl_plain_file)
         self._remote_address_strategy_factory = RemoteAddressStrategyFactory()
-        self._lock = threading.RLock()  # one writer of _tables and of the files at a time
-        self._tables = _Tables()  # replaced under _lock; read without
-        self._data_version = DataVersion()  # the default file's; guarded by _lock
+        # Held by the writer of _tables and of the files.
+        self._lock = threading.RLock()
+        # Replaced under _lock, read without it.
+        self._tables = _Tables()
+        # The default file's; guarded by _lock.
+        self._data_version = DataVersion()
         self._watch_service = AclFileWatchService(self.default_acl_dir, self.default_acl_file, self)
 
     def start(self) -> None:
-        """Follow the files."""
+        """Start to watch the files."""
         self._watch_service.start()
 
     def shutdown(self) -> None:
-        """Follow them no more. Idempotent."""
+        """Stop watching the files. Idempotent."""
         self._watch_service.shutdown()
 
     def load(self) -> None:
-        """Read all files. AclException when one is wrong; what was loaded before stays in force then."""
+        """Read all files. AclException when one is invalid; the previous contents then stay in force."""
         with self._lock:
             self._assure_acl_config_files_exist()
             self._watch_service.remember()
@@ -91,7 +96,7 @@ class PlainPermissionManager:
                 log.debug("%s exists", self.default_acl_file)
         except OSError as error:
             if not os.path.exists(self.default_acl_file):
-                raise AclException(f"the file of accounts is missing and cannot be made: {error}") from error
+                raise AclException(f"the account file is missing and cannot be created: {error}") from error
 
     def _add(self, tables: _Tables, path: str) -> None:
         content = AclFile.read(path)
@@ -116,7 +121,7 @@ class PlainPermissionManager:
         tables.data_versions[path] = content.data_version
 
     def load_file(self, acl_file_path: str) -> None:
-        """Read one file again. AclException when it is wrong; what was loaded before stays in force then."""
+        """Read one file again. AclException when it is invalid; its previous contents then stay in force."""
         path = mix_all.deal_file_path(acl_file_path)
         with self._lock:
             content = AclFile.read(path)
@@ -133,8 +138,8 @@ class PlainPermissionManager:
                 access_key = cast(str, resource.access_key)  # an account has one
                 if access_key_table.setdefault(access_key, path) == path:
                     resources[access_key] = resource
-            # Differs: a file's new addresses replace its old ones always; with the original those that came by the
-            # first change of a file that had none stay in force for ever
+            # Differs: a file's new addresses always replace its old ones; in the original, the first addresses of a
+            # file that had none stay in force for ever
             self._use(_Tables(access_key_table, {**old.resources, path: resources}, {**old.global_white, path: white},
                               {**old.data_versions, path: content.data_version}))
 
@@ -145,7 +150,8 @@ class PlainPermissionManager:
 
     @staticmethod
     def _log_content(content: AclFile) -> None:
-        # Differs: the original writes the whole file with its secrets into the log
+        # Differs: the log shows only the addresses and access keys of a file; the original logs the whole file with its
+        # secrets
         log.info("Broker plain acl conf data is : %s, globalWhiteRemoteAddresses %s, accounts %s", content.path,
                  content.global_white_addrs, [config.accessKey for config in content.accounts])
 
@@ -156,15 +162,15 @@ class PlainPermissionManager:
             raise AclException(f"{path}: globalWhiteRemoteAddresses: {error}") from None
 
     def get_acl_config_data_version(self) -> str:
-        """The default file's version, as JSON."""
+        """Return the default file's version, as JSON."""
         return remoting_serializable.to_json(self._data_version)
 
     def get_data_version_map(self) -> dict[str, DataVersion]:
-        """The version of each file, by its path."""
+        """Return the version of each file, by path."""
         return dict(self._tables.data_versions)
 
     def update_access_config(self, plain_access_config: PlainAccessConfig | None) -> bool:
-        """Change an account in its file, or add one to the default file. AclException when something is wrong."""
+        """Change an account in its file, or add it to the default file. AclException when something is invalid."""
         if plain_access_config is None:
             raise AclException("Parameter value plainAccessConfig is null, Please check your parameter")
         check_plain_access_config(plain_access_config)
@@ -177,16 +183,17 @@ class PlainPermissionManager:
             data = acl_yaml.get_yaml_data_object(path) or {}
             accounts = list_of(data, common.CONFIG_ACCOUNTS)
             old = next((account for account in accounts if _key_of(account) == access_key), None)
-            if old is not None:  # it moves to the end, as in Java
+            # It moves to the end, as in Java.
+            if old is not None:
                 accounts.remove(old)
-            # Differs: an account that its file has lost since it was made here is written again; the original writes
-            # nothing, and reports success
+            # Differs: an account that was removed from its file meanwhile is written again; the original writes nothing
+            # and reports success
             accounts.append(create_acl_access_config_map(old, plain_access_config))
             data[common.CONFIG_ACCOUNTS] = accounts
             return self._write(path, data)
 
     def delete_access_config(self, accesskey: str | None) -> bool:
-        """Delete an account from its file; False when there is none. AclException when the file can't be used."""
+        """Delete an account from its file. Return False when it does not exist. AclException for an unusable file."""
         if not accesskey:
             log.error("Parameter value accesskey is null or empty String,Please check your parameter")
             return False
@@ -208,14 +215,15 @@ class PlainPermissionManager:
 
     def update_global_white_addrs_config(self, global_white_addrs_list: list[str] | None,
                                          file_name: str | None = None) -> bool:
-        """Replace a file's addresses that need no account; False when it is not a file of accounts."""
+        """Replace a file's addresses that need no account. Return False when it is not an account file."""
         path = mix_all.deal_file_path(file_name or self.default_acl_file)
         if global_white_addrs_list is None:
             log.error("Parameter value globalWhiteAddrsList is null,Please check your parameter")
             return False
         if not self._may_be_written(path):
             return False
-        # Differs: checked before they are written; the original writes a wrong address and can't load the file again
+        # Differs: addresses are checked before they are written; the original writes an invalid address and cannot load
+        # the file again
         self._strategies(list(global_white_addrs_list), path)
         with self._lock:
             data = acl_yaml.get_yaml_data_object(path) or {}
@@ -226,8 +234,8 @@ class PlainPermissionManager:
         if not os.path.isfile(path):
             log.error("Parameter value %s is not exist or is a directory, please check your parameter", path)
             return False
-        # Differs: `..` and links don't lead out of the home folder, and other files than .yml and .yaml are refused;
-        # the original compares the beginning of the text, refuses .yaml and lets any other file pass
+        # Differs: `..` and links cannot lead out of the home folder, and files other than .yml and .yaml are refused;
+        # the original compares the begin of the text, refuses .yaml and accepts any other file
         home = os.path.realpath(self.file_home)
         if os.path.commonpath([home, os.path.realpath(path)]) != home:
             log.error("Parameter value %s is not in the directory rocketmq.home.dir %s", path, self.file_home)
@@ -238,18 +246,19 @@ class PlainPermissionManager:
         return True
 
     def _write(self, path: str, data: dict[str, Any]) -> bool:
-        """Write a file with its next version, and let it be in force."""
+        """Write a file with its next version, and load it."""
         version = version_of(list_of(data, common.CONFIG_DATA_VERSION))
         version.next_version()
         data[common.CONFIG_DATA_VERSION] = [{common.CONFIG_COUNTER: version.counter,
                                                     common.CONFIG_TIME_STAMP: version.timestamp}]
         acl_yaml.write_data_object(path, data)
-        # Differs: in force at once; with the original some changes wait until its watch service has seen the file
+        # Differs: a change of accounts or addresses takes effect at once; in the original some changes wait for the
+        # watch service
         self.load_file(path)
         return True
 
     def get_all_acl_config(self) -> AclConfig:
-        """All accounts and addresses in the files, secrets included."""
+        """Return all accounts and addresses in the files, including secrets."""
         found = AclConfig()
         seen: set[str | None] = set()
         for path in acl_files(self.default_acl_dir, self.default_acl_file):
@@ -264,16 +273,16 @@ class PlainPermissionManager:
         return found
 
     def on_file_changed(self, acl_file_name: str) -> None:
-        """The watch service has seen a file change."""
+        """Load a file that has changed; called by the watch service."""
         self.load_file(acl_file_name)
 
     def on_file_num_changed(self, _path: str) -> None:
-        """The watch service has seen files come or go."""
+        """Load all files, because some were added or removed; called by the watch service."""
         self.load()
 
     @staticmethod
     def check_perm(need_checked_access: PlainAccessResource, owned_access: PlainAccessResource) -> None:
-        """AclException unless the account owns what the request needs."""
+        """Raise AclException unless the account has the permissions that the request needs."""
         code = need_checked_access.request_code
         if common.need_admin_perm(code) and not owned_access.admin:
             raise AclException(f"Need admin permission for request code={code}, but "
@@ -282,19 +291,20 @@ class PlainPermissionManager:
 
     @staticmethod
     def check_needs(need_checked_access: PlainAccessResource, owned_access: PlainAccessResource) -> None:
-        """AclException unless the account owns all that the request needs of topics and groups."""
+        """Raise AclException unless the account has all needed permissions for topics and groups."""
         if _has_no_limits(owned_access):
             return
         by_resource: dict[str, list[int]] = {}
         for resource, perm in need_checked_access.needs():
             by_resource.setdefault(resource, []).append(perm)
-        for resource in hash_map_order(by_resource):  # the first that is denied is named
+        # The error names the first denied one.
+        for resource in hash_map_order(by_resource):
             if not all(common.is_owned(owned_access, resource, perm) for perm in by_resource[resource]):
                 raise AclException(f"No default permission for {print_str(resource, is_retry_topic(resource))}")
 
     def build_plain_access_resource(self, plain_access_config: PlainAccessConfig,
                                     path: str | None = None) -> PlainAccessResource:
-        """An account of its texts; AclException when one is wrong, with the file and the key."""
+        """Build an account from its texts. The AclException for an invalid text names the file and the key."""
         try:
             return self._build(plain_access_config)
         except AclException as error:
@@ -314,7 +324,7 @@ class PlainPermissionManager:
         return resource
 
     def validate(self, plain_access_resource: PlainAccessResource) -> None:
-        """AclException unless a request may be served."""
+        """Raise AclException unless the request may be served."""
         owned = self._owned(plain_access_resource)
         if owned is None:
             return
@@ -323,18 +333,18 @@ class PlainPermissionManager:
         self.check_perm(plain_access_resource, owned)
 
     def validate_needs(self, plain_access_resource: PlainAccessResource) -> None:
-        """AclException unless who was let in before may have what `needs` gives."""
+        """Raise AclException unless the sender of a permitted request also has the permissions in `needs`."""
         owned = self._owned(plain_access_resource)
         if owned is not None:
             self.check_needs(plain_access_resource, owned)
 
     def may_do_all(self, plain_access_resource: PlainAccessResource) -> bool:
-        """Whether who was let in before has no limits. AclException when the account has gone since."""
+        """Return whether the sender of a permitted request has no limits. AclException if the account was removed."""
         owned = self._owned(plain_access_resource)
         return owned is None or _has_no_limits(owned)
 
     def _owned(self, plain_access_resource: PlainAccessResource) -> PlainAccessResource | None:
-        """The account of a request; None when its address is enough. AclException when there is no such account."""
+        """Return the account of a request; None when its address is sufficient. AclException for an unknown account."""
         tables = self._tables
         for strategies in tables.global_white.values():
             for strategy in strategies:
@@ -348,11 +358,12 @@ class PlainPermissionManager:
 
 
 def check_plain_access_config(plain_access_config: PlainAccessConfig) -> None:
-    """AclException unless key and secret are there and long enough."""
+    """Raise AclException unless key and secret are set and long enough."""
     access_key, secret_key = plain_access_config.accessKey, plain_access_config.secretKey
     if (access_key is None or secret_key is None or len(access_key) <= common.ACCESS_KEY_MIN_LENGTH
             or len(secret_key) <= common.SECRET_KEY_MIN_LENGTH):
-        # Differs: the original writes the secret into its log; here only whoever sent it gets it back
+        # Differs: the secret of a new account is not logged, only returned to the client that sent it; the original
+        # logs it
         begin = f"The accessKey={'null' if access_key is None else access_key} and secretKey="
         end = " cannot be null and length should longer than 6"
         if secret_key is None:
@@ -362,7 +373,7 @@ def check_plain_access_config(plain_access_config: PlainAccessConfig) -> None:
 
 def create_acl_access_config_map(existed_account_map: dict[str, Any] | None,
                                  config: PlainAccessConfig) -> dict[str, Any]:
-    """An account as it is written: the old one with all that `config` gives."""
+    """Return an account to write: the existing one, updated with the values of `config`."""
     account = {} if existed_account_map is None else existed_account_map
     for name in (common.CONFIG_ACCESS_KEY, common.CONFIG_SECRET_KEY):
         account[name] = getattr(config, name)
@@ -379,7 +390,7 @@ def create_acl_access_config_map(existed_account_map: dict[str, Any] | None,
 
 
 def _has_no_limits(owned: PlainAccessResource) -> bool:
-    """An admin without lists of permissions."""
+    """Return whether the account is an admin without lists of permissions."""
     return owned.admin and owned.resource_perm_map is None
 
 

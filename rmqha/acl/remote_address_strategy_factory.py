@@ -1,6 +1,6 @@
-"""Patterns of addresses: one, a list, `{}` lists, ranges with `*` and `-`, everything; IPv4 and IPv6.
+"""Patterns of addresses: one address, a list, a `{}` list, a range with `*` and `-`, or all addresses; IPv4 and IPv6.
 
-Nested classes of Java's factory stand here.
+The nested classes of Java's factory are classes of this module.
 """
 import functools
 import ipaddress
@@ -12,7 +12,7 @@ _EVERYTHING = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 
 
 def is_valid_inet4_address(text: str | None) -> bool:
-    """Whether it is an IPv4 address.
+    """Return whether a text is an IPv4 address.
 
     Java: org.apache.commons.validator.routines.InetAddressValidator#isValidInet4Address
     """
@@ -20,7 +20,7 @@ def is_valid_inet4_address(text: str | None) -> bool:
 
 
 def is_valid_inet6_address(text: str | None) -> bool:
-    """Whether it is an IPv6 address.
+    """Return whether a text is an IPv6 address.
 
     Java: org.apache.commons.validator.routines.InetAddressValidator#isValidInet6Address
     """
@@ -39,38 +39,38 @@ def _parses(text: str | None, kind: type) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _expanded(address: str | None) -> str:
-    """A client's address as it is compared: IPv6 in full; "" when it is not an address."""
+    """Return a client's address in the form for comparison: IPv6 in full; "" when it is not an address."""
     if address is not None and is_valid_inet4_address(address):
         return address
-    # Differs: the zone of a link-local address (`%eth0`) is left out, with it nothing would match
+    # Differs: the zone of a link-local address (`%eth0`) is removed; in the original such an address never matches
     address = (address or "").partition("%")[0]
     return acl_files.expand_ip(address, 8) if is_valid_inet6_address(address) and "." not in address else ""
 
 
 class NullRemoteAddressStrategy:
-    """Every address.
+    """A pattern that matches every address.
 
     Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory$NullRemoteAddressStrategy (4.9.8)
     """
 
     def match(self, _plain_access_resource: PlainAccessResource) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
 
 class BlankRemoteAddressStrategy:
-    """No address.
+    """A pattern that matches no address.
 
     Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory$BlankRemoteAddressStrategy (4.9.8)
     """
 
     def match(self, _plain_access_resource: PlainAccessResource) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
 
 class MultipleRemoteAddressStrategy:
-    """A list of addresses. AclException when one of them is not an address.
+    """A list of addresses. AclException when an element is not an address.
 
     Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory$MultipleRemoteAddressStrategy (4.9.8)
     """
@@ -86,7 +86,7 @@ class MultipleRemoteAddressStrategy:
                 raise AclException(f"Netaddress examine Exception netaddress is {netaddress}")
 
     def match(self, plain_access_resource: PlainAccessResource) -> bool:
-        """Whether the address is in the list."""
+        """Return whether the address is in the list."""
         return _expanded(plain_access_resource.white_remote_address) in self._multiple_set
 
 
@@ -102,14 +102,14 @@ class OneRemoteAddressStrategy:
         self._netaddress = acl_files.expand_ip(netaddress, 8)
 
     def match(self, plain_access_resource: PlainAccessResource) -> bool:
-        """Whether it is the address."""
+        """Return whether it is this address."""
         return self._netaddress == _expanded(plain_access_resource.white_remote_address)
 
 
 class RangeRemoteAddressStrategy:
-    """Addresses with `*` or `from-to` in one part: `192.168.0-7.*`, `10.1.2.3-9`, `5::7:6:1-200:*`.
+    """A pattern with `*` or `from-to` in one part: `192.168.0-7.*`, `10.1.2.3-9`, `5::7:6:1-200:*`.
 
-    What follows the first such part is not looked at. AclException when the pattern is wrong.
+    The parts after the first such part are ignored. AclException for an invalid pattern.
 
     Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory$RangeRemoteAddressStrategy (4.9.8)
     """
@@ -118,7 +118,8 @@ class RangeRemoteAddressStrategy:
         self._head = ""
         self._start = 0
         self._end = 0
-        self._index = 0  # of the part that is a range
+        # Of the part that is a range.
+        self._index = 0
         self._is_ipv6 = acl_files.is_colon(remote_addr)
         if self._is_ipv6:
             self._take_ipv6(remote_addr)
@@ -148,7 +149,7 @@ class RangeRemoteAddressStrategy:
         raise _no_range(remote_addr)
 
     def _analysis(self, parts: list[str], index: int, base: int, maximum: int) -> bool:
-        """Take the range out of a part; whether there is one."""
+        """Read the range from a part; return whether it has one."""
         value = parts[index].strip()
         if value == "*":
             self._start, self._end = 0, maximum
@@ -163,7 +164,7 @@ class RangeRemoteAddressStrategy:
         return self._end > 0
 
     def match(self, plain_access_resource: PlainAccessResource) -> bool:
-        """Whether the address is in the range."""
+        """Return whether the address is in the range."""
         address = _expanded(plain_access_resource.white_remote_address)
         if not address.startswith(self._head) or acl_files.is_colon(address) != self._is_ipv6:
             return False
@@ -174,8 +175,8 @@ class RangeRemoteAddressStrategy:
 
 
 def _no_range(remote_addr: str) -> AclException:
-    # Differs: a range that holds nothing, as 0-0, or has nothing before it, as :1-2:*, is refused here; the original
-    # takes it, and each request then fails
+    # Differs: an empty range such as 0-0, or one with nothing before it such as :1-2:*, is refused here; the original
+    # accepts it, and every request then fails
     return AclException(f"Netaddress examine scope Exception netaddress is {remote_addr}")
 
 
@@ -184,13 +185,13 @@ BLANK_NET_ADDRESS_STRATEGY = BlankRemoteAddressStrategy()
 
 
 class RemoteAddressStrategyFactory:
-    """Makes strategies of texts.
+    """Makes strategies from texts.
 
     Java: org.apache.rocketmq.acl.plain.RemoteAddressStrategyFactory (4.9.8)
     """
 
     def get_remote_address_strategy(self, remote_addr: str | None) -> RemoteAddressStrategy:
-        """The addresses that a text means; a blank one means none. AclException when it is not a pattern."""
+        """Return the strategy of a text; a blank text matches no address. AclException for an invalid pattern."""
         if remote_addr is None or not remote_addr.strip():
             return BLANK_NET_ADDRESS_STRATEGY
         if remote_addr in _EVERYTHING:

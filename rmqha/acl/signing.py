@@ -1,4 +1,4 @@
-"""How a request is signed: the only module of the room that loads OpenSSL.
+"""The signature of requests. This is the only module of the package that loads OpenSSL.
 
 Java: org.apache.rocketmq.acl.common.AclSigner (4.9.8)
 """
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class SigningAlgorithm(Enum):
-    """A MAC; the value is its digest's name in hashlib.
+    """A MAC algorithm; the value is its digest's name in hashlib.
 
     Java: org.apache.rocketmq.acl.common.SigningAlgorithm (4.9.8)
     """
@@ -24,7 +24,7 @@ DEFAULT_ALGORITHM = SigningAlgorithm.HmacSHA1
 
 def cal_signature(data: bytes | str, key: str, algorithm: SigningAlgorithm = DEFAULT_ALGORITHM,
                   charset: str = DEFAULT_CHARSET) -> str:
-    """The MAC of `data` under `key` in Base64; texts count as their bytes in `charset`."""
+    """Return the MAC of `data` under `key` in Base64; texts are encoded in `charset`."""
     content = data.encode(charset, "replace") if isinstance(data, str) else data
     digest = hmac.digest(key.encode(charset, "replace"), content, algorithm.value)
     return binascii.b2a_base64(digest, newline=False).decode("ascii")

@@ -1,1 +1,1 @@
-"""Shared ground: threads, configuration, models and protocol types. Imports nothing above it."""
+"""Shared code: threads, configuration, models and protocol types. It imports nothing from the packages above it."""

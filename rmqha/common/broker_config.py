@@ -1,4 +1,9 @@
-"""Settings of a broker: identity, thread pools, queues, switches."""
+"""Settings of a broker: identity, thread pools, queues, switches.
+
+A field's annotation gives the key's range and unit (see config_keys); rmqha/tools/config/config_meanings.py says what
+each key does. UPDATE_BROKER_CONFIG may change a key at run time unless it is in `configuration.FIXED_KEYS` or in
+`configBlackList`. Sizes of thread pools and of their queues may be changed, but take effect at the next start.
+"""
 import os
 from typing import Annotated
 
@@ -38,27 +43,27 @@ _CORES = os.cpu_count() or 1
 
 
 def local_host_name() -> str:
-    """The host's name, or DEFAULT_BROKER when it has none."""
+    """Return the host's name, or DEFAULT_BROKER when it has none."""
     return os.uname().nodename or "DEFAULT_BROKER"
 
 
 @dataclass
 class BrokerConfig:
-    """What a broker is and how it serves; attributes are the config keys, in Java's order. Times are milliseconds.
+    """The config keys of a broker, as attributes, in Java's order. Times are in ms.
 
     Java: org.apache.rocketmq.common.BrokerConfig (4.9.8)
     """
 
     rocketmqHome: PlainText | None = field(default_factory=lambda: os.environ.get(ROCKETMQ_HOME_ENV))
-    # `;` separated host:port
+    # The name servers, host:port separated by `;`. May change at run time.
     namesrvAddr: NamesrvAddresses | None = important(factory=lambda: os.environ.get(NAMESRV_ADDR_ENV))
     brokerIP1: Host = important(factory=get_local_address)
     brokerIP2: Host = field(default_factory=get_local_address)
     brokerName: Name = important(factory=local_host_name)
     brokerClusterName: Name = important("DefaultCluster")
-    # 0 is the master, above 0 a slave
+    # 0 is the master, an id above 0 a slave. Fixed.
     brokerId: Annotated[Long, whole_number(-1, LONG_MAX)] = important(MASTER_ID)
-    # PermName bits: read 4, write 2
+    # Bits of PermName: 4 read, 2 write, so 6 is both. May change at run time.
     brokerPermission: Annotated[int, whole_number(0, 7)] = 6
     defaultTopicQueueNums: Annotated[int, whole_number(1, 65536)] = 8
     autoCreateTopicEnable: bool = important(True)
@@ -125,7 +130,7 @@ class BrokerConfig:
     slaveReadEnable: bool = False
 
     disableConsumeIfConsumerReadSlowly: bool = False
-    # bytes
+    # Bytes that a consumer may be behind before disableConsumeIfConsumerReadSlowly stops it.
     consumerFallbehindThreshold: Annotated[Long, whole_number(0, LONG_MAX, "of bytes")] = 1024 * 1024 * 1024 * 16
 
     brokerFastFailureEnable: bool = True
@@ -138,12 +143,12 @@ class BrokerConfig:
 
     traceOn: bool = True
 
-    # filter bit maps: computed when a queue unit is written, saved to the extension file if that is on
+    # Compute the filter bit map when a queue unit is written. It is saved if enableConsumeQueueExt is on.
     enableCalcFilterBitMap: bool = False
     expectConsumerNumUseFilter: Positive = 32
-    # percent, 1 to 100
+    # The share of false hits of the bloom filter, in percent, 1 to 99. Read at the start.
     maxErrorRateOfBloomFilter: Annotated[int, whole_number(1, 99, "of percent")] = 20
-    # how long filter data outlives its consumer
+    # The time in ms for which filter data is kept after its consumer group has gone offline.
     filterDataCleanTimeSpan: LongMillis = 24 * 3600 * 1000
     filterSupportRetry: bool = False
     enablePropertyFilter: bool = False
@@ -152,12 +157,12 @@ class BrokerConfig:
 
     forceRegister: bool = True
 
-    # the broker clamps it to 10,000 .. 60,000
+    # ms between two registrations with the name servers. The broker clamps it to 10,000 .. 60,000.
     registerNameServerPeriod: AnyInt = 1000 * 30
 
-    # a half message is first checked when it is older than this
+    # The age in ms from which a half message is checked with its producer.
     transactionTimeOut: LongMillis = important(6 * 1000)
-    # checks until a half message is given up
+    # The number of checks after which a half message is given up.
     transactionCheckMax: Natural = important(15)
     transactionCheckInterval: LongPeriod = important(60 * 1000)
 
@@ -169,25 +174,29 @@ class BrokerConfig:
 
     autoDeleteUnusedStats: bool = False
 
-    # one log folder for each broker of a host
+    # Use a separate log folder for each broker of a host.
     isolateLogEnable: bool = False
 
-    # `;` separated keys that UPDATE_BROKER_CONFIG may not touch
+    # Keys, separated by `;`, that UPDATE_BROKER_CONFIG may not change. Fixed.
     configBlackList: PlainText = "configBlackList;brokerConfigPath"
 
-    # rmqha's: a pause in which no thread had a turn for so long is logged with its stacks; 0: off
+    # An extension of rmqha: log a pause of at least this many ms in which no thread could run, with the stacks of the
+    # threads. 0 turns it off.
     stallWatchMs: Millis = field(default=0, metadata={"extension": True})
-    # rmqha's: from which level on lines are written (may change while it runs), and what they look like
+    # Extensions of rmqha. logLevel: the lowest level that is logged; it may change at run time. logFormat (TEXT or
+    # JSON) and logTimeZone (LOCAL or UTC): the format of log lines. Both are fixed.
     logLevel: LogLevel = field(default=LogLevel.INFO, metadata={"extension": True})
     logFormat: LogFormat = field(default=LogFormat.TEXT, metadata={"extension": True})
     logTimeZone: LogTime = field(default=LogTime.LOCAL, metadata={"extension": True})
 
-    # rmqha's: the port of /metrics, /healthz and /readyz, 0: none; the address that it listens at; whose names
+    # Extensions of rmqha. metricsPort: the port of /metrics, /healthz and /readyz, 0 for none. metricsHost: the address
+    # that it listens on. metricsNames: the naming scheme of the metrics. All three are fixed.
     metricsPort: Port = field(default=0, metadata={"extension": True})
     metricsHost: Host = field(default="127.0.0.1", metadata={"extension": True})
     metricsNames: MetricsNames = field(default=MetricsNames.exporter, metadata={"extension": True})
 
-    # Automatic failover: keys of 5.1.4. The controllers are `host:port` joined by `;`.
+    # Automatic failover: keys of 5.1.4. controllerAddr lists the controllers, `host:port` separated by `;`. Periods and
+    # timeouts are in ms.
     enableControllerMode: bool = field(default=False, metadata={"extension": True})
     controllerAddr: ControllerAddresses = field(default="", metadata={"extension": True})
     fetchControllerAddrByDnsLookup: bool = field(default=False, metadata={"extension": True})
@@ -196,9 +205,10 @@ class BrokerConfig:
     syncBrokerMetadataPeriod: Period = field(default=5 * 1000, metadata={"extension": True})
     checkSyncStateSetPeriod: Period = field(default=5 * 1000, metadata={"extension": True})
     syncControllerMetadataPeriod: Period = field(default=10 * 1000, metadata={"extension": True})
-    # Differs: 3 s instead of 10 s: a master that hangs is replaced behind this time
+    # Differs: the default of controllerHeartBeatTimeoutMills is 3 s instead of 10 s: a master that hangs is replaced
+    # after this time
     controllerHeartBeatTimeoutMills: Period = field(default=3 * 1000, metadata={"extension": True})
-    # the lowest number is elected first among equals
+    # Among otherwise equal replicas, the one with the lowest number is elected.
     brokerElectionPriority: Natural = field(default=(1 << 31) - 1, metadata={"extension": True})
-    # rmqha's: a master acknowledges nothing while no controller confirms that it is the master
+    # An extension of rmqha: a master acknowledges nothing while no controller confirms that it is the master. Fixed.
     controllerLease: bool = field(default=True, metadata={"extension": True})

@@ -13,14 +13,14 @@ from rmqha.common import sys_flags
 from rmqha.common.filesystem import how_to_install
 from rmqha.common.sys_flags import CompressionType
 
-# Differs: Java inflates without a limit; here a body may not grow beyond this, so a small one can't fill the memory.
+# Differs: the decompressed size of a body is limited, so that a small one cannot fill the memory; Java has no limit.
 MAX_DECOMPRESSED_SIZE = 256 * 1024 * 1024
-# Bytes taken at a time: a block of 128 KiB can be as short as 4, so this bounds what one step can grow to.
+# Input bytes per step. A block of 128 KiB may take as few as 4 bytes, so this bounds the output of one step.
 ZSTD_STEP = 1024
 
 
 class CompressionError(ValueError):
-    """Bytes that do not decompress, or to more than the limit; or the type's library is missing."""
+    """Bytes that do not decompress, or decompress to more than the limit; or the type's library is missing."""
 
 
 class TooLargeError(CompressionError):
@@ -28,21 +28,21 @@ class TooLargeError(CompressionError):
 
     @classmethod
     def beyond(cls, max_size: int) -> "TooLargeError":
-        """For a body alone."""
+        """Return the error for a single body."""
         return cls(f"the body decompresses to more than {max_size} bytes")
 
 
 class Compressor(Protocol):
-    """Bodies to and from their compressed form. Stateless.
+    """Compresses and decompresses bodies. Stateless.
 
     Java: org.apache.rocketmq.common.compression.Compressor (4.9.8)
     """
 
     def compress(self, src: bytes | memoryview, level: int) -> bytes:
-        """The compressed form."""
+        """Return the compressed form of `src`."""
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
-        """The uncompressed bytes; CompressionError for damage and above `max_size` bytes."""
+        """Return the decompressed bytes. CompressionError for damage, and beyond `max_size` bytes."""
 
 
 class ZlibCompressor:
@@ -52,20 +52,20 @@ class ZlibCompressor:
     """
 
     def compress(self, src: bytes | memoryview, level: int) -> bytes:
-        """The zlib stream of `src`; `level` 0 to 9."""
+        """Return the zlib stream of `src`; `level` is 0 to 9."""
         return zlib.compress(src, level)
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
-        """The uncompressed bytes; bytes behind the stream's end are ignored as in Java."""
+        """Return the decompressed bytes. Bytes after the end of the stream are ignored, as in Java."""
         stream = zlib.decompressobj()
         try:
             plain = stream.decompress(src, max_size)
         except zlib.error as error:
-            raise CompressionError(f"no zlib stream: {error}") from error
+            raise CompressionError(f"not a zlib stream: {error}") from error
         if not stream.eof and len(plain) >= max_size:
             raise TooLargeError.beyond(max_size)
         if not stream.eof:
-            raise CompressionError("the zlib stream ends too early")
+            raise CompressionError("the zlib stream is truncated")
         return plain
 
 
@@ -85,22 +85,22 @@ class Lz4Compressor:
     """
 
     def compress(self, src: bytes | memoryview, level: int) -> bytes:
-        """The LZ4 frame of `src`. `level` is ignored as in Java."""
+        """Return the LZ4 frame of `src`. `level` is ignored, as in Java."""
         lz4 = _lz4_library()
         frame: bytes = lz4.compress(src, block_size=lz4.BLOCKSIZE_MAX4MB, block_linked=False, store_size=False)
         return frame
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
-        """The uncompressed bytes."""
+        """Return the decompressed bytes."""
         stream = _lz4_library().LZ4FrameDecompressor()
         try:
             plain: bytes = stream.decompress(src, max_length=max_size)
         except RuntimeError as error:
-            raise CompressionError(f"no LZ4 frame: {error}") from error
+            raise CompressionError(f"not an LZ4 frame: {error}") from error
         if not stream.eof and not stream.needs_input:
             raise TooLargeError.beyond(max_size)
         if not stream.eof:
-            raise CompressionError("the LZ4 frame ends too early")
+            raise CompressionError("the LZ4 frame is truncated")
         return plain
 
 
@@ -120,12 +120,12 @@ class ZstdCompressor:
     """
 
     def compress(self, src: bytes | memoryview, level: int) -> bytes:
-        """The ZSTD frame of `src`, without its size as Java's streams."""
+        """Return the ZSTD frame of `src`, without the content size, as Java's streams write it."""
         frame: bytes = _zstd_library().ZstdCompressor(level=level, write_content_size=False).compress(src)
         return frame
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
-        """The uncompressed bytes."""
+        """Return the decompressed bytes."""
         zstandard = _zstd_library()
         stream = zstandard.ZstdDecompressor().decompressobj()
         pieces, size = [], 0
@@ -138,8 +138,8 @@ class ZstdCompressor:
                 if stream.eof:
                     return b"".join(pieces)
         except zstandard.ZstdError as error:
-            raise CompressionError(f"no ZSTD frame: {error}") from error
-        raise CompressionError("the ZSTD frame ends too early")
+            raise CompressionError(f"not a ZSTD frame: {error}") from error
+        raise CompressionError("the ZSTD frame is truncated")
 
 
 _COMPRESSORS: dict[CompressionType, Compressor] = {
@@ -150,7 +150,7 @@ _COMPRESSORS: dict[CompressionType, Compressor] = {
 
 
 def get_compressor(compression_type: CompressionType) -> Compressor:
-    """The compressor of a type; its library is only needed when it is used.
+    """Return the compressor of a type. Its library is loaded only when it is used.
 
     Java: org.apache.rocketmq.common.compression.CompressorFactory (4.9.8)
     """
@@ -158,16 +158,17 @@ def get_compressor(compression_type: CompressionType) -> Compressor:
 
 
 MOST_IN_ALL = MAX_DECOMPRESSED_SIZE
-MOST_EACH = MOST_IN_ALL // 4  # of a list: one body that is too large leaves room for the others
+# The limit of each body in a list, so that one body that is too large leaves budget for the others.
+MOST_EACH = MOST_IN_ALL // 4
 
 
 class MissingBody(bytes):
-    """An empty body in place of one that can't be decompressed; `reason` for people."""
+    """An empty body in place of one that cannot be decompressed; `reason` says why, for people."""
 
     reason: str
 
     def __new__(cls, reason: str) -> Self:
-        """An empty one."""
+        """Return an empty body with a reason."""
         body = super().__new__(cls)
         body.reason = reason
         return body
@@ -180,10 +181,10 @@ class MissingBody(bytes):
 
 
 class BodyBudget:
-    """For the bodies of one answer, on one thread. `most_each`: of one body, `most` of all together.
+    """The decompressed bytes that the bodies of one answer may take: `most_each` for one, `most` for all together.
 
-    A body beyond the limit counts with the bytes that were decompressed to find that out, so that many of them take no
-    more time than memory.
+    Used by one thread. A body beyond the limit still uses up the bytes that were decompressed to find that out.
+    Otherwise many such bodies in one answer would take little memory but unbounded time.
     """
 
     def __init__(self, most: int = MOST_IN_ALL, most_each: int = MOST_EACH) -> None:
@@ -192,13 +193,13 @@ class BodyBudget:
 
     @property
     def left(self) -> int:
-        """Bytes that may still come."""
+        """Return the number of bytes that are left."""
         return self._left
 
     def plain(self, body: bytes, sys_flag: int) -> bytes:
-        """The body of a record decompressed, or as it is when its `sys_flag` says that it is not compressed.
+        """Return the body of a record decompressed, or unchanged if its `sys_flag` says that it is not compressed.
 
-        TooLargeError beyond a limit, CompressionError for damage and for a library that is missing.
+        TooLargeError beyond a limit, CompressionError for damage and for a missing library.
         """
         if not sys_flag & sys_flags.COMPRESSED_FLAG:
             return body
@@ -213,7 +214,7 @@ class BodyBudget:
             raise self._too_large(limit) from error
         except CompressionError:
             raise
-        except ValueError as error:  # a type that is not known
+        except ValueError as error:  # an unknown type
             raise CompressionError(str(error)) from error
         self._left -= len(plain)
         return plain
@@ -222,21 +223,24 @@ class BodyBudget:
         if limit == self.most_each:
             return TooLargeError(f"the body decompresses to more than {limit} bytes")
         return TooLargeError(f"the bodies of one answer decompress to more than {self.most} bytes, and this one does "
-                             "not fit any more: ask for it alone")
+                             "not fit: request it alone")
 
 
 ZLIB, GZIP = zlib.MAX_WBITS, zlib.MAX_WBITS | 16
 
 
 def inflate(data: bytes, most: int, kind: int = ZLIB) -> bytes:
-    """The unpacked bytes of one stream. ValueError when it is damaged or cut off, or has more than `most` bytes."""
+    """Return the decompressed bytes of one stream.
+
+    ValueError when it is damaged or truncated, or decompresses to more than `most` bytes.
+    """
     stream = zlib.decompressobj(kind)
     try:
         unpacked = stream.decompress(data, most + 1)
     except zlib.error as error:
         raise ValueError(f"the compressed bytes are damaged: {error}") from None
     if len(unpacked) > most:
-        raise ValueError(f"it unpacks to more than {most} bytes")
+        raise ValueError(f"it decompresses to more than {most} bytes")
     if not stream.eof:
-        raise ValueError("the compressed bytes end too early")
+        raise ValueError("the compressed bytes are truncated")
     return unpacked

@@ -1,11 +1,12 @@
-"""Config keys: how a config class declares them, which values they accept, and the parser that enforces this.
+"""Config keys: their declaration in config classes, the values that they accept, and the parser that enforces this.
 
 A config class is a dataclass whose attributes are the config keys, in Java's order. `important()` marks the keys that
-`-m` prints; `renamed()` gives a key that differs from the attribute's name because Java's setter does.
+`-m` prints; `renamed()` declares a key that differs from the attribute's name because Java's setter does.
 
 The annotation of an attribute is the type that a `.properties` value is parsed to (int, Long, float, bool, an enum,
-str), and with `Annotated` also the range or the form that is allowed. The words of an `Allowed` appear in the error for
-a bad value, and in docs/config-keys.md.
+str). With `Annotated` it also has the allowed range, unit or form. The words of an `Allowed` appear in the error for
+an invalid value, and in docs/config-keys.md. Whether a key may change at run time is not declared here: FIXED_KEYS in
+configuration.py lists the keys that may not.
 """
 import ipaddress
 import re
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def important(default: Any = None, *, factory: Any = None) -> Any:
-    """A config key that Java marks with ImportantField: printed by `-m`.
+    """Declare a config key that Java marks with ImportantField; `-m` prints it.
 
     Java: org.apache.rocketmq.common.annotation.ImportantField (4.9.8)
     """
@@ -32,17 +33,17 @@ def important(default: Any = None, *, factory: Any = None) -> Any:
 
 
 def renamed(default: Any, key: str) -> Any:
-    """A config key whose name in a file is `key`, not the attribute's name."""
+    """Declare a config key whose name in a file is `key`, not the attribute's name."""
     return field(default=default, metadata={"key": key})
 
 
 def config_keys(config_class: type) -> "dict[str, Field[Any]]":
-    """Key in a file -> dataclass field, in declaration order."""
+    """Return key in a file -> dataclass field, in declaration order."""
     return {item.metadata.get("key", item.name): item for item in fields(config_class)}
 
 
 def key_types(config_class: type) -> dict[str, Any]:
-    """Attribute -> resolved annotation, with what is allowed of it."""
+    """Return attribute -> resolved annotation, including its `Allowed` rules."""
     return get_type_hints(config_class, include_extras=True)
 
 
@@ -51,7 +52,8 @@ LONG_MAX = 2**63 - 1
 
 _INTEGER = r"[+-]?\d+"
 _FLOAT = r"[+-]?(\d++(\.\d*+)?|\.\d++)([eE][+-]?\d++)?[fFdD]?|[+-]?(NaN|Infinity)"
-_FALSE = frozenset({"false", "no", "off", "0", "n", "f"})  # what 4.9 takes for false, and who writes it means it
+# Texts that 4.9 takes for false, and that can only be meant so. Any other text than these and `true` is an error.
+_FALSE = frozenset({"false", "no", "off", "0", "n", "f"})
 _CONTROL = r"[\x00-\x1f\x7f]"
 _HOST_NAME = r"[\w.-]+"
 _HOURS = r"0*(?:\d|1\d|2[0-3])(?:;0*(?:\d|1\d|2[0-3]))*;*"
@@ -59,9 +61,9 @@ _DELAY_LEVELS = r"\+?\d{1,15}[smhd](?: \+?\d{1,15}[smhd])* *"
 
 
 class Allowed:
-    """A rule for values of a type: `words` end the sentence "expected ...", `check` tells who keeps to it.
+    """A rule for values of a type: `words` complete the sentence "expected ...", `check` accepts valid values.
 
-    `hint`: what to do about a value that does not, an empty text where that is clear.
+    `hint` returns what to do about an invalid value; an empty text where that is clear.
     """
 
     __slots__ = ("check", "hint", "words")
@@ -74,7 +76,7 @@ class Allowed:
 
 
 def whole_number(low: int, high: int, unit: str = "") -> Allowed:
-    """A whole number from `low` to `high`, both included; `unit` as in "of milliseconds"."""
+    """Return the rule for a whole number from `low` to `high`, both included; `unit` as in "of milliseconds"."""
     of = f" {unit}" if unit else ""
     return Allowed(f"a whole number{of} from {low} to {high}", lambda value: low <= value <= high)
 
@@ -88,23 +90,24 @@ def _is_host(text: str) -> bool:
         return bool(re.fullmatch(_HOST_NAME, text))
     try:
         return ipaddress.ip_address(text.strip("[]")).version == 6
-    except ValueError:  # a port behind it, mostly
+    except ValueError:
+        # Most often because a port follows.
         return False
 
 
 def is_host_and_port(text: str) -> bool:
-    """Whether `text` is host:port: a name or an address (IPv6 with or without brackets), a port from 1 to 65535."""
+    """Return whether `text` is host:port: a name or address (IPv6 with or without brackets), a port from 1 to 65535."""
     host, colon, port = text.rpartition(":")
     return bool(colon) and _is_host(host) and port.isascii() and port.isdigit() and 1 <= int(port[:9]) <= 0xFFFF
 
 
 def are_addresses(text: str) -> bool:
-    """Whether `text` is host:port, or several separated by ";"; blanks around each count for nothing."""
+    """Return whether `text` is host:port, or several separated by ";". Blanks around each are ignored."""
     return all(is_host_and_port(part.strip()) for part in text.strip().rstrip(";").split(";"))
 
 
 def address_hint(text: str) -> str:
-    """What to change in a list of host:port that is not one; an empty text where that is clear."""
+    """Return what to change in an invalid list of host:port; an empty text where that is clear."""
     if "," in text:
         return "separate addresses with ; instead of ,"
     if "/" in text:
@@ -132,7 +135,7 @@ Pages = Annotated[int, whole_number(0, INT_MAX, "of pages")]
 Millis = Annotated[int, whole_number(0, INT_MAX, "of milliseconds")]
 LongMillis = Annotated[Long, whole_number(0, LONG_MAX, "of milliseconds")]
 Period = Annotated[int, whole_number(1, INT_MAX, "of milliseconds")]
-"""A time after which something is done again, or given up."""
+"""An interval or a timeout."""
 LongPeriod = Annotated[Long, whole_number(1, LONG_MAX, "of milliseconds")]
 Seconds = Annotated[int, whole_number(0, INT_MAX, "of seconds")]
 Percent = Annotated[int, whole_number(0, 100, "of percent")]
@@ -142,7 +145,7 @@ AnyText = Annotated[str, Allowed("any text", lambda text: True)]
 PlainText = Annotated[str, Allowed("a text without control characters", lambda text: not re.search(_CONTROL, text))]
 SecretText = Annotated[Secret, Allowed("a text without control characters",
                                        lambda secret: not re.search(_CONTROL, secret.reveal()))]
-Name = Annotated[str, Allowed("a name: at least one character that is no white space, and no control characters",
+Name = Annotated[str, Allowed("a name: at least one character that is not white space, and no control characters",
                               _is_filled)]
 Path = Annotated[str, Allowed("a path", _is_filled)]
 Paths = Annotated[str, Allowed('a path, or several separated by ","', _are_paths)]
@@ -159,14 +162,14 @@ MasterAddress = Annotated[str, Allowed("host:port, or nothing", lambda text: not
                                        lambda text: address_hint(text) if "/" in text else "")]
 Hours = Annotated[str, Allowed('an hour of the day from 0 to 23, or several separated by ";"',
                                lambda text: re.fullmatch(_HOURS, text) is not None)]
-DelayLevels = Annotated[str, Allowed("whole numbers with s, m, h or d behind them, separated by one space each",
+DelayLevels = Annotated[str, Allowed("whole numbers, each followed by s, m, h or d, separated by single spaces",
                                      lambda text: re.fullmatch(_DELAY_LEVELS, text) is not None)]
 
 
 def parse_property(text: str, kind: Any) -> Any:
-    """`text` as a value of the annotation `kind`. Raises ValueError that says what was expected, and what came.
+    """Parse `text` to a value of the annotation `kind`. The ValueError says what was expected and what was found.
 
-    White space around numbers, booleans and enum names is passed over.
+    White space around numbers, booleans and enum names is ignored.
     """
     value = _parsed(text, kind)
     for rule in rules(kind):
@@ -178,7 +181,7 @@ def parse_property(text: str, kind: Any) -> Any:
 
 
 def rules(kind: Any) -> list[Allowed]:
-    """What is allowed of the annotation `kind`, beside its type."""
+    """Return the rules of the annotation `kind`, in addition to its type."""
     found = [item for item in get_args(kind) if isinstance(item, Allowed)]
     if get_origin(kind) is not Annotated:  # `Annotated[...] | None`
         found = [rule for item in get_args(kind) for rule in rules(item)]
@@ -186,7 +189,7 @@ def rules(kind: Any) -> list[Allowed]:
 
 
 def allowed_words(kind: Any) -> str:
-    """What a value of the annotation `kind` may be, in words."""
+    """Return a description of the valid values of the annotation `kind`."""
     base = base_type(kind)
     if base is bool:
         return "true or false"
@@ -197,7 +200,7 @@ def allowed_words(kind: Any) -> str:
 
 
 def base_type(kind: Any) -> type:
-    """int, float, bool, str, Secret, or the enum of an annotation. TypeError for anything else."""
+    """Return the type of an annotation: int, float, bool, str, Secret or an enum. TypeError for anything else."""
     if get_origin(kind) is Annotated:
         return base_type(get_args(kind)[0])
     if isinstance(kind, type):
@@ -209,7 +212,8 @@ def base_type(kind: Any) -> type:
 
 
 def _parsed(text: str, kind: Any) -> Any:
-    # Differs: `5 ` is 5; Java's parsers refuse it, and its caller then keeps the default
+    # Differs: white space around a value of a config file is ignored, so `5 ` is 5; Java's parsers refuse it, and the
+    # default stays
     base = base_type(kind)
     if base is bool:
         return _parse_boolean(text)
@@ -230,7 +234,8 @@ def _parse_boolean(text: str) -> bool:
     stripped = text.strip().lower()
     if stripped == "true" or stripped in _FALSE:
         return stripped == "true"
-    # Differs: Java takes all but `true` for false, so that `aclEnable=yes` switches access control off
+    # Differs: an unclear boolean is an error; Java takes all but `true` for false, so `aclEnable=yes` turns access
+    # control off
     raise ValueError(f"expected true or false, not {text[:80]!r}")
 
 

@@ -5,10 +5,10 @@
 | line | content |
 |---|---|
 | 1 | number of entries |
-| 2 | CRC32 of the remaining bytes, without its highest bit; 0 is not checked |
-| 3- | one entry a line |
+| 2 | CRC32 of the remaining bytes, without its highest bit; 0 means not checked |
+| 3- | one entry per line |
 
-`ConfigManager` is the base of the tables, one JSON file each.
+`ConfigManager` is the base class of the tables, one JSON file each.
 """
 import logging
 import os
@@ -30,17 +30,17 @@ _BAK = ".bak"
 
 
 class CheckpointFileError(ValueError):
-    """Not a checkpoint file; the text names the file and what is wrong."""
+    """A file that is not a valid checkpoint file; the text names the file and the error."""
 
 
 def encode(lines: Sequence[str]) -> str:
-    """The text of a file with these entries."""
+    """Return the text of a file with these entries."""
     content = "".join(f"{line}\n" for line in lines)
     return f"{len(lines)}\n{zlib.crc32(content.encode()) & 0x7FFFFFFF}\n{content}"
 
 
 def decode(text: str) -> list[str]:
-    """The entries in a file's text; ValueError says what is wrong with it."""
+    """Return the entries in a file's text; ValueError says what is wrong."""
     head, _newline, rest = text.partition("\n")
     crc, newline, content = rest.partition("\n")
     if not newline:
@@ -50,14 +50,14 @@ def decode(text: str) -> list[str]:
             raise ValueError(f"its {name} is {number[:20]!r}")
     lines = content.splitlines()
     if int(crc) not in (_NOT_CHECK_CRC, zlib.crc32("".join(f"{line}\n" for line in lines).encode()) & 0x7FFFFFFF):
-        raise ValueError(f"its checksum {crc} is not that of its entries")
+        raise ValueError(f"its checksum {crc} does not match its entries")
     if len(lines) != int(head):
-        raise ValueError(f"it should have {head} entries, and has {len(lines)}")
+        raise ValueError(f"it should have {head} entries but has {len(lines)}")
     return lines
 
 
 class CheckpointFile(Generic[T]):
-    """Entries in `file_path`, the ones before them in `.bak`. Not thread-safe: the owner locks.
+    """Entries in `file_path`, and the previous ones in `.bak`. Not thread-safe: the owner locks.
 
     Java: org.apache.rocketmq.common.utils.CheckpointFile (5.1.4)
     """
@@ -65,23 +65,23 @@ class CheckpointFile(Generic[T]):
     def __init__(self, file_path: str, to_line: Callable[[T], str], from_line: Callable[[str], T]) -> None:
         self.file_path = file_path
         self._to_line = to_line
-        self._from_line = from_line  # ValueError for a line that is no entry
+        self._from_line = from_line  # ValueError for an invalid line
 
     def write(self, entries: Sequence[T]) -> None:
-        """Replace the file durably. OSError when the disk says no.
+        """Replace the file durably. OSError when that fails.
 
-        Differs: no entries are written too, and leave no old ones in `.bak`; the original keeps the file, whose entries
-        are back after a restart.
+        Differs: an empty checkpoint file (`CheckpointFile`) is written too, and twice, so that `.bak` does not keep old
+        entries; the original keeps the old file, whose entries come back after a restart.
         """
         text = encode([self._to_line(entry) for entry in entries])
         for _ in range(1 if entries else 2):
             mix_all.string2file(text, self.file_path)
 
     def read(self) -> list[T]:
-        """The entries; those of `.bak` when the file is missing or damaged; none when there is neither.
+        """Return the entries; those of `.bak` when the file is missing or damaged; an empty list when neither exists.
 
-        Differs: CheckpointFileError when there is something, and nothing of it can be read; the original takes a
-        missing `.bak` for an empty file.
+        Differs: a checkpoint file that exists is an error (CheckpointFileError) if neither it nor its `.bak` is
+        readable; the original takes a missing `.bak` for an empty file.
         """
         flaws = []
         for path in (self.file_path, self.file_path + _BAK):
@@ -93,7 +93,7 @@ class CheckpointFile(Generic[T]):
                 flaws.append(f"{path}: {error}")
                 continue
             if flaws:
-                log.error("%s; its copy is used", flaws[0])
+                log.error("%s; using its backup file", flaws[0])
             return entries
         if flaws:
             raise CheckpointFileError("; ".join(flaws))
@@ -107,16 +107,19 @@ class CheckpointFile(Generic[T]):
 
 
 class ConfigManager(ABC):
-    """Loads and saves one config file through `encode` and `decode`; a subclass owns the state.
+    """The base of a table that is saved in one file through `encode` and `decode`. A subclass owns the state.
 
-    On disk there is always the old or the new state: see mix_all.string2file.
+    The disk always holds the old state or the new one: see mix_all.string2file.
 
     Java: org.apache.rocketmq.common.ConfigManager (4.9.8)
     """
 
-    _persist_lock: threading.Lock  # one writer of the file at a time
-    _has_changed: bool  # since the last write began, or the start; set after each change, by any thread
-    _backup_is_older: bool  # than the file; for the thread that saves changes
+    # Held by the writer of the file.
+    _persist_lock: threading.Lock
+    # The state has changed since the last write began, or since the start. Any thread sets it, after its change.
+    _has_changed: bool
+    # The backup is older than the file. Used by the thread that saves changes.
+    _backup_is_older: bool
     changes: ChangeLog  # of the entries
 
     def __new__(cls, *_args: object, **_kwargs: object) -> Self:
@@ -128,28 +131,29 @@ class ConfigManager(ABC):
 
     @abstractmethod
     def config_file_path(self) -> str:
-        """The file."""
+        """Return the path of the file."""
 
     @abstractmethod
     def encode(self, pretty_format: bool = False) -> str | None:
-        """The state as JSON; None means that there is nothing to save."""
+        """Return the state as JSON; None when there is nothing to save."""
 
     @abstractmethod
     def decode(self, json_string: str) -> None:
-        """Take the state out of JSON. Raises ValueError or a subclass when it is malformed."""
+        """Set the state from JSON. Raises ValueError or a subclass when it is malformed."""
 
     def load(self) -> bool:
         """Read the file, or its `.bak` when the file is missing, empty or malformed.
 
-        True when one of them was read, and when neither exists; False when there was something and none is readable.
+        Return True when one of them was read or neither exists; False when one exists and neither is readable.
         """
         file_name = self.config_file_path()
         if self._load_from(file_name):
             return True
         if self._load_from(file_name + ".bak"):
-            log.warning("%s could not be used, its backup file was", file_name)
+            log.warning("%s could not be used; its backup file was loaded instead", file_name)
             return True
-        # Differs: for Java empty files count as loaded, and the state starts anew without a word
+        # Differs: an empty config JSON file is not loaded; for Java it counts as loaded, and the state is silently
+        # empty
         if os.path.exists(file_name) or os.path.exists(file_name + ".bak"):
             log.error("load %s Failed: neither it nor its backup file is usable; "
                       "restore one of them, or remove both to start with an empty state", file_name)
@@ -169,9 +173,9 @@ class ConfigManager(ABC):
         return True
 
     def note_change(self, *names: str) -> None:
-        """The state is to be saved by `persist_changes`: by whoever has changed it, afterwards.
+        """Mark the state to be saved by `persist_changes`. Call this after each change.
 
-        With the names of the entries that are new or have changed; without one when an entry is gone.
+        `names` are the entries that are new or have changed; without names when an entry was removed.
         """
         self._has_changed = True
         if names:
@@ -180,9 +184,9 @@ class ConfigManager(ABC):
             self.changes.note_all()
 
     def persist_changes(self) -> None:
-        """Save the state when it has changed since it was saved, and once more then, which brings the backup up to it.
+        """Save the state if it has changed since the last save. The next call saves it again, to update the backup.
 
-        Differs: the original writes each table that it saves every few seconds whole, also when nothing happens.
+        Differs: an unchanged table is not written; the original writes each of its tables every few seconds.
         """
         is_new = self._has_changed
         if is_new or self._backup_is_older:
@@ -192,7 +196,7 @@ class ConfigManager(ABC):
                 self._has_changed = True
 
     def persist(self) -> bool:
-        """Save the state durably; False, with a line in the log, when the disk refuses."""
+        """Save the state durably. Return False when that fails, which is logged."""
         with self._persist_lock:
             text = self.encode(True)
             if text is None:

@@ -1,4 +1,4 @@
-"""A ring of hash values on which each node has several places; a key belongs to the next place from its value on."""
+"""A consistent-hash ring. Each node has several places on it; a key belongs to the first place at or after its hash."""
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
@@ -6,17 +6,18 @@ HashFunction = Callable[[str], int]
 
 
 def md5_hash(key: str) -> int:
-    """The first 4 bytes of the MD5 sum, as an unsigned number.
+    """Return the first 4 bytes of the MD5 sum, as an unsigned number.
 
     Java: org.apache.rocketmq.common.consistenthash.ConsistentHashRouter$MD5Hash (4.9.8)
     """
-    import hashlib  # it loads OpenSSL, for one strategy of rebalancing
+    # Imported late: it loads OpenSSL, and only one strategy of rebalancing needs it.
+    import hashlib
 
     return int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
 class ConsistentHashRouter:
-    """Nodes by their names, `virtual_node_count` places each. A later node takes over a place with the same value.
+    """Routes keys to node names; each node has `virtual_node_count` places. On equal hashes the later node wins.
 
     Java: org.apache.rocketmq.common.consistenthash.ConsistentHashRouter (4.9.8)
     """
@@ -34,7 +35,7 @@ class ConsistentHashRouter:
         self._ring = ring
 
     def route_node(self, key: str) -> str | None:
-        """The node that `key` belongs to; None without nodes."""
+        """Return the node that `key` belongs to; None without nodes."""
         if not self._places:
             return None
         index = bisect_left(self._places, self._hash_function(key)) % len(self._places)

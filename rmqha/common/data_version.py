@@ -1,6 +1,6 @@
-"""The version stamp of a configuration table.
+"""The version stamp of a configuration table, and a log of its changes.
 
-Which entries of a table have changed since somebody was told: a part of the table in the place of the whole.
+With the `ChangeLog` a sender sends only the entries that have changed since the receiver's last state, not the table.
 """
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def _now_ms() -> int:
 
 @dataclass(slots=True)
 class DataVersion:
-    """When (ms since the epoch) and how often a table changed. Equal when both numbers are.
+    """The time (ms since the epoch) of a table's last change, and the number of its changes.
 
-    Not locked: the owner of the table calls `next_version` under the table's guard.
+    Two versions are equal if both numbers are. Not locked: the owner calls `next_version` under the table's lock.
 
     Java: org.apache.rocketmq.common.DataVersion (4.9.8)
     """
@@ -31,16 +31,16 @@ class DataVersion:
     counter: int = 0
 
     def copy(self) -> DataVersion:
-        """The present numbers, which stay."""
+        """Return a copy of the current numbers."""
         return DataVersion(self.timestamp, self.counter)
 
     def assign_new_one(self, data_version: DataVersion) -> None:
-        """Take over the other's numbers."""
+        """Set the numbers to those of another version."""
         self.timestamp = data_version.timestamp
         self.counter = data_version.counter
 
     def next_version(self) -> None:
-        """The table changed now."""
+        """Note that the table has changed now."""
         self.timestamp = _now_ms()
         self.counter += 1
 
@@ -56,22 +56,26 @@ T = TypeVar("T")
 
 
 class ChangeLog:
-    """The order in which the entries of one table were changed last, by any thread.
+    """The order of the last changes of the entries of one table. Thread-safe.
 
-    A mark names a state of the table; whoever was told a state gets, with its mark, the names of what has changed
-    since. A mark of another process, or from before an entry was taken away, is not known: then the whole table goes.
-    Note a change when it is done, and take the mark before the entries are read: what changes meanwhile is told twice.
+    A mark names a state of the table. A receiver sends the mark of the state that it has, and gets the names of the
+    entries that have changed since. A mark of another process, or from before an entry was removed, is unknown: then
+    the whole table is sent. Note a change after making it, and take the mark before reading the entries. An entry that
+    changes between the two is then sent twice; in any other order it could be missed.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._life = os.urandom(16).hex()  # marks of another life mean nothing here
+        # Part of each mark. Marks of another process are unknown here.
+        self._life = os.urandom(16).hex()
         self._number = 0  # of the last change
-        self._known_from = 0  # the first number whose later changes are all in `_last`
-        self._last: dict[str, int] = {}  # name -> number of its last change, the latest one at the end
+        # The first number since which all changes are in `_last`.
+        self._known_from = 0
+        # Name -> number of its last change, in the order of these numbers.
+        self._last: dict[str, int] = {}
 
     def note(self, names: Iterable[str]) -> None:
-        """These entries are new, or have changed."""
+        """Note that these entries are new or have changed."""
         with self._lock:
             for name in names:
                 self._number += 1
@@ -79,24 +83,24 @@ class ChangeLog:
                 self._last[name] = self._number
 
     def note_all(self) -> None:
-        """Anything may have changed, or is gone: all marks from before are unknown."""
+        """Note that any entry may have changed or been removed. All previous marks become unknown."""
         with self._lock:
             self._number += 1
             self._known_from = self._number
             self._last.clear()
 
     def mark(self) -> str:
-        """The present state."""
+        """Return the mark of the current state."""
         with self._lock:
             return f"{self._life}.{self._number}"
 
     def before(self, name: str) -> str:
-        """The state before the last change of this entry; the present one when no change of it is known."""
+        """Return the mark of the state before the last change of this entry; of the current state if none is known."""
         with self._lock:
             return f"{self._life}.{self._last.get(name, self._number + 1) - 1}"
 
     def since(self, mark: str) -> list[str] | None:
-        """What has changed since that state, the latest first; None when the mark is not known."""
+        """Return the names of the entries changed since that state, the latest first; None for an unknown mark."""
         life, number = _parts(mark)
         if life != self._life or number is None:
             return None
@@ -112,14 +116,17 @@ class ChangeLog:
 
 
 def entries_of(table: Mapping[str, T], names: Iterable[str] | None) -> dict[str, T]:
-    """A copy of these entries of a table, None for all, while other threads change it; one that is gone is left out."""
+    """Return a copy of the named entries of a table, or of all for None; missing ones are left out.
+
+    Other threads may change the table meanwhile.
+    """
     if names is None:
         return dict(table)
     return {name: entry for name in names if (entry := table.get(name)) is not None}
 
 
 def follows(since: str, known: str) -> bool:
-    """Whether what was noted since `since` completes the state `known`: both of one life, `known` not older."""
+    """Return whether the changes since `since` complete the state `known`: both of one process, `known` not older."""
     life, number = _parts(since)
     known_life, known_number = _parts(known)
     return life == known_life and number is not None and known_number is not None and number <= known_number

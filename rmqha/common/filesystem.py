@@ -1,13 +1,19 @@
 """Access to files and folders by name: fsync, atomic writes, safe opening, and the locations of rmqha's own files.
 
 - `fsync_path`, `replace_and_force`: force files and folders to disk.
-- `open_regular`: opens files created by others; never waits for a pipe, never touches a device.
+- `open_regular`: opens files that others created. It never waits for a pipe, and never touches a device.
 - `Segment`, `list_segments`, `read_at`: files named by the offset of their first byte (commit logs, consume queues and
-  their extensions), read only.
-- `writing`: writes a file that the user of a command named: complete under its name or absent; pipes and devices as
-  they are.
-- `rocketmq_home`: the folder of `conf/`: ROCKETMQ_HOME, else the checkout, else in the user's config folder.
+  their extensions), read-only.
+- `writing`: writes a file that the user of a command named. A file is complete or absent; pipes and devices are written
+  to directly.
+- `rocketmq_home`: the folder of `conf/`: ROCKETMQ_HOME, else the checkout, else a folder in the user's config folder.
 - `how_to_install`: the pip command for an optional library, for the Python and the place that rmqha runs from.
+
+A failed fsync must be distinguished from a failed open. Linux reports a failed write-back to a descriptor once, and
+marks the pages clean: the next fsync succeeds although the data is lost. An error of fsync is therefore final, and the
+caller must give up the file. But when the file cannot even be opened, for lack of descriptors or memory, the disk was
+never asked and has lost nothing: the caller may try again. Treating the second case like the first would stop a healthy
+store; treating the first like the second would acknowledge lost messages. `NotAskedError` marks the second.
 """
 from __future__ import annotations
 
@@ -30,15 +36,18 @@ from rmqha.common.texts import parse_json
 
 
 class NotAskedError(OSError):
-    """What was to be forced to the disk could not be opened: the disk was not asked, and has lost nothing.
+    """The file or folder to force to disk could not be opened. The disk was not asked, and has lost nothing.
 
-    Whoever gets it may try again later. Any other OSError of a function that forces may be the disk's own answer, which
-    Linux gives once: who asks again gets a success, and what was lost stays lost.
+    The caller may try again later. Any other OSError of a function that forces to disk may come from the disk. Linux
+    reports it once: a second attempt succeeds although the data is lost.
     """
 
 
 def open_to_force(path: str, flags: int = os.O_RDONLY) -> int:
-    """The descriptor of what is to be forced to the disk. FileNotFoundError; NotAskedError for all else."""
+    """Open a file or folder to force it to disk; return its descriptor.
+
+    FileNotFoundError; NotAskedError for all other errors.
+    """
     try:
         return os.open(path, flags | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -48,7 +57,7 @@ def open_to_force(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def fsync_path(path: str) -> None:
-    """Force a file's bytes, or a folder's names, to the disk. OSError; NotAskedError when it can't be opened."""
+    """Force a file's bytes, or a folder's names, to disk. OSError; NotAskedError when it cannot be opened."""
     fd = open_to_force(path)
     try:
         os.fsync(fd)
@@ -57,10 +66,11 @@ def fsync_path(path: str) -> None:
 
 
 def replace_and_force(source: str, target: str) -> None:
-    """Rename `source` to `target`, and force the name to the disk. OSError; NotAskedError: nothing was renamed."""
+    """Rename `source` to `target`, and force the name to disk. OSError; NotAskedError: nothing was renamed."""
     folder = os.path.dirname(os.path.abspath(target))
     try:
-        fd = open_to_force(folder)  # first: behind the renaming nothing may fail for want of a descriptor
+        # Open it first: after the rename nothing may fail for lack of a descriptor.
+        fd = open_to_force(folder)
     except FileNotFoundError as error:
         raise NotAskedError(error.errno, error.strerror, folder) from error
     try:
@@ -75,21 +85,25 @@ _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: 
 
 
 class NotRegularFileError(OSError):
-    """A path leads to a pipe, a device, a socket or a folder where a file should be."""
+    """A path leads to a pipe, a device, a socket or a folder instead of a regular file."""
 
     def __init__(self, path: str, mode: int) -> None:
         kind = _KINDS.get(stat.S_IFMT(mode), "something else")
-        super().__init__(errno.EINVAL, f"{path} is {kind}, and should be a regular file: remove it")
+        super().__init__(errno.EINVAL, f"{path} is {kind}, not a regular file: remove it")
 
     def __str__(self) -> str:
         return str(self.strerror)
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
-    """The descriptor of a regular file, by os.open's flags. NotRegularFileError for all else, at once; OSError."""
+    """Open a regular file with os.open's flags; return its descriptor. Never blocks.
+
+    NotRegularFileError for anything else; OSError.
+    """
     name = os.fspath(path)
     try:
-        check_regular(name, os.stat(name))  # before it is opened: some devices act on that
+        # Checked before opening, because opening has an effect on some devices.
+        check_regular(name, os.stat(name))
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
@@ -103,7 +117,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
 
 
 def check_regular(path: str, found: os.stat_result) -> None:
-    """NotRegularFileError unless what was found at `path` is a regular file."""
+    """Raise NotRegularFileError unless `found`, the status of `path`, is that of a regular file."""
     if not stat.S_ISREG(found.st_mode):
         raise NotRegularFileError(path, found.st_mode)
 
@@ -112,7 +126,7 @@ NAME_LENGTH = 20  # digits
 
 
 class Segment(NamedTuple):
-    """One file; `size` is what it had when the folder was listed."""
+    """One file; `size` is its size when the folder was listed."""
 
     start: int
     path: str
@@ -120,27 +134,28 @@ class Segment(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """Return the file's name."""
         return os.path.basename(self.path)
 
     @property
     def end(self) -> int:
-        """Offset behind its last byte."""
+        """Return the offset after the file's last byte."""
         return self.start + self.size
 
 
 def is_segment_name(name: str) -> bool:
-    """Whether `name` is an offset of 20 digits that fits 63 bits."""
+    """Return whether `name` is an offset of 20 digits that fits in 63 bits."""
     return len(name) == NAME_LENGTH and name.isascii() and name.isdigit() and int(name) < 1 << 63
 
 
 def list_segments(path: str) -> tuple[list[Segment], list[str]]:
-    """The files of one folder in order, and the paths of what else is in it. OSError when there is no such folder."""
+    """Return the files of a folder in order, and the paths of its other entries. OSError when the folder is missing."""
     segments, foreign = [], []
     for entry in list(os.scandir(path)):
         try:
             is_file, size = entry.is_file(), entry.stat().st_size
-        except FileNotFoundError:  # a running broker removed it meanwhile, or a link that leads nowhere
+        except FileNotFoundError:
+            # A running broker has removed it, or it is a dangling link.
             is_file, size = False, 0
             if not os.path.lexists(entry.path):
                 continue
@@ -152,7 +167,7 @@ def list_segments(path: str) -> tuple[list[Segment], list[str]]:
 
 
 def read_at(path: str, position: int, size: int) -> bytes:
-    """Up to `size` bytes of a file from `position` on; b"" when there is no such file any more. OSError."""
+    """Return up to `size` bytes of a file from `position` on; b"" when the file no longer exists. OSError."""
     try:
         fd = open_regular(path)
     except FileNotFoundError:
@@ -164,7 +179,7 @@ def read_at(path: str, position: int, size: int) -> bytes:
 
 
 def pread(fd: int, size: int, position: int) -> bytes:
-    """Like os.pread, but only shorter than `size` where the file ends; nothing for a negative size."""
+    """Read like os.pread, but return less than `size` bytes only at the end of the file; b"" for a negative size."""
     data = os.pread(fd, max(size, 0), position)
     if len(data) == size or not data:
         return data
@@ -175,17 +190,17 @@ def pread(fd: int, size: int, position: int) -> bytes:
     return b"".join(parts)
 
 
-_MOST_LINKS = 40  # as the kernel follows
+_MOST_LINKS = 40  # the kernel's limit
 _DESCRIPTOR = r"/proc/(\d+)/(?:task/\d+/)?fd/(\d+)\Z"
 
 
 @contextmanager
 def writing(path: str, replace: bool) -> Iterator[IO[bytes]]:
-    """A stream into `path`. OSError; FileExistsError for a file that is there, unless `replace`.
+    """Open a stream into `path`. OSError; FileExistsError for an existing file, unless `replace`.
 
-    Symbolic links are followed, and stay. A file appears when the block has ended well, in the mode of the one that it
-    replaces. A pipe, a terminal or another character device is written to; so is what an open descriptor leads to
-    (/dev/stdout, /dev/fd/3), where it stands.
+    Symbolic links are followed, and stay. The file appears when the block ends without an exception, with the mode of
+    the file that it replaces. A pipe, a terminal or another character device is written to directly. So is the target
+    of an open descriptor (/dev/stdout, /dev/fd/3), at its current position.
     """
     target = _followed(path)
     descriptor = re.match(_DESCRIPTOR, target)
@@ -212,14 +227,17 @@ def writing(path: str, replace: bool) -> Iterator[IO[bytes]]:
             raise _exists(path)
         replace_and_force(part, target)
     except BaseException:
-        with suppress(FileNotFoundError):  # it has its name, and that is perhaps not on the disk
+        # It was renamed, though perhaps not durably.
+        with suppress(FileNotFoundError):
             os.remove(part)
         raise
 
 
 def _followed(path: str) -> str:
-    """Where symbolic links end: an absolute path. What /proc calls a link of a descriptor is not followed: only who
-    opens it comes to a pipe."""
+    """Return the absolute path that symbolic links lead to.
+
+    The links of descriptors in /proc are not followed: only opening them leads to a pipe.
+    """
     for _ in range(_MOST_LINKS):
         folder, name = os.path.split(path)
         path = os.path.join(os.path.realpath(folder or "."), name)
@@ -237,19 +255,19 @@ def _status(target: str) -> os.stat_result | None:
 
 
 def _open_as_it_is(target: str, path: str, there: os.stat_result, replace: bool) -> int:
-    """A pipe, a terminal; or a file that another process has open, written over from its begin."""
+    """Open a pipe or a terminal for writing; or a file that another process has open, which is truncated."""
     flags = os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC
     if stat.S_ISREG(there.st_mode):
         if not replace:
             raise _exists(path)
         return os.open(target, flags | os.O_TRUNC)
     if not (stat.S_ISFIFO(there.st_mode) or stat.S_ISCHR(there.st_mode)):
-        raise OSError(errno.EINVAL, "neither a file nor a pipe or a terminal", path)
+        raise OSError(errno.EINVAL, "not a file, a pipe or a terminal", path)
     return os.open(target, flags)
 
 
 def _new_beside(target: str) -> tuple[int, str]:
-    """A new file in the same folder, of a name that nothing has: its descriptor and its path."""
+    """Create a file with an unused name in the same folder; return its descriptor and its path."""
     number = 0
     while True:
         part = f"{target}.{number}.part" if number else f"{target}.part"
@@ -268,37 +286,37 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def rocketmq_home() -> Path:
-    """The folder above `conf/`. Never the one that a package was installed into: the next install would empty it."""
-    # Differs: Java's start scripts set the variable, and its servers refuse to start without it
+    """Return the folder above `conf/`. It is never the folder of an installed package, which an upgrade would empty."""
+    # Differs: ROCKETMQ_HOME is optional; Java's start scripts set it, and its servers refuse to start without it
     named = os.environ.get(ROCKETMQ_HOME_ENV)
     return Path(named) if named else default_rocketmq_home()
 
 
 def default_rocketmq_home() -> Path:
-    """The same where the environment names none."""
+    """Return the folder above `conf/` when the environment does not name one."""
     return checkout() or user_home()
 
 
 def package_folder() -> Path:
-    """The folder of the package rmqha."""
+    """Return the folder of the package rmqha."""
     return _PACKAGE
 
 
 def checkout() -> Path | None:
-    """The folder of the sources that the package is run from; None when it was installed."""
+    """Return the folder of the sources that the package runs from; None when it is installed."""
     folder = _PACKAGE.parent
     return folder if (folder / "setup.cfg").is_file() and (folder / "conf").is_dir() else None
 
 
 def user_home() -> Path:
-    """`rmqha` in the user's config folder, as the XDG base directory specification has it."""
+    """Return `rmqha` in the user's config folder, by the XDG base directory specification."""
     named = os.environ.get(CONFIG_HOME_ENV, "")
-    # a relative path is to be passed over
+    # By the specification a relative path is ignored.
     return Path(named if os.path.isabs(named) else os.path.expanduser("~/.config")) / "rmqha"
 
 
 def templates() -> Path:
-    """The configuration files that rmqha comes with: `conf/` of the checkout, or the package's copy of it."""
+    """Return the folder of rmqha's configuration files: `conf/` of the checkout, or the package's copy of it."""
     source = checkout()
     return source / "conf" if source is not None else _PACKAGE / "conf"
 
@@ -307,24 +325,25 @@ _REQUIREMENT = r"Requires-Dist: (?P<requirement>[^;\n]+); extra == ['\"](?P<extr
 
 
 def how_to_install(extra: str) -> str:
-    """The command that adds an extra of setup.cfg to this Python."""
+    """Return the command that installs an extra of setup.cfg for this Python."""
     pip = f"{shlex.quote(sys.executable or 'python3')} -m pip install"
     return f"{pip} {' '.join(map(shlex.quote, _wanted(extra)))}"
 
 
 def _wanted(extra: str) -> list[str]:
-    """What pip is given: rmqha with the extra from where it came, or the extra's libraries where that is gone."""
+    """Return pip's arguments: rmqha with the extra, from its origin; the extra's libraries if the origin is gone."""
     source = checkout()
     if source is not None:
         return [f"{source}[{extra}]"]
     info = _dist_info()
     came_from = info / "direct_url.json" if info is not None else None
-    if info is None or came_from is None or not came_from.is_file():  # pip notes the place of all but an index
+    # pip records the origin of all packages except those from an index.
+    if info is None or came_from is None or not came_from.is_file():
         return [f"rmqha[{extra}]"]
     try:
         origin = parse_json(came_from.read_bytes(), str(came_from))
         url, vcs = str(origin["url"]), f"{origin['vcs_info']['vcs']}+" if "vcs_info" in origin else ""
-    except (KeyError, TypeError, ValueError):  # not as pip writes it
+    except (KeyError, TypeError, ValueError):  # not written by pip
         return [f"rmqha[{extra}]"]
     if urlsplit(url).scheme != "file":
         return [f"rmqha[{extra}] @ {vcs}{url}"]
@@ -337,5 +356,5 @@ def _wanted(extra: str) -> list[str]:
 
 @functools.cache
 def _dist_info() -> Path | None:
-    """The folder in which pip noted what it installed, and from where."""
+    """Return the folder in which pip recorded the installed package and its origin."""
     return next(iter(package_folder().parent.glob("rmqha-*.dist-info")), None)

@@ -1,17 +1,29 @@
 """Concurrency primitives: futures, work at the end of a thread's round, work ahead of its use, and atomic values.
 
-A `Round` runs each act once at its end, however often `at_round_end` asked for it; there is one phase for each effect:
+A round is one pass of a thread over the work that is ready: the requests that one select of an IO thread brought, or
+the futures that one fsync completes. Each piece of work has effects that cost a system call or a switch of threads:
+sending to the slaves, writing an answer to a socket, waking the dispatch. Done per message, that cost would be paid
+for every message. `at_round_end` defers an effect to the end of the round, where it happens once for all messages: one
+send of all appended bytes, one write of all answers to a connection.
 
-    REPLICATE  send the slaves what was appended   | in the order in which they were asked for
-    ANSWER     write what channels have queued     |
-    COUNT      statistics of what was answered       | after all of those, in the order in which they were asked for
-    WAKE       services that would compete with      |
-               this thread while it writes answers
+The effects run in two groups. First comes everything that another machine waits for, then everything else: a thread
+that is woken earlier would compete for the GIL with this one while it writes the answers:
 
-`WorkAhead` computes results on other threads that one thread takes in order. It is for calls that release the GIL and
-change nothing, so that a result may be left untaken.
+    REPLICATE  send the appended bytes to slaves      | in the order in which they were first requested
+    ANSWER     write the queued answers of channels   |
+    COUNT      statistics of the answered requests      | after all of those, in the order in which they were first
+    WAKE       services that would compete with this    | requested
+               thread while it writes answers
 
-    begin --> pool --> a thread: the call      take: the result; a call not yet begun runs in the thread that takes it
+An act is deferred by identity: requested again in the same round it still runs once. An act that fails is logged and
+does not prevent the others. Outside a round `at_round_end` returns False, and the caller acts at once. While a round
+runs, its thread must not wait for anything that one of its deferred acts would trigger: an answer from a peer to
+bytes that are still queued never comes.
+
+`WorkAhead` computes results on other threads, and one thread takes them in order. It is for calls that release the GIL
+and have no side effects, so that a result may be discarded.
+
+    begin --> pool --> a thread: the call      take: the result; a call that has not begun runs in the taking thread
 
 Reads of the atomic values take no lock: one attribute load is atomic under the GIL.
 """
@@ -35,9 +47,10 @@ _PENDING = object()
 
 
 class Completable(Generic[T]):
-    """Completed once, by the first `complete`; callbacks run in the completing thread, or at once when done already.
+    """A future that the first `complete` completes.
 
-    Cheap while nobody blocks on it: one lock, no Condition. `get` is for callers that may wait.
+    Callbacks run in the completing thread, or at once when the future is already complete. It is cheap while no thread
+    blocks on it: one lock, no Condition. `get` is for callers that may wait.
 
     Java: java.util.concurrent.CompletableFuture
     """
@@ -45,7 +58,8 @@ class Completable(Generic[T]):
     __slots__ = ("_value", "_callbacks", "_lock")
 
     def __init__(self) -> None:
-        self._value: object = _PENDING  # guarded by _lock; never changes once set
+        # Guarded by _lock; never changes once set.
+        self._value: object = _PENDING
         self._callbacks: list[Callable[[T], object]] | None = None  # guarded by _lock
         self._lock = threading.Lock()
 
@@ -54,7 +68,7 @@ class Completable(Generic[T]):
 
     @staticmethod
     def completed(value: U) -> "Completable[U]":
-        """One that is done already."""
+        """Return a future that is already complete."""
         done: Completable[U] = Completable()
         done._value = value
         return done
@@ -65,7 +79,7 @@ class Completable(Generic[T]):
         return self._value is not _PENDING
 
     def complete(self, value: T) -> bool:
-        """Set the value and run the callbacks; False when it was done before. A callback's exception is logged."""
+        """Set the value and run the callbacks; return False when it was complete before. Exceptions are logged."""
         with self._lock:
             if self._value is not _PENDING:
                 return False
@@ -74,12 +88,13 @@ class Completable(Generic[T]):
         for callback in callbacks or ():
             try:
                 callback(value)
-            except BaseException as error:  # the others' callbacks, and the completing thread, have no part in it
+            except BaseException as error:
+                # It must affect neither the other callbacks nor the completing thread.
                 self._log_failed(callback, error)
         return True
 
     def then(self, callback: Callable[[T], object]) -> None:
-        """Call `callback(value)` once there is one."""
+        """Call `callback(value)` once the value is set."""
         with self._lock:
             if self._value is _PENDING:
                 if self._callbacks is None:
@@ -87,12 +102,12 @@ class Completable(Generic[T]):
                 self._callbacks.append(callback)
                 return
         try:
-            callback(self._value)  # type: ignore[arg-type]  # it is there
+            callback(self._value)  # type: ignore[arg-type]  # it is set
         except BaseException as error:
             self._log_failed(callback, error)
 
     def then_apply(self, fn: Callable[[T], U], on_error: Callable[[BaseException], U]) -> "Completable[U]":
-        """A Completable of `fn(value)`, or of `on_error(exception)` when `fn` raises: it never stays open."""
+        """Return a Completable of `fn(value)`, or of `on_error(exception)` when `fn` raises: it always completes."""
         result: Completable[U] = Completable()
 
         def apply(value: T) -> None:
@@ -107,17 +122,17 @@ class Completable(Generic[T]):
         return result
 
     def get(self, timeout_ms: float | None = None) -> T:
-        """The value; waits for it, TimeoutError after `timeout_ms`."""
+        """Wait for the value and return it. TimeoutError after `timeout_ms`."""
         if self._value is _PENDING:
             done = threading.Event()
             self.then(lambda _value: done.set())
             if not done.wait(None if timeout_ms is None else timeout_ms / 1000):
                 raise TimeoutError(f"not completed within {timeout_ms} ms")
-        return self._value  # type: ignore[return-value]  # it is there
+        return self._value  # type: ignore[return-value]  # it is set
 
     @staticmethod
     def combine(first: "Completable[U]", second: "Completable[V]", fn: Callable[[U, V], T]) -> "Completable[T]":
-        """`fn(a, b)` once both are there; done at once when both are."""
+        """Return a Completable of `fn(a, b)` for the values of both; already complete if both are."""
         if first.is_done and second.is_done:
             return Completable.completed(fn(first.get(), second.get()))
         result: Completable[T] = Completable()
@@ -129,13 +144,13 @@ class Completable(Generic[T]):
     @staticmethod
     def _log_failed(callback: Callable[[T], object], error: BaseException) -> None:
         log.error("callback %s failed", getattr(callback, "__qualname__", callback), exc_info=error)
-        if isinstance(error, KeyboardInterrupt):  # somebody at the keyboard, on the main thread
+        if isinstance(error, KeyboardInterrupt):  # Ctrl-C on the main thread
             raise error
 
 
 remoting_log = logging.getLogger("RocketmqRemoting")
 
-# Plain numbers: a look at an enum's member costs more than all the rest of an `at_round_end`.
+# Plain numbers: reading a member of an enum costs more than the rest of `at_round_end`.
 REPLICATE, ANSWER, COUNT, WAKE = range(4)
 _FIRST_OF_THE_LAST = COUNT
 
@@ -143,7 +158,8 @@ Act = Callable[[], object]
 
 
 class _ThisThread(threading.local):
-    acts: "dict[Act, int] | None" = None  # of this thread's round: each once, with its phase
+    # The deferred acts of this thread's round, each with its phase; None outside a round.
+    acts: "dict[Act, int] | None" = None
     single = False  # the round serves one connection
 
 
@@ -151,11 +167,11 @@ _this_thread = _ThisThread()
 
 
 class Round:
-    """`with Round():` what `at_round_end` is told inside happens once, at the end.
+    """A context manager: `with Round():` runs the acts that `at_round_end` defers inside it once, at its end.
 
-    Per thread. A round inside a round joins it. Services that complete many futures wrap their batch; what they wait
-    for inside a round must not depend on what they wrote in it. A thread may use one for all its rounds, but not for
-    one inside another. `single`: the round serves one connection.
+    A round belongs to its thread, and a round inside another joins the outer one. Services that complete many futures
+    wrap the batch in a round. A thread may use one object for all its rounds, but not for a nested one. `single`: the
+    round serves one connection.
     """
 
     __slots__ = ("single", "_outermost")
@@ -189,14 +205,15 @@ class Round:
 
 
 def _failed(act: Act, failure: BaseException) -> None:
-    """One that fails keeps nothing from the others, nor from the thread whose round it is."""
+    """Log a failed act. It must affect neither the other acts nor the thread whose round it is."""
     remoting_log.error("flushing %s at the end of a round failed", getattr(act, "__self__", act), exc_info=failure)
-    if isinstance(failure, KeyboardInterrupt):  # somebody at the keyboard, on the main thread
+    if isinstance(failure, KeyboardInterrupt):  # Ctrl-C on the main thread
         raise failure
 
 
 def at_round_end(phase: int, act: Act) -> bool:
-    """True when this thread is in a round, at whose end `act` is called in its phase; else the caller does it now."""
+    """Defer `act` to its phase at the end of this thread's round. Return False outside a round: the caller acts itself.
+    """
     acts = _this_thread.acts
     if acts is None:
         return False
@@ -205,44 +222,47 @@ def at_round_end(phase: int, act: Act) -> bool:
 
 
 def serves_one_connection() -> bool:
-    """Whether this thread's round serves one connection: what its read has brought is all that the round brings."""
+    """Return whether this thread's round serves one connection, so that its read has brought all of the round's work.
+    """
     return _this_thread.single and _this_thread.acts is not None
 
 
-_MOST_CORES = 8  # more bring nothing: the one thread that takes the results can't keep up
+# More cores do not help: the one thread that takes the results cannot keep up.
+_MOST_CORES = 8
 
 
 def usable_cores() -> int:
-    """How many cores this process may keep busy."""
+    """Return the number of cores that this process can make use of."""
     return min(len(os.sched_getaffinity(0)), _MOST_CORES)
 
 
 class Ahead(Generic[T]):
-    """One call: done once, by the pool or by who takes its result."""
+    """One call, run once: by the pool, or by the thread that takes its result."""
 
     __slots__ = ("_call", "_begun", "_done", "_result", "_error")
 
     def __init__(self, call: Callable[[], T]) -> None:
-        self._call: Callable[[], T] | None = call  # of the thread that has _begun
-        self._begun = threading.Lock()  # never given back
+        # Used only by the thread that has acquired _begun.
+        self._call: Callable[[], T] | None = call
+        self._begun = threading.Lock()  # never released
         self._done = threading.Event()
         self._result: T
         self._error: BaseException | None = None
 
     def work(self) -> None:
-        """Do it, unless somebody does."""
+        """Run the call, unless a thread has begun it."""
         if not self._begun.acquire(blocking=False):
             return
         assert self._call is not None
         try:
             self._result = self._call()
-        except BaseException as error:  # for who takes it
+        except BaseException as error:  # `take` raises it
             self._error = error
         self._call = None
         self._done.set()
 
     def take(self) -> T:
-        """What the call gave, or raised."""
+        """Return the call's result, or raise its exception. Runs the call if no thread has begun it."""
         self.work()
         self._done.wait()
         if self._error is not None:
@@ -251,15 +271,16 @@ class Ahead(Generic[T]):
 
 
 class WorkAhead:
-    """A pool of `threads` that live as long as the `with` statement; at its end nothing works any more.
+    """A pool of `threads` threads that exists within its `with` statement; at its end no call is running any more.
 
-    With no threads, or none to be had, each call is done when its result is taken.
+    With 0 threads, or when none can be started, each call runs when its result is taken.
     """
 
     def __init__(self, name_prefix: str, threads: int) -> None:
         self.threads = threads
         self._pool = NamedThreadPool(name_prefix, threads) if threads > 0 else None
-        self._closed = False  # what has not been begun by then is left alone
+        # Once set, calls that have not begun are not run.
+        self._closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -271,13 +292,14 @@ class WorkAhead:
             self._pool.shutdown(int(threading.TIMEOUT_MAX) * 1000 - 1000)
 
     def begin(self, call: Callable[[], T]) -> Ahead[T]:
-        """Have a thread do it when one is free. It may begin further ones."""
+        """Let a thread run the call when one is free. The call may begin further ones."""
         ahead = Ahead(call)
         if self._pool is not None and not self._closed:
             try:
                 self._pool.submit(self._work, ahead)
             except RejectedExecutionError:
-                return ahead  # no thread to be had, or the end: who takes it does it
+                # No thread, or closed: `take` runs the call.
+                return ahead
         return ahead
 
     def _work(self, ahead: Ahead[T]) -> None:
@@ -299,7 +321,7 @@ class AtomicLong:
         self._lock = threading.Lock()
 
     def get(self) -> int:
-        """The value now."""
+        """Return the current value."""
         return self._value
 
     def set(self, value: int) -> None:
@@ -314,7 +336,7 @@ class AtomicLong:
             return value
 
     def get_and_add(self, delta: int) -> int:
-        """Add and return the value before."""
+        """Add and return the previous value."""
         with self._lock:
             before = self._value
             self._value = self._wrap(before + delta)
@@ -325,11 +347,11 @@ class AtomicLong:
         return self.add_and_get(1)
 
     def decrement_and_get(self) -> int:
-        """Take 1 away and return the new value."""
+        """Subtract 1 and return the new value."""
         return self.add_and_get(-1)
 
     def get_and_increment(self) -> int:
-        """Add 1 and return the value before."""
+        """Add 1 and return the previous value."""
         return self.get_and_add(1)
 
     def compare_and_set(self, expected: int, value: int) -> bool:
@@ -341,7 +363,7 @@ class AtomicLong:
             return True
 
     def set_max(self, value: int) -> bool:
-        """Raise to `value`, which the type holds; False when it is not higher."""
+        """Raise the value to `value`, which must fit the type; return False when it is not higher."""
         with self._lock:
             if value <= self._value:
                 return False
@@ -375,7 +397,7 @@ class AtomicBoolean:
         self._lock = threading.Lock()
 
     def get(self) -> bool:
-        """The value now."""
+        """Return the current value."""
         return self._value
 
     def set(self, value: bool) -> None:

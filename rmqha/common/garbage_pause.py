@@ -1,10 +1,13 @@
-"""Pauses garbage collection while many objects are made at once, all of which stay."""
+"""Pauses garbage collection while many long-lived objects are created at once."""
 import gc
 import threading
 
 
 class _Pause:
-    """A context manager: within it the cyclic collector rests, for all threads. For fractions of a second."""
+    """A context manager that disables the cyclic collector for all threads. Hold it for fractions of a second only.
+
+    It may be nested and shared by threads: the collector is enabled again when the last holder leaves.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,13 +1,13 @@
-"""Rules of Java and of RocketMQ's version numbers that are visible in files, in the environment and on the wire.
+"""Rules of Java, and RocketMQ's version numbers, that are visible in files, in the environment and on the wire.
 
 - `int32`, `string_hash_code`, `hash_map_order`: integer overflow, String.hashCode and the iteration order of HashMap.
 - `load`, `loads`, `edited`: the `.properties` format, as java.util.Properties reads it. A logical line is `key`, then
-  white space, `=` or `:`, then `value`; `#` or `!` first makes a comment; a line end after an odd number of backslashes
-  continues the line; `\\t \\n \\r \\f` and `\\uXXXX` are escapes, any other escaped character stands for itself. Bytes
-  are ISO-8859-1. The last of equal keys wins. White space at the end of a value belongs to it.
+  white space, `=` or `:`, then `value`. A line that begins with `#` or `!` is a comment. A line end after an odd number
+  of backslashes continues the line. `\\t \\n \\r \\f` and `\\uXXXX` are escapes; any other escaped character means
+  itself. Bytes are ISO-8859-1. The last of equal keys wins. White space at the end of a value belongs to the value.
 - `get_property`: Java's system properties in a process that is not a JVM: `-Dname=value` in JAVA_OPT or JAVA_OPT_EXT,
-  which the original's start scripts concatenate in this order, the last one wins. Else the environment variable of the
-  property's name in capitals with underscores: `rocketmq.serialize.type` is ROCKETMQ_SERIALIZE_TYPE,
+  which the original's start scripts concatenate in this order; the last one wins. Without one, the environment variable
+  named like the property in capitals with underscores: `rocketmq.serialize.type` is ROCKETMQ_SERIALIZE_TYPE,
   `tls.server.keyPath` is TLS_SERVER_KEYPATH.
 - `Version`: the version numbers that clients and servers put into each command.
 """
@@ -18,28 +18,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import overload
 
-# Longer texts come from strangers: a cache of them would be memory that a peer can fill.
+# Longer texts are not cached: they come from peers, which could fill the cache's memory with them.
 _CACHED_LENGTH = 128  # characters
 _CACHED_KEYS_LENGTH = 1024  # characters of all keys together
 
 
 def int32(value: int) -> int:
-    """`value` wrapped to a signed 32-bit integer."""
+    """Return `value` wrapped to a signed 32-bit integer."""
     return ((value + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
 def int64(value: int) -> int:
-    """`value` wrapped to a signed 64-bit integer."""
+    """Return `value` wrapped to a signed 64-bit integer."""
     return ((value + 0x8000_0000_0000_0000) & 0xFFFF_FFFF_FFFF_FFFF) - 0x8000_0000_0000_0000
 
 
 def string_of(text: str | None) -> str:
-    """What Java writes where a text that may be null is joined to others."""
+    """Return a text as Java's string concatenation writes it: "null" for None."""
     return "null" if text is None else text
 
 
 def uncached_hash_code(text: str) -> int:
-    """`string_hash_code` without the cache, for texts that are seen once."""
+    """Return `string_hash_code` without the cache, for texts that occur once."""
     result = 0
     if text.isascii():
         for unit in text.encode("ascii"):
@@ -55,7 +55,9 @@ _cached_hash_code = lru_cache(maxsize=8192)(uncached_hash_code)
 
 
 def string_hash_code(text: str) -> int:
-    """Java's String.hashCode: signed 32 bits over the UTF-16 units. Short texts are cached: tags and names repeat.
+    """Return Java's String.hashCode: signed 32 bits over the UTF-16 units.
+
+    Short texts are cached, because tags and names repeat.
 
     Java: java.lang.String#hashCode
     """
@@ -68,12 +70,12 @@ def _spread(text: str) -> int:
 
 
 def hash_map_order(keys: Iterable[str]) -> list[str]:
-    """The distinct `keys`, put in this order into a new HashMap, in the order in which Java iterates over it.
+    """Return the distinct `keys` in the order in which Java iterates over a new HashMap that they were put into.
 
-    Buckets by the spread hash, within a bucket by insertion; the table starts at 16 and doubles above 3/4 full.
-    A split keeps the order within a bucket, so the final table decides. Buckets of 8 and more become trees in
-    tables from 64 on; the trees keep their insertion links, except that the root moves to the front: such clashes
-    are out of reach of property names and are not modelled.
+    The order is by bucket, which the spread hash decides, and within a bucket by insertion. The table starts with 16
+    buckets and doubles when it is more than 3/4 full. A split keeps the order within a bucket, so the final table
+    decides. Not modelled: in tables of 64 buckets and more, a bucket of 8 entries and more becomes a tree, whose root
+    moves to the front. Property names do not collide that often.
 
     Java: java.util.HashMap
     """
@@ -100,7 +102,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 class PropertiesError(ValueError):
-    """A text that is no `.properties` text: `line` is where, from 1.
+    """A text that is not valid `.properties` text; `line` is the line of the error, from 1.
 
     Java: java.lang.IllegalArgumentException
     """
@@ -112,7 +114,7 @@ class PropertiesError(ValueError):
 
 
 class JavaProperties(dict[str, str]):
-    """Key -> value in the file's order; `lines`: the line, from 1, on which a key was set last.
+    """Key -> value, in the file's order; `lines` has the line, from 1, on which each key was last set.
 
     Java: java.util.Properties
     """
@@ -142,9 +144,9 @@ def loads(text: str) -> JavaProperties:
 
 
 def edited(text: str, values: Mapping[str, str]) -> str:
-    """`text` with these keys set to these values: comments, order, line ends and all other keys stay.
+    """Return `text` with these keys set to these values. Comments, order, line ends and all other keys stay.
 
-    A key is set where it stood last, which is where it counted; one that was not there is added at the end.
+    A key is set at its last occurrence, which is the one that counts. A new key is added at the end.
     Raises PropertiesError for a malformed \\uXXXX.
     """
     places: dict[str, tuple[int, int]] = {}
@@ -163,12 +165,14 @@ def edited(text: str, values: Mapping[str, str]) -> str:
             added.append(said)
             continue
         first, last = places[key]
-        lines[first:last] = [said, *[""] * (last - first - 1)]  # as many elements: the other places stay right
+        # The number of elements stays the same, so the other places stay valid.
+        lines[first:last] = [said, *[""] * (last - first - 1)]
     result = "".join(lines)
     if added and result and not result.endswith(("\r", "\n")):
         result += end
     if added and _continues(_natural_lines(result.removesuffix(end))[-1]):
-        result += end  # what a backslash continues is empty
+        # The last line's backslash continues it with an empty line.
+        result += end
     return result + "".join(added)
 
 
@@ -178,8 +182,10 @@ def _natural_lines(text: str) -> list[str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
-    """(numbers of the first and the last natural line, joined line): no blank lines, no comments, no leading white
-    space."""
+    """Yield (number of the first natural line, number of the last, joined line).
+
+    Blank lines, comments and leading white space are left out.
+    """
     parts: list[str] = []
     start = number = 0
     for number, natural in enumerate(_natural_lines(text), 1):
@@ -208,7 +214,7 @@ def _continues(line: str) -> bool:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Cut at the first separator that no backslash precedes: white space with at most one `=` or `:` in it."""
+    """Split at the first unescaped separator: white space with at most one `=` or `:` in it."""
     position, length = 0, len(line)
     while position < length and line[position] not in "=:" + _WHITE:
         position += 2 if line[position] == "\\" else 1
@@ -241,13 +247,13 @@ def _unicode(characters: Iterator[str]) -> str:
 
 
 def _join_surrogates(text: str) -> str:
-    """Java's characters are UTF-16 units: two escapes may make one character; a lone one becomes `?`."""
+    """Join pairs of surrogates: two `\\uXXXX` escapes may make one character. A lone surrogate becomes `?`."""
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace").replace("\ufffd", "?") \
         if any("\ud800" <= character <= "\udfff" for character in text) else text
 
 
 def escape(text: str, is_key: bool = False) -> str:
-    """`text` so that `loads` and Java give it back; a plain ASCII text stays as it is."""
+    """Escape `text` so that `loads` and Java read it back. Plain ASCII text stays as it is."""
     result = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\f", "\\f")
     if is_key:
         result = "".join("\\" + character if character in "=: \t#!" else character for character in result)
@@ -272,7 +278,7 @@ def get_property(name: str, default: None = None) -> str | None: ...
 
 
 def get_property(name: str, default: str | None = None) -> str | None:
-    """The property's value; `default` when it is not set.
+    """Return the property's value; `default` when it is not set.
 
     Java: java.lang.System#getProperty
     """
@@ -285,7 +291,7 @@ def get_property(name: str, default: str | None = None) -> str | None:
 
 
 def parse_boolean(text: str | None) -> bool:
-    """True for `true` in any capitals, False for all else.
+    """Return True for `true` in upper or lower case, False for everything else.
 
     Java: java.lang.Boolean#parseBoolean
     """
@@ -295,7 +301,8 @@ def parse_boolean(text: str | None) -> bool:
 def _words(options: str) -> list[str]:
     try:
         return shlex.split(options)
-    except ValueError:  # an open quote: as the shell's plain word splitting has it
+    except ValueError:
+        # An unclosed quote: split at white space.
         return options.split()
 
 
@@ -311,7 +318,7 @@ def _version_names() -> list[str]:
 
 
 def _series() -> list[tuple[int, int, int, int]]:
-    """(major, minor, first patch, last patch): 3.0 ran to 3.0.15; 3.3 to 3.9 have no patch 0."""
+    """Return (major, minor, first patch, last patch). 3.0 ran to 3.0.15; 3.3 to 3.9 have no patch 0."""
     series = [(3, 0, 1, 15), (3, 1, 0, 9), (3, 2, 0, 9)]
     series += [(3, minor, 1, 9) for minor in range(3, 10)]
     series += [(major, minor, 0, 9) for major in (4, 5) for minor in range(10)]
@@ -320,13 +327,13 @@ def _series() -> list[tuple[int, int, int, int]]:
 
 _NAMES = _version_names()
 Version = {name: number for number, name in enumerate(_NAMES)}
-"""Every version that 4.9.8 knows: its number on the wire (V4_9_8 is 409). No enum, which takes 7 ms to make."""
+"""Every version that 4.9.8 knows: name -> number on the wire (V4_9_8 is 409). A dict: an enum takes 7 ms to create."""
 
 CURRENT_VERSION = Version["V4_9_8"]
 
 
 def get_version_desc(value: int) -> str:
-    """The name of a version number; a number above all known ones is HIGHER_VERSION.
+    """Return the name of a version number; HIGHER_VERSION for a number above all known ones.
 
     Java: org.apache.rocketmq.common.MQVersion (4.9.8)
     """
@@ -334,10 +341,10 @@ def get_version_desc(value: int) -> str:
 
 
 def value2version(value: int) -> int:
-    """The number of a version that is known: of HIGHER_VERSION for those above. ValueError for a negative one.
+    """Return the number of a known version; that of HIGHER_VERSION for one above them. ValueError for a negative one.
 
     Java: org.apache.rocketmq.common.MQVersion$Version (4.9.8)
     """
     if value < 0:
-        raise ValueError(f"a version number of {value}")
+        raise ValueError(f"{value} is not a valid version number")
     return min(value, len(_NAMES) - 1)

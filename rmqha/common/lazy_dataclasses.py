@@ -1,10 +1,10 @@
-"""Dataclasses whose methods are made when the first of them is needed.
+"""Dataclasses whose methods are generated when the first of them is needed.
 
-The standard library's decorator writes the text of `__init__`, `__repr__` and `__eq__` and compiles it: a quarter of a
-millisecond for each class. A program imports two hundred of them and uses a few. A class of this decorator holds a
-`_Later` in the place of each method. The first look at one has the standard library make them all, and puts them into
-the class: from then on it is the class that `dataclasses.dataclass` gives, and as fast. `dataclasses.fields`, `replace`
-and the others take such classes, too. mypy knows them by `dataclass_transform`.
+The standard library's decorator generates the source of `__init__`, `__repr__` and `__eq__` and compiles it, which
+takes a quarter of a millisecond for each class. A program imports two hundred such classes and uses a few. This
+decorator puts a `_Later` in place of each method. The first access to one lets the standard library generate them all,
+and puts them into the class. From then on the class is the one that `dataclasses.dataclass` would have made, and as
+fast. `dataclasses.fields`, `replace` and the others accept such classes too. mypy knows them by `dataclass_transform`.
 
 | at the decorator | at the first use                                                                             |
 |------------------|----------------------------------------------------------------------------------------------|
@@ -27,7 +27,7 @@ _ORDER = ("__lt__", "__le__", "__gt__", "__ge__")
 
 
 class _Options(dict[str, Any]):
-    """The arguments of a `field`, for the field that is made of them later."""
+    """The arguments of a `field`, kept until the field is made from them."""
 
 
 @overload
@@ -40,7 +40,7 @@ def field(*, default_factory: Callable[[], T], init: bool = True, repr: bool = T
 def field(*, init: bool = True, repr: bool = True, compare: bool = True,
           metadata: Mapping[str, Any] | None = None, kw_only: bool = False) -> Any: ...
 def field(**options: Any) -> Any:
-    """As dataclasses.field."""
+    """Declare a field, like dataclasses.field."""
     return _Options(options)
 
 
@@ -51,21 +51,22 @@ def dataclass(*, eq: bool = True, order: bool = False, frozen: bool = False,
               slots: bool = False) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(field_specifiers=(field,))
 def dataclass(cls: Any = None, /, **options: bool) -> Any:
-    """As dataclasses.dataclass; the methods are made later."""
+    """Make a class a dataclass, like dataclasses.dataclass; its methods are generated on first use."""
     if cls is None:
         return lambda decorated: _Maker(options).postpone(decorated)
     return _Maker(options).postpone(cls)
 
 
 def fields(of: Any) -> tuple[Field[Any], ...]:
-    """dataclasses.fields, of either kind of class or an instance."""
-    import dataclasses  # with inspect it takes as long as all classes of a program together
+    """Return the fields of a class of either kind, or of its instance, like dataclasses.fields."""
+    # Imported late: with inspect, which it imports, it takes as long as all classes of a program together.
+    import dataclasses
 
     return dataclasses.fields(of)
 
 
 def replace(instance: T, **changes: Any) -> T:
-    """dataclasses.replace, of an instance of either kind."""
+    """Return a changed copy of an instance of either kind, like dataclasses.replace."""
     import dataclasses  # as above
 
     given: Any = instance
@@ -74,12 +75,12 @@ def replace(instance: T, **changes: Any) -> T:
 
 
 def is_dataclass(cls: type) -> bool:
-    """Whether it is a class of either kind."""
+    """Return whether a class is a dataclass of either kind."""
     return hasattr(cls, "__dataclass_fields__")
 
 
 class _Maker:
-    """Makes the methods of one class."""
+    """Generates the methods of one class."""
 
     __slots__ = ("cls", "made", "namespace", "options")
 
@@ -90,7 +91,7 @@ class _Maker:
         self.made = False
 
     def postpone(self, cls: type) -> Any:
-        """The class with something in the place of each method that makes it."""
+        """Return the class with a `_Later` in place of each method."""
         frozen, eq = self.options.get("frozen", False), self.options.get("eq", True)
         self.namespace = dict(vars(cls))
         for name in ("__dict__", "__weakref__"):
@@ -105,13 +106,14 @@ class _Maker:
             return self.cls
         self.cls = cls
         if "__eq__" in later and "__hash__" not in later and "__hash__" not in self.namespace:
-            later["__hash__"] = None  # as Python does for a class with a method __eq__
+            # As Python does for a class that defines __eq__.
+            later["__hash__"] = None
         for name, value in later.items():
             setattr(cls, name, value)
         return cls
 
     def make(self) -> None:
-        """Put the methods into the class. Two threads may do this at once: both make the same."""
+        """Put the methods into the class. Two threads may do this at once, because both generate the same methods."""
         if self.made:
             return
         import dataclasses  # as above
@@ -131,7 +133,7 @@ class _Maker:
 
 
     def _set_defaults(self, made: Mapping[str, object]) -> None:
-        """Put the defaults of fields into the class, in the place of the arguments of `field`."""
+        """Put the defaults of fields into the class, in place of the arguments of `field`."""
         for name, value in self.namespace.items():
             if type(value) is _Options:
                 if name in made:
@@ -142,7 +144,7 @@ class _Maker:
 
 
 class _Later:
-    """The place of a method: looking for it has all of them made."""
+    """A placeholder for a method. Accessing it generates all methods of the class."""
 
     __slots__ = ("_maker", "_name")
 
@@ -157,7 +159,7 @@ class _Later:
 
 
 def _slotted(cls: type, namespace: dict[str, Any], later: dict[str, Any], frozen: bool) -> type:
-    """The class again, with a slot for each field."""
+    """Return a copy of the class with a slot for each field."""
     inherited = {name for base in cls.__mro__[1:-1] for name in vars(base).get("__slots__", ())}
     own = [name for name, kind in namespace.get("__annotations__", {}).items()
            if getattr(kind, "__origin__", kind) is not ClassVar and name not in inherited]
@@ -179,7 +181,7 @@ def _set_state(self: Any, state: list[object]) -> None:
 
 
 def _frozen(maker: _Maker) -> dict[str, Callable[..., None]]:
-    """The methods that refuse to change an instance."""
+    """Return the methods that refuse to change an instance."""
     def refuse(self: object, name: str, verb: str) -> None:
         if type(self) is maker.cls or name in maker.cls.__dataclass_fields__:
             from dataclasses import FrozenInstanceError

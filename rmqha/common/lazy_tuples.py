@@ -1,7 +1,7 @@
-"""Named tuples whose methods are made when the first of them is needed, as in `lazy_dataclasses`.
+"""Named tuples whose methods are generated when the first of them is needed, as in `lazy_dataclasses`.
 
-The standard library compiles a `__new__` for each class: a quarter of a millisecond, and a broker has fifty of them.
-From the first use on such a class is what `typing.NamedTuple` gives.
+The standard library compiles a `__new__` for each class, which takes a quarter of a millisecond; a broker has fifty
+such classes. After its first use a class is the one that `typing.NamedTuple` would have made.
 """
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import collections
 import sys
 from typing import TYPE_CHECKING, Any
 
-_item = sys.modules["_collections"]._tuplegetter  # an item as an attribute, as the standard library's have it
+# Makes an item of a tuple an attribute, as in the standard library.
+_item = sys.modules["_collections"]._tuplegetter
 _namedtuple: Any = collections.namedtuple
 
 _METHODS = ("__new__", "_make", "_replace", "_asdict", "__repr__", "__getnewargs__")
 
 
 class _Later:
-    """The place of a method: looking for it has all of them made."""
+    """A placeholder for a method. Accessing it generates all methods of the class."""
 
     __slots__ = ("_name",)
 
@@ -25,7 +26,7 @@ class _Later:
 
     def __get__(self, instance: object, owner: Any) -> Any:
         kind = next(cls for cls in owner.__mro__ if "_field_defaults" in vars(cls))
-        # Two threads may do this at once: both make the same.
+        # Two threads may do this at once, because both generate the same methods.
         made = _namedtuple(kind.__name__, kind._fields, defaults=kind._field_defaults.values())
         made.__new__.__annotations__ = dict(kind.__annotations__)
         for name in _METHODS:
@@ -38,10 +39,10 @@ _LATER = {name: _Later(name) for name in _METHODS}
 
 
 class _Kind(type):
-    """Makes a class of tuples of each class below NamedTuple, which then has no metaclass of its own."""
+    """Turns each subclass of NamedTuple into a tuple class, which then has no metaclass of its own."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
-        """The class."""
+        """Return the tuple class."""
         if not bases:
             return super().__new__(cls, name, bases, namespace)
         fields = tuple(namespace.get("__annotations__", {}))

@@ -1,7 +1,7 @@
-"""Log files with the names, places and line format of RocketMQ's logback files, and the config keys for their style.
+"""Log files with the names, folders and line format of RocketMQ's logback files, and the config keys for their style.
 
-The files are `<home>/logs/rocketmqlogs/[<broker>/]{namesrv,broker,store,remoting,...}.log`, rolled by size into
-`<home>/logs/rocketmqlogs/otherdays/[<broker>/]<name>.<n>.log`, with lines as
+The files are `<home>/logs/rocketmqlogs/[<broker>/]{namesrv,broker,store,remoting,...}.log`. They roll by size into
+`<home>/logs/rocketmqlogs/otherdays/[<broker>/]<name>.<n>.log`. A line looks like
 `2026-01-01 12:00:00 INFO threadName - text`.
 
 `LogLevel`, `LogFormat` and `LogTime` are the values of the servers' config keys for the level and style of lines.
@@ -21,7 +21,8 @@ from typing import Any, BinaryIO
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.program import discard_output, nobody_reads
 
-MAX_LINE = 32 * 1024  # characters; the middle of a longer one is left out
+# Characters; a longer line loses its middle.
+MAX_LINE = 32 * 1024
 DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
 FULL = "%(asctime)s %(levelname)s %(threadName)s - %(message)s"
 
@@ -29,7 +30,7 @@ _JAVA_LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
 
 
 class LogLevel(Enum):
-    """Java's names of the levels; the value is Python's number."""
+    """Java's names of the log levels; the value is Python's number."""
 
     DEBUG = logging.DEBUG
     INFO = logging.INFO
@@ -38,14 +39,14 @@ class LogLevel(Enum):
 
 
 class LogFormat(Enum):
-    """TEXT: lines as the original's. JSON: an object a line."""
+    """The format of log lines. TEXT: as the original's. JSON: an object per line."""
 
     TEXT = 0
     JSON = 1
 
 
 class LogTime(Enum):
-    """Whose clock lines tell: that of the host's time zone, or UTC."""
+    """The time zone of the times in log lines: the host's, or UTC."""
 
     LOCAL = 0
     UTC = 1
@@ -53,8 +54,10 @@ class LogTime(Enum):
 
 @dataclass(frozen=True, eq=False)
 class LogStyle:
-    """The level, and how lines are written. `fields` (name, value) stand in each line of JSON: which server
-    wrote it."""
+    """The level and the format of log lines.
+
+    `fields` (name, value) are added to each JSON line, to say which server wrote it.
+    """
 
     level: LogLevel = LogLevel.INFO
     format: LogFormat = LogFormat.TEXT
@@ -62,23 +65,24 @@ class LogStyle:
     fields: tuple[tuple[str, str | int], ...] = ()
 
     def formatter(self, line_format: str) -> "JavaLevelFormatter":
-        """One for a file whose lines of text look like `line_format`."""
+        """Return a formatter for a file whose text lines have the format `line_format`."""
         if self.format is LogFormat.JSON:
             return JsonFormatter(self.time, self.fields)
         return JavaLevelFormatter(line_format, self.time)
 
 
 class JavaLevelFormatter(logging.Formatter):
-    """Lines with Java's level names: WARN for WARNING, ERROR for CRITICAL."""
+    """A formatter with Java's level names: WARN for WARNING, ERROR for CRITICAL."""
 
     def __init__(self, line_format: str = FULL, log_time: LogTime = LogTime.LOCAL) -> None:
         super().__init__(line_format, DATE_FORMAT)
         if log_time is LogTime.UTC:
             self.converter = time.gmtime
-        self._second = 0, ""  # the last one that was formatted, and its text
+        # The last second that was formatted, and its text.
+        self._second = 0, ""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # logging's name
-        """The record's time; made once a second."""
+        """Return the record's time. The text is made once per second."""
         second, text = self._second
         if second != int(record.created):
             text = super().formatTime(record, datefmt)
@@ -86,18 +90,21 @@ class JavaLevelFormatter(logging.Formatter):
         return text
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line."""
+        """Return the record as a line."""
         level = record.levelname
         record.levelname = _JAVA_LEVELS.get(level, level)
         try:
             return shortened(super().format(record))
         finally:
-            record.levelname = level  # other handlers write it too
+            record.levelname = level  # for the other handlers
 
 
 class JsonFormatter(JavaLevelFormatter):
-    """An object a line: time (ISO 8601, milliseconds, with its distance to UTC), level, logger, thread, message,
-    exception (its traceback, where there is one), and the server's own fields."""
+    """A formatter that writes one JSON object per line.
+
+    Its fields are time (ISO 8601 with milliseconds and UTC offset), level, logger, thread, message, exception (the
+    traceback, if there is one), and the server's own fields.
+    """
 
     def __init__(self, log_time: LogTime = LogTime.LOCAL, fields: tuple[tuple[str, str | int], ...] = ()) -> None:
         super().__init__(FULL, log_time)
@@ -105,7 +112,7 @@ class JsonFormatter(JavaLevelFormatter):
         self._fields = dict(fields)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line of JSON."""
+        """Return the record as a line of JSON."""
         moment = datetime.fromtimestamp(record.created, UTC).astimezone(self._zone)
         line = {"time": moment.isoformat(timespec="milliseconds"),
                 "level": _JAVA_LEVELS.get(record.levelname, record.levelname), "logger": record.name,
@@ -116,8 +123,8 @@ class JsonFormatter(JavaLevelFormatter):
 
 
 def shortened(line: str) -> str:
-    """A line without the middle of what is longer than MAX_LINE."""
-    # Differs: a name of megabytes that a request has is not written into the log in full
+    """Return a line, without its middle if it is longer than MAX_LINE."""
+    # Differs: a long log line is shortened, so that a name of megabytes in a request does not fill the log
     if len(line) > MAX_LINE:
         half = MAX_LINE // 2
         return f"{line[:half]} ... {len(line) - MAX_LINE} characters ... {line[-half:]}"
@@ -125,10 +132,10 @@ def shortened(line: str) -> str:
 
 
 class ConsoleHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic for type checkers only
-    """Writes to the standard output, and no more once nobody reads it."""
+    """A handler that writes to the standard output until its reader closes it."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """A record that can't be printed."""
+        """Handle a record that cannot be printed: discard all further output if the reader has closed it."""
         if isinstance(sys.exc_info()[1], BrokenPipeError) and nobody_reads():
             discard_output()
         else:
@@ -143,9 +150,9 @@ _BARE = "%(asctime)s - %(message)s"
 
 
 class LogFile:
-    """One file: base name without `.log`, the loggers that write to it, when it rolls, what a line looks like.
+    """One log file: its name without `.log`, the loggers that write to it, the size at which it rolls, the line format.
 
-    `loggers` may hold "" for all loggers that have no file of their own.
+    `loggers` may contain "" for all loggers without their own file.
     """
 
     __slots__ = ("line_format", "loggers", "max_bytes", "max_index", "name")
@@ -189,21 +196,22 @@ TOOLS_FILES = (
     LogFile("tools_default", ("",), max_index=5),
     LogFile("tools", ("RocketmqTools",), max_index=5),
 )
-# the original's settings name an appender for these that is not there
+# The original's settings name an appender for these loggers that does not exist.
 TOOLS_SILENT_LOGGERS = ("RocketmqCommon", "RocketmqStore", "RocketmqRemoting")
 
 CONSOLE_LOGGERS = ("RocketmqConsole", "RocketmqNamesrvConsole")
 
 
 class OtherDaysFileHandler(RotatingFileHandler):
-    """A log file that rolls into `<old_folder>/<name>.<n>.log`, n counted from 1 for the youngest.
+    """A log file that rolls into `<old_folder>/<name>.<n>.log`; n is 1 for the newest.
 
-    Rolling renames and does not compress: it happens on whatever thread logs.
+    Rolling renames files and does not compress them, because it happens on the thread that logs.
     """
 
-    # Differs: no .gz, and local time where logback's pattern says GMT+8
+    # Differs: rolled log files are not compressed, and times are local where logback's pattern says GMT+8
     def __init__(self, path: str, max_bytes: int, max_index: int, old_folder: str | None = None) -> None:
-        self.is_shared = False  # with another process, which held the file's lock when it was opened
+        # Another process writes to the file too: it held the file's lock when this one opened it.
+        self.is_shared = False
         self._old_folder = old_folder or os.path.join(os.path.dirname(os.path.abspath(path)), "otherdays")
         super().__init__(path, maxBytes=max_bytes, backupCount=max_index)
 
@@ -214,18 +222,19 @@ class OtherDaysFileHandler(RotatingFileHandler):
             self.is_shared = False
         except BlockingIOError:
             self.is_shared = True
-        except OSError:  # a file system without locks: nobody can tell
+        except OSError:
+            # A file system without locks: unknown.
             self.is_shared = False
         return stream
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record's line; roll before it would make the file too large.
+        """Write the record's line; roll first if the line would make the file too large.
 
-        A line is formatted once, and nothing is asked about the file but where it ends: a name server that loses a
-        broker with thousands of topics has as many lines to write.
+        A line is formatted only once, and the file is asked only for its length, because a name server that loses a
+        broker with thousands of topics writes as many lines.
         """
         try:
-            # half a surrogate pair in a name that is logged is no reason to lose the line
+            # Half a surrogate pair in a logged name must not lose the line.
             line = (self.format(record) + self.terminator).encode("utf-8", "backslashreplace")
             if self.stream is None:
                 self.stream = self._open()  # type: ignore[assignment]  # see there
@@ -240,40 +249,40 @@ class OtherDaysFileHandler(RotatingFileHandler):
             self.handleError(record)
 
     def rotation_filename(self, default_name: str) -> str:
-        """`<folder>/store.log.1` -> `<old_folder>/store.1.log`."""
+        """Return the name of a rolled file: `<folder>/store.log.1` -> `<old_folder>/store.1.log`."""
         base, _, index = os.path.basename(default_name).rpartition(".")
         return os.path.join(self._old_folder, f"{base.removesuffix('.log')}.{index}.log")
 
     def doRollover(self) -> None:  # logging's name
-        """Shift the old files by one and begin anew."""
+        """Rename each old file to the next number, and start a new file."""
         os.makedirs(self._old_folder, exist_ok=True)
         super().doRollover()
 
 
 def default_log_dir() -> str:
-    """$ROCKETMQ_LOG_DIR, else `logs/rocketmqlogs` in the home folder."""
+    """Return $ROCKETMQ_LOG_DIR, else `logs/rocketmqlogs` in the home folder."""
     return os.environ.get(LOG_DIR_ENV) or os.path.join(os.path.expanduser("~"), "logs", "rocketmqlogs")
 
 
 def setup_namesrv_logging(log_dir: str | None = None, style: LogStyle | None = None,
                           with_controller: bool = False) -> None:
-    """Send the loggers of a name server to their files under `log_dir` (default: `default_log_dir()`)."""
+    """Let the loggers of a name server write to their files under `log_dir` (default: `default_log_dir()`)."""
     files = NAMESRV_FILES if not with_controller else (*NAMESRV_FILES, LogFile("controller", (_CONTROLLER,)))
     setup_logging(files, log_dir, style=style)
 
 
 def setup_broker_logging(log_dir: str | None = None, sub_dir: str = "", style: LogStyle | None = None) -> None:
-    """Send the loggers of a broker to their files; `sub_dir` keeps brokers of one host apart (isolateLogEnable)."""
+    """Let the loggers of a broker write to their files; `sub_dir` separates brokers of one host (isolateLogEnable)."""
     setup_logging(BROKER_FILES, log_dir, sub_dir, style)
 
 
 def setup_controller_logging(log_dir: str | None = None, style: LogStyle | None = None) -> None:
-    """Send the loggers of a controller to their files."""
+    """Let the loggers of a controller write to their files."""
     setup_logging(CONTROLLER_FILES, log_dir, style=style)
 
 
 def setup_tools_logging(log_dir: str | None = None) -> None:
-    """Send the loggers of the admin tools to their files; nothing but what they print goes to the console."""
+    """Let the loggers of the admin tools write to their files, so that the console shows only what the tools print."""
     setup_logging(TOOLS_FILES, log_dir)
     for name in TOOLS_SILENT_LOGGERS:
         _attach(name, _formatted(logging.NullHandler(), JavaLevelFormatter()))
@@ -281,9 +290,10 @@ def setup_tools_logging(log_dir: str | None = None) -> None:
 
 def setup_logging(files: tuple[LogFile, ...], log_dir: str | None = None, sub_dir: str = "",
                   style: LogStyle | None = None) -> None:
-    """Give each logger its file and the console loggers the standard output; handlers of an earlier call go.
+    """Give each logger its file, and the console loggers the standard output. Handlers of an earlier call are removed.
 
-    When the folder cannot be made, all goes to the standard error. The default style is text, local time, INFO.
+    When the folder cannot be created, all loggers write to the standard error. The default style is text, local time,
+    INFO.
     """
     root, style = log_dir or default_log_dir(), style or LogStyle()
     folder, old_folder = os.path.join(root, sub_dir), os.path.join(root, "otherdays", sub_dir)
@@ -300,9 +310,9 @@ def setup_logging(files: tuple[LogFile, ...], log_dir: str | None = None, sub_di
 
 
 def set_level(level: LogLevel) -> None:
-    """Write lines of this level and above from now on, to the files of this process, if it has any.
+    """Change the level of the loggers that write to this process's files, if it has any.
 
-    The loggers without a file of their own (libraries) stay at INFO.
+    Loggers without their own file (of libraries) stay at INFO.
     """
     for file in (*NAMESRV_FILES, *BROKER_FILES, *CONTROLLER_FILES):
         for logger in map(logging.getLogger, filter(None, file.loggers)):
@@ -318,12 +328,12 @@ def setup_console_logging() -> None:
 
 
 def log_files(*loggers: str) -> list[str]:
-    """The files to which loggers write at present."""
+    """Return the files that these loggers currently write to."""
     return [handler.baseFilename for name in loggers for handler in _file_handlers(name)]
 
 
 def shared_log_file(logger: str) -> str | None:
-    """The file of a logger if another process writes into it too; None if not, or where that can't be told."""
+    """Return the file of a logger if another process writes to it too; None if not, or if that is unknown."""
     return next((handler.baseFilename for handler in _file_handlers(logger) if handler.is_shared), None)
 
 
@@ -336,7 +346,8 @@ def _file_handlers(logger: str) -> Iterator[OtherDaysFileHandler]:
 def _attach(name: str, handler: logging.Handler) -> None:
     logger = logging.getLogger(name)
     for old in logger.handlers[:]:
-        if isinstance(old.formatter, JavaLevelFormatter):  # of an earlier call; others' handlers stay
+        # Of an earlier call; keep foreign handlers.
+        if isinstance(old.formatter, JavaLevelFormatter):
             logger.removeHandler(old)
             old.close()
     logger.addHandler(handler)
@@ -353,6 +364,6 @@ def _usable(folder: str) -> bool:
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as failure:
-        logging.getLogger("RocketmqCommon").warning("no log files, cannot make %s: %s", folder, failure)
+        logging.getLogger("RocketmqCommon").warning("no log files: cannot create the folder %s: %s", folder, failure)
         return False
     return os.access(folder, os.W_OK | os.X_OK)

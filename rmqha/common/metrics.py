@@ -1,7 +1,7 @@
 """The metrics and health pages of a server: /metrics, /healthz and /readyz.
 
 - `Metric`, `Family`: a metric, and its samples.
-- `Pace`: lets other threads run while a long answer is made, and limits its time.
+- `Pace`: lets other threads run while a long answer is produced, and limits its time.
 - `encode`, `encode_all`: the text format of Prometheus, by prometheus-client (the extra `metrics`).
 - `Subject`, `Pages`: the server that provides the metrics and health, and the pages of its metrics port.
 """
@@ -26,11 +26,11 @@ GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 T = TypeVar("T")
 Sample = tuple[tuple[str, ...], float | Distribution]
-"""The labels' values, in the order of the metric's `labels`, and what they have; a Distribution for a histogram."""
+"""The values of the labels, in the order of the metric's `labels`, and the sample; a Distribution for a histogram."""
 
 
 class MetricsNames(Enum):
-    """Whose names a broker's metrics have, beside rmqha's own."""
+    """The naming scheme of a broker's metrics, in addition to rmqha's own names."""
 
     exporter = "exporter"
     otel = "otel"
@@ -38,7 +38,7 @@ class MetricsNames(Enum):
 
 
 class Metric(NamedTuple):
-    """What Prometheus and people know it by. A counter's name ends with `_total`."""
+    """The name, kind, labels and meaning of a metric. A counter's name ends with `_total`."""
 
     name: str
     kind: str
@@ -47,14 +47,14 @@ class Metric(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A metric and its samples, which may be made while they are taken."""
+    """A metric and its samples, which may be produced while they are read."""
 
     metric: Metric
     samples: Iterable[Sample]
 
 
 class Memo(Generic[T]):
-    """What an iterator gives, to be gone through several times: made once, and not before it is wanted."""
+    """An iterable that can be iterated over several times. It reads its source once, and only as far as needed."""
 
     def __init__(self, source: Iterable[T]) -> None:
         self._source = iter(source)
@@ -72,18 +72,19 @@ class Memo(Generic[T]):
                 return
 
 
-STEPS = 200  # of work, about a millisecond's, between two pauses
+# Steps of work between two pauses, about a millisecond's.
+STEPS = 200
 _LET_IN_S = 0.0002
 
 
 class OutOfTimeError(Exception):
-    """The time for an answer is used up, or the server is going down."""
+    """The time for an answer is used up, or the server is shutting down."""
 
 
 class Pace:
-    """Counts steps of work: after each STEPS the other threads have their turn, and time is looked at.
+    """Counts steps of work. After every STEPS it lets other threads run, and checks the time.
 
-    OutOfTimeError once `limit_s` have passed, or when `is_stopped` says so.
+    OutOfTimeError once `limit_s` have passed, or when `is_stopped` returns true.
     """
 
     def __init__(self, limit_s: float, is_stopped: Callable[[], bool] = lambda: False) -> None:
@@ -92,7 +93,7 @@ class Pace:
         self._left = STEPS
 
     def step(self) -> None:
-        """One step was made."""
+        """Count one step."""
         self._left -= 1
         if self._left <= 0:
             self._left = STEPS
@@ -111,20 +112,21 @@ _TOTAL = "_total"
 
 
 def check_available(port: int, bad_key: Callable[[str, str], object]) -> None:
-    """`bad_key(key, what to install)` when a server is to have a metrics port without the library."""
+    """Call `bad_key(key, what to install)` when a metrics port is configured and the library is missing."""
     if port and not is_available():
         bad_key(CONFIG_KEY, HOW_TO_INSTALL)
 
 
 def is_available() -> bool:
-    """Whether prometheus-client is installed."""
+    """Return whether prometheus-client is installed."""
     return importlib.util.find_spec("prometheus_client") is not None
 
 
 def encode(families: Iterable[Family], pace: Pace) -> Iterator[bytes]:
-    """The text of `families`, piece by piece. OutOfTimeError at the pace's end.
+    """Yield the text of `families`, piece by piece. OutOfTimeError when the pace runs out of time.
 
-    prometheus-client alone would make a family's text in one go: with ten thousand topics all other threads would wait.
+    prometheus-client alone would produce a family's text in one go: with ten thousand topics all other threads would
+    wait for it.
     """
     for family in families:
         samples, is_first = iter(family.samples), True
@@ -136,23 +138,26 @@ def encode(families: Iterable[Family], pace: Pace) -> Iterator[bytes]:
 
 
 def encode_all(families: Iterable[Family], pace: Pace) -> tuple[list[bytes], bool]:
-    """The text of `families`, and whether it is all of it: time may be out, or one of them fail, which is logged."""
+    """Return the text of `families`, and whether it is complete.
+
+    It is incomplete when the time runs out or a family fails; both are logged.
+    """
     pieces: list[bytes] = []
     is_whole = True
     for family in families:
         try:
             pieces += encode([family], pace)
         except OutOfTimeError:
-            log.warning("metrics: no time for %s and what comes behind it", family.metric.name)
+            log.warning("metrics: out of time at %s; it and all later metrics are missing", family.metric.name)
             return pieces, False
         except Exception:
-            log.exception("metrics: %s can't be told", family.metric.name)
+            log.exception("metrics: cannot report %s", family.metric.name)
             is_whole = False
     return pieces, is_whole
 
 
 def process_metrics() -> bytes:
-    """What prometheus-client itself knows of this process: memory, CPU time, descriptors, garbage collections."""
+    """Return the metrics that prometheus-client has of this process: memory, CPU, descriptors, garbage collections."""
     from prometheus_client import GCCollector, ProcessCollector, generate_latest
     from prometheus_client.registry import CollectorRegistry
 
@@ -171,12 +176,13 @@ def _paced(samples: Iterator[Any], pace: Pace) -> Iterator[Any]:
 def _encode(metric: Metric, samples: list[Any], with_header: bool) -> bytes:
     from prometheus_client import generate_latest
 
-    text = bytes(generate_latest(_Holder(_client_metric(metric, samples))))  # asks a registry for nothing else
+    # generate_latest calls nothing but `collect` on its registry.
+    text = bytes(generate_latest(_Holder(_client_metric(metric, samples))))
     return text if with_header else text.split(b"\n", _HEADER_LINES)[_HEADER_LINES]
 
 
 class _Holder:
-    """One metric in a registry's place."""
+    """A single metric in place of a registry."""
 
     def __init__(self, metric: "ClientMetric") -> None:
         self._metric = metric
@@ -208,7 +214,8 @@ def _add_distribution(made: "ClientMetric", name: str, labels: dict[str, str], v
     made.add_sample(f"{name}_sum", labels, value.sum_s)
 
 
-TIME_LIMIT_S = 8.0  # for one answer; Prometheus by default waits 10 s
+# For one answer. Prometheus waits 10 s by default.
+TIME_LIMIT_S = 8.0
 _SCRAPES_AT_ONCE = 2
 _TEXT = "text/plain; charset=utf-8"
 _INDEX = b"/metrics  numbers for Prometheus\n/healthz  200 as long as the process serves\n" \
@@ -216,13 +223,13 @@ _INDEX = b"/metrics  numbers for Prometheus\n/healthz  200 as long as the proces
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 SCRAPE_INCOMPLETE = Metric("rmqha_scrape_incomplete", GAUGE, (),
-                           "1 when this answer lacks metrics: the time was out, or one could not be told (see the log)")
-SCRAPE_SECONDS = Metric("rmqha_scrape_seconds", GAUGE, (), "Time that this answer took to make")
+                           "1 when this answer lacks metrics: it ran out of time, or a metric failed (see the log)")
+SCRAPE_SECONDS = Metric("rmqha_scrape_seconds", GAUGE, (), "Time that it took to produce this answer")
 OF_EACH_ANSWER = (SCRAPE_INCOMPLETE, SCRAPE_SECONDS)
 
 
 class Page(NamedTuple):
-    """An answer."""
+    """An answer to a request for a page."""
 
     status: int
     content_type: str
@@ -230,18 +237,18 @@ class Page(NamedTuple):
 
 
 class Subject:
-    """Whose pages they are: override all three. They are called by several threads at once."""
+    """The server that the pages are about. Override all three methods; several threads may call them at once."""
 
     def families(self, pace: Pace) -> Iterable[Family]:
-        """The metrics, the most important ones first; `pace` is to be told of long work."""
+        """Return the metrics, the most important ones first. Long work calls `pace.step`."""
         raise NotImplementedError
 
     def why_not_healthy(self) -> list[str]:
-        """What is broken for good, so that only a new process helps; empty as a rule."""
+        """Return what is permanently broken, so that only a restart helps; usually empty."""
         raise NotImplementedError
 
     def why_not_ready(self) -> list[str]:
-        """Why clients can't work with it now; empty when they can."""
+        """Return the reasons why clients cannot use the server now; empty when they can."""
         raise NotImplementedError
 
 
@@ -251,14 +258,15 @@ class Pages:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._free_scrapes = threading.BoundedSemaphore(_SCRAPES_AT_ONCE)
-        self.is_stopped = False  # an answer that is being made ends early
+        # Once set, an answer in progress ends early.
+        self.is_stopped = False
         self._by_path: dict[str, Callable[[], Page]] = {
             "/": lambda: Page(200, _TEXT, [_INDEX]), "/metrics": self._metrics,
             "/healthz": lambda: _verdict(self._subject.why_not_healthy()),
             "/readyz": lambda: _verdict(self._subject.why_not_ready())}
 
     def page(self, path: str) -> Page:
-        """The page at a path; 404 for others."""
+        """Return the page at a path; a 404 page for an unknown path."""
         make = self._by_path.get(path.partition("?")[0])
         return make() if make is not None else Page(404, _TEXT, [b"there are:\n", _INDEX])
 

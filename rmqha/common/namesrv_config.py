@@ -1,4 +1,8 @@
-"""Settings of a name server."""
+"""Settings of a name server.
+
+A field's annotation gives the key's range and unit (see config_keys). UPDATE_NAMESRV_CONFIG may change a key at run
+time unless it is in `configuration.FIXED_KEYS` or in `configBlackList`.
+"""
 import os
 
 from rmqha.common.config_keys import Host, Path, PlainText, Port
@@ -8,7 +12,7 @@ from rmqha.common.mix_all import ROCKETMQ_HOME_ENV
 
 
 def _in_home(*parts: str) -> str:
-    # Differs: Java's user.home comes from the password file; here $HOME goes first, so that it can be moved
+    # Differs: Java's user.home comes from the password file; here $HOME takes precedence, so that it can be redirected
     return os.path.join(os.path.expanduser("~"), *parts)
 
 
@@ -21,22 +25,25 @@ class NamesrvConfig:
 
     rocketmqHome: PlainText | None = field(default_factory=lambda: os.environ.get(ROCKETMQ_HOME_ENV))
     kvConfigPath: Path = field(default_factory=lambda: _in_home("namesrv", "kvConfig.json"))
-    # replaced by the file given with -c
+    # The file that UPDATE_NAMESRV_CONFIG saves to. -c replaces it with the file that the server was started with.
     configStorePath: Path = field(default_factory=lambda: _in_home("namesrv", "namesrv.properties"))
     productEnvName: PlainText = "center"
     clusterTest: bool = False
     orderMessageEnable: bool = False
 
-    # `;` separated keys that UPDATE_NAMESRV_CONFIG may not touch
+    # Keys, separated by `;`, that UPDATE_NAMESRV_CONFIG may not change. Fixed.
     configBlackList: PlainText = "configBlackList;configStorePath;kvConfigPath"
 
-    # 5.1.4's: a controller in the same process; its keys stand in the same file, its port in controllerDLegerPeers
+    # A key of 5.1.4: run a controller in the same process. The file then also holds the controller's keys; its port is
+    # the one in controllerDLegerPeers. Fixed.
     enableControllerInNamesrv: bool = field(default=False, metadata={"extension": True})
 
-    # rmqha's: from which level on lines are written (may change while it runs), and what they look like
+    # Extensions of rmqha. logLevel: the lowest level that is logged; it may change at run time. logFormat (TEXT or
+    # JSON) and logTimeZone (LOCAL or UTC): the format of log lines; both are fixed.
     logLevel: LogLevel = field(default=LogLevel.INFO, metadata={"extension": True})
     logFormat: LogFormat = field(default=LogFormat.TEXT, metadata={"extension": True})
     logTimeZone: LogTime = field(default=LogTime.LOCAL, metadata={"extension": True})
-    # rmqha's: the port of /metrics, /healthz and /readyz, 0: none; the address that it listens at
+    # Extensions of rmqha. metricsPort: the port of /metrics, /healthz and /readyz, 0 for none. metricsHost: the address
+    # that it listens on. Both are fixed.
     metricsPort: Port = field(default=0, metadata={"extension": True})
     metricsHost: Host = field(default="127.0.0.1", metadata={"extension": True})

@@ -1,19 +1,19 @@
 """A server as a process: its limits of maps and descriptors, systemd notification, and a watch for stalls.
 
-The server notifies systemd as a service of Type=notify, as in sd_notify(3): with datagrams to $NOTIFY_SOCKET.
-Without that variable, as when it was not started by systemd, it sends nothing.
+The server notifies systemd like a service of Type=notify, as in sd_notify(3): it sends datagrams to $NOTIFY_SOCKET.
+Without that variable, for example when systemd did not start it, it sends nothing.
 
     start --READY=1--> systemd <--WATCHDOG=1-- the waiting thread, while `lives` says so (WatchdogSec=)
     stop  --STOPPING=1-->
 
 `StallWatch` logs when all other threads are kept from running:
 
-    StallWatch: a beat each quarter of the limit; each second the CPU time of all threads
-    a beat that comes too late -> one line of the log: how long, why, and the stacks of the threads that did not wait,
-    with the CPU time that each has used of late
+    StallWatch: a beat every quarter of the limit; every second the CPU time of all threads
+    a beat that is late -> one entry in the log: how long, why, and the stacks of the threads that did not wait, with
+    the CPU time that each has used recently
 
 It reads the frames of other threads while it holds the GIL, which is the only safe way: faulthandler's watchdog
-reads them at any time, and the process crashes when they change meanwhile. A stall is one native call that holds the
+reads them at any time, and crashes the process when they change meanwhile. A stall is one native call that holds the
 GIL, so when its thread releases the GIL, its stack still shows that call.
 """
 from __future__ import annotations
@@ -37,13 +37,17 @@ log = logging.getLogger("RocketmqCommon")
 
 MAX_MAP_COUNT_FILE = "/proc/sys/vm/max_map_count"
 _DEFAULT_MAX_MAP_COUNT = 65_530
-_SHARE = 2  # one of so many maps and descriptors is for the files of consume queues: a map costs one of each
+# Mapped files may use one in _SHARE of the maps and descriptors: a mapped file takes one of each.
+_SHARE = 2
 _LEAST = 64
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 
 
 def max_mapped_files(descriptors: int | None = None) -> int:
-    """Half of what this process may have, of maps or descriptors (`descriptors`: of those), whichever are fewer."""
+    """Return how many files the process may keep mapped: half of its maps or of its descriptors, whichever are fewer.
+
+    `descriptors`: the number of descriptors, if not the process's limit.
+    """
     if descriptors is None:
         descriptors, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
@@ -52,29 +56,29 @@ def max_mapped_files(descriptors: int | None = None) -> int:
 
 
 def max_map_count() -> int:
-    """How many maps the system lets a process have."""
+    """Return the number of maps that the system allows a process."""
     try:
         with open(MAX_MAP_COUNT_FILE, encoding="ascii") as file:
             return int(file.read())
     except (OSError, ValueError) as error:
-        log.info("%s can't be read: %s", MAX_MAP_COUNT_FILE, error)
+        log.info("cannot read %s: %s", MAX_MAP_COUNT_FILE, error)
         return _DEFAULT_MAX_MAP_COUNT
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether the system lacked descriptors, maps or memory at the moment, and may have them later."""
+    """Return whether an error is a temporary lack of descriptors, maps or memory: the operation may succeed later."""
     return isinstance(error, OSError) and error.errno in _SHORTAGES
 
 
 def how_to_raise(error: OSError) -> str:
-    """What is lacking, and what raises it: the end of a log line, empty when nothing is known."""
+    """Return which limit was reached and how to raise it, to end a log line with; empty for other errors."""
     if error.errno == errno.EMFILE:
         limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return f". This process may have {limit} files open: raise `ulimit -n` (LimitNOFILE= of systemd) and restart it"
+        return f". This process may open {limit} files: raise `ulimit -n` (LimitNOFILE= in systemd) and restart it"
     if error.errno == errno.ENFILE:
-        return ". The system has as many files open as it may: raise `sysctl fs.file-max`"
+        return ". The system has reached its limit of open files: raise `sysctl fs.file-max`"
     if error.errno == errno.ENOMEM:
-        return ". The system lacks memory, or this process maps: give it memory, or raise `sysctl vm.max_map_count`"
+        return ". The system lacks memory, or this process maps: add memory, or raise `sysctl vm.max_map_count`"
     return ""
 
 
@@ -82,94 +86,100 @@ SOCKET_ENV = "NOTIFY_SOCKET"
 WATCHDOG_ENV = "WATCHDOG_USEC"
 WATCHDOG_PID_ENV = "WATCHDOG_PID"
 
-_PINGS = 2  # in the time that systemd waits for one
+# Pings to send in the time in which systemd expects one.
+_PINGS = 2
 _US = 1_000_000
 
 
 def notify(*assignments: str) -> bool:
-    """Send `READY=1`, `STATUS=...`; False when nobody wants to know, or can be told.
+    """Send `READY=1`, `STATUS=...` to systemd. Return False without $NOTIFY_SOCKET, or when sending fails.
 
-    A failure is logged only: a service that works must not end because of it.
+    A failure is only logged: a working service must not stop because of it.
     """
     address = os.environ.get(SOCKET_ENV, "")
     if not address:
         return False
-    if address.startswith("@"):  # an abstract one
+    if address.startswith("@"):  # an abstract socket
         address = "\0" + address[1:]
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.sendto("\n".join(assignments).encode("utf-8", "replace"), address)
     except OSError as error:
-        log.warning("systemd can't be told %s at %s: %s", assignments[0], address, error)
+        log.warning("cannot notify systemd of %s at %s: %s", assignments[0], address, error)
         return False
     return True
 
 
 def ready(status: str) -> None:
-    """The service serves; `status` is what `systemctl status` shows."""
+    """Report that the service is ready; `systemctl status` shows `status`."""
     notify("READY=1", f"STATUS={status}")
 
 
 def stopping() -> None:
-    """The service ends in good order; how long that may take is TimeoutStopSec's."""
+    """Report that the service is shutting down in order. TimeoutStopSec limits how long that may take."""
     notify("STOPPING=1", "STATUS=stopping")
 
 
 def watchdog_s() -> float | None:
-    """How often systemd wants to hear that this process lives; None when it does not."""
+    """Return the interval, in seconds, within which systemd expects a ping from this process; None without a watchdog.
+    """
     if os.environ.get(WATCHDOG_PID_ENV, str(os.getpid())) != str(os.getpid()):
-        return None  # meant for another process, which started this one
+        # Meant for the process that started this one.
+        return None
     text = os.environ.get(WATCHDOG_ENV, "")
     try:
         return int(text) / _US if text and int(text) > 0 else None
     except ValueError:
-        log.warning("%s=%s is no number of microseconds", WATCHDOG_ENV, text)
+        log.warning("%s=%s is not a valid number of microseconds", WATCHDOG_ENV, text)
         return None
 
 
 def wait(stop: StopSignal, lives: Callable[[float], bool]) -> None:
-    """Wait for `stop`; meanwhile tell the watchdog, if there is one, that the service lives, as long as that is so.
+    """Wait for `stop`. Meanwhile ping systemd's watchdog, if there is one, as long as the service is alive.
 
-    `lives`: called with the seconds that it may take; False, and nothing is told, so that systemd may start anew.
+    `lives` is called with the seconds that it may take. When it returns False, no ping is sent, so that systemd
+    restarts the service.
     """
     limit_s = watchdog_s()
     if limit_s is None:
         stop.wait()
         return
-    pause_s = limit_s / _PINGS / 2  # a look may take as long as the pause before it
+    # A check may take as long as the pause before it.
+    pause_s = limit_s / _PINGS / 2
     while not stop.wait(pause_s):
         if lives(pause_s):
             notify("WATCHDOG=1")
         else:
-            log.error("the watchdog isn't told that the service lives: its threads don't answer within %.1f s", pause_s)
+            log.error("not pinging the watchdog: the service's threads do not answer within %.1f s", pause_s)
 
 
-_BEATS = 4  # within the limit
-_CPU_NOTED_S = 1.0  # how often
-_FRAMES = 12  # of a stack that go into the log
-# Where a thread that has nothing to do stands: (end of the file's name, function).
+_BEATS = 4  # per limit
+_CPU_NOTED_S = 1.0  # interval
+_FRAMES = 12  # logged of each stack
+# The innermost calls of threads that wait for work: (end of the file's name, function).
 _WAITING = {("threading.py", "wait"), ("threading.py", "_wait_for_tstate_lock"), ("selectors.py", "select"),
             ("rmqha/remoting/io_thread.py", "select"), ("rmqha/common/program.py", "wait"), ("queue.py", "get"),
             ("socket.py", "accept"), ("concurrent/futures/thread.py", "_worker"), ("subprocess.py", "_try_wait")}
 
 
 class StallWatch(ServiceThread):
-    """Logs each time when no other thread has had a turn for `limit_ms`, with the stacks of those that did not wait.
+    """Logs each time that no other thread could run for `limit_ms`, with the stacks of the threads that did not wait.
 
-    Off with a limit of 0.
+    A limit of 0 turns it off.
     """
 
     def __init__(self, limit_ms: int) -> None:
         super().__init__()
         self.daemon = True
         self._limit_ms = limit_ms
-        self.stalls, self.stalled_ms = 0, 0.0  # how many, and how long in all; written by its thread
-        # The last garbage collection, as its thread writes it: when it began, its end or None, its generation.
+        # The number of stalls, and their total duration; written by this thread.
+        self.stalls, self.stalled_ms = 0, 0.0
+        # The last garbage collection, written by the thread that ran it: its begin, its end or None, its generation.
         self._collection: tuple[float, float | None, int] = (0.0, 0.0, 0)
 
     @property
     def is_on(self) -> bool:
-        """Whether it watches."""
+        """True if the watch is turned on."""
         return self._limit_ms > 0
 
     def start(self) -> None:
@@ -186,20 +196,21 @@ class StallWatch(ServiceThread):
         log.info("%s service end", self.get_service_name())
 
     def _beat_until_stopped(self) -> None:
-        """Sleep, and see how late it is each time."""
+        """Sleep in short intervals, and check each time how late the thread wakes up."""
         interval_s = self._limit_ms / _BEATS / 1000
         last, no_core_s, (used_until, used) = time.monotonic(), _waited_for_a_core(), (time.monotonic(), cpu_seconds())
         while not self.stopped:
             self.wait_for_running(interval_s * 1000)
             now = time.monotonic()
             late_ms = (now - last - interval_s) * 1000
-            stacks = busy_stacks(sys._current_frames()) if late_ms >= self._limit_ms else {}  # first: they move on
+            # First of all, because the other threads continue meanwhile.
+            stacks = busy_stacks(sys._current_frames()) if late_ms >= self._limit_ms else {}
             waited_s = _waited_for_a_core()
             if late_ms >= self._limit_ms:
                 self.stalls, self.stalled_ms = self.stalls + 1, self.stalled_ms + late_ms
                 why = self._why(last, late_ms, (waited_s - no_core_s) * 1000)
                 spent = {ident: seconds - used.get(ident, 0) for ident, seconds in cpu_seconds().items()}
-                log.warning("no other thread had a turn for %d ms%s; CPU of the last %d ms:\n%s", late_ms, why,
+                log.warning("no other thread had a turn for %d ms%s; CPU time in the last %d ms:\n%s", late_ms, why,
                             (now - used_until) * 1000, "\n".join(told(stacks, spent)))
             if late_ms >= self._limit_ms or now - used_until >= _CPU_NOTED_S:
                 used_until, used = now, cpu_seconds()
@@ -207,7 +218,8 @@ class StallWatch(ServiceThread):
 
     def _why(self, begin: float, late_ms: float, no_core_ms: float) -> str:
         began, ended, generation = self._collection
-        if ended is None:  # its thread lost its turn before noting the end
+        # The collecting thread has not noted the end yet.
+        if ended is None:
             ended = time.monotonic()
         seconds = ended - began
         if no_core_ms > late_ms / 2:
@@ -225,7 +237,7 @@ class StallWatch(ServiceThread):
 
 
 def busy_stacks(frames: Mapping[int, FrameType]) -> dict[int, list[str]]:
-    """By thread: where it stands, innermost first; of the threads that neither wait nor ask."""
+    """Return the stacks, innermost call first, by thread ident, without the calling thread and threads that wait."""
     stacks = {}
     for ident, innermost in frames.items():
         if ident != threading.get_ident() and not _is_waiting(innermost.f_code):
@@ -243,7 +255,7 @@ def _is_waiting(code: CodeType) -> bool:
 
 
 def told(stacks: Mapping[int, list[str]], spent: Mapping[int, float]) -> Iterator[str]:
-    """The lines of the log, the thread that has used the most CPU first. `spent`: CPU seconds by thread."""
+    """Yield the lines for the log, the thread that has used the most CPU first. `spent`: CPU seconds by thread."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident in sorted(stacks, key=lambda ident: -spent.get(ident, 0)):
         yield f"  {names.get(ident, 'a thread that has ended')}, CPU {spent.get(ident, 0) * 1000:.0f} ms"
@@ -251,11 +263,12 @@ def told(stacks: Mapping[int, list[str]], spent: Mapping[int, float]) -> Iterato
 
 
 def cpu_seconds() -> dict[int, float]:
-    """The CPU time of each thread of threading, by its ident, as far as the system tells."""
+    """Return the CPU time of each Python thread in seconds, by ident, as far as the system reports it."""
     used = {}
     for thread in threading.enumerate():
         if thread.ident is not None and thread.native_id is not None:
-            try:  # as pthread_getcpuclockid has it on Linux, but no fault when the thread has ended
+            # The clock id of pthread_getcpuclockid on Linux, computed here: the call crashes when the thread has ended.
+            try:
                 used[thread.ident] = time.clock_gettime(~thread.native_id << 3 | 6)
             except OSError:
                 continue
@@ -263,7 +276,8 @@ def cpu_seconds() -> dict[int, float]:
 
 
 def _waited_for_a_core() -> float:
-    """Seconds that this thread has been ready to run without a core, since it began; 0 where nobody counts."""
+    """Return the seconds that this thread has waited for a core since it started; 0 where the system does not count it.
+    """
     try:
         with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
             return int(file.read(100).split()[1]) / 1e9

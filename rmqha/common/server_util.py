@@ -1,6 +1,6 @@
 """The command line of the servers: RocketMQ's options -c -p -m -n -h, its help texts and exit codes.
 
-A server in the foreground, until a signal ends it: what the programs of name server and controller share.
+`run` runs a server in the foreground until a signal ends it; the name server and the controller share it.
 """
 import argparse
 import logging
@@ -15,7 +15,7 @@ from rmqha.common import filesystem, process
 from rmqha.common.configuration import ConfigError
 from rmqha.common.program import StopSignal
 
-# The least that Python allows. Making a number takes the square of its digits, in which nothing else runs.
+# The lowest limit that Python allows. Parsing a number takes time quadratic in its digits and holds the GIL meanwhile.
 MAX_DIGITS = 640
 EXIT_USAGE = 1
 EXIT_BAD_CONFIG = 2
@@ -29,24 +29,25 @@ class _Parser(argparse.ArgumentParser):
 
 
 def say(text: str, err: bool = False) -> None:
-    """One line to standard output, or to standard error, at once."""
+    """Print one line to standard output, or to standard error, and flush it."""
     stream = sys.stderr if err else sys.stdout
     if stream is not None and text.isascii() and text.isprintable():
         stream.write(text + "\n")
         stream.flush()
         return
-    import click  # it takes as long as half of a broker, and knows how each terminal wants other letters
+    # Imported late: it takes half as long to load as a broker. It handles non-ASCII text on every kind of terminal.
+    import click
 
     click.echo(text, err=err)
 
 
 def limit_digits() -> None:
-    """Refuse integers of more than MAX_DIGITS digits, from whomever; for the whole process."""
+    """Refuse to parse integers of more than MAX_DIGITS digits, from any source, in the whole process."""
     sys.set_int_max_str_digits(MAX_DIGITS)
 
 
 def build_commandline_options(app_name: str, description: str = "", examples: str = "") -> argparse.ArgumentParser:
-    """A parser with the options that all servers share: -h, -n and, which the original lacks, --version and --log-dir.
+    """Return a parser with the options that all servers share: -h, -n, and --version and --log-dir, which Java lacks.
 
     Usage errors print the help and exit with 1.
 
@@ -64,14 +65,14 @@ def build_commandline_options(app_name: str, description: str = "", examples: st
 
 
 def add_namesrv_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add what mqnamesrv takes: -c and -p."""
+    """Add the options of mqnamesrv: -c and -p."""
     parser.add_argument("-c", "--configFile", metavar="<arg>", help="Name server config properties file")
     parser.add_argument("-p", "--printConfigItem", action="store_true", help="Print all config items")
     return parser
 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add what mqbroker takes: -c, -p and -m."""
+    """Add the options of mqbroker: -c, -p and -m."""
     parser.add_argument("-c", "--configFile", metavar="<arg>", help="Broker config properties file")
     parser.add_argument("-p", "--printConfigItem", action="store_true", help="Print all config item")
     parser.add_argument("-m", "--printImportantConfig", action="store_true", help="Print important config item")
@@ -79,8 +80,9 @@ def add_broker_options(parser: argparse.ArgumentParser) -> argparse.ArgumentPars
 
 
 def parse_arguments(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
-    """The options of a command line, and in `words` what is not one: `key=value`, a stray `&`. Exits with 1 for an
-    unknown option.
+    """Parse a command line; `words` holds the arguments that are not options, such as `key=value` or a stray `&`.
+
+    Exits with 1 for an unknown option.
     """
     command_line, words = parser.parse_known_args(argv)
     if "--" in words:
@@ -93,36 +95,39 @@ def parse_arguments(parser: argparse.ArgumentParser, argv: list[str] | None) -> 
 
 
 def command_line2properties(command_line: argparse.Namespace) -> dict[str, str]:
-    """Long name -> value of the options that were given with a value."""
+    """Return the options that were given with a value: long name -> value."""
     return {name: value for name, value in vars(command_line).items() if isinstance(value, str)}
 
 
 def refuse_option(name: str, _value: str, problem: str) -> NoReturn:
-    """Raise the ConfigError of an option's value."""
+    """Raise a ConfigError about an option's value."""
     raise ConfigError(problem, key=f"--{name}")
 
 
 def default_rocketmq_home() -> str:
-    """Where `conf/` lies when ROCKETMQ_HOME is not set."""
+    """Return the folder that holds `conf/` when ROCKETMQ_HOME is not set."""
     return str(filesystem.default_rocketmq_home())
 
 
 def raise_descriptor_limit() -> None:
-    """Let the process open as many descriptors as it may at all, as a JVM does: connections and segments need them."""
+    """Raise the soft limit of open files to the hard limit, as a JVM does.
+
+    Connections and segments each need a descriptor.
+    """
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class ForegroundServer(Protocol):
-    """What is run: it may fail for good, and says so."""
+    """A server that `run` runs. It may fail permanently, and reports that."""
 
     failure: str | None
-    """Why it can't go on; None while it can."""
+    """The reason why the server cannot continue; None while it can."""
     on_failed: Callable[[], None] | None
-    """Told of it."""
+    """Called when `failure` is set."""
 
     def lives(self, timeout_s: float) -> bool:
-        """Whether its services still work; takes no longer than that."""
+        """Return whether its services still work. Returns within `timeout_s`."""
 
     def shutdown(self) -> None:
         """Stop."""
@@ -133,10 +138,11 @@ S = TypeVar("S", bound=ForegroundServer)
 
 def run(name: str, log: logging.Logger, stop: StopSignal, create: Callable[[], S | None],
         start: Callable[[S], None]) -> int:
-    """Create the server, start it, and wait for `stop` or its failure; returns the exit code. `name`: for people.
+    """Create the server, start it, wait for `stop` or for its failure, and return the exit code.
 
-    0: it was stopped, or there was nothing to run (`create` gave None), 2: a config that it cannot start with, 70: its
-    port's thread has given up, -1: it cannot start.
+    `name` is the server's name in messages. Exit codes: 0, it was stopped, or there was nothing to run (`create`
+    returned None); 2, its configuration is invalid; 70, the thread that serves its port has given up; -1, it cannot
+    start.
     """
     try:
         server = create()
@@ -153,13 +159,13 @@ def run(name: str, log: logging.Logger, stop: StopSignal, create: Callable[[], S
         return -1
     process.wait(stop, server.lives)
     if server.failure is not None:
-        say(f"{name} can't go on, and ends: {server.failure}", err=True)
+        say(f"{name} cannot continue and is shutting down: {server.failure}", err=True)
     shutdown(server, log)
     return EXIT_SERVICE_FAILED if server.failure is not None else 0
 
 
 def shutdown(server: ForegroundServer, log: logging.Logger) -> None:
-    """Stop, and say so in the log.
+    """Stop the server, and log that and how long it took.
 
     Java: org.apache.rocketmq.srvutil.ShutdownHookThread (4.9.8)
     """

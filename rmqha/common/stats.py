@@ -1,10 +1,10 @@
 """Counters of a broker over time.
 
 - The names of all counters; `mqadmin` requests them by these names.
-- `LatencyHistogram`: durations counted by bucket, for operations rare enough to time each of them.
-- `MomentStatsItem`, `MomentStatsItemSet`: a momentary value, and all values of one name by key.
-- `StatsItem`, `StatsItemSet`: a counter with its windows of a minute, an hour and a day, and all counters of one
-  name by key.
+- `LatencyHistogram`: durations counted by bucket, for operations rare enough that each can be timed.
+- `MomentStatsItem`, `MomentStatsItemSet`: a current value, and all values of one name by key.
+- `StatsItem`, `StatsItemSet`: a counter with windows of a minute, an hour and a day, and all counters of one name by
+  key.
 """
 import logging
 import threading
@@ -46,7 +46,7 @@ GROUP_GET_FALL_TIME = "GROUP_GET_FALL_TIME"
 GROUP_GET_LATENCY = "GROUP_GET_LATENCY"
 
 
-# Upper bounds in seconds: from what a fast disk takes to what makes producers give up.
+# Upper bounds in seconds: from the latency of a fast disk to the time after which producers give up.
 LATENCY_BOUNDS_S = (.0001, .00025, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1., 2., 5., 10.)
 
 
@@ -59,9 +59,10 @@ class Distribution(NamedTuple):
 
 
 class LatencyHistogram:
-    """Counts times by bucket, from the start on. One thread at a time notes, as the caller sees to; any thread reads.
+    """Counts durations by bucket, from the start of the process.
 
-    A reader may miss the value that is being noted: `distribution` never gives more in the sum than in the buckets.
+    The caller ensures that one thread at a time calls `note`; any thread may read. A reader may miss the value that is
+    being noted. `distribution` reads the sum first, so the sum never includes a value that the buckets lack.
     """
 
     def __init__(self, bounds_s: Sequence[float] = LATENCY_BOUNDS_S) -> None:
@@ -70,17 +71,18 @@ class LatencyHistogram:
         self._sum_ns = 0
 
     def note(self, elapsed_ns: int) -> None:
-        """One more took so long."""
+        """Count one duration."""
         self._counts[bisect_left(self._bounds_s, elapsed_ns / 1e9)] += 1
         self._sum_ns += elapsed_ns
 
     def distribution(self) -> Distribution:
-        """What was noted so far."""
+        """Return the histogram of all durations so far."""
         sum_ns = self._sum_ns
         return Distribution(self._bounds_s, tuple(self._counts), sum_ns / 1e9)
 
 
-MAX_KEYS = 100_000  # of one name; values of further keys are lost
+# Per name; values of further keys are dropped.
+MAX_KEYS = 100_000
 _PRINT_INTERVAL_MS = 5 * 60 * 1000
 
 
@@ -93,7 +95,8 @@ class MomentStatsItem:
     __slots__ = ("value", "stats_name", "stats_key", "_log")
 
     def __init__(self, stats_name: str, stats_key: str, log: logging.Logger) -> None:
-        self.value = 0  # plain stores and loads from any thread
+        # Plain stores and loads from any thread.
+        self.value = 0
         self.stats_name = stats_name
         self.stats_key = stats_key
         self._log = log
@@ -104,18 +107,19 @@ class MomentStatsItem:
 
 
 class MomentStatsItemSet:
-    """Momentary values of one name by key.
+    """Current values of one name by key.
 
     Java: org.apache.rocketmq.common.stats.MomentStatsItemSet (4.9.8)
     """
 
     def __init__(self, stats_name: str, log: logging.Logger) -> None:
         self.stats_name = stats_name
-        self.stats_item_table: dict[str, MomentStatsItem] = {}  # single dict operations only; iterated over a copy
+        # Single dict operations only; iterated over a copy.
+        self.stats_item_table: dict[str, MomentStatsItem] = {}
         self._log = log
 
     def init(self, scheduler: ScheduledService) -> None:
-        """Schedule the log lines."""
+        """Schedule the lines in the log."""
         delay_ms = _until(util_all.compute_next_minutes_time_millis())
         scheduler.schedule_at_fixed_rate(self.print_at_minutes, delay_ms, _PRINT_INTERVAL_MS)
 
@@ -137,7 +141,7 @@ class MomentStatsItemSet:
         self._delete(lambda key: key.endswith(separator + stats_key))
 
     def get_and_create_stats_item(self, stats_key: str) -> MomentStatsItem:
-        """The value's holder."""
+        """Return the item of a key, created if new. Beyond MAX_KEYS a new item is not kept."""
         item = self.stats_item_table.get(stats_key)
         if item is None:
             item = MomentStatsItem(self.stats_name, stats_key, self._log)
@@ -165,7 +169,7 @@ _HOUR_MS = 60 * 60 * 1000
 
 @dataclass(slots=True)
 class StatsSnapshot:
-    """Sum, sum per second, calls, and sum per call over one window.
+    """The sum, the sum per second, the number of calls, and the sum per call over one window.
 
     Java: org.apache.rocketmq.common.stats.StatsSnapshot (4.9.8)
     """
@@ -188,9 +192,9 @@ class CallSnapshot(NamedTuple):
 
 
 class StatsItem:
-    """A sum of values and of calls; sampled every 10 s, 10 min and 1 h by its set's timer.
+    """A sum of values and a number of calls, sampled every 10 s, 10 min and 1 h by its set's timer.
 
-    Differs from Java in that a clock jump does not show in a window's rate: samples carry monotonic time.
+    Differs from Java in that a clock jump does not distort a window's rate: samples carry monotonic time.
 
     Java: org.apache.rocketmq.common.stats.StatsItem (4.9.8)
     """
@@ -204,38 +208,39 @@ class StatsItem:
         self.stats_key = stats_key
         self._log = log
         self._lock = threading.Lock()
-        self._minute: deque[CallSnapshot] = deque(maxlen=_MINUTE_SAMPLES)  # these three: owned by the timer,
-        self._hour: deque[CallSnapshot] = deque(maxlen=_HOUR_SAMPLES)  # read by anybody through the ends
+        # Only the timer appends to these three; any thread may read them, by an atomic copy.
+        self._minute: deque[CallSnapshot] = deque(maxlen=_MINUTE_SAMPLES)
+        self._hour: deque[CallSnapshot] = deque(maxlen=_HOUR_SAMPLES)
         self._day: deque[CallSnapshot] = deque(maxlen=_DAY_SAMPLES)
 
     def add(self, value: int, times: int) -> None:
-        """Count `value` in `times` calls."""
+        """Add `value`, from `times` calls."""
         with self._lock:
             self.value += value
             self.times += times
 
     def get_stats_data_in_minute(self) -> StatsSnapshot:
-        """The last minute."""
+        """Return the window of the last minute."""
         return _compute_stats_data(self._minute)
 
     def get_stats_data_in_hour(self) -> StatsSnapshot:
-        """The last hour."""
+        """Return the window of the last hour."""
         return _compute_stats_data(self._hour)
 
     def get_stats_data_in_day(self) -> StatsSnapshot:
-        """The last day."""
+        """Return the window of the last day."""
         return _compute_stats_data(self._day)
 
     def sampling_in_seconds(self) -> None:
-        """Take the sample of each 10 seconds."""
+        """Take a sample for the window of a minute; called every 10 seconds."""
         self._sample(self._minute, _SECONDS_10_MS)
 
     def sampling_in_minutes(self) -> None:
-        """Take the sample of each 10 minutes."""
+        """Take a sample for the window of an hour; called every 10 minutes."""
         self._sample(self._hour, _MINUTES_10_MS)
 
     def sampling_in_hour(self) -> None:
-        """Take the sample of each hour."""
+        """Take a sample for the window of a day; called every hour."""
         self._sample(self._day, _HOUR_MS)
 
     def print_at_minutes(self) -> None:
@@ -251,7 +256,7 @@ class StatsItem:
         self._print("Day", self._day)
 
     def stat_print_detail(self, snapshot: StatsSnapshot) -> str:
-        """The text of a window in the log."""
+        """Return the text of a window for the log."""
         return f"SUM: {snapshot.sum} TPS: {snapshot.tps:.2f} AVGPT: {snapshot.avgpt:.2f}"
 
     def _print(self, window: str, samples: deque[CallSnapshot]) -> None:
@@ -269,7 +274,8 @@ class StatsItem:
 
 
 def _compute_stats_data(samples: deque[CallSnapshot]) -> StatsSnapshot:
-    window = tuple(samples)  # one atomic copy: the timer may append meanwhile
+    # One atomic copy: the timer may append meanwhile.
+    window = tuple(samples)
     if not window:
         return StatsSnapshot()
     first, last = window[0], window[-1]
@@ -285,7 +291,7 @@ def _compute_stats_data(samples: deque[CallSnapshot]) -> StatsSnapshot:
 
 
 class RTStatsItem(StatsItem):
-    """A counter whose value is a time: the log shows calls and the average.
+    """A counter of response times. The log shows the number of calls and their average time.
 
     Java: org.apache.rocketmq.common.stats.RTStatsItem (4.9.8)
     """
@@ -302,7 +308,7 @@ _DAY_MS = 24 * _HOUR_MS
 
 
 class StatsItemSet:
-    """Counters of one name by key, sampled and logged by one timer. Unknown keys are made on the first count.
+    """Counters of one name by key, sampled and logged by one timer. A counter is created when its key is first counted.
 
     Java: org.apache.rocketmq.common.stats.StatsItemSet (4.9.8)
     """
@@ -310,7 +316,8 @@ class StatsItemSet:
     def __init__(self, stats_name: str, log: logging.Logger) -> None:
         self.stats_name = stats_name
         self._log = log
-        self._stats_item_table: dict[str, StatsItem] = {}  # single dict operations only; iterated over a copy
+        # Single dict operations only; iterated over a copy.
+        self._stats_item_table: dict[str, StatsItem] = {}
 
     def init(self, scheduler: ScheduledService) -> None:
         """Schedule the sampling and the log lines."""
@@ -323,11 +330,11 @@ class StatsItemSet:
         at_fixed_rate(self._each("print_at_day"), _until(util_all.compute_next_morning_time_millis()), _DAY_MS)
 
     def add_value(self, stats_key: str, inc_value: int, inc_times: int) -> None:
-        """Count."""
+        """Add to the counter of a key."""
         self.get_and_create_stats_item(stats_key).add(inc_value, inc_times)
 
     def add_rt_value(self, stats_key: str, inc_value: int, inc_times: int) -> None:
-        """Count a response time, in ms."""
+        """Add response times, in ms, to the counter of a key."""
         self.get_and_create_rt_stats_item(stats_key).add(inc_value, inc_times)
 
     def del_value(self, stats_key: str) -> None:
@@ -347,43 +354,44 @@ class StatsItemSet:
         self._delete(lambda key: key.endswith(separator + stats_key))
 
     def get_and_create_stats_item(self, stats_key: str) -> StatsItem:
-        """The counter of the key."""
+        """Return the counter of the key, created if new."""
         item = self._stats_item_table.get(stats_key)
         return item if item is not None else self._added(StatsItem(self.stats_name, stats_key, self._log))
 
     def get_and_create_rt_stats_item(self, stats_key: str) -> StatsItem:
-        """The counter of the key, as one of response times."""
+        """Return the counter of the key, created as one of response times if new."""
         item = self._stats_item_table.get(stats_key)
         return item if item is not None else self._added(RTStatsItem(self.stats_name, stats_key, self._log))
 
     def _added(self, item: StatsItem) -> StatsItem:
-        """The key's counter, this one if it is new. Beyond MAX_KEYS it is not kept."""
-        # Differs: there is a greatest number of keys; the original counts for each name that it ever hears
+        """Keep `item` if its key is new, and return the key's counter. Beyond MAX_KEYS the item is not kept."""
+        # Differs: the number of statistics keys is limited; the original keeps a counter for every name that it ever
+        # receives
         if len(self._stats_item_table) >= MAX_KEYS:
             return item
         return self._stats_item_table.setdefault(item.stats_key, item)
 
     def get_stats_data_in_minute(self, stats_key: str) -> StatsSnapshot:
-        """The last minute of a key; zeros when it is unknown."""
+        """Return the last minute of a key; zeros when it is unknown."""
         item = self._stats_item_table.get(stats_key)
         return item.get_stats_data_in_minute() if item else StatsSnapshot()
 
     def get_stats_data_in_hour(self, stats_key: str) -> StatsSnapshot:
-        """The last hour of a key; zeros when it is unknown."""
+        """Return the last hour of a key; zeros when it is unknown."""
         item = self._stats_item_table.get(stats_key)
         return item.get_stats_data_in_hour() if item else StatsSnapshot()
 
     def get_stats_data_in_day(self, stats_key: str) -> StatsSnapshot:
-        """The last day of a key; zeros when it is unknown."""
+        """Return the last day of a key; zeros when it is unknown."""
         item = self._stats_item_table.get(stats_key)
         return item.get_stats_data_in_day() if item else StatsSnapshot()
 
     def get_stats_item(self, stats_key: str) -> StatsItem | None:
-        """The counter of the key, or None."""
+        """Return the counter of the key, or None."""
         return self._stats_item_table.get(stats_key)
 
     def items(self) -> list[StatsItem]:
-        """All counters, as they are at the call."""
+        """Return all counters that exist at the time of the call."""
         return list(self._stats_item_table.values())
 
     def _each(self, method: str) -> Callable[[], None]:

@@ -21,7 +21,7 @@ TAG = "TAG"
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Whether a subscription of this type is a list of tags; None and the empty text are."""
+    """Return whether a subscription of this type is a list of tags. None and the empty text are."""
     return not expression_type or expression_type == TAG
 
 
@@ -34,9 +34,10 @@ def _now_ms() -> int:
 
 @dataclass(slots=True)
 class SubscriptionData:
-    """Topic and expression; for tags their names and hash codes. subVersion: ms since the epoch, the newer one wins.
+    """A topic and an expression; for tags, also their names and hash codes.
 
-    Sorting is by `topic@expression`. Java's filterClassSource, which is never sent, is left out.
+    subVersion is in ms since the epoch; the newer subscription wins. Subscriptions sort by `topic@expression`. Java's
+    filterClassSource, which is never sent, is left out.
 
     Java: org.apache.rocketmq.common.protocol.heartbeat.SubscriptionData (4.9.8)
     """
@@ -62,12 +63,12 @@ class SubscriptionData:
                 f"subVersion={self.subVersion}, expressionType={self.expressionType}]")
 
 
-# Java's String.trim takes off these: everything up to the blank.
+# The characters that Java's String.trim removes: everything up to the space.
 _TRIMMED = "".join(map(chr, range(0x21)))
 
 
 def build_subscription_data(topic: str, sub_string: str | None) -> SubscriptionData:
-    """A subscription by tags: `*` or nothing for all, else tags between `||`. ValueError when it is only separators."""
+    """Build a subscription by tags: `*` or nothing for all, else tags between `||`. ValueError for only separators."""
     subscription = SubscriptionData(topic, sub_string or SUB_ALL)
     if not sub_string or sub_string == SUB_ALL:
         return subscription
@@ -82,7 +83,7 @@ def build_subscription_data(topic: str, sub_string: str | None) -> SubscriptionD
 
 
 def build(topic: str, sub_string: str | None, type_: str | None) -> SubscriptionData:
-    """A subscription of any type (None: TAG). ValueError for an empty SQL expression."""
+    """Build a subscription of any type (None: TAG). ValueError for an empty SQL expression."""
     if type_ is None or type_ == TAG:
         return build_subscription_data(topic, sub_string)
     if not sub_string:
@@ -91,7 +92,9 @@ def build(topic: str, sub_string: str | None, type_: str | None) -> Subscription
 
 
 class ConsumeFromWhere(enum.Enum):
-    """A group without offsets begins at the end, the beginning or a time. The middle three are retired: the end.
+    """The place where a group without offsets begins: the end, the beginning or a time.
+
+    The middle three values are retired and mean the end.
 
     Java: org.apache.rocketmq.common.consumer.ConsumeFromWhere (4.9.8)
     """
@@ -105,7 +108,7 @@ class ConsumeFromWhere(enum.Enum):
 
 
 class ConsumeType(enum.Enum):
-    """PULL or PUSH; the value is the short word for people.
+    """PULL or PUSH; the value is the short name for people.
 
     Java: org.apache.rocketmq.common.protocol.heartbeat.ConsumeType (4.9.8)
     """
@@ -115,7 +118,7 @@ class ConsumeType(enum.Enum):
 
 
 class MessageModel(enum.Enum):
-    """Each member gets all, or the group shares them.
+    """The delivery to a group: each member gets all messages, or the members share them.
 
     Java: org.apache.rocketmq.common.protocol.heartbeat.MessageModel (4.9.8)
     """
@@ -169,7 +172,7 @@ class HeartbeatData:
 
 
 class PullStatus(Enum):
-    """FOUND has messages; the others only a next offset.
+    """The result of a pull: FOUND has messages, the others have only a next offset.
 
     Java: org.apache.rocketmq.client.consumer.PullStatus (4.9.8)
     """

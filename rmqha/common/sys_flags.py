@@ -15,7 +15,7 @@ import enum
 
 
 class CompressionType(enum.Enum):
-    """LZ4 frames, ZSTD frames or zlib streams.
+    """The type of a compressed body: LZ4 frame, ZSTD frame or zlib stream.
 
     Java: org.apache.rocketmq.common.compression.CompressionType (4.9.8)
     """
@@ -26,7 +26,7 @@ class CompressionType(enum.Enum):
 
     @staticmethod
     def of(name: str) -> "CompressionType":
-        """The type called `name`, in any case and with blanks around it; ValueError for another."""
+        """Return the type called `name`, in any case and with surrounding blanks; ValueError for any other name."""
         try:
             return CompressionType[name.strip().upper()]
         except KeyError:
@@ -34,17 +34,17 @@ class CompressionType(enum.Enum):
 
     @staticmethod
     def find_by_value(value: int) -> "CompressionType":
-        """The type of the three bits. 0 is ZLIB, as in records of older versions. ValueError for another."""
+        """Return the type of the three bits. 0 is ZLIB, as in records of older versions. ValueError for others."""
         return CompressionType(value or 3)
 
     @property
     def compression_flag(self) -> int:
-        """The type's bits at their place in SYSFLAG."""
+        """Return the type's bits at their place in SYSFLAG."""
         return self.value << 8
 
 
 class TopicFilterType(enum.Enum):
-    """One tag, or several. Nothing in 4.9 treats them differently but the record's multi-tags bit.
+    """One tag, or several. In 4.9 the only difference is the record's multi-tags bit.
 
     Java: org.apache.rocketmq.common.TopicFilterType (4.9.8)
     """
@@ -65,12 +65,12 @@ COMPRESSION_TYPE_COMPARATOR = 0x7 << 8
 
 
 def reset_transaction_value(flag: int, transaction_type: int) -> int:
-    """`flag` with its transaction bits replaced."""
+    """Return `flag` with its transaction bits replaced."""
     return (flag & ~TRANSACTION_ROLLBACK_TYPE) | transaction_type
 
 
 def get_compression_type(flag: int) -> CompressionType:
-    """The type of a compressed body; ValueError for the unassigned values 4 to 7."""
+    """Return the type of a compressed body; ValueError for the unassigned values 4 to 7."""
     return CompressionType.find_by_value((flag & COMPRESSION_TYPE_COMPARATOR) >> 8)
 
 
@@ -83,28 +83,28 @@ FLAG_LITE_PULL_MESSAGE = 0x1 << 4
 
 def build_pull_sys_flag(commit_offset: bool, suspend: bool, subscription: bool, class_filter: bool,
                    lite_pull: bool = False) -> int:
-    """The flag of the five booleans."""
+    """Return the flag for the five booleans."""
     return (FLAG_COMMIT_OFFSET * commit_offset | FLAG_SUSPEND * suspend | FLAG_SUBSCRIPTION * subscription
             | FLAG_CLASS_FILTER * class_filter | FLAG_LITE_PULL_MESSAGE * lite_pull)
 
 
 def clear_commit_offset_flag(sys_flag: int) -> int:
-    """`sys_flag` without its commit bit, for a pull that went to a slave."""
+    """Return `sys_flag` without its commit bit, for a pull from a slave."""
     return sys_flag & ~FLAG_COMMIT_OFFSET
 
 
 def has_commit_offset_flag(sys_flag: int) -> bool:
-    """Whether the request carries an offset to be stored."""
+    """Return whether the request carries an offset to be stored."""
     return bool(sys_flag & FLAG_COMMIT_OFFSET)
 
 
 def has_suspend_flag(sys_flag: int) -> bool:
-    """Whether the broker may hold the request until data arrives."""
+    """Return whether the broker may hold the request until data arrives."""
     return bool(sys_flag & FLAG_SUSPEND)
 
 
 def has_subscription_flag(sys_flag: int) -> bool:
-    """Whether the request carries its own subscription."""
+    """Return whether the request carries its own subscription."""
     return bool(sys_flag & FLAG_SUBSCRIPTION)
 
 
@@ -113,17 +113,17 @@ FLAG_UNIT_SUB = 0x1 << 1
 
 
 def build_topic_sys_flag(unit: bool, has_unit_sub: bool) -> int:
-    """The flag of the two booleans."""
+    """Return the flag for the two booleans."""
     return FLAG_UNIT * unit | FLAG_UNIT_SUB * has_unit_sub
 
 
 def has_unit_flag(sys_flag: int) -> bool:
-    """Whether the topic belongs to a unit."""
+    """Return whether the topic belongs to a unit."""
     return bool(sys_flag & FLAG_UNIT)
 
 
 def has_unit_sub_flag(sys_flag: int) -> bool:
-    """Whether a unit's consumers subscribe to the topic."""
+    """Return whether a unit's consumers subscribe to the topic."""
     return bool(sys_flag & FLAG_UNIT_SUB)
 
 
@@ -133,21 +133,21 @@ PERM_INHERIT = 0x1
 
 
 def perm2_string(perm: int) -> str:
-    """`RWX` with a `-` for each missing bit; X stands for inherit."""
+    """Return `RWX` with a `-` for each missing bit; X means inherit."""
     return ("R" if is_readable(perm) else "-") + ("W" if is_writeable(perm) else "-") + (
         "X" if is_inherited(perm) else "-")
 
 
 def is_readable(perm: int) -> bool:
-    """Whether the read bit is set."""
+    """Return whether the read bit is set."""
     return bool(perm & PERM_READ)
 
 
 def is_writeable(perm: int) -> bool:
-    """Whether the write bit is set."""
+    """Return whether the write bit is set."""
     return bool(perm & PERM_WRITE)
 
 
 def is_inherited(perm: int) -> bool:
-    """Whether topics may be created after this one's example."""
+    """Return whether topics may be created with this one as the template."""
     return bool(perm & PERM_INHERIT)

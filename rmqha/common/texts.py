@@ -1,14 +1,24 @@
 """Checks of untrusted text: JSON, numbers, names and paths, each bounded in size; and secrets that do not print.
 
-- `parse_json` is for JSON of files, answers and options, and raises one kind of error. `json.loads` alone raises
-  RecursionError for many brackets, accepts NaN, and makes an infinity of 1e999. tests/common/test_texts.py lists the
-  few places that read JSON in another way.
-- `whole`, `real`: numbers of a peer, as text or in JSON. One that is out of range counts as absent.
-- MAX_NAME_LENGTH limits the names that an unauthenticated peer sends to a name server or a controller.
-- `folder_name`, `path_below`: the one check of names from a file or a peer before they become paths: topics (folders
-  of queues), runs and files of an archive, servers of a cluster. Such a name must not lead out of its folder.
-- `Secret`: for example a password of a config file.
+Text from a peer, a file or an option is hostile until it is checked. A peer may be unauthenticated, and may choose any
+length, nesting, digit or character; a file may be damaged. Every place that handles such text needs the same checks,
+and one place that omits a check is enough for an attack. The checks are therefore functions here, one for each kind of
+text, and the code calls these instead of `json.loads`, `int` or `os.path.join`:
+
+- `parse_json`: JSON from files, answers and options. It raises one kind of error. `json.loads` alone raises
+  RecursionError for many brackets, accepts NaN, turns 1e999 into infinity, and accepts thousands of digits.
+  tests/common/test_texts.py lists the few places that read JSON in another way, and fails for a new one.
+- `whole`, `real`: a number from a peer, as text or in JSON. A number out of range counts as absent, so that the caller
+  does not compute with it.
+- MAX_NAME_LENGTH: the limit of names that an unauthenticated peer sends to a name server or a controller, which keep
+  them in memory.
+- `folder_name`, `path_below`: names from a file or a peer that become paths: topics (folders of queues), runs and files
+  of an archive, servers of a cluster. Without the check a topic named `../../x` leads out of its folder.
+- `text_hash`: a hash of untrusted fields. A peer cannot choose values that collide.
+- `Secret`: a text, such as a password from a config file, that must not appear in a log, a repr or an answer.
 - LATER: the default of a field that is always set before it is read.
+
+Errors quote at most a short part of the text: the text itself may be megabytes long.
 """
 import functools
 import math
@@ -16,11 +26,12 @@ import os
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-MOST_DIGITS = 20  # 64 bits, signed or not
+# Enough for 64 bits, signed or unsigned.
+MOST_DIGITS = 20
 
 
 class JsonTextError(ValueError):
-    """Text that is not JSON, or JSON that no program of RocketMQ writes. `reason` is the error without its place."""
+    """Text that is not JSON, or JSON that no RocketMQ program writes. `reason` is the error without the text's name."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(f"{what} is not valid JSON: {reason}")
@@ -31,12 +42,13 @@ class JsonTextError(ValueError):
 
 
 def parse_json(text: str | bytes | bytearray, what: str) -> Any:
-    """The value of a JSON text; bytes are UTF-8. `what` names it in the JsonTextError for anything else: its file, its
-    option, who has sent it.
+    """Parse a JSON text; bytes are decoded as UTF-8. Raises JsonTextError for anything else.
 
-    NaN, infinities, numbers beyond a double's range and integers of more than MOST_DIGITS digits are errors, too.
+    `what` names the text in the error: its file, its option or its sender. NaN, infinities, numbers beyond a double's
+    range and integers of more than MOST_DIGITS digits are errors too.
     """
-    import json  # here: `rmqha --help` does without
+    # Imported late: `rmqha --help` does without it.
+    import json
 
     try:
         return json.loads(text if isinstance(text, str) else text.decode(), parse_constant=_no_constant,
@@ -67,12 +79,12 @@ def _float(text: str) -> float:
     return value
 
 
-LONG = (-(1 << 63), (1 << 63) - 1)  # what Java's long takes
+LONG = (-(1 << 63), (1 << 63) - 1)  # the range of Java's long
 _LONGEST = 64  # characters
 
 
 def whole(text: str | int | None, default: int, least: int = LONG[0], most: int = LONG[1]) -> int:
-    """An integer from `least` to `most`; `default` for anything else."""
+    """Return `text` as an integer from `least` to `most`; `default` for anything else."""
     if text is None or isinstance(text, str) and len(text) > _LONGEST:
         return default
     try:
@@ -83,7 +95,7 @@ def whole(text: str | int | None, default: int, least: int = LONG[0], most: int 
 
 
 def real(text: str | float | None, least: float = -1e18, most: float = 1e18) -> float | None:
-    """A finite number from `least` to `most`; None for anything else: NaN, too, compares with nothing."""
+    """Return `text` as a finite number from `least` to `most`; None for anything else, NaN included."""
     if text is None or isinstance(text, str) and len(text) > _LONGEST:
         return None
     try:
@@ -94,35 +106,38 @@ def real(text: str | float | None, least: float = -1e18, most: float = 1e18) -> 
 
 
 def first_real(text: str | None) -> float:
-    """The first of several that are separated by blanks, as brokers report rates; 0 for none."""
+    """Return the first of several numbers separated by blanks, as brokers report rates; 0 for an empty text."""
     return real((text or "").split(maxsplit=1)[0] if (text or "").strip() else None) or 0.0
 
 
 def text_hash(*fields: object) -> int:
-    """A hash of all fields' texts; sets are given as sorted lists.
+    """Return a hash of the text of all fields. Pass sets as sorted lists.
 
-    The hash of a number, and of a tuple of numbers, is the same in each process: whoever knows it can choose any
-    number of values with one hash, and a set of them takes quadratic time. That of a text nobody can foresee.
+    Python hashes a number, or a tuple of numbers, to the same value in every process. A peer that knows this can send
+    any number of values with one hash, and putting them into a set takes quadratic time. The hash of a text is seeded
+    per process, so that a peer cannot predict it.
     """
     return hash(repr(fields))
 
 
-MAX_NAME_LENGTH = 255  # of brokers, clusters, topics and addresses
+# Of brokers, clusters, topics and addresses.
+MAX_NAME_LENGTH = 255
 
 
 def too_long(*names: str | None) -> str | None:
-    """What is wrong with the first one that is too long; None when none is."""
+    """Return an error text about the first name that is too long; None when all are short enough."""
     for name in names:
         if name is not None and len(name) > MAX_NAME_LENGTH:
-            return f"{name[:40]}... has {len(name)} characters, {MAX_NAME_LENGTH} are allowed"
+            return f"{name[:40]}... has {len(name)} characters; at most {MAX_NAME_LENGTH} are allowed"
     return None
 
 
-MAX_BYTES = 255  # of a name; file systems take no more
+# Of a name, the limit of file systems.
+MAX_BYTES = 255
 
 
 def is_folder_name(name: object) -> bool:
-    """Whether `name` is a text that names one entry of a folder: no path, not the folder itself, nor the one above."""
+    """Return whether `name` is a text that names one entry of a folder: not a path, not `.`, and not `..`."""
     if not isinstance(name, str) or not name or name in (".", "..") or "/" in name or "\0" in name:
         return False
     try:
@@ -132,7 +147,7 @@ def is_folder_name(name: object) -> bool:
 
 
 def folder_name(name: object, what: str) -> str:
-    """`name` when it names one entry of a folder. ValueError, which names `what` it is of, otherwise."""
+    """Return `name` if it names one entry of a folder. ValueError, in which `what` says what it names, otherwise."""
     if not is_folder_name(name):
         raise ValueError(f"{what} {name!r:.200} can't be the name of a file or folder: it must be a text of 1 to "
                          f"{MAX_BYTES} bytes, without / and NUL, and neither . nor ..")
@@ -140,10 +155,10 @@ def folder_name(name: object, what: str) -> str:
 
 
 def path_below(path: object, what: str) -> str:
-    """`path` when it leads down from a folder: names with / between them. ValueError otherwise."""
+    """Return `path` if it leads down from a folder: folder names separated by /. ValueError otherwise."""
     if not isinstance(path, str) or not all(map(is_folder_name, path.split("/"))):
-        raise ValueError(f"{what} {path!r:.200} does not lead to a place below its folder: it must be names with / "
-                         "between them, none of which is empty, . or ..")
+        raise ValueError(f"{what} {path!r:.200} does not lead to a place below its folder: it must be names separated "
+                         "by /, none of which is empty, . or ..")
     return path
 
 
@@ -151,9 +166,9 @@ HIDDEN = "***"
 
 
 class Secret:
-    """Holds a text and prints as `***`, in logs, in `repr`, formatted or as JSON; `reveal` returns the text.
+    """A text that prints as `***` in logs, in `repr`, formatted or as JSON; `reveal` returns the text.
 
-    Not a str: whoever joins, writes or encodes one by mistake gets an error, not the text.
+    It is not a str: code that joins, writes or encodes one by mistake raises an error instead of revealing the text.
     """
 
     __slots__ = ("_text",)
@@ -163,11 +178,11 @@ class Secret:
 
     @classmethod
     def of(cls, value: "str | Secret | None") -> "Secret | None":
-        """`value` as a secret; None stays None."""
+        """Return `value` as a secret; None stays None."""
         return cls(value) if isinstance(value, str) else value
 
     def reveal(self) -> str:
-        """The text: for whoever logs in with it, or writes it back to the file that it came from."""
+        """Return the text, to log in with it or to write it back to the file that it came from."""
         return self._text
 
     def __bool__(self) -> bool:
@@ -176,19 +191,21 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
-        import hmac  # it loads OpenSSL, and most programs compare no secrets
+        # Imported late: it loads OpenSSL, and most programs compare no secrets.
+        import hmac
 
         return hmac.compare_digest(self._text.encode("utf-8", "surrogatepass"),
                                    other._text.encode("utf-8", "surrogatepass"))
 
     def __hash__(self) -> int:
-        return 0  # settings that hold one are keys of sets; another hash would say whether two are the same
+        # Settings that hold a secret are elements of sets. Any other hash would reveal whether two secrets are equal.
+        return 0
 
     def __repr__(self) -> str:
         return HIDDEN
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret is not pickled: it would be readable in what is written")
+        raise TypeError("a secret cannot be pickled: the pickle would contain it in plain text")
 
     def __copy__(self) -> "Secret":
         return self
@@ -201,8 +218,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def cached(function: F) -> F:
-    """functools.cache for functions of classes: the checker holds `type[T]` for nothing that can be hashed."""
-    return functools.cache(function)  # type: ignore[return-value]  # called as `function` is
+    """functools.cache for functions that take classes: the type checker does not consider `type[T]` hashable."""
+    return functools.cache(function)  # type: ignore[return-value]  # it is called like `function`
 
 
-LATER: Any = None  # set behind the constructor; or given by its sender, and looked for when it comes in
+# The default of a field that is set after the constructor, or that the sender must give and the receiver checks.
+LATER: Any = None

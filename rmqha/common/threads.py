@@ -8,7 +8,7 @@
 
     schedule* --> heap of (due, task) --> ScheduledService: wait until the first is due -> run it -> put it back
 
-`wait_until` is for a condition that no thread signals.
+`wait_until` polls a condition that no thread signals.
 """
 import gc
 import heapq
@@ -34,7 +34,9 @@ class RejectedExecutionError(RuntimeError):
 
 
 class NamedThreadPool:
-    """At most `max_workers` daemon threads named `<prefix><n>`, made as work arrives; `queue_capacity` tasks wait.
+    """At most `max_workers` daemon threads named `<prefix><n>`, started as work arrives, and a bounded queue of tasks.
+
+    The queue holds at most `queue_capacity` tasks.
 
     Java: org.apache.rocketmq.broker.latency.BrokerFixedThreadPoolExecutor (4.9.8)
     """
@@ -45,49 +47,57 @@ class NamedThreadPool:
         self.queue_capacity = queue_capacity
         self._tasks: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()  # guarded by _not_empty
         self._threads: list[threading.Thread] = []  # guarded by _not_empty
-        self._elsewhere = 0  # tasks that wait before the queue; guarded by _not_empty
+        # Tasks waiting outside the queue; guarded by _not_empty.
+        self._elsewhere = 0
         self._idle = 0  # guarded by _not_empty
         self._stopped = False  # guarded by _not_empty
-        self._not_empty = threading.Condition()  # announces: a task waits, or stopped
+        # Signals that a task waits, or that the pool is stopped.
+        self._not_empty = threading.Condition()
 
     def submit(self, fn: Callable[..., object], *args: object) -> None:
-        """Queue `fn(*args)`; RejectedExecutionError: the queue is full, the pool shut down, no thread to be had."""
+        """Queue `fn(*args)`.
+
+        RejectedExecutionError when the queue is full, the pool is shut down, or no thread can be started.
+        """
         with self._not_empty:
             if self._stopped or len(self._tasks) >= self.queue_capacity:
                 raise RejectedExecutionError(self.name_prefix)
             self._tasks.append((fn, args))
             if self._idle:
                 self._not_empty.notify()
-            # an idle thread takes one task: the others must not wait for its end
+            # Each idle thread takes one task. If more tasks wait than that, they need another thread.
             if len(self._tasks) > self._idle and len(self._threads) < self.max_workers:
-                with interrupted_later():  # a thread that is half started can't be joined
+                # An interrupt in the middle would leave a thread that cannot be joined.
+                with interrupted_later():
                     self._add_thread()
 
     def _add_thread(self) -> None:
-        """One more worker. Under _not_empty, with the newest task at the queue's end."""
+        """Start one more worker. Called under _not_empty, with the newest task at the end of the queue."""
         name = f"{self.name_prefix}{len(self._threads) + 1}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # the system has no more threads: those that are there do it, if there are any
+        except RuntimeError as error:
+            # The system allows no more threads. The existing ones do the work; without any, the task is rejected.
             if not self._threads:
                 self._tasks.pop()
                 raise RejectedExecutionError(f"{self.name_prefix}: {error}") from error
-            log.warning("%s: no thread beside %d: %s", self.name_prefix, len(self._threads), error)
+            log.warning("%s: cannot start another thread, %d are running: %s", self.name_prefix, len(self._threads),
+                        error)
             return
         self._threads.append(thread)
 
     def queue_size(self) -> int:
-        """Tasks that wait, those before the queue counted."""
+        """Return the number of waiting tasks, including those counted by `note_elsewhere`."""
         return len(self._tasks) + self._elsewhere
 
     def note_elsewhere(self, more: int) -> None:
-        """Count so many more (or less) tasks that wait until somebody submits them."""
+        """Add `more` (may be negative) to the count of tasks that wait outside the queue, not yet submitted."""
         with self._not_empty:
             self._elsewhere += more
 
     def shutdown(self, timeout_ms: int = 5000) -> None:
-        """Finish what is queued, end the threads, join each at most `timeout_ms`. Idempotent."""
+        """Run the queued tasks, end the threads, and wait at most `timeout_ms` for each. Idempotent."""
         with self._not_empty:
             self._stopped = True
             self._not_empty.notify_all()
@@ -108,15 +118,17 @@ class NamedThreadPool:
                 fn, args = self._tasks.popleft()
             try:
                 fn(*args)
-            except BaseException as error:  # SystemExit, too: it would end this thread, which is still counted
+            except BaseException as error:
+                # SystemExit too: it would end this thread, which would still be counted as a worker.
                 log.error("%s: task %s failed", self.name_prefix, getattr(fn, "__qualname__", fn), exc_info=error)
-            del fn, args  # an idle thread keeps nothing alive
+            # An idle thread must not keep the task's objects alive.
+            del fn, args
 
 
 class ScheduledService(ServiceThread):
     """A single-threaded scheduled executor. A task that raises is logged and stays scheduled.
 
-    Differs from Java's executor, which silently drops a periodic task after its first exception.
+    Differs: a periodic task that raises an exception stays scheduled; Java's executor silently drops it.
 
     Java: java.util.concurrent.ScheduledThreadPoolExecutor
     """
@@ -127,14 +139,19 @@ class ScheduledService(ServiceThread):
         self.join_time_ms = 5_000
         self._name = name
         self._order = itertools.count()
-        self._heap: list[tuple[int, int, int, Callable[[], object]]] = []  # (due ns, order, period ns or 0, task)
-        self._changed = threading.Condition()  # announces: a new first task, or stopped; guards _heap
+        # (due ns, order, period ns or 0, task); guarded by _changed
+        self._heap: list[tuple[int, int, int, Callable[[], object]]] = []
+        # Signals a new first task, or that the service is stopped.
+        self._changed = threading.Condition()
 
     def get_service_name(self) -> str:
         return self._name
 
     def schedule_at_fixed_rate(self, task: Callable[[], object], initial_delay_ms: float, period_ms: float) -> None:
-        """Run `task` after the delay, then each period (not caught up when late). The first call starts the thread."""
+        """Run `task` after the delay, then once per period. Missed runs are not made up for.
+
+        The first call starts the thread.
+        """
         self._put(task, initial_delay_ms, period_ms)
 
     def schedule(self, task: Callable[[], object], delay_ms: float) -> None:
@@ -150,7 +167,8 @@ class ScheduledService(ServiceThread):
             _due, _order, period_ns, task = item
             try:
                 task()
-            except BaseException as error:  # SystemExit, too: it would take the task, or this thread, away
+            except BaseException as error:
+                # SystemExit too: it would end this thread, and with it all tasks.
                 log.error("%s: scheduled task %s failed", self._name, getattr(task, "__qualname__", task),
                           exc_info=error)
             if period_ns:
@@ -184,10 +202,10 @@ _looking = threading.Lock()
 
 
 def current_frames() -> dict[int, FrameType]:
-    """The innermost frame of each thread, by its ident.
+    """Return the innermost frame of each thread, by thread ident.
 
-    Without a garbage collection meanwhile: CPython 3.11 looks at the threads under a lock that a thread which ends, or
-    lets go a threading.local, wants too. A collection that gives up the GIL there would stop the process for ever.
+    Garbage collection is disabled meanwhile. CPython 3.11 walks the threads under an internal lock, which a thread also
+    needs to end or to release a threading.local. A collection that releases the GIL inside would deadlock the process.
     """
     with _looking:
         collects = gc.isenabled()
@@ -200,7 +218,7 @@ def current_frames() -> dict[int, FrameType]:
 
 
 def thread_stacks() -> str:
-    """The stacks of all threads of this process: a thread's name before each line, innermost call first.
+    """Return the stacks of all threads of this process: each line begins with the thread's name, innermost call first.
 
     Java: org.apache.rocketmq.common.UtilAll#jstack (4.9.8)
     """
@@ -210,7 +228,8 @@ def thread_stacks() -> str:
         frame = frames.get(thread.ident or 0)
         if frame is None:
             continue
-        # Differs: CPython does not tell whether a thread runs, waits or is blocked
+        # Differs: in a dump of threads the state is always UNKNOWN; CPython does not expose whether a thread runs,
+        # waits or is blocked
         stacks.append(f"{thread.name:<40}TID: {thread.native_id} STATE: UNKNOWN\n")
         for call in reversed(traceback.extract_stack(frame)):
             file = call.filename.rpartition("/")[2]
@@ -220,7 +239,7 @@ def thread_stacks() -> str:
 
 
 def wait_until(come: Callable[[], object], timeout_s: float, step_s: float = 0.05) -> bool:
-    """Look at `come` every `step_s` until it is true; False when that takes longer than `timeout_s`."""
+    """Poll `come` every `step_s` until it is true. Return False when `timeout_s` passes first."""
     deadline = time.monotonic() + timeout_s
     while not come():
         if time.monotonic() > deadline:
@@ -230,25 +249,27 @@ def wait_until(come: Callable[[], object], timeout_s: float, step_s: float = 0.0
 
 
 class Waker:
-    """A descriptor to register for reading: `wakeup` from any thread makes the selector return.
+    """A descriptor to register with a selector: `wakeup`, from any thread, makes the selector return.
 
-    Many wake-ups before `drain` cost one write. The selecting thread calls `drain` before it looks at its work, so
-    that what arrives later wakes it again. `close` belongs to the selecting thread.
+    Any number of wake-ups before a `drain` cost one write. The selecting thread calls `drain` before it checks for
+    work, so that work that arrives later wakes it again. Only the selecting thread calls `close`.
 
     Java: java.nio.channels.Selector#wakeup
     """
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._pending = False  # a hint only: a lost race costs one more write, never a wake-up
-        self._open = threading.Lock()  # guards _fd: a closed number may already be somebody else's file
+        # Only a hint: a lost race costs one more write, never a wake-up.
+        self._pending = False
+        # Guards _fd: the number of a closed descriptor may already belong to another file.
+        self._open = threading.Lock()
 
     def fileno(self) -> int:
-        """The descriptor, -1 once closed."""
+        """Return the descriptor, or -1 once closed."""
         return self._fd
 
     def wakeup(self) -> None:
-        """Make the selector return, now or at its next select. Does nothing once closed."""
+        """Make the selector return, now or at its next select. Does nothing after `close`."""
         if self._pending:
             return
         self._pending = True
@@ -257,11 +278,12 @@ class Waker:
                 os.eventfd_write(self._fd, 1)
 
     def drain(self) -> None:
-        """Forget the wake-ups so far. Only by the selecting thread."""
+        """Clear the wake-ups so far. Only the selecting thread calls this."""
         try:
             os.eventfd_read(self._fd)
         except BlockingIOError:
-            return  # nobody has woken us
+            # No wake-up since the last one.
+            return
         finally:
             self._pending = False
 

@@ -1,4 +1,4 @@
-"""Asking an HTTP address server for the name servers."""
+"""Fetches the list of name servers from an HTTP address server."""
 import logging
 import urllib.request
 from http.client import HTTPException
@@ -11,7 +11,7 @@ _MAX_ANSWER = 64 * 1024
 
 
 class TopAddressing:
-    """The name server list that an address server tells; `unit_name` asks for that unit's.
+    """A client of an address server; `unit_name` selects that unit's list.
 
     Java: org.apache.rocketmq.common.namesrv.TopAddressing (4.9.8)
     """
@@ -22,14 +22,16 @@ class TopAddressing:
         self.ns_addr: str | None = None
 
     def fetch_ns_addr(self, verbose: bool = True, timeout_ms: int = 3000) -> str | None:
-        """The first line of the answer, `;` separated addresses; None, with a line in the log, without a good one."""
+        """Return the first line of the answer, addresses separated by `;`. None when the request fails; that is logged.
+        """
         url = self.ws_addr
         if self.unit_name and self.unit_name.strip():
             url = f"{url}-{self.unit_name}?nofix=1"
         try:
             with urllib.request.urlopen(url, timeout=timeout_ms / 1000) as answer:
                 return clear_new_line(answer.read(_MAX_ANSWER).decode("utf-8", "replace"))
-        except (OSError, ValueError, HTTPException) as failure:  # URLError and HTTPError are OSErrors
+        # URLError and HTTPError are OSErrors.
+        except (OSError, ValueError, HTTPException) as failure:
             if verbose:
                 log.error("fetch name server address exception: %s", failure)
                 log.warning("connect to %s failed, maybe the domain name %s not bind in /etc/hosts", url, self.ws_addr)
@@ -37,6 +39,6 @@ class TopAddressing:
 
 
 def clear_new_line(text: str) -> str:
-    """The first line, without white space around it."""
+    """Return the first line, without surrounding white space."""
     stripped = text.strip()
     return stripped.splitlines()[0] if stripped else ""

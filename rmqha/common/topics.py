@@ -40,12 +40,12 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]*\Z").match
 
 
 def is_topic_or_group_illegal(name: str) -> bool:
-    """Whether `name` has a character outside `%|a-zA-Z0-9_-`. The empty name is not illegal here."""
+    """Return whether `name` has a character outside `%|a-zA-Z0-9_-`. The empty name is not illegal here."""
     return _LEGAL(name) is None
 
 
 def check_topic(topic: str | None) -> str | None:
-    """Why `topic` is no topic name (Java's remark), or None when it is one."""
+    """Return why `topic` is not a valid topic name, in Java's words; None when it is valid."""
     if topic is None or not topic.strip():
         return "The specified topic is blank."
     if is_topic_or_group_illegal(topic):
@@ -56,7 +56,7 @@ def check_topic(topic: str | None) -> str | None:
 
 
 def validate_topic(topic: str | None, response: Any) -> bool:
-    """Whether `topic` is a topic name; when not, `response.code` and `response.remark` say why."""
+    """Return whether `topic` is a valid topic name; if not, set `response.code` and `response.remark`."""
     remark = check_topic(topic)
     if remark is None:
         return True
@@ -66,24 +66,25 @@ def validate_topic(topic: str | None, response: Any) -> bool:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether `topic` is one that every cluster has (a broker's own ones: TopicValidator)."""
+    """Return whether `topic` is a system topic of every cluster. (For a broker's own ones see TopicValidator.)"""
     return topic in SYSTEM_TOPIC_SET or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_not_allowed_send_topic(topic: str) -> bool:
-    """Whether clients may not send to `topic`."""
+    """Return whether clients are forbidden to send to `topic`."""
     return topic in NOT_ALLOWED_SEND_TOPIC_SET
 
 
 class TopicValidator:
-    """The system topics of one broker: everybody's, and those it adds (its name, its cluster's name, ...).
+    """The system topics of one broker: the common ones, and those that it adds (its name, its cluster's name, ...).
 
-    The added names are written while the broker is constructed and only read later.
+    Names are added while the broker is constructed; later they are only read.
 
     Java: org.apache.rocketmq.common.topic.TopicValidator (4.9.8)
     """
 
-    # Differs: Java keeps the added names in a static set; two brokers in one process would share them.
+    # Differs: each broker has its own set of added system topics; Java's is static, so two brokers in one process share
+    # it.
     def __init__(self) -> None:
         self._system_topics = set(SYSTEM_TOPIC_SET)
 
@@ -91,7 +92,7 @@ class TopicValidator:
     is_topic_or_group_illegal = staticmethod(is_topic_or_group_illegal)
 
     def is_system_topic(self, topic: str, response: Any = None) -> bool:
-        """Whether `topic` is the system's; then `response`, when given, gets SYSTEM_ERROR and a remark."""
+        """Return whether `topic` is a system topic; if so, set SYSTEM_ERROR and a remark in `response`, when given."""
         if topic not in self._system_topics and not topic.startswith(SYSTEM_TOPIC_PREFIX):
             return False
         if response is not None:
@@ -100,7 +101,8 @@ class TopicValidator:
         return True
 
     def is_not_allowed_send_topic(self, topic: str, response: Any = None) -> bool:
-        """Whether clients may not send to `topic`; then `response`, when given, gets NO_PERMISSION and a remark."""
+        """Return whether clients are forbidden to send to `topic`; if so, set NO_PERMISSION and a remark in `response`.
+        """
         if topic not in NOT_ALLOWED_SEND_TOPIC_SET:
             return False
         if response is not None:
@@ -109,12 +111,12 @@ class TopicValidator:
         return True
 
     def add_system_topic(self, system_topic: str) -> None:
-        """One more name that people may neither create nor delete."""
+        """Add a name that users may neither create nor delete."""
         self._system_topics.add(system_topic)
 
     @property
     def system_topic_set(self) -> set[str]:
-        """A copy of all system topics."""
+        """Return a copy of the set of all system topics."""
         return set(self._system_topics)
 
 
@@ -123,7 +125,7 @@ SEPARATOR = " "
 
 @dataclass(slots=True)
 class TopicConfig:
-    """Queues, permission and flags of one topic on one broker. Field names are the JSON's.
+    """The queues, permission and flags of one topic on one broker. Field names are the JSON's.
 
     Java: org.apache.rocketmq.common.TopicConfig (4.9.8)
     """
@@ -137,12 +139,13 @@ class TopicConfig:
     order: bool = False
 
     def encode(self) -> str:
-        """`name read write perm filterType`, for compressed registrations; the system flag and order are lost."""
+        """Return `name read write perm filterType`, for compressed registrations; the system flag and order are lost.
+        """
         return SEPARATOR.join((str(self.topicName), str(self.readQueueNums), str(self.writeQueueNums), str(self.perm),
                                self.topicFilterType.name))
 
     def decode(self, text: str) -> bool:
-        """Take over what `encode` wrote. False when there are not five parts; ValueError for a part that is wrong."""
+        """Read what `encode` wrote. Return False when it does not have five parts; ValueError for an invalid part."""
         parts = text.split(SEPARATOR, 5)
         if len(parts) != 5:
             return False
@@ -166,7 +169,7 @@ class TopicConfig:
 
 @dataclass(slots=True)
 class SubscriptionGroupConfig:
-    """What a consumer group may do, how often it retries and where it reads. Field names are the JSON's.
+    """The settings of a consumer group: its permissions, retries and the broker it reads from. Names are the JSON's.
 
     Java: org.apache.rocketmq.common.subscription.SubscriptionGroupConfig (4.9.8)
     """
@@ -198,9 +201,9 @@ class SubscriptionGroupConfig:
 
 @dataclass(slots=True)
 class PlainAccessConfig:
-    """A key, its secret, where it may come from and what it may do; permissions are texts as "topicA=DENY".
+    """An account: a key, its secret, its addresses and its permissions, which are texts such as "topicA=DENY".
 
-    Its text leaves the secret out.
+    Its text omits the secret.
 
     Java: org.apache.rocketmq.common.PlainAccessConfig (4.9.8)
     """
@@ -214,7 +217,8 @@ class PlainAccessConfig:
     topicPerms: list[str] | None = None
     groupPerms: list[str] | None = None
 
-    # Differs: a text of the fields; the original has none, so its tools print the object's address
+    # Differs: the text of a PlainAccessConfig shows its fields; the original has no toString, so its tools print the
+    # object's address
     def __str__(self) -> str:
         return (f"PlainAccessConfig [accessKey={self.accessKey}, whiteRemoteAddress={self.whiteRemoteAddress}, "
                 f"admin={str(self.admin).lower()}, defaultTopicPerm={self.defaultTopicPerm}, "
@@ -224,7 +228,7 @@ class PlainAccessConfig:
 
 @dataclass(slots=True)
 class AclConfig:
-    """What all account files together say.
+    """The contents of all account files together.
 
     Java: org.apache.rocketmq.common.AclConfig (4.9.8)
     """

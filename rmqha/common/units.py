@@ -6,9 +6,9 @@
 `TB` are powers of 1000 |
 | duration | seconds, or with a unit: `ms`, `s`, `m` or `min`, `h`, `d` |
 | time | ms since 1970; `2026-03-01` or `2026-03-01T12:00:00` in local time, with `Z` or `+01:00` in another zone; \
-`20260301120000000`; or a duration with its unit: so long ago (`10m`, `30d`) |
+`20260301120000000`; or a duration with its unit, counted back from now (`10m`, `30d`) |
 
-Case counts for one letter alone: `m` are minutes, `M` are MiB. All else may be in capitals or not.
+Case matters for one letter only: `m` is minutes, `M` is MiB. All other units may be in upper or lower case.
 """
 import math
 import re
@@ -38,7 +38,7 @@ TIMES = ("ms since 1970, 2026-03-01 or 2026-03-01T12:30:00 in local time (with Z
 
 
 class UnitError(ValueError):
-    """A text that is not what it should be; says what would do."""
+    """A text that is not a valid amount or time; the message says what is valid."""
 
 
 def _refused(text: str, what: str, known: str) -> UnitError:
@@ -46,7 +46,7 @@ def _refused(text: str, what: str, known: str) -> UnitError:
 
 
 def _amount(text: str) -> tuple[float, str] | None:
-    """The number, and the unit as the tables have it; None when it has another form."""
+    """Return the number and the unit as spelled in the tables; None when the text has another form."""
     match = _AMOUNT.fullmatch(text.strip())
     if match is None:
         return None
@@ -57,15 +57,15 @@ def _amount(text: str) -> tuple[float, str] | None:
 def _bytes(number: float, unit: str, text: str) -> int:
     size = number * BYTES[unit or "b"]
     if size > _MOST:
-        raise UnitError(f"{text[:_SHOWN]!r} is more bytes than 64 bits hold")
+        raise UnitError(f"{text[:_SHOWN]!r} is too large: a size must fit in 64 bits")
     return int(text) if not unit and text.strip().isdigit() else int(size)
 
 
 def parse_size(text: str) -> int:
-    """Bytes. UnitError."""
+    """Return a size in bytes. UnitError."""
     found = _amount(text)
     if found is not None and found[1] in _SECONDS:
-        raise UnitError(f"{text[:_SHOWN]!r} is a duration, not a size" + ("; MiB are M" if found[1] == "m" else "")
+        raise UnitError(f"{text[:_SHOWN]!r} is a duration, not a size" + ("; MiB is M" if found[1] == "m" else "")
                         + f": give {SIZES}")
     if found is None or found[1] and found[1] not in BYTES:
         raise _refused(text, "size", SIZES)
@@ -73,7 +73,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds. UnitError."""
+    """Return a duration in seconds. UnitError."""
     found = _amount(text)
     if found is not None and found[1] in BYTES:
         raise UnitError(f"{text[:_SHOWN]!r} is a size, not a duration" + ("; minutes are m" if found[1] == "M" else "")
@@ -84,7 +84,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_limit(text: str) -> tuple[int | None, float | None]:
-    """(bytes, None), or (None, seconds): whichever a text is; a bare number is bytes. UnitError."""
+    """Return (bytes, None) for a size, (None, seconds) for a duration. A bare number is bytes. UnitError."""
     found = _amount(text)
     if found is not None and found[1] in _SECONDS:
         return None, parse_duration(text)
@@ -95,7 +95,7 @@ def parse_limit(text: str) -> tuple[int | None, float | None]:
 
 
 def parse_time(text: str, now_ms: int | None = None) -> int:
-    """ms since 1970, 0 at least. UnitError."""
+    """Return a time in ms since 1970, at least 0. UnitError."""
     text = text.strip()
     found = _amount(text)
     if found is not None and found[1]:
@@ -115,22 +115,22 @@ def parse_time(text: str, now_ms: int | None = None) -> int:
         raise _refused(text, "time", TIMES) from None
 
 
-# ---- for people
+# ---- texts for people
 
 
 def size_text(size: int) -> str:
-    """Bytes as people read them."""
+    """Return a size as people read it: `1.5 MiB`."""
     value, unit = _scaled(size, 1024, _SIZE_NAMES)
     return f"{size} B" if unit == _SIZE_NAMES[0] else f"{value:.1f} {unit}"
 
 
 def rate_text(rate: float | None) -> str:
-    """Bytes a second; "?" for unknown."""
+    """Return a rate in bytes a second as people read it; "?" for unknown."""
     return "?" if rate is None else f"{size_text(round(rate))}/s"
 
 
 def seconds_text(seconds: float | None) -> str:
-    """Seconds as people read them; "?" for unknown."""
+    """Return a duration as people read it; "?" for unknown."""
     if seconds is None:
         return "?"
     if seconds < 60:
@@ -140,7 +140,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def count_text(value: float | None) -> str:
-    """`0`, `0.5`, `12`, `1,234`, `12.3k`, `4.56M`: at most six characters; `-` for unknown."""
+    """Return a number in at most six characters: `0`, `0.5`, `12`, `1,234`, `12.3k`, `4.56M`; `-` for unknown."""
     value = real(value)
     if value is None:
         return UNKNOWN
@@ -154,19 +154,19 @@ def count_text(value: float | None) -> str:
 
 
 def bytes_text(value: float | None) -> str:
-    """`1.5 MiB`."""
+    """Return a number of bytes as people read it: `1.5 MiB`; `-` for unknown."""
     value = real(value, -2.0**64, 2.0**64)
     return UNKNOWN if value is None else size_text(round(value))
 
 
 def percent_text(ratio: float | None) -> str:
-    """`17 %`."""
+    """Return a ratio as a percentage: `17 %`; `-` for unknown."""
     ratio = real(ratio)
     return UNKNOWN if ratio is None else f"{ratio:.0%}".replace("%", " %")
 
 
 def span_text(seconds: float | None) -> str:
-    """`0`, `0.4 s`, `12 s`, `3 min`, `2 h`, `5 d`: two places at most; `-` for unknown."""
+    """Return a duration in its largest fitting unit: `0`, `0.4 s`, `12 s`, `3 min`, `2 h`, `5 d`; `-` for unknown."""
     seconds = real(seconds)
     if seconds is None:
         return UNKNOWN
@@ -181,7 +181,7 @@ def span_text(seconds: float | None) -> str:
 
 
 def _scaled(value: float, base: int, names: Sequence[str]) -> tuple[float, str]:
-    """The value in the greatest unit of which there is one, and its name."""
+    """Return the value in the largest unit that it reaches, and the unit's name."""
     number = 0
     while value >= base and number < len(names) - 1:
         value, number = value / base, number + 1

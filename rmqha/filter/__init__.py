@@ -1,1 +1,1 @@
-"""SQL92 expressions over message properties: parsed, evaluated, and remembered in bloom filters."""
+"""SQL92 expressions over message properties: parsing, evaluation, and bloom filters that store their results."""

@@ -1,7 +1,7 @@
-"""A Bloom filter of names: a miss is certain, a hit is wrong with a configured probability.
+"""A Bloom filter of names: a miss is always right, a hit is wrong with a configured probability.
 
 - `BitsArray`: the array of bits.
-- `murmur3_128_low`: the lower half of MurmurHash3 (x64, 128 bits, seed 0), equal to that of Guava's
+- `murmur3_128_low`: the lower half of MurmurHash3 (x64, 128 bits, seed 0), equal to Guava's
   `murmur3_128().hashString(..).asLong()`.
 - `BloomFilter`: the filter.
 """
@@ -13,7 +13,7 @@ from rmqha.common.lazy_dataclasses import dataclass
 
 
 class BitsArray:
-    """Bit 0 is the lowest bit of byte 0. Not safe for threads.
+    """An array of bits; bit 0 is the lowest bit of byte 0. Not thread-safe.
 
     Java: org.apache.rocketmq.filter.util.BitsArray (4.9.8)
     """
@@ -26,12 +26,12 @@ class BitsArray:
 
     @staticmethod
     def create(bit_length: int) -> "BitsArray":
-        """All bits clear."""
+        """Return an array with all bits clear."""
         return BitsArray(bytes(-(-bit_length // 8)), bit_length)
 
     @staticmethod
     def of(data: bytes) -> "BitsArray":
-        """A copy of all bits of `data`. ValueError for none."""
+        """Return an array with a copy of the bits of `data`. ValueError for empty data."""
         if not data:
             raise ValueError("Bytes is empty!")
         return BitsArray(data, len(data) * 8)
@@ -45,7 +45,7 @@ class BitsArray:
             self.bytes[bit_pos // 8] &= ~(1 << bit_pos % 8)
 
     def get_bit(self, bit_pos: int) -> bool:
-        """A bit. ValueError outside the array."""
+        """Return a bit. ValueError outside the array."""
         self._check_bit_position(bit_pos)
         return self.bytes[bit_pos // 8] & 1 << bit_pos % 8 != 0
 
@@ -60,7 +60,8 @@ class BitsArray:
         for index in range(len(self.bytes) - 1, -1, -1):
             highest = 7
             if index == len(self.bytes) - 1 and self.bit_length % 8 > 0:
-                highest = self.bit_length % 8  # one too many, as in the original
+                # One bit too many, as in Java.
+                highest = self.bit_length % 8
             lines += [("1" if self.bytes[index] & 1 << bit else "0") for bit in range(highest, -1, -1)]
             if index % 8 == 0:
                 lines.append("\n")
@@ -91,7 +92,7 @@ def _final_mix(value: int) -> int:
 
 
 def murmur3_128_low(data: bytes) -> int:
-    """The first 64 bits of the hash, unsigned.
+    """Return the first 64 bits of the hash, unsigned.
 
     Java: com.google.common.hash.Hashing#murmur3_128
     """
@@ -111,7 +112,7 @@ def murmur3_128_low(data: bytes) -> int:
 
 @dataclass
 class BloomFilterData:
-    """The positions of the bits, and the number of bits of the filter that they are for.
+    """The bit positions of a name, and the number of bits of the filter that they belong to.
 
     Java: org.apache.rocketmq.filter.util.BloomFilterData (4.9.8)
     """
@@ -121,7 +122,7 @@ class BloomFilterData:
 
 
 class BloomFilter:
-    """`k` bits of `m` for each name, so that with `n` names `f` per cent of the others are taken for one of them.
+    """A filter of `m` bits, `k` of them per name. With `n` names in it, `f` percent of all other names are false hits.
 
     Java: org.apache.rocketmq.filter.util.BloomFilter (4.9.8)
     """
@@ -143,11 +144,11 @@ class BloomFilter:
 
     @staticmethod
     def create_by_fn(f: int, n: int) -> "BloomFilter":
-        """A filter for an error rate in per cent (1 to 99) and a number of names. ValueError."""
+        """Return a filter for an error rate in percent (1 to 99) and a number of names. ValueError."""
         return BloomFilter(f, n)
 
     def calc_bit_positions(self, text: str) -> list[int]:
-        """The bits of a name, by double hashing."""
+        """Return the bit positions of a name, by double hashing."""
         hash64 = murmur3_128_low(text.encode("utf-8", "replace"))
         hash1, hash2 = int32(hash64), int32(hash64 >> 32)
         positions = []
@@ -157,20 +158,23 @@ class BloomFilter:
         return positions
 
     def generate(self, text: str) -> BloomFilterData:
-        """The bits of a name, to be kept."""
+        """Return the bit positions of a name as data to store."""
         return BloomFilterData(self.m, self.calc_bit_positions(text))
 
     def hash_to(self, filter_data: BloomFilterData, bits: BitsArray) -> None:
-        """Put a name in. ValueError when `filter_data` or `bits` belong to another filter."""
+        """Add a name. ValueError when `filter_data` or `bits` belong to another filter."""
         self._check(filter_data, bits)
-        for position in filter_data.bitPos:  # type: ignore[union-attr]  # _check has looked
+        for position in filter_data.bitPos:  # type: ignore[union-attr]  # checked by _check
             bits.set_bit(position, True)
 
     def is_hit(self, filter_data: BloomFilterData, bits: BitsArray) -> bool:
-        """Whether a name was put in, perhaps. ValueError when `filter_data` or `bits` belong to another filter."""
+        """Return False if a name was certainly not added, True if it probably was.
+
+        ValueError when `filter_data` or `bits` belong to another filter.
+        """
         self._check(filter_data, bits)
         return all(bits.get_bit(position)
-                   for position in filter_data.bitPos)  # type: ignore[union-attr]  # _check has looked
+                   for position in filter_data.bitPos)  # type: ignore[union-attr]  # checked by _check
 
     def _check(self, filter_data: BloomFilterData, bits: BitsArray) -> None:
         if not self.is_valid(filter_data):
@@ -179,7 +183,7 @@ class BloomFilter:
             raise ValueError(f"Length({bits.bit_length}) of bits in BitsArray is not equal to {self.m}!")
 
     def is_valid(self, filter_data: BloomFilterData | None) -> bool:
-        """Whether `filter_data` can be of this filter."""
+        """Return whether `filter_data` can belong to this filter."""
         return (filter_data is not None and filter_data.bitNum == self.m and filter_data.bitPos is not None
                 and len(filter_data.bitPos) == self.k)
 

@@ -7,6 +7,28 @@
   other operand.
 - `Expression` and its subclasses: properties, literals, operators with one operand, AND and OR in three-valued logic
   (true, false, NULL), and comparisons. An `EvaluationContext` provides the values of properties.
+
+NULL. A property that a message lacks is NULL (None), and a condition is true, false or NULL. A message is delivered
+only if the condition is true: NULL does not deliver, and neither does NOT of NULL.
+
+    operation              result with NULL
+    NOT x, -x              NULL
+    x AND y                false if one is false, else NULL: the false operand decides, whatever the other would be
+    x OR y                 true if one is true, else NULL
+    x < y, >, <=, >=       NULL if an operand is NULL
+    x BETWEEN a AND b      as x >= a AND x <= b; NOT BETWEEN as x < a OR x > b
+    x IN (...)             NULL if x is NULL or not a text; also for NOT IN
+    x IS NULL              true if x is NULL, else false; IS NOT NULL is its negation
+    x = y                  NULL if x is NULL, false if only y is NULL, true if both are; x <> y is its negation
+
+So `color <> 'red'` does not deliver a message without a color: write `color IS NULL OR color <> 'red'`. A two-valued
+evaluation, in which a comparison with NULL is false, would deliver it, because NOT turns false into true. Every
+operator must therefore pass NULL on, and only the top, `BooleanExpression.matches`, turns it into "not delivered".
+
+The last line is not SQL: in SQL `=` with a NULL on either side is NULL. Here `'red' = color` is false for a message
+without a color and so `'red' <> color` delivers it, unlike `color <> 'red'`. The original behaves like this, because
+it implements IS NULL as `=` with the literal NULL on the right. Consumers rely on the results, and a bloom filter may
+have stored them, so the asymmetry stays.
 """
 import re
 from collections.abc import Callable
@@ -18,17 +40,17 @@ from rmqha.common.java import int32, int64
 
 
 class FilterError(Exception):
-    """Something that parsing or evaluating met; `java_name` is the class that the original throws."""
+    """An error in parsing or evaluation; `java_name` is the class that the original throws."""
 
     java_name = "java.lang.RuntimeException"
 
     def describe(self) -> str:
-        """Java's toString()."""
+        """Return the error as Java's toString() does."""
         return f"{self.java_name}: {self}" if self.args else self.java_name
 
 
 class NumberFormatError(FilterError):
-    """A text that is not a number of the wanted type.
+    """A text that is not a number of the required type.
 
     Java: java.lang.NumberFormatException
     """
@@ -37,7 +59,7 @@ class NumberFormatError(FilterError):
 
 
 class ClassCastError(FilterError):
-    """A boolean where the original wants a text.
+    """A boolean where the original requires a text.
 
     Java: java.lang.ClassCastException
     """
@@ -46,7 +68,7 @@ class ClassCastError(FilterError):
 
 
 class MQFilterException(Exception):
-    """An expression that is not valid. Its text names the cause; `error_message` is general.
+    """An invalid expression. Its text names the cause; `error_message` is a general message.
 
     Java: org.apache.rocketmq.filter.expression.MQFilterException (4.9.8)
     """
@@ -61,7 +83,7 @@ MAX_DOUBLE = 1.7976931348623157e308
 MIN_DOUBLE = 4.9e-324
 
 _WHOLE = re.compile(r"[+-]?\d{1,400}\Z").match
-# Digits are taken once (possessive): properties of messages are read as numbers, and may be long
+# Digits are matched possessively, without backtracking: the text is a message property, which may be long.
 _DOUBLE = re.compile(r"([+-]?(?:NaN|Infinity|(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?))[fFdD]?\Z").match
 _HEX_DOUBLE = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]++(?:\.[0-9a-fA-F]*+)?|\.[0-9a-fA-F]++)[pP][+-]?[0-9]++)[fFdD]?\Z"
                          ).match
@@ -93,17 +115,17 @@ def _whole_value_of(text: str, bits: int) -> int:
 
 
 def integer_value_of(text: str) -> Integer:
-    """Java's Integer.valueOf; NumberFormatError."""
+    """Parse like Java's Integer.valueOf; NumberFormatError."""
     return Integer(_whole_value_of(text, 32))
 
 
 def long_value_of(text: str) -> Long:
-    """Java's Long.valueOf; NumberFormatError."""
+    """Parse like Java's Long.valueOf; NumberFormatError."""
     return Long(_whole_value_of(text, 64))
 
 
 def double_value_of(text: str) -> float:
-    """Java's Double.valueOf; NumberFormatError."""
+    """Parse like Java's Double.valueOf; NumberFormatError."""
     stripped = text.strip(_BLANKS)
     match = _DOUBLE(stripped)
     if match is not None:
@@ -118,9 +140,9 @@ def double_value_of(text: str) -> float:
 
 
 def compare(left: Value, right: Value) -> int:
-    """Java's order of two values, a text beside another type converted to it: below 0, 0, above 0.
+    """Compare two values as Java does: negative, 0 or positive. A text is converted to the type of the other value.
 
-    -1 for types that can't be compared. FilterError for a text that can't be converted.
+    -1 for types that cannot be compared. FilterError for a text that cannot be converted.
     """
     if type(left) is type(right):
         return _compare_same(left, right)
@@ -139,8 +161,8 @@ def compare(left: Value, right: Value) -> int:
     if isinstance(right, bool):
         return -1
     if isinstance(left, float) or isinstance(right, float):
-        return _compare_same(float(left), float(right))  # type: ignore[arg-type]  # nobody compares NULL
-    return _compare_same(int(left), int(right))  # type: ignore[arg-type]  # nobody compares NULL
+        return _compare_same(float(left), float(right))  # type: ignore[arg-type]  # callers do not compare NULL
+    return _compare_same(int(left), int(right))  # type: ignore[arg-type]  # callers do not compare NULL
 
 
 def _convert(text: str, like: Value) -> Value:
@@ -151,28 +173,28 @@ def _convert(text: str, like: Value) -> Value:
     return integer_value_of(text) if isinstance(like, Integer) else long_value_of(text)
 
 
-def _compare_same(left: Any, right: Any) -> int:  # both of one Java class
+def _compare_same(left: Any, right: Any) -> int:  # of one Java class
     if isinstance(left, str):
         left, right = left.encode("utf-16-be", "surrogatepass"), right.encode("utf-16-be", "surrogatepass")
     elif isinstance(left, float):
         left, right = _order_of_double(left), _order_of_double(right)
-    return (left > right) - (left < right)  # type: ignore[no-any-return]  # what flags differ by
+    return (left > right) - (left < right)  # type: ignore[no-any-return]  # the difference of two bools
 
 
 def _order_of_double(value: float) -> tuple[bool, float, bool]:
-    """Sorts as Double.compareTo: -0.0 below 0.0, NaN above everything."""
+    """Return a key that sorts as Double.compareTo: -0.0 below 0.0, NaN above everything."""
     if value != value:
         return True, 0.0, True
     return False, value, value != 0 or str(value) == "0.0"
 
 
 def same(left: Value, right: Value) -> bool:
-    """Java's equals: the type counts."""
+    """Return whether two values are equal by Java's equals, which includes the type."""
     return type(left) is type(right) and _compare_same(left, right) == 0
 
 
 def value_text(value: Value) -> str:
-    """Java's String.valueOf."""
+    """Format like Java's String.valueOf."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -181,7 +203,7 @@ def value_text(value: Value) -> str:
 
 
 def double_text(value: float) -> str:
-    """Java's Double.toString."""
+    """Format like Java's Double.toString."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):
@@ -207,45 +229,45 @@ class EvaluationContext:
     """Java: org.apache.rocketmq.filter.expression.EvaluationContext (4.9.8)"""
 
     def get(self, name: str) -> Any:
-        """The value of a name, None when there is none."""
+        """Return the value of a name; None for NULL."""
         raise NotImplementedError
 
 
 class EmptyEvaluationContext(EvaluationContext):
-    """No name has a value.
+    """A context in which no name has a value.
 
     Java: org.apache.rocketmq.filter.expression.EmptyEvaluationContext (4.9.8)
     """
 
     def get(self, name: str) -> Any:
-        """None."""
+        """Return None."""
         return None
 
 
 class Expression:
-    """Evaluated against properties. Never changed once made, so threads may share it.
+    """A node of the tree, evaluated against properties. Immutable once built, so threads may share it.
 
     Java: org.apache.rocketmq.filter.expression.Expression (4.9.8)
     """
 
     def evaluate(self, context: EvaluationContext) -> Value:
-        """The value, None for SQL's NULL. FilterError where values don't fit."""
+        """Return the value; None for NULL. FilterError when the types do not fit."""
         raise NotImplementedError
 
 
 class BooleanExpression(Expression):
-    """Its value is true, false or NULL.
+    """An expression whose value is true, false or NULL.
 
     Java: org.apache.rocketmq.filter.expression.BooleanExpression (4.9.8)
     """
 
     def matches(self, context: EvaluationContext) -> bool:
-        """Whether the value is true."""
+        """Return whether the value is true. NULL does not match."""
         return self.evaluate(context) is True
 
 
 class PropertyExpression(Expression):
-    """The value of a property: a text, or NULL.
+    """A property, whose value is a text, or NULL when the message lacks it.
 
     Java: org.apache.rocketmq.filter.expression.PropertyExpression (4.9.8)
     """
@@ -256,7 +278,7 @@ class PropertyExpression(Expression):
         self.name = name
 
     def evaluate(self, context: EvaluationContext) -> Value:
-        """The property's text."""
+        """Return the property's text."""
         return context.get(self.name)  # type: ignore[no-any-return]  # contexts hold such values
 
     def __str__(self) -> str:
@@ -264,7 +286,7 @@ class PropertyExpression(Expression):
 
 
 class ConstantExpression(Expression):
-    """A number or a text.
+    """A literal: a number or a text.
 
     Java: org.apache.rocketmq.filter.expression.ConstantExpression (4.9.8)
     """
@@ -276,13 +298,13 @@ class ConstantExpression(Expression):
 
     @staticmethod
     def create_from_decimal(text: str) -> "ConstantExpression":
-        """A whole number, `l` or `L` behind it or not; FilterError beyond 64 bits."""
+        """Return the literal of a whole number, with or without a trailing `l` or `L`; FilterError beyond 64 bits."""
         value = long_value_of(text[:-1] if text[-1] in "lL" else text)
         return ConstantExpression(Integer(value) if -(1 << 31) <= value < 1 << 31 else Long(value))
 
     @staticmethod
     def create_float(text: str) -> "ConstantExpression":
-        """A number with fraction or exponent. As in the original, 0.0 is too small."""
+        """Return the literal of a number with fraction or exponent. As in the original, 0.0 is refused as too small."""
         value = double_value_of(text)
         if value > MAX_DOUBLE:
             raise FilterError(f"{text} is greater than {double_text(MAX_DOUBLE)}")
@@ -291,12 +313,12 @@ class ConstantExpression(Expression):
         return ConstantExpression(value)
 
     def evaluate(self, context: EvaluationContext) -> Value:
-        """The literal."""
+        """Return the literal's value."""
         return self._value
 
     @property
     def value(self) -> Value:
-        """The literal."""
+        """Return the literal's value."""
         return self._value
 
     def __str__(self) -> str:
@@ -320,17 +342,17 @@ class NowExpression(ConstantExpression):
         super().__init__("now")
 
     def evaluate(self, context: EvaluationContext) -> Value:
-        """The time."""
+        """Return the current time in ms since the epoch."""
         return self.value
 
     @property
     def value(self) -> Value:
-        """The time."""
+        """Return the current time in ms since the epoch."""
         return Long(util_all.current_time_millis())
 
 
 class BooleanConstantExpression(ConstantExpression, BooleanExpression):
-    """TRUE, FALSE or NULL.
+    """A literal TRUE, FALSE or NULL.
 
     Java: org.apache.rocketmq.filter.expression.BooleanConstantExpression (4.9.8)
     """
@@ -344,7 +366,7 @@ FALSE = BooleanConstantExpression(False)
 
 
 def encode_string(text: str) -> str:
-    """A text as it is written in an expression."""
+    """Return a text as a literal of an expression."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -359,7 +381,7 @@ class UnaryType(Enum):
 
 
 class UnaryExpression(Expression):
-    """An operator and what is right of it.
+    """An operator with one operand, on its right.
 
     Java: org.apache.rocketmq.filter.expression.UnaryExpression (4.9.8)
     """
@@ -373,22 +395,22 @@ class UnaryExpression(Expression):
 
     @staticmethod
     def create_negate(right: Expression) -> "UnaryExpression":
-        """`-x`."""
+        """Return `-x`."""
         return _Negate(right)
 
     @staticmethod
     def create_in_expression(right: PropertyExpression, elements: list[str], is_not: bool) -> "UnaryInExpression":
-        """`x IN (...)` and `x NOT IN (...)`."""
+        """Return `x IN (...)`, or `x NOT IN (...)` with `is_not`."""
         return UnaryInExpression(right, elements, is_not)
 
     @staticmethod
     def create_not(right: BooleanExpression) -> BooleanExpression:
-        """`NOT x`."""
+        """Return `NOT x`."""
         return _Not(right)
 
     @staticmethod
     def create_boolean_cast(right: Expression) -> BooleanExpression:
-        """A property where a condition is wanted."""
+        """Return a condition that is true if a property's value is the boolean true."""
         return _BooleanCast(right)
 
     def __str__(self) -> str:
@@ -432,7 +454,7 @@ class _BooleanCast(UnaryExpression, BooleanExpression):
 
 
 class UnaryInExpression(UnaryExpression, BooleanExpression):
-    """Whether a property is one of several texts.
+    """A test whether a property is one of several texts.
 
     Java: org.apache.rocketmq.filter.expression.UnaryInExpression (4.9.8)
     """
@@ -447,13 +469,13 @@ class UnaryInExpression(UnaryExpression, BooleanExpression):
         self._in_set = frozenset(elements)
 
     def evaluate(self, context: EvaluationContext) -> bool | None:
-        """NULL for a property that is absent or no text."""
+        """Return the result; NULL for a property that is absent or not a text."""
         value = self.right.evaluate(context)
         return (value in self._in_set) is not self.is_not if isinstance(value, str) else None
 
     @property
     def expression_symbol(self) -> str:  # type: ignore[override]  # the only one that varies
-        """The operator."""
+        """The operator's text."""
         return "NOT IN" if self.is_not else "IN"
 
     def __str__(self) -> str:
@@ -461,10 +483,10 @@ class UnaryInExpression(UnaryExpression, BooleanExpression):
 
 
 class LogicExpression(BooleanExpression):
-    """Operands from left to right; the one value that decides (true for OR, false for AND) ends the evaluation.
+    """AND or OR of several operands, evaluated from left to right.
 
-    `a OR b OR c`, which the grammar nests to the left, is one expression with three operands: long
-    chains need no stack.
+    The first operand with the deciding value (true for OR, false for AND) ends the evaluation. `a OR b OR c`, which the
+    grammar nests to the left, is one expression with three operands, so that long chains need no stack.
 
     Java: org.apache.rocketmq.filter.expression.LogicExpression (4.9.8)
     """
@@ -477,23 +499,24 @@ class LogicExpression(BooleanExpression):
 
     @staticmethod
     def create_or(left: BooleanExpression, right: BooleanExpression) -> "LogicExpression":
-        """True when one is."""
+        """Return `left OR right`."""
         return LogicExpression._join(left, right, True)
 
     @staticmethod
     def create_and(left: BooleanExpression, right: BooleanExpression) -> "LogicExpression":
-        """True when both are."""
+        """Return `left AND right`."""
         return LogicExpression._join(left, right, False)
 
     @staticmethod
     def _join(left: BooleanExpression, right: BooleanExpression, deciding: bool) -> "LogicExpression":
         if isinstance(left, LogicExpression) and left._deciding is deciding:
-            left.operands.append(right)  # `left` is the parser's, and used nowhere else
+            # Only the parser has a reference to `left`, so it may still be changed.
+            left.operands.append(right)
             return left
         return LogicExpression([left, right], deciding)
 
     def evaluate(self, context: EvaluationContext) -> bool | None:
-        """NULL when an operand is NULL and none decides."""
+        """Return the deciding value if an operand has it; else NULL if an operand is NULL; else the other value."""
         deciding, unknown = self._deciding, False
         for operand in self.operands:
             value = operand.evaluate(context)
@@ -505,7 +528,7 @@ class LogicExpression(BooleanExpression):
 
     @property
     def expression_symbol(self) -> str:
-        """The operator, as the original writes it."""
+        """The operator's text, as in the original."""
         return "||" if self._deciding else "&&"
 
     def __str__(self) -> str:
@@ -522,7 +545,7 @@ _AS_BOOLEAN: dict[str, Callable[[int], bool]] = {
 
 
 class ComparisonExpression(BooleanExpression):
-    """`<`, `<=`, `>`, `>=` and `=` of two expressions; the text of a property is converted to the other side's type.
+    """A comparison of two expressions. The text of a property is converted to the type of the other side.
 
     Java: org.apache.rocketmq.filter.expression.ComparisonExpression (4.9.8)
     """
@@ -537,7 +560,7 @@ class ComparisonExpression(BooleanExpression):
 
     @staticmethod
     def create_between(value: Expression, left: Expression, right: Expression) -> BooleanExpression:
-        """`value BETWEEN left AND right`; FilterError when two literals are the wrong way round."""
+        """Return `value BETWEEN left AND right`; FilterError for two literals in the wrong order."""
         if isinstance(left, ConstantExpression) and isinstance(right, ConstantExpression):
             low, high = left.value, right.value
             if low is None or high is None:
@@ -550,35 +573,35 @@ class ComparisonExpression(BooleanExpression):
 
     @staticmethod
     def create_not_between(value: Expression, left: Expression, right: Expression) -> BooleanExpression:
-        """`value NOT BETWEEN left AND right`; nothing is said about the order of the two."""
+        """Return `value NOT BETWEEN left AND right`. The order of literals is not checked."""
         return LogicExpression.create_or(ComparisonExpression.create_less_than(value, left),
                                          ComparisonExpression.create_greater_than(value, right))
 
     @staticmethod
     def create_in_filter(left: Expression, elements: list[str], is_not: bool = False) -> BooleanExpression:
-        """`left IN (elements)`, with `is_not` NOT IN; `left` must be a property."""
+        """Return `left IN (elements)`, or NOT IN with `is_not`. FilterError unless `left` is a property."""
         if not isinstance(left, PropertyExpression):
             raise FilterError(f"Expected a property for In expression, got: {left}")
         return UnaryExpression.create_in_expression(left, elements, is_not)
 
     @staticmethod
     def create_is_null(left: Expression) -> BooleanExpression:
-        """`left IS NULL`."""
+        """Return `left IS NULL`."""
         return _Equal(left, NULL)
 
     @staticmethod
     def create_is_not_null(left: Expression) -> BooleanExpression:
-        """`left IS NOT NULL`."""
+        """Return `left IS NOT NULL`."""
         return UnaryExpression.create_not(_Equal(left, NULL))
 
     @staticmethod
     def create_not_equal(left: Expression, right: Expression) -> BooleanExpression:
-        """`left <> right`."""
+        """Return `left <> right`."""
         return UnaryExpression.create_not(ComparisonExpression.create_equal(left, right))
 
     @staticmethod
     def create_equal(left: Expression, right: Expression) -> BooleanExpression:
-        """`left = right`."""
+        """Return `left = right`."""
         check_equal_operand(left)
         check_equal_operand(right)
         _check_equal_operand_compatability(left, right)
@@ -586,26 +609,26 @@ class ComparisonExpression(BooleanExpression):
 
     @staticmethod
     def create_greater_than(left: Expression, right: Expression) -> BooleanExpression:
-        """`left > right`."""
+        """Return `left > right`."""
         return _ordered(left, right, ">")
 
     @staticmethod
     def create_greater_than_equal(left: Expression, right: Expression) -> BooleanExpression:
-        """`left >= right`."""
+        """Return `left >= right`."""
         return _ordered(left, right, ">=")
 
     @staticmethod
     def create_less_than(left: Expression, right: Expression) -> BooleanExpression:
-        """`left < right`."""
+        """Return `left < right`."""
         return _ordered(left, right, "<")
 
     @staticmethod
     def create_less_than_equal(left: Expression, right: Expression) -> BooleanExpression:
-        """`left <= right`."""
+        """Return `left <= right`."""
         return _ordered(left, right, "<=")
 
     def evaluate(self, context: EvaluationContext) -> bool | None:
-        """NULL when a side is; two texts are compared as numbers."""
+        """Return the result; NULL when a side is NULL. Two texts are compared as numbers."""
         left = self.left.evaluate(context)
         if left is None:
             return None
@@ -614,7 +637,7 @@ class ComparisonExpression(BooleanExpression):
             return None
         if isinstance(left, str) and isinstance(right, str):
             left, right = self._numbers(left, right)
-        return self._as_boolean(compare(left, right))  # type: ignore[misc]  # subclasses without one do not come here
+        return self._as_boolean(compare(left, right))  # type: ignore[misc]  # subclasses without one override evaluate
 
     @staticmethod
     def _numbers(left: str, right: str) -> tuple[float, float]:
@@ -651,7 +674,7 @@ def _ordered(left: Expression, right: Expression, symbol: str) -> BooleanExpress
 
 
 def check_less_than_operand(expression: Expression) -> None:
-    """Only numbers, and what may become one, have an order. FilterError."""
+    """Raise FilterError unless an expression has an order: a number, or a value that may convert to one."""
     if isinstance(expression, ConstantExpression):
         if isinstance(expression.value, (int, float)) and not isinstance(expression.value, bool):
             return
@@ -661,7 +684,7 @@ def check_less_than_operand(expression: Expression) -> None:
 
 
 def check_equal_operand(expression: Expression) -> None:
-    """NULL is compared by IS only. FilterError."""
+    """Raise FilterError for the literal NULL, which only IS may compare."""
     if isinstance(expression, ConstantExpression) and expression.value is None:
         raise FilterError(f"'{expression}' cannot be compared.")
 

@@ -1,12 +1,12 @@
-"""Parser of SQL92 filters: from their text to an expression, with the error messages of RocketMQ's parser.
+"""A parser of SQL92 filters, from text to an expression, with the error messages of RocketMQ's parser.
 
 `SelectorParserTokenManager` reads one token at a time, so an error after the last requested token is never found.
-`LookAhead` decides without consuming where one token is not enough:
+`LookAhead` decides, without consuming tokens, where one token is not enough:
 
     place 0   IS NULL             two tokens decide
     place 1   NOT BETWEEN ...     two tokens
     place 2   NOT IN ...          two tokens
-    place 3   + unary             all of it must fit
+    place 3   + unary             all of it must match
 
 After such a look the original's error texts repeat some of the expected tokens, depending on how far earlier looks
 went. `_Call` and `repeated` keep the same records as the generated parser, so that the texts are equal.
@@ -20,8 +20,8 @@ went. `_Call` and `repeated` keep the same records as the generated parser, so t
                        | [NOT] IN ( string , ... ) )*
     unary     := + unary | - unary | NOT unary | TRUE | FALSE | NULL | number | string | name | ( or )
 
-Error texts list the expected tokens as the generated parser does: each choice of the grammar has the number that it
-has there, and records the token at which nothing matched. Text after a complete expression is ignored.
+Error texts list the expected tokens as the generated parser does: each choice of the grammar has the same number as
+there, and records the token at which none of its alternatives matched. Text after a complete expression is ignored.
 
 `FilterSpi`, `get`: the filter languages.
 
@@ -54,7 +54,7 @@ _ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"'
 
 
 class Token(NamedTuple):
-    """Its kind, its text, and where it begins (index of the UTF-16 unit).
+    """A token: its kind, its text, and its beginning (index of the UTF-16 unit).
 
     Java: org.apache.rocketmq.filter.parser.Token (4.9.8)
     """
@@ -65,7 +65,7 @@ class Token(NamedTuple):
 
 
 def add_escapes(text: str) -> str:
-    """`text` as error texts show it: as in a Java literal."""
+    """Return `text` as error texts show it: escaped as in a Java literal."""
     return "".join(_ESCAPES.get(char, char if " " <= char <= "~" else f"\\u{ord(char):04x}") for char in text)
 
 
@@ -105,13 +105,15 @@ TOKEN_IMAGE = (
     '"-"')
 
 
-MAX_DEPTH = 50  # parentheses, NOTs and signs within each other
-MAX_LOOKS = 5_000  # operands that are looked at ahead of their turn, behind plus signs
-MAX_CHAIN = 200  # comparisons whose left side is a comparison
+MAX_DEPTH = 50  # nested parentheses, NOTs and signs
+# Operands that the lookahead examines after plus signs.
+MAX_LOOKS = 5_000
+# Comparisons whose left side is a comparison.
+MAX_CHAIN = 200
 
 
 class TokenMgrError(FilterError):
-    """Says where reading stopped.
+    """An error of the tokenizer, with the place where it stopped.
 
     Java: org.apache.rocketmq.filter.parser.TokenMgrError (4.9.8)
     """
@@ -120,14 +122,15 @@ class TokenMgrError(FilterError):
 
     @staticmethod
     def lexical(line: int, column: int, after: str, char: str | None) -> "TokenMgrError":
-        """`char` (None at the end of the text) does not go on with `after`, which began a token."""
+        """Return the error for `char` (None at the end of the text), which cannot follow `after`, the begin of a token.
+        """
         encountered = "<EOF> " if char is None else f'"{add_escapes(char)}" ({ord(char)}), '
         return TokenMgrError(f"Lexical error at line {line}, column {column}.  Encountered: {encountered}"
                              f'after : "{add_escapes(after)}"')
 
 
 class ParseException(FilterError):
-    """Says which token is wrong, where, and which ones would do.
+    """A syntax error, with the unexpected token, its place, and the tokens that were expected.
 
     Java: org.apache.rocketmq.filter.parser.ParseException (4.9.8)
     """
@@ -136,7 +139,7 @@ class ParseException(FilterError):
 
     @staticmethod
     def unexpected(token: Token, line: int, column: int, expected: Sequence[int]) -> "ParseException":
-        """`token` stands where one of the kinds `expected` should."""
+        """Return the error for `token`, in a place where one of the kinds `expected` was expected."""
         encountered = TOKEN_IMAGE[EOF]
         if token.kind != EOF:
             encountered = f' {TOKEN_IMAGE[token.kind]} "{add_escapes(token.image)} "'
@@ -149,7 +152,7 @@ class ParseException(FilterError):
 class StackOverflowError(FilterError):
     """Java: java.lang.StackOverflowError"""
 
-    # Differs: nesting has a fixed limit, below what the original's stack takes
+    # Differs: the nesting of a filter expression has a fixed limit, which is lower than that of the original's stack
     java_name = "java.lang.StackOverflowError"
 
 
@@ -169,7 +172,7 @@ _TAB = 8
 
 
 class SelectorParserTokenManager:
-    """Reads tokens; positions count UTF-16 units, lines and columns from 1.
+    """The tokenizer. Positions count UTF-16 units, lines and columns start at 1.
 
     Java: org.apache.rocketmq.filter.parser.SelectorParserTokenManager (4.9.8)
     """
@@ -177,12 +180,14 @@ class SelectorParserTokenManager:
     def __init__(self, text: str) -> None:
         self._is_wide = not text.isascii() and any(char > "\uffff" for char in text)
         self._text = to_utf16(text) if self._is_wide else text
-        self._match = re.compile(_TOKEN).match  # here: most brokers are asked no such question
+        # Compiled late: most brokers never get an SQL filter.
+        self._match = re.compile(_TOKEN).match
         self._at = 0
-        self._no_line_end = self._no_comment_end = False  # behind where one was looked for
+        # No further line end, or end of a comment, in the rest of the text.
+        self._no_line_end = self._no_comment_end = False
 
     def get_next_token(self) -> Token:
-        """The next token; EOF again and again at the end. TokenMgrError where none begins."""
+        """Return the next token; at the end always EOF. TokenMgrError where no token begins."""
         text = self._text
         begin = self._at = self._skip(self._at)
         if begin == len(text):
@@ -194,10 +199,13 @@ class SelectorParserTokenManager:
         return Token(_kind(match), match[0], begin)
 
     def _skip(self, at: int) -> int:
-        """Where blanks and comments end. That a comment has no end is found out once, not for each that begins."""
+        """Return the end of the blanks and comments that begin at `at`.
+
+        The lack of a comment's end is remembered, so that many unclosed comments do not take quadratic time.
+        """
         text = self._text
         while True:
-            at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]  # no blanks match, too
+            at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]  # it matches an empty text too
             if text.startswith("--", at) and not self._no_line_end:
                 end = _LINE_END.search(text, at)
                 self._no_line_end = end is None
@@ -212,7 +220,7 @@ class SelectorParserTokenManager:
             at = end.end()
 
     def position(self, index: int) -> tuple[int, int]:
-        """Line and column of a character; (0, 0) for -1, the end of an empty text."""
+        """Return line and column of a character; (0, 0) for -1, the end of an empty text."""
         line, column, previous = min(1, index + 1), 0, ""
         for char in self._text[:index + 1]:
             if previous == "\n" or (previous == "\r" and char != "\n"):
@@ -224,12 +232,12 @@ class SelectorParserTokenManager:
         return line, column
 
     def string_of(self, image: str) -> str:
-        """The text that a string literal means."""
+        """Return the value of a string literal."""
         inner = image[1:-1].replace("''", "'")
         return from_utf16(inner) if self._is_wide else inner
 
     def _error(self, begin: int) -> TokenMgrError:
-        """Why no token begins at `begin`, as the original's automaton meets it."""
+        """Return the error for a place where no token begins, as the original's automaton reports it."""
         text, read = self._text, 1
         first = text[begin]
         if first == "'" or text.startswith("/*", begin):
@@ -256,13 +264,13 @@ def _kind(match: re.Match[str]) -> int:
 
 
 def to_utf16(text: str) -> str:
-    """Each character beyond the BMP as its two surrogates."""
+    """Replace each character beyond the BMP by its two surrogates."""
     data = text.encode("utf-16-be", "surrogatepass")
     return "".join(chr(high << 8 | low) for high, low in zip(data[::2], data[1::2], strict=True))
 
 
 def from_utf16(text: str) -> str:
-    """The reverse."""
+    """Reverse `to_utf16`."""
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
 
 
@@ -278,7 +286,8 @@ _Scan = Callable[[], bool]
 
 @dataclass
 class _Call:
-    """One look: where it began, with which limit, and up to which consumed token it counts."""
+    """A record of one look: the token before it, its limit in tokens, and the last consumed token for which it counts.
+    """
 
     gen: int = 0
     first: int = 0
@@ -286,11 +295,11 @@ class _Call:
 
 
 class _Decided(Exception):
-    """As many tokens as decide did fit."""
+    """Raised when as many tokens as the look needs have matched."""
 
 
 class LookAhead:
-    """Looks ahead over the token kinds that `kind_at(index)` gives; indices count consumed tokens.
+    """The lookahead over the token kinds that `kind_at(index)` returns; indices count consumed tokens.
 
     Java: org.apache.rocketmq.filter.parser.SelectorParser#jj_scan_token (4.9.8)
     """
@@ -301,13 +310,14 @@ class LookAhead:
         self._scans: tuple[_Scan, ...] = (self._is_null, self._not_between, self._not_in, self._plus)
         self._scan_at = self._last_at = self._left = 0
         self._depth = self._looks = 0
-        self._rescan_from: int | None = None  # the last consumed token while expected tokens are collected
+        # While expected tokens are collected: the last consumed token.
+        self._rescan_from: int | None = None
         self._expected: list[int] = []
         self._expected_end = 0
         self._entries: list[int] = []
 
     def is_ahead(self, place: int, token: int) -> bool:
-        """Whether what belongs to `place` comes after consumed token `token`."""
+        """Return whether the construct of `place` follows the consumed token `token`."""
         self._begin(token, _LIMITS[place])
         try:
             return self._scans[place]()
@@ -329,7 +339,7 @@ class LookAhead:
         call.gen, call.first, call.limit = token + limit - self._left, token, limit
 
     def repeated(self, token: int, expected: list[int]) -> list[int]:
-        """Which of the `expected` kinds the error text names again, after consumed token `token`."""
+        """Return the `expected` kinds that the error text repeats, after the consumed token `token`."""
         self._rescan_from = token
         self._expected, self._expected_end, self._entries = [0] * _MOST_EXPECTED, 0, list(expected)
         for place, calls in enumerate(self._calls):
@@ -351,7 +361,7 @@ class LookAhead:
             self._expected[self._expected_end] = kind
             self._expected_end += 1
         elif self._expected_end:
-            # sequences of several tokens are compared with single ones only, and so never named
+            # The original compares sequences of several tokens with single ones only, so it never names them.
             if self._expected_end == 1 and self._expected[0] in self._entries:
                 self._entries.append(self._expected[0])
             if position:
@@ -447,7 +457,7 @@ _LITERALS = {TRUE: expressions.TRUE, FALSE: expressions.FALSE,
              NULL: expressions.NULL}
 _LITERAL = (TRUE, FALSE, NULL, DECIMAL_LITERAL, FLOATING_POINT_LITERAL,
             STRING_LITERAL)
-# What each choice of the grammar can go on with, by the number that it has in the original.
+# The tokens that can follow at each choice of the grammar, by the choice's number in the original.
 _CHOICES: tuple[tuple[int, ...], ...] = (
     (OR,),
     (AND,),
@@ -463,14 +473,17 @@ _CHOICES: tuple[tuple[int, ...], ...] = (
     (*_LITERAL, ID, LEFT_PARENTHESIS),
     _LITERAL,
 )
-# Differs: the original parses whatever fits in a frame
-MAX_LENGTH = 1 << 16  # characters
-_KEPT_LENGTH = 1 << 12  # characters of a text whose condition is kept
-_ANY = -1  # what is asked for when no choice fits
+# Differs: an expression has at most MAX_LENGTH characters; the original parses any that fits in a frame.
+MAX_LENGTH = 1 << 16
+
+# Longest text in characters whose condition is cached.
+_KEPT_LENGTH = 1 << 12
+# The kind to consume when no choice matches: it fails, with the expected tokens of all choices.
+_ANY = -1
 
 
 def parse(sql: str) -> BooleanExpression:
-    """The condition that a text means. MQFilterException, worded as the original's, when it means none."""
+    """Parse a text to a condition. MQFilterException, with the original's text, when it is not valid."""
     return _kept(sql) if len(sql) <= _KEPT_LENGTH else _parsed(sql)
 
 
@@ -495,14 +508,17 @@ class SelectorParser:
 
     def __init__(self, sql: str) -> None:
         self._source = SelectorParserTokenManager(sql)
-        self._tokens = [Token(EOF, "", -1)]  # as far as anybody looked; the first stands before the text
-        self._token = 0  # the last one consumed
-        self._failed_at = [-1] * len(_CHOICES)  # by choice: tokens consumed when it last found nothing
+        # All tokens read so far, after a dummy token before the text.
+        self._tokens = [Token(EOF, "", -1)]
+        # Index of the last consumed one.
+        self._token = 0
+        # For each choice, the last consumed token when none of its alternatives matched.
+        self._failed_at = [-1] * len(_CHOICES)
         self._look_ahead = LookAhead(self._kind_at)
         self._depth = 0
 
     def jms_selector(self) -> BooleanExpression:
-        """The whole condition. FilterError."""
+        """Parse the whole condition. FilterError."""
         return _as_boolean_expression(self._or_expression())
 
     def _or_expression(self) -> Expression:
@@ -680,11 +696,11 @@ class FilterSpi:
     """Java: org.apache.rocketmq.filter.FilterSpi (4.9.8)"""
 
     def compile(self, expr: str) -> Expression:
-        """The expression of a text. MQFilterException."""
+        """Compile a text to an expression. MQFilterException."""
         raise NotImplementedError
 
     def of_type(self) -> str:
-        """The expression type that it is for."""
+        """Return the expression type of this language."""
         raise NotImplementedError
 
 
@@ -692,18 +708,18 @@ class SqlFilter(FilterSpi):
     """Java: org.apache.rocketmq.filter.SqlFilter (4.9.8)"""
 
     def compile(self, expr: str) -> Expression:
-        """The condition of a text. MQFilterException."""
+        """Compile a text to a condition. MQFilterException."""
         return parse(expr)
 
     def of_type(self) -> str:
-        """SQL92."""
+        """Return SQL92."""
         return subscriptions.SQL92
 
 
-# Differs: the languages are fixed; the original lets programs that embed it register more
+# Differs: the languages of filter expressions are fixed; in the original, programs that embed it can register more
 FILTER_SPI_HOLDER: Mapping[str | None, FilterSpi] = MappingProxyType({spi.of_type(): spi for spi in (SqlFilter(),)})
 
 
 def get(expression_type: str | None) -> FilterSpi | None:
-    """The language of an expression type, None for an unknown one."""
+    """Return the language of an expression type; None for an unknown type."""
     return FILTER_SPI_HOLDER.get(expression_type)

@@ -1,4 +1,4 @@
-"""Accounts, files of accounts and address patterns, right and wrong, for the tests of access control."""
+"""Accounts, account files and address patterns, valid and invalid, for the tests of access control."""
 import random
 from pathlib import Path
 
@@ -26,7 +26,7 @@ accounts:
 
 
 def manager_of(home: Path, text: str | None = ACCOUNTS) -> PlainPermissionManager:
-    """A manager that has read `text` as plain_acl.yml; None: there is no such file."""
+    """Return a manager that has read `text` as plain_acl.yml; with None there is no such file."""
     (home / "conf").mkdir(parents=True, exist_ok=True)
     if text is not None:
         (home / "conf" / "plain_acl.yml").write_text(text, "utf-8")
@@ -37,7 +37,7 @@ def manager_of(home: Path, text: str | None = ACCOUNTS) -> PlainPermissionManage
 
 def request_of(code: int, body: bytes | None = None, account: tuple[str, str] | None = None,
                **fields: object) -> RemotingCommand:
-    """A request as it was received; with an account it is signed."""
+    """Return a request as received, signed if an account is given."""
     request = RemotingCommand.create_request_command(code)
     for name, value in fields.items():
         request.add_ext_field(name, str(value))
@@ -47,7 +47,7 @@ def request_of(code: int, body: bytes | None = None, account: tuple[str, str] | 
     return RemotingCommand.decode(request.encode()[4:])
 
 
-# Files of accounts as people write them, right and wrong.
+# Account files as people write them, valid and invalid.
 
 _SCALARS = (
     "RocketMQ", "12345678", "0123456789", "01234567", "0x1234567", "0b1010101", "1_000_000", "1e10", "12345678e3",
@@ -77,7 +77,7 @@ KNOWN = (
 
 
 def generated(seed: int, count: int) -> list[str]:
-    """`count` documents."""
+    """Generate `count` documents."""
     generator = random.Random(seed)
     return [_document(generator) for _ in range(count)]
 
@@ -99,7 +99,7 @@ def _document(generator: random.Random) -> str:
     return "\n".join(lines) + "\n"
 
 
-# Address patterns as people write them, right and wrong, and the addresses that they are tried on.
+# Address patterns as people write them, valid and invalid, and the addresses to match them with.
 
 ADDRESSES = (
     "127.0.0.1", "10.0.0.0", "10.1.2.3", "10.10.103.7", "192.168.0.1", "192.168.1.1", "192.168.7.200",
@@ -107,7 +107,7 @@ ADDRESSES = (
     "5::7:6:c8:ffff", "1050:0:0:0:5:600:300c:326b", "1050::5:600:300C:1", "fe80::1:2", "2001:db8::",
     "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
 )
-# Of the original's own tests, and of its documentation.
+# From the original's own tests and its documentation.
 PATTERNS_KNOWN = (
     "", "  ", "*", "*.*.*.*", "*:*:*:*:*:*:*:*", "127.0.0.1", "127.0.0.*", "127.0.0.1-10", "192.168.*.*",
     "192.168.1-7.*", "192.168.*", "192.*.*.*", "10.10.103.*", "10.1.2.{3,4,5}", "{10,11}.1.2.3", "10.1.2.{3,4",
@@ -130,7 +130,7 @@ _IPV6_PARTS = (
 
 
 def generated_patterns(seed: int, count: int) -> list[str]:
-    """`count` patterns, most of them nearly right."""
+    """Generate `count` patterns, most of them nearly valid."""
     generator = random.Random(seed)
     return [_ipv4(generator) if generator.random() < 0.5 else _ipv6(generator) for _ in range(count)]
 

@@ -1,4 +1,4 @@
-"""YAML as SnakeYAML has it, signatures and permissions' texts, and address patterns."""
+"""YAML with SnakeYAML's rules, signatures, the texts of permissions, and address patterns."""
 import base64
 import builtins
 import re
@@ -21,7 +21,7 @@ from tests.acl.support import generated_patterns as remote_address_strategy_fact
 from tests.support.sources import ROOT
 from tests.support.tiers import drawn
 
-# YAML as SnakeYAML has it: scalars, what is written, and anything that is no YAML.
+# YAML with SnakeYAML's rules: scalars, written files, and arbitrary input.
 
 
 @pytest.mark.parametrize("text, value", [
@@ -30,7 +30,7 @@ from tests.support.tiers import drawn
     ("1e999", "Infinity"), ("~", None), ("yes", "true"), ("Off", "false"), ("2001-01-01", "2001-01-01"), ("=", "="),
     ("*", AclException), ("[a]", AclException),
 ])
-def test_scalars_become_javas_texts(text, value):
+def test_scalars_become_javas_strings(text, value):
     if value is AclException:
         with pytest.raises(AclException):
             acl_files.text_of(acl_files.loads(f"a: {text}\n".encode())["a"])
@@ -46,10 +46,11 @@ SCALARS = st.one_of(TEXTS, st.integers(-2**63, 2**63), st.booleans(), st.none(),
 
 @settings(max_examples=drawn(200), deadline=None)
 @given(st.dictionaries(TEXTS, st.one_of(SCALARS, st.lists(SCALARS, max_size=3)), max_size=4))
-def test_what_is_written_is_read_again(data):
+def test_written_file_is_read_back(data):
     written = acl_files.dumps(data)
     assert acl_files.loads(written) == data
-    assert yaml.safe_load(written).keys() == data.keys()  # and any other reader finds the same keys
+    # Any other reader finds the same keys.
+    assert yaml.safe_load(written).keys() == data.keys()
 
 
 @settings(max_examples=drawn(400), deadline=None)
@@ -58,7 +59,7 @@ def test_any_bytes_are_a_value_or_an_acl_exception(content):
     try:
         acl_files.loads(content)
     except AclException as error:
-        assert str(error).startswith("no YAML: ")
+        assert str(error).startswith("not valid YAML: ")
 
 
 def test_generated_files_are_read_or_refused_with_their_name(tmp_path):
@@ -77,17 +78,17 @@ def test_generated_files_are_read_or_refused_with_their_name(tmp_path):
 @pytest.mark.parametrize("content", [b"[" * 10_000, b"{a: " * 5_000, b"- " * 5_000, b"? " * 5_000, b"a: 0b_\n",
                                      b"\xff\xfe\x00", b"a: \x00", b"a: 9" + b"9" * 5000, b"&a [*a", b"<<: 1\n"])
 def test_hostile_documents_are_refused(content):
-    with pytest.raises(AclException, match="^no YAML: "):
+    with pytest.raises(AclException, match="^not valid YAML: "):
         acl_files.loads(content)
 
 
-def test_folder_in_the_place_of_a_file_is_named(tmp_path):
+def test_folder_in_place_of_a_file_is_named(tmp_path):
     (tmp_path / "folder.yml").mkdir()
     with pytest.raises(AclException, match="folder.yml: .*Is a directory"):
         acl_files.get_yaml_data_object(str(tmp_path / "folder.yml"))
 
 
-def test_without_pyyaml_the_way_to_install_it_is_told(monkeypatch):
+def test_error_without_pyyaml_names_what_to_install(monkeypatch):
     real = builtins.__import__
 
     def without_yaml(name, *args):
@@ -100,15 +101,16 @@ def test_without_pyyaml_the_way_to_install_it_is_told(monkeypatch):
         acl_files.loads(b"a: b")
 
 
-# Signatures, credentials, permissions' texts, and the hook of tools.yml.
+# Signatures, credentials, the texts of permissions, and the hook of tools.yml.
 
 
-@pytest.mark.parametrize("algorithm, digest", [  # RFC 2202 and RFC 4231, test case 2
+# RFC 2202 and RFC 4231, test case 2.
+@pytest.mark.parametrize("algorithm, digest", [
     (SigningAlgorithm.HmacSHA1, "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"),
     (SigningAlgorithm.HmacSHA256, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"),
     (SigningAlgorithm.HmacMD5, "750c783e6ab0b503eaa86e310a5db738"),
 ])
-def test_signatures_are_those_of_the_standard(algorithm, digest):
+def test_signatures_equal_those_of_the_standard(algorithm, digest):
     data, expected = "what do ya want for nothing?", base64.b64encode(bytes.fromhex(digest)).decode()
     assert cal_signature(data, "Jefe", algorithm) == cal_signature(data.encode(), "Jefe", algorithm) == expected
 
@@ -123,7 +125,7 @@ def test_hook_signs_header_fields_token_and_body():
     assert received.ext_fields == request.ext_fields and received.ext_fields["topic"] == "orders"
 
 
-def test_signing_twice_gives_the_same():
+def test_signing_twice_gives_the_same_signature():
     """A request that is sent again, to another broker, is signed again."""
     request = RemotingCommand.create_request_command(30, GetMaxOffsetRequestHeader("orders", 7))
     hook = AclClientRPCHook(SessionCredentials("aKey", "Jefe"))
@@ -140,13 +142,14 @@ def test_credentials_show_no_secret():
 
 def test_credentials_come_from_a_key_file(tmp_path):
     file = tmp_path / "key"
-    with pytest.raises(ValueError, match="there is no such file"):
+    with pytest.raises(ValueError, match="file not found"):
         SessionCredentials.from_key_file(str(file))
     file.write_text("AccessKey= aKey\nSecurityToken=aToken\n", "utf-8")
-    with pytest.raises(ValueError, match="the lines AccessKey=... and SecretKey=... are needed"):
+    with pytest.raises(ValueError, match="it must contain the lines AccessKey=... and SecretKey=..."):
         SessionCredentials.from_key_file(str(file))
-    file.write_text("AccessKey=\\u00", "utf-8")  # no properties
-    with pytest.raises(ValueError, match="the lines AccessKey=... and SecretKey=... are needed"):
+    # Not valid properties.
+    file.write_text("AccessKey=\\u00", "utf-8")
+    with pytest.raises(ValueError, match="it must contain the lines AccessKey=... and SecretKey=..."):
         SessionCredentials.from_key_file(str(file))
     file.write_text("AccessKey= aKey\nSecretKey=aSecret \nSecurityToken=aToken\n", "utf-8")
     assert SessionCredentials.from_key_file(str(file)) == SessionCredentials("aKey", "aSecret", "aToken")
@@ -175,7 +178,7 @@ def test_permissions_are_parsed_as_the_original_does(text, perm):
     assert common.parse_perm_from_string(text) == perm
 
 
-def test_what_is_needed_must_be_owned():
+def test_required_permission_must_be_granted():
     both = common.PUB | common.SUB
     assert common.check_permission(common.PUB, both) and common.check_permission(common.SUB, both)
     assert not common.check_permission(common.PUB, common.SUB)
@@ -191,7 +194,7 @@ def test_what_is_needed_must_be_owned():
     ("a=READ", "Parse resource permission error for a=READ.\nThe expected permissions are 'SUB' or 'PUB' or 'SUB|PUB' "
                "or 'PUB|SUB'."),
 ])
-def test_wrong_resources_are_named(resource, message):
+def test_invalid_resources_are_named(resource, message):
     with pytest.raises(AclException) as failure:
         common.check_resource_perms(["fine=PUB", "also= DENY ", resource])
     assert str(failure.value).startswith(message)
@@ -222,7 +225,7 @@ def matches(pattern, address):
     ("1050::5:600:300c:*", ["1050:0:0:0:5:600:300c:1"], ["1050::5:600:300d:1"]),
     ("1050::5:600:300c:{1,b}", ["1050::5:600:300c:B"], ["1050::5:600:300c:2"]),
 ])
-def test_pattern_means_these_addresses(pattern, inside, outside):
+def test_pattern_matches_these_addresses(pattern, inside, outside):
     assert all(matches(pattern, address) for address in inside)
     assert not any(matches(pattern, address) for address in outside)
 
@@ -233,14 +236,14 @@ def test_pattern_means_these_addresses(pattern, inside, outside):
     ("1.2.3.9-1", "RangeRemoteAddressStrategy netaddress examine scope Exception start is 9 , end is 1"),
     ("1.2.3.-1", "RangeRemoteAddressStrategy netaddress examine scope Exception value -1 "),
     ("1.2.3.0-0", "Netaddress examine scope Exception netaddress is 1.2.3.0-0"),
-    ("1.2.3.a-b", "Netaddress examine scope Exception: 'a' is no number"),
+    ("1.2.3.a-b", "Netaddress examine scope Exception: 'a' is not a number"),
     ("1.2.*", "Netaddress examine scope Exception netaddress is 1.2.*"),
     ("1.2.{3,4}", "MultipleRemoteAddressStrategy has got a/some wrong format IP(s) "),
     ("{1,2}.2.3.4}", "MultipleRemoteAddressStrategy netaddress examine scope Exception netaddress"),
     ("*:1", "Netaddress examine scope Exception netaddress is *:1"),
     (":1-2:*", "Netaddress examine scope Exception netaddress is :1-2:*"),
 ])
-def test_pattern_that_is_wrong_is_named(pattern, message):
+def test_invalid_pattern_is_named(pattern, message):
     with pytest.raises(AclException) as failure:
         matches(pattern, "1.2.3.4")
     assert str(failure.value) == message
@@ -255,7 +258,7 @@ def test_any_text_is_a_pattern_or_an_acl_exception(pattern, address):
         assert str(error)
 
 
-def test_generated_patterns_never_match_what_is_no_address():
+def test_generated_patterns_never_match_an_invalid_address():
     for pattern in remote_address_strategy_factory_generated(5, 500):
         for address in ("", "x", "1.2.3", "::g", "::ffff:1.2.3.4"):
             try:

@@ -1,4 +1,4 @@
-"""What requests need, and whether an account may have that."""
+"""The resources that requests need, and the accounts that may have them."""
 import json
 
 import pytest
@@ -32,7 +32,7 @@ def validator(tmp_path):
 
 
 def refusal(validator, request, address=PEER):
-    """None, or why the request is refused."""
+    """Return the reason for a refusal, or None."""
     try:
         validator.validate(validator.parse(request, address))
     except AclException as refused:
@@ -86,7 +86,7 @@ def test_requests_need_these_resources(validator, code, fields, body, needed):
 
 @pytest.mark.parametrize("address, host", [
     ("1.2.3.4:5", "1.2.3.4"), ("::1:5", "::1"), ("fe80::1%eth0:5", "fe80::1%eth0"), ("", ""), ("unix", "unix")])
-def test_address_is_taken_without_its_port(validator, address, host):
+def test_address_is_used_without_its_port(validator, address, host):
     assert validator.parse(request_of(10), address).white_remote_address == host
 
 
@@ -96,7 +96,7 @@ def test_malformed_requests_are_denied(validator):
         assert "syntax error" in reason or "unclosed text" in reason or "expect an object" in reason
 
 
-def test_body_of_request_is_parsed_only_behind_its_signature(validator, monkeypatch):
+def test_body_is_parsed_only_after_its_signature_is_checked(validator, monkeypatch):
     parsed = []
     read = remoting_serializable.from_json
     monkeypatch.setattr(remoting_serializable, "from_json", lambda cls, text: parsed.append(cls) or read(cls, text))
@@ -106,7 +106,8 @@ def test_body_of_request_is_parsed_only_behind_its_signature(validator, monkeypa
     forged.ext_fields["x"] = "2"
     for request in (unsigned, unknown, forged, request_of(34, b"no json", AccessKey="aliceKey")):
         assert refusal(validator, request)
-    assert refusal(validator, request_of(34, body), "10.10.103.9:1") is None  # an address may do without an account
+    # A trusted address needs no account.
+    assert refusal(validator, request_of(34, body), "10.10.103.9:1") is None
     assert not parsed
     assert refusal(validator, request_of(34, body, ALICE)) is None
     assert parsed == [HeartbeatData]
@@ -131,7 +132,7 @@ INNER = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HA
          "TRANS_CHECK_MAX_TIME_TOPIC", "OFFSET_MOVED_EVENT")
 
 
-def test_defaults_are_not_for_topics_that_hold_others_messages(tmp_path):
+def test_default_permissions_do_not_cover_topics_with_messages_of_others(tmp_path):
     manager_of(tmp_path, """\
 accounts:
 - accessKey: monitor
@@ -158,17 +159,18 @@ accounts:
         "No default permission for topic:%DLQ%h")
 
 
-def test_open_topic_of_traces_opens_nothing_beside_it(validator):
+def test_open_trace_topic_opens_no_other_topic(validator):
     fields = {"topic": "RMQ_SYS_TRACE_TOPIC"}
     assert refusal(validator, request_of(10, b"", ALICE, **fields)) is None
     assert refusal(validator, request_of(10, b"", ALICE, properties=FURTHER, **fields)).startswith("No default")
     assert refusal(validator, request_of(17, b"", ALICE, **fields)).startswith("Need admin permission")
 
 
-def test_flag_of_queries_by_key_may_be_signed_or_not(validator):
+def test_unique_key_flag_of_queries_may_be_signed_or_not(validator):
     query = request_of(12, None, ALICE, topic="orders", key="k")
     query.add_ext_field(UNIQUE_MSG_QUERY_FLAG, "true")
-    assert refusal(validator, query) is None  # as rmqha's clients, which leave it out
+    # rmqha's clients leave the flag out of the signature.
+    assert refusal(validator, query) is None
     javas = request_of(12, None, None, topic="orders", key="k", AccessKey="aliceKey")
     javas.add_ext_field("Signature", cal_signature("aliceKey" + "true" + "k" + "orders", "12345678"))
     assert refusal(validator, javas) == "Check signature failed for accessKey=aliceKey"
@@ -178,7 +180,7 @@ def test_flag_of_queries_by_key_may_be_signed_or_not(validator):
     assert refusal(validator, javas) == "Check signature failed for accessKey=aliceKey"
 
 
-def test_addresses_go_before_keys_and_keys_before_permissions(validator):
+def test_addresses_are_checked_before_keys_and_keys_before_permissions(validator):
     anything = request_of(9999)
     assert refusal(validator, anything, "10.10.103.9:1") is None
     assert refusal(validator, anything, "10.10.104.9:1") == "No accessKey is configured"
@@ -201,7 +203,7 @@ def test_permissions_decide_in_the_end(validator):
         denied + "topic:RMQ_SYS_TRACE_TOPIC")
 
 
-def test_each_code_that_the_broker_serves_is_classified():
+def test_every_code_that_the_broker_serves_is_classified():
     class Anything:
         def __getattr__(self, _name):
             return Anything()

@@ -1,4 +1,4 @@
-"""Accounts in files: read, changed, checked, watched; and files that are wrong."""
+"""Account files: reading, changing, checking, watching; and invalid files."""
 import os
 
 import pytest
@@ -16,7 +16,7 @@ def file_of(home, name="conf/plain_acl.yml"):
 
 
 def may(manager, key, address="1.2.3.4"):
-    """None, or why a request with this key and no signature is refused."""
+    """Return the reason why a request with this key and no signature is refused, or None."""
     try:
         manager.validate(PlainAccessResource(key, white_remote_address=address, content=b"x"))
     except AclException as refused:
@@ -24,7 +24,7 @@ def may(manager, key, address="1.2.3.4"):
     return None
 
 
-def test_missing_file_is_made_and_denies_all(tmp_path):
+def test_missing_file_is_created_and_denies_all(tmp_path):
     manager = manager_of(tmp_path, None)
     assert (tmp_path / "conf" / "plain_acl.yml").read_bytes() == b""
     assert may(manager, None) == "No accessKey is configured"
@@ -34,7 +34,7 @@ def test_missing_file_is_made_and_denies_all(tmp_path):
 
 def test_missing_folder_is_named(tmp_path):
     from rmqha.acl.plain_permission_manager import PlainPermissionManager
-    with pytest.raises(AclException, match="the file of accounts is missing and cannot be made: .*plain_acl.yml"):
+    with pytest.raises(AclException, match="the account file is missing and cannot be created: .*plain_acl.yml"):
         PlainPermissionManager(str(tmp_path / "nowhere")).load()
 
 
@@ -57,11 +57,11 @@ def test_system_property_names_another_default_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("accounts: [", "plain_acl.yml: no YAML: while parsing a flow"),
-    ("- a\n", "plain_acl.yml: keys with values are expected"),
-    ("accounts: text\n", "plain_acl.yml: accounts: a list is expected, not str"),
-    ("accounts:\n- text\n", "accounts, number 1: accessKey, secretKey ... are expected, not str"),
-    ("accounts:\n- accessKey: [a]\n", "accounts, number 1, accessKey: a text is expected, not a list"),
+    ("accounts: [", "plain_acl.yml: not valid YAML: while parsing a flow"),
+    ("- a\n", "plain_acl.yml: expected keys with values"),
+    ("accounts: text\n", "plain_acl.yml: accounts: expected a list, not str"),
+    ("accounts:\n- text\n", "accounts, number 1: expected accessKey, secretKey ..., not str"),
+    ("accounts:\n- accessKey: [a]\n", "accounts, number 1, accessKey: expected a text, not a list"),
     ("accounts:\n- accessKey: short\n  secretKey: 12345678\n",
      "account short: The accessKey=short and secretKey=*** cannot be null and length should longer than 6"),
     ("accounts:\n- accessKey: longEnough\n", "The accessKey=longEnough and secretKey=null cannot be null"),
@@ -69,14 +69,14 @@ def test_system_property_names_another_default_file(tmp_path, monkeypatch):
      "account aliceKey: Parse resource permission failed for topic:orders"),
     ("accounts:\n- accessKey: aliceKey\n  secretKey: 12345678\n  whiteRemoteAddress: 10.1.2.256\n",
      "account aliceKey: Netaddress examine Exception netaddress is 10.1.2.256"),
-    ("accounts:\n- accessKey: aliceKey\n  secretKey: 12345678\n  admin: maybe\n", "admin: true or false is expected"),
+    ("accounts:\n- accessKey: aliceKey\n  secretKey: 12345678\n  admin: maybe\n", "admin: expected true or false"),
     ("globalWhiteRemoteAddresses:\n- 10.0.0.0-0\n", "globalWhiteRemoteAddresses: Netaddress examine scope Exception"),
     ("dataVersion:\n- counter: many\n", "dataVersion: counter and timestamp must be whole numbers"),
-    ("a: !!python/object/apply:os.system ['true']\n", "no YAML: could not determine a constructor"),
-    ("{" * 10_000, "plain_acl.yml: no YAML"),
+    ("a: !!python/object/apply:os.system ['true']\n", "not valid YAML: could not determine a constructor"),
+    ("{" * 10_000, "plain_acl.yml: not valid YAML"),
     ("a: &a [1]\nb: [" + "*a, " * 51 + "]", "Number of aliases for non-scalar nodes exceeds the specified max=50"),
 ])
-def test_file_that_is_wrong_is_named_and_changes_nothing(tmp_path, text, message):
+def test_invalid_file_is_named_and_changes_nothing(tmp_path, text, message):
     manager = manager_of(tmp_path)
     (tmp_path / "conf" / "plain_acl.yml").write_text(text, "utf-8")
     for load in (manager.load, lambda: manager.load_file(manager.default_acl_file)):
@@ -86,7 +86,7 @@ def test_file_that_is_wrong_is_named_and_changes_nothing(tmp_path, text, message
     assert may(manager, "aliceKey", "192.168.0.7") is None
 
 
-def test_account_is_made_changed_and_deleted(tmp_path):
+def test_account_is_created_changed_and_deleted(tmp_path):
     manager = manager_of(tmp_path)
     carol = PlainAccessConfig("carolKey", "12345678", "1.2.3.4", True, "DENY", "SUB", ["a=PUB"], [])
     assert manager.update_access_config(carol)
@@ -107,7 +107,7 @@ def test_account_is_made_changed_and_deleted(tmp_path):
     assert '"counter":3' in manager.get_acl_config_data_version()
 
 
-def test_wrong_changes_are_not_written(tmp_path):
+def test_invalid_changes_are_not_written(tmp_path):
     manager = manager_of(tmp_path)
     for config in (None, PlainAccessConfig("dave", "12345678"), PlainAccessConfig("davesKey", "123456"),
                    PlainAccessConfig("davesKey", "12345678", topicPerms=["a"]),
@@ -130,14 +130,14 @@ def test_open_addresses_are_replaced_at_once(tmp_path):
     assert not manager.update_global_white_addrs_config(None)
 
 
-def test_addresses_leave_a_file_that_had_none_at_the_start(tmp_path):
+def test_addresses_are_removed_from_a_file_that_had_none_at_the_start(tmp_path):
     manager = manager_of(tmp_path, "accounts: []\n")
     for addresses, is_open in ((["10.1.2.3"], True), (["10.9.9.9"], False), ([], False)):
         assert manager.update_global_white_addrs_config(addresses)
         assert (may(manager, None, "10.1.2.3") is None) is is_open
 
 
-def test_only_files_of_accounts_below_the_home_are_written(tmp_path):
+def test_only_account_files_below_the_home_are_written(tmp_path):
     home, outside = tmp_path / "home", tmp_path / "home.yml"
     manager = manager_of(home)
     outside.write_text("a: b\n", "utf-8")
@@ -149,7 +149,7 @@ def test_only_files_of_accounts_below_the_home_are_written(tmp_path):
     assert outside.read_text("utf-8") == (home / "conf" / "broker.conf").read_text("utf-8") == "a: b\n"
 
 
-def test_file_keeps_its_mode_and_no_temporary_file_stays(tmp_path):
+def test_file_keeps_its_mode_and_no_temporary_file_remains(tmp_path):
     manager = manager_of(tmp_path)
     os.chmod(manager.default_acl_file, 0o640)
     assert manager.delete_access_config("aliceKey")
@@ -157,7 +157,7 @@ def test_file_keeps_its_mode_and_no_temporary_file_stays(tmp_path):
     assert os.listdir(tmp_path / "conf") == ["plain_acl.yml"]
 
 
-def test_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
+def test_file_that_cannot_be_written_is_unchanged(tmp_path, monkeypatch):
     manager = manager_of(tmp_path)
 
     def fail(*_):
@@ -177,7 +177,7 @@ def test_secrets_are_not_logged(tmp_path, caplog):
     assert not any(secret in caplog.text for secret in ("12345678", "adminSecret", "carolSecret"))
 
 
-def test_changes_of_files_are_seen(tmp_path):
+def test_changes_of_files_are_detected(tmp_path):
     manager = manager_of(tmp_path)
     other = tmp_path / "conf" / "acl" / "other.yml"
     manager.start()
@@ -185,7 +185,8 @@ def test_changes_of_files_are_seen(tmp_path):
         (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS.replace("aliceKey", "carolsKey"), "utf-8")
         manager._watch_service.wakeup()
         wait_until(lambda: may(manager, "carolsKey", "192.168.0.1") is None, 60_000, "the changed file")
-        assert may(manager, "aliceKey") == "No PlainAccessResource for accessKey=aliceKey"  # the original's words
+        # The original's words.
+        assert may(manager, "aliceKey") == "No PlainAccessResource for accessKey=aliceKey"
     finally:
         manager.shutdown()
     watch = manager._watch_service
@@ -198,13 +199,14 @@ def test_changes_of_files_are_seen(tmp_path):
     (other.with_name("renamed.yml")).write_text("accounts: [", "utf-8")
     with pytest.raises(AclException):
         watch.look()
-    assert may(manager, "otherKey") is None  # what was read before stays in force
+    # The accounts read before stay in force.
+    assert may(manager, "otherKey") is None
     other.with_name("renamed.yml").unlink()
     watch.look()
     assert may(manager, "otherKey") == "No acl config for otherKey"
 
 
-def test_a_wrong_file_does_not_hide_the_change_of_another(tmp_path):
+def test_invalid_file_does_not_hide_the_change_of_another(tmp_path):
     folder = tmp_path / "conf" / "acl"
     folder.mkdir(parents=True)
     (folder / "a.yml").write_text("accounts: []\n", "utf-8")
@@ -220,17 +222,18 @@ def test_emptied_file_changes_nothing_while_the_broker_runs(tmp_path):
     (tmp_path / "conf" / "plain_acl.yml").write_text("", "utf-8")
     manager.load_file(manager.default_acl_file)
     assert may(manager, "aliceKey", "192.168.0.1") is None
-    assert manager.delete_access_config("aliceKey")  # as in the original: there is nothing to delete it from
+    # As in the original: the file has nothing to delete it from.
+    assert manager.delete_access_config("aliceKey")
 
 
-def test_account_that_left_the_file_is_added_back_to_it(tmp_path):
+def test_account_removed_from_the_file_is_added_back(tmp_path):
     manager = manager_of(tmp_path)
     (tmp_path / "conf" / "plain_acl.yml").write_text("globalWhiteRemoteAddresses: []\n", "utf-8")
     assert manager.update_access_config(PlainAccessConfig("aliceKey", "another8"))
     assert file_of(tmp_path)["accounts"] == [{"accessKey": "aliceKey", "secretKey": "another8", "admin": False}]
 
 
-def test_shipped_file_lets_nobody_in(tmp_path):
+def test_shipped_file_denies_everyone(tmp_path):
     manager = manager_of(tmp_path, (ROOT / "conf" / "plain_acl.yml").read_text("utf-8"))
     assert may(manager, None) == "No accessKey is configured"
     assert may(manager, "operator") == "No acl config for operator"

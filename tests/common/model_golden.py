@@ -1,4 +1,4 @@
-"""What a real RocketMQ made of the models: tests/golden/model_*.json."""
+"""A real RocketMQ's output for the models: tests/golden/model_*.json."""
 import json
 from typing import Any
 
@@ -61,7 +61,7 @@ from tests.support.sources import ROOT
 
 
 def golden(name: str) -> Any:
-    """The content of tests/golden/model_<name>.json."""
+    """Return the content of tests/golden/model_<name>.json."""
     return json.loads((ROOT / "tests" / "golden" / f"model_{name}.json").read_text("utf-8"))
 
 
@@ -74,26 +74,26 @@ STATS = ConsumeStats({QUEUE: OffsetWrapper(10, 4, 1700000000002)}, 1.5)
 
 
 def topics() -> TopicConfigSerializeWrapper:
-    """Two topics that differ in every field."""
+    """Return two topics that differ in every field."""
     return TopicConfigSerializeWrapper({
         "%RETRY%group": TopicConfig("%RETRY%group", 1, 1, 2, TopicFilterType.MULTI_TAG),
         "TopicTest": TopicConfig("TopicTest", 4, 8, 6, TopicFilterType.SINGLE_TAG, 3, True)}, VERSION)
 
 
 def subscription() -> SubscriptionData:
-    """To one tag, at a fixed time."""
+    """Return a subscription to one tag, at a fixed time."""
     data = subscriptions.build_subscription_data("TopicTest", "TagA")
     data.subVersion = 1700000000001
     return data
 
 
 def registration() -> RegisterBrokerBody:
-    """Topics and two filter servers."""
+    """Return a registration of topics and two filter servers."""
     return RegisterBrokerBody(topics(), ["10.0.0.1:1", "10.0.0.2:2"])
 
 
 def running_info() -> ConsumerRunningInfo:
-    """A push consumer of one queue."""
+    """Return the information of a push consumer of one queue."""
     return ConsumerRunningInfo(
         {PROP_CONSUME_TYPE: "CONSUME_PASSIVELY"}, [subscription()],
         {QUEUE: ProcessQueueInfo(commitOffset=11, cachedMsgCount=2, locked=True)},
@@ -101,7 +101,7 @@ def running_info() -> ConsumerRunningInfo:
 
 
 def bodies() -> dict[str, object]:
-    """All bodies of the capture, by class name."""
+    """Return all bodies of the capture by class name."""
     consumer = ConsumerData("cg", ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING,
                             ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, {subscription()}, True)
     units = [ConsumeQueueData(1, 2, 3, "e", "b", True, "m")]

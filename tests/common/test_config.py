@@ -1,5 +1,5 @@
-"""The config classes, keys updated while a server runs, config JSON, versions of tables, and what servers share at
-their start."""
+"""The config classes, updates while a server runs, JSON config files, versions of tables, and the common parts of
+the servers' start."""
 import dataclasses
 import json
 import logging
@@ -24,7 +24,7 @@ from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store.message_store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 
-# The config classes: keys, defaults, clamps; and files that are wrong.
+# The config classes: keys, defaults, clamped values; and invalid files.
 
 CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, RemotingClientConfig, NamesrvConfig)
 
@@ -39,13 +39,13 @@ def conf(tmp_path):
 
 
 @pytest.mark.parametrize(("config_class", "count"), list(zip(CLASSES, (81, 78, 14, 14, 7))))
-def test_number_of_keys_is_that_of_4_9_8(config_class, count):
+def test_number_of_keys_equals_4_9_8(config_class, count):
     own = [item for item in dataclasses.fields(config_class) if not item.metadata.get("extension")]
     assert len(own) == count
 
 
 @pytest.mark.parametrize("config_class", CLASSES)
-def test_each_default_survives_its_text(config_class):
+def test_every_default_survives_its_text(config_class):
     config = config_class()
     types = key_types(config_class)
     for item in config_keys(config_class).values():
@@ -60,7 +60,7 @@ def test_number_of_important_keys(config_class, names):
     assert sum(bool(item.metadata.get("important")) for item in dataclasses.fields(config_class)) == names
 
 
-def test_defaults_that_others_build_on():
+def test_defaults_that_other_code_relies_on():
     store, broker = MessageStoreConfig(), BrokerConfig()
     assert store.mappedFileSizeCommitLog == 1 << 30 and store.mappedFileSizeConsumeQueue == 6_000_000
     assert store.brokerRole is BrokerRole.ASYNC_MASTER and store.flushDiskType is FlushDiskType.ASYNC_FLUSH
@@ -70,7 +70,7 @@ def test_defaults_that_others_build_on():
     assert ServerConfig().listenPort == 8888 and RemotingClientConfig().connectTimeoutMillis == 3000
 
 
-def test_consume_queue_file_size_is_rounded_up_to_units():
+def test_consume_queue_file_size_is_rounded_up_to_whole_units():
     assert MessageStoreConfig(mappedFileSizeConsumeQueue=21).get_mapped_file_size_consume_queue() == 40
     assert MessageStoreConfig(mappedFileSizeConsumeQueue=40).get_mapped_file_size_consume_queue() == 40
 
@@ -120,7 +120,7 @@ def test_one_file_sets_keys_on_all_objects(conf):
     ("brokerRole=MASTER", "expected one of ASYNC_MASTER, SYNC_MASTER, SLAVE, not 'MASTER'"),
     ("flushDiskType=sync_flush", "expected one of SYNC_FLUSH, ASYNC_FLUSH"),
 ])
-def test_bad_value_is_an_error_with_file_key_and_line(conf, line, message):
+def test_invalid_value_is_an_error_with_file_key_and_line(conf, line, message):
     file = conf(f"# first\n\n{line}\n")
     with pytest.raises(ConfigError) as raised:
         load_config_file(file, (BrokerConfig(), MessageStoreConfig()))
@@ -129,7 +129,7 @@ def test_bad_value_is_an_error_with_file_key_and_line(conf, line, message):
     assert (raised.value.file, raised.value.line) == (file, 3)
 
 
-def test_white_space_around_a_number_is_passed_over(conf):
+def test_white_space_around_a_number_is_ignored(conf):
     broker, store = BrokerConfig(), MessageStoreConfig()
     load_config_file(conf("brokerId=7 \nbrokerRole=SLAVE\t\n"), (broker, store))
     assert broker.brokerId == 7 and store.brokerRole is BrokerRole.SLAVE
@@ -151,7 +151,7 @@ def test_malformed_escape_is_an_error_with_its_line(conf):
         load_config_file(file, ())
 
 
-def test_latin_1_is_read(conf):
+def test_latin_1_file_is_read(conf):
     broker = BrokerConfig()
     load_config_file(conf(b"brokerName=caf\xe9\n"), (broker,))
     assert broker.brokerName == "café"
@@ -168,7 +168,7 @@ def test_unknown_key_is_a_warning_with_the_nearest_name(conf, caplog):
     assert properties["zzz"] == "1"
 
 
-def test_known_extra_keys_are_no_warning(conf, caplog):
+def test_known_extra_keys_cause_no_warning(conf, caplog):
     load_config_file(conf("rmqAddressServerDomain=a\n"), (BrokerConfig(),), other_keys=("rmqAddressServerDomain",))
     assert not caplog.records
 
@@ -188,7 +188,7 @@ def test_new_spelling_wins_over_the_old_one(conf, caplog):
     assert "wins" in caplog.text
 
 
-def test_nearest_key_is_none_when_nothing_is_near():
+def test_no_key_is_suggested_when_none_is_similar():
     assert nearest_key("qqq", ["brokerName"]) is None
     assert nearest_key("brokerrole", ["brokerRole", "brokerName"]) == "brokerRole"
 
@@ -207,20 +207,20 @@ def parts(tmp_path):
     return configuration, namesrv, server, tmp_path / "namesrv.conf"
 
 
-def test_text_holds_the_keys_of_all_objects_and_of_the_file(parts):
+def test_text_has_the_keys_of_all_objects_and_of_the_file(parts):
     configuration, *_ = parts
     configuration.register_config({"unknownKey": "kept"}).register_config(None)
     lines = configuration.get_all_configs_format_string().splitlines()
     assert {"productEnvName=center", "listenPort=8888", "useEpollNativeSelector=false", "unknownKey=kept"} < set(lines)
 
 
-def test_text_shows_what_the_objects_hold_now(parts):
+def test_text_shows_the_current_values(parts):
     configuration, namesrv, *_ = parts
     namesrv.productEnvName = "changed"
     assert "productEnvName=changed\n" in configuration.get_all_configs_format_string()
 
 
-def test_update_sets_objects_counts_and_saves(parts):
+def test_update_sets_counts_and_saves(parts):
     configuration, namesrv, server, file = parts
     before = configuration.get_data_version().counter
     configuration.update({"serverWorkerThreads": "3", "orderMessageEnable": "true", "noSuchKey": "1"})
@@ -237,7 +237,7 @@ def test_update_keeps_the_old_file(parts):
     assert file.with_name("namesrv.conf.bak").read_text() == "listenPort=1\n"
 
 
-def test_bad_value_changes_nothing(parts):
+def test_invalid_value_changes_nothing(parts):
     configuration, namesrv, server, file = parts
     with pytest.raises(ConfigError, match="serverWorkerThreads"):
         configuration.update({"productEnvName": "x", "serverWorkerThreads": "many"})
@@ -245,14 +245,14 @@ def test_bad_value_changes_nothing(parts):
     assert configuration.get_data_version().counter == 0 and not file.exists()
 
 
-def test_failing_disk_is_logged(parts, caplog):
+def test_disk_failure_is_logged(parts, caplog):
     configuration, namesrv, _, file = parts
     file.mkdir()
     configuration.update({"productEnvName": "x"})
     assert namesrv.productEnvName == "x" and "persist string2File error" in caplog.text
 
 
-def test_no_store_path_is_logged(caplog):
+def test_missing_store_path_is_logged(caplog):
     Configuration(LOG, ServerConfig()).persist()
     assert "no store path" in caplog.text
 
@@ -262,7 +262,7 @@ def test_store_path_of_an_attribute_must_exist():
         Configuration(LOG).set_store_path_from_config(ServerConfig(), "nothing")
 
 
-# Config JSON: always the old or the new state, and loud when neither is readable.
+# JSON config files: the old state or the new one, and an error when neither is readable.
 
 
 class Table(ConfigManager):
@@ -295,7 +295,7 @@ def persisted(file, *states):
     return table
 
 
-def test_no_file_is_an_empty_state(file):
+def test_missing_file_is_an_empty_state(file):
     assert Table(file).load()
 
 
@@ -317,7 +317,7 @@ def test_unusable_file_falls_back_to_the_backup(file, content):
 
 @pytest.mark.parametrize("content", [b"", b'{"a":'])
 @pytest.mark.parametrize("backup", [b"", b"{", None])
-def test_nothing_readable_is_not_an_empty_state(file, caplog, content, backup):
+def test_unreadable_files_are_not_an_empty_state(file, caplog, content, backup):
     file.parent.mkdir()
     file.write_bytes(content)
     if backup is not None:
@@ -326,7 +326,7 @@ def test_nothing_readable_is_not_an_empty_state(file, caplog, content, backup):
     assert "neither it nor its backup file is usable" in caplog.text
 
 
-def test_refusing_disk_is_logged_and_keeps_the_old_state(file, monkeypatch, caplog):
+def test_failed_write_is_logged_and_keeps_the_old_state(file, monkeypatch, caplog):
     table = persisted(file, {"a": 1})
 
     def fail(*_):
@@ -337,19 +337,19 @@ def test_refusing_disk_is_logged_and_keeps_the_old_state(file, monkeypatch, capl
     assert "exception" in caplog.text and json.loads(file.read_text()) == {"a": 1}
 
 
-def test_no_json_saves_nothing(file):
+def test_state_without_json_is_not_saved(file):
     table = Table(file)
     table.encode = lambda pretty_format=False: None
     assert table.persist() and not file.exists()
 
 
-# What has changed since a state, and which states are known.
+# Changes since a state, and the states that are known.
 
 NAMES = st.sampled_from("abcde")
 
 
 class ChangeLogTable(RuleBasedStateMachine):
-    """A copy that takes changes is equal to the table, whatever happened in between."""
+    """A copy that applies changes equals the table, whatever happened in between."""
 
     copies = Bundle("copies")
 
@@ -389,7 +389,7 @@ class ChangeLogTable(RuleBasedStateMachine):
 TestTable = ChangeLogTable.TestCase
 
 
-def test_the_latest_change_comes_first_and_once():
+def test_latest_change_is_listed_first_and_once():
     changes = ChangeLog()
     mark = changes.mark()
     changes.note("abca")
@@ -397,7 +397,7 @@ def test_the_latest_change_comes_first_and_once():
     assert changes.since(changes.mark()) == []
 
 
-def test_a_state_from_before_something_went_is_not_known():
+def test_state_from_before_a_removal_is_unknown():
     changes = ChangeLog()
     changes.note("a")
     before = changes.mark()
@@ -407,20 +407,20 @@ def test_a_state_from_before_something_went_is_not_known():
 
 
 @given(st.text() | st.from_regex(r"[0-9a-f]{32}\.[0-9]{1,5000}"))
-def test_any_other_text_is_no_known_state(text):
+def test_any_other_text_is_an_unknown_state(text):
     changes = ChangeLog()
     assert changes.since(text) is None
     assert not follows(text, changes.mark()) and not follows(changes.mark(), text)
 
 
 @pytest.mark.parametrize("suffix", ["", "x", "-1", "1", "9" * 5000, "\u0661"])
-def test_a_state_that_never_was_is_not_known(suffix):
+def test_state_that_never_existed_is_unknown(suffix):
     changes = ChangeLog()
     life = changes.mark().rpartition(".")[0]
     assert changes.since(f"{life}.{suffix}") is None
 
 
-def test_one_state_follows_another_of_its_life_that_is_not_newer():
+def test_state_follows_only_states_of_its_life_that_are_not_newer():
     changes, other = ChangeLog(), ChangeLog()
     first = changes.mark()
     changes.note("a")
@@ -455,17 +455,17 @@ def test_no_change_is_lost_between_threads():
     assert copied == {f"{number}.{each}" for number in range(4) for each in range(2000)}
 
 
-def test_entries_of_a_table_are_a_copy_without_those_that_are_gone():
+def test_entries_of_a_table_are_a_copy_without_deleted_ones():
     table = {"a": 1, "b": 0, "c": 3}
     assert entries_of(table, None) == table and entries_of(table, None) is not table
     assert entries_of(table, ["c", "gone", "b"]) == {"c": 3, "b": 0}
     assert entries_of(table, []) == {}
 
 
-# What mqnamesrv and mqbroker share at their start.
+# Common parts of the start of mqnamesrv and mqbroker.
 
 
-def test_descriptor_limit_is_raised_to_the_hard_one():
+def test_descriptor_limit_is_raised_to_the_hard_limit():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
     try:
@@ -475,7 +475,7 @@ def test_descriptor_limit_is_raised_to_the_hard_one():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_integers_of_many_digits_are_refused():
+def test_integers_with_many_digits_are_refused():
     before = sys.get_int_max_str_digits()
     try:
         server_util.limit_digits()

@@ -16,6 +16,8 @@ from rmqha.broker import broker_startup
 from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import (
+    INT_MAX,
+    LONG_MAX,
     AnyText,
     Host,
     NamesrvAddresses,
@@ -44,16 +46,21 @@ from rmqha.common.configuration import (
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.texts import Secret
+from rmqha.namesrv import namesrv_startup
 from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 from rmqha.store.message_store_config import MessageStoreConfig
+from rmqha.tools.config.config_command import explain
+from rmqha.tools.config.config_meanings import MEANINGS, OLD_NAMES
 from tests.support.sources import ROOT
 
 CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, RemotingClientConfig, NamesrvConfig, ControllerConfig)
 PAGE = ROOT / "docs" / "config-keys.md"
 _RANGE = re.compile(r"from (-?\d+) to (\d+)")
-# Defaults that depend on the machine.
+# Defaults that depend on the machine, or on the server.
 OF_THE_MACHINE = {
+    "listenPort": f"broker: `{broker_startup.DEFAULT_LISTEN_PORT}`<br>"
+                  f"name server: `{namesrv_startup.DEFAULT_LISTEN_PORT}`",
     "rocketmqHome": "$ROCKETMQ_HOME", "namesrvAddr": "$NAMESRV_ADDR", "brokerIP1": "the host's address",
     "brokerIP2": "the host's address", "brokerName": "the host's name", "storePathRootDir": "~/store",
     "kvConfigPath": "~/namesrv/kvConfig.json", "configStorePath": "~/namesrv/namesrv.properties",
@@ -171,22 +178,189 @@ def test_option_and_environment_are_named(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("environment variable NAMESRV_ADDR: expected Name Server addresses")
 
 
+# The page: keys by subject. A key belongs to the first subject with a pattern that matches its whole name.
+
+INTRO = """# Config keys
+
+This page lists every key of the config files of brokers, name servers and controllers, for those who run them.
+`rmqha config explain KEY` prints meaning, values and default of one key, and the modules that read it.
+`rmqha config check FILE` finds mistakes in a file before its server does.
+
+## How to set a key
+
+- **In a file**, one `key=value` a line: `mqbroker -c broker.conf`. `mqnamesrv` and `mqcontroller` have `-c`, too.
+- **On the command line**: `mqbroker -c broker.conf traceOn=false`. It overrides the file.
+- **At run time**: `mqadmin updateBrokerConfig`, `updateNamesrvConfig` or `updateControllerConfig`, for one key.
+  The server checks the value, applies it, and writes it to its file. Nothing else in the file changes.
+  Servers do not read the file again while they run.
+
+An invalid value ends the start with exit code 2. The message names file, line, key, value and the allowed values.
+An unknown key is a warning that names the nearest known one.
+
+## How to read the tables
+
+The second line of each meaning has up to three parts:
+
+1. **The allowed values, and their unit.** "1 or more" ends at 2,147,483,647, and with "(64 bits)" at
+   9,223,372,036,854,775,807. A *text* or a *name* has no control characters, and a name is not blank. A page of
+   memory has 4 KiB.
+2. **When a change takes effect**: *at run time*; *at the next start*, though the running server accepts the change;
+   or *fixed*: the running server refuses it, so edit the file and restart.
+3. **The key's name elsewhere**, if it is not the same in RocketMQ 4.9 and 5.x (read in 4.9.8 and 5.3.3).
+"""
+SUBJECTS: tuple[tuple[str, str, str], ...] = (
+    ("Identity and role of a broker", "", "broker(Name|ClusterName|Id|Role|IP.|Permission)"),
+    ("Registration with name servers", "Keys of a broker.",
+     "namesrvAddr|fetchNamesrv.*|register.*|compressedRegister|forceRegister"),
+    ("Files of the store", "Keys of a broker.",
+     "storePath(RootDir|CommitLog)|readOnly.*|mappedFileSize.+|enableConsumeQueueExt|preallocate.*|dataReadAhead.*|"
+     "warm.*|flushLeast.*|transientStore.*|fastFailIf.*|commitC.*|commitI.*"),
+    ("Flushing", "When messages reach the disk. Keys of a broker.",
+     "flush(DiskType|Interval|Commit|ConsumeQueue).*|syncFlushTimeout|dispatchBehindFlush"),
+    ("Retention", "When old messages are deleted. Keys of a broker.",
+     "delete.*|clean.*|diskMax.*|fileReserved.*|destroy.*|redelete.*"),
+    ("Recovery, index and queries", "Keys of a broker.",
+     "checkCRC.*|messageIndex.*|max(HashSlot|Index)Num|maxMsgsNumBatch|defaultQueryMaxNum|duplicationEnable"),
+    ("Replication", "Keys of a broker. [Replication](replication.md) says how they work together.",
+     "ha(?!Scrub).*|slaveTimeout|.*[iI]nSync.*|syncFromLastFile|asyncLearner|maxHaTransfer.*|enableAutoSwitchHA|"
+     "storePathEpochFile|totalReplicas"),
+    ("Comparing replicas", "A slave compares its log with its master's while it runs. Keys of a broker.", "haScrub.*"),
+    ("Automatic failover, at a broker", "See [how failover works](failover.md).",
+     "enableControllerMode|controller(Addr|HeartBeat.*|Lease)|fetchController.*|brokerHeartbeatInterval|"
+     "sendHeartbeat.*|sync(Broker|Controller)Metadata.*|brokerElection.*|storePathBrokerIdentity"),
+    ("Controller", "Keys of a controller, and of a name server with a controller inside.",
+     "scan.*|controller(?!Addr|Heart|Lease).*|enableElect.*|notifyBrokerRole.*|maxLease.*|etcd.*"),
+    ("Name server", "", "kvConfigPath|productEnvName|clusterTest|orderMessage.*|enableControllerInNamesrv"),
+    ("Topics and consumer groups", "Keys of a broker.",
+     "autoCreate.*|.*TopicEnable|defaultTopic.*|notifyConsumer.*|flushConsumerOffset.*|.*L[mM][qQ].*|enableMulti.*"),
+    ("Sends", "Keys of a broker.",
+     "maxMessageSize|osPageCache.*|startAccept.*|rejectTransaction.*|storeReply.*|trace(On|Topic.*)|msgTrace.*|"
+     "regionId"),
+    ("Pulls", "Keys of a broker.",
+     "longPolling.*|shortPolling.*|maxTransfer.*|accessMessage.*|slaveRead.*|disableConsume.*|consumerFall.*|"
+     "offsetCheck.*|diskFall.*"),
+    ("SQL92 filters", "Keys of a broker.",
+     "enablePropertyFilter|filter.*|enableCalc.*|expectConsumer.*|maxErrorRate.*"),
+    ("Delayed and transactional messages", "Keys of a broker.",
+     "messageDelay.*|flushDelay.*|enableSchedule.*|scheduleAsync.*|transaction.*"),
+    ("Threads and waiting requests", "Keys of a broker.",
+     ".*ThreadPool.*|waitTimeMills.*|brokerFastFailureEnable"),
+    ("Connections", "Keys of all servers. `server...` is for connections that a server accepts, `client...` for those "
+     "that it opens.", "listenPort|server.*|client.*|connectTimeout.*|useTLS|writeBuffer.*"),
+    ("Security, logs and metrics", "Keys of a broker, unless other servers are named.",
+     "rocketmqHome|configStorePath|configBlackList|aclEnable|log.*|metrics.*|stallWatch.*|isolateLog.*|"
+     "enableDetailStat|autoDelete.*|debugLock.*"),
+)
+NO_EFFECT = "Keys without effect"
+# No module of a server reads these by their names, and yet they have an effect; and the other way round.
+_EFFECTIVE = {"controllerDLegerPeers", "totalReplicas"}
+_WITHOUT_EFFECT = {"haListenPort", "bitMapLengthConsumeQueueExt", "endTransactionPoolQueueCapacity"}
+# A running server accepts a change of these, and reads them when it starts.
+_AT_NEXT_START = re.compile(
+    ".*ThreadPoolNums|.*ThreadPoolQueueCapacity|clusterTopicEnable|brokerTopicEnable|traceTopicEnable|"
+    "defaultTopicQueueNums|cleanResourceInterval|flushConsumerOffsetInterval|flushDelayOffsetInterval|"
+    "registerNameServerPeriod|fetchNamesrvAddrByAddressServer|server(?!SocketSnd).*|client(?!Socket|Close).*|"
+    "clusterTest|productEnvName|enableCalcFilterBitMap|expectConsumerNumUseFilter|maxErrorRateOfBloomFilter|"
+    "enableDetailStat|stallWatchMs|isolateLogEnable|checkCRCOnRecover|messageIndexSafe")
+_EFFECTS = {
+    "flushDiskType": "to ASYNC_FLUSH at run time, to SYNC_FLUSH at the next start",
+    **dict.fromkeys(("serverSocketSndBufSize", "clientSocketSndBufSize", "clientSocketRcvBufSize",
+                     "writeBufferHighWaterMark", "writeBufferLowWaterMark"), "at run time, for new connections")}
+_UNITS = {"milliseconds": "ms", "seconds": "s", "percent": "%"}
+_SERVERS = {BrokerConfig: "broker", NamesrvConfig: "name server", ControllerConfig: "controller"}
+
+
+def is_without_effect(key: str) -> bool:
+    """True if no server does anything with a key."""
+    return key in _WITHOUT_EFFECT or (not explain(key)[0].readers and key not in _EFFECTIVE)
+
+
+def subject_of(key: str) -> str:
+    """The heading of the page below which a key is found."""
+    if is_without_effect(key):
+        return NO_EFFECT
+    found = next((title for title, _words, pattern in SUBJECTS if re.fullmatch(pattern, key)), None)
+    assert found, f"no pattern of SUBJECTS matches {key}"
+    return found
+
+
+def range_words(kind) -> str:
+    """Return a short text about the values that a key may have."""
+    words = allowed_words(kind)
+    found = re.fullmatch(r"a whole number(?: of (\w+))? from (-?\d+) to (\d+)", words)
+    if not found:
+        name = words.startswith("a name: ")
+        return "a name" if name else {
+            "a text without control characters": "a text", "true or false": "true, false",
+            allowed_words(NamesrvAddresses): 'host:port, several separated by ";"'}.get(
+                words, words.removeprefix("one of ").replace("|", "&#124;"))
+    unit, low, high = found[1] or "", int(found[2]), int(found[3])
+    bits = " (64 bits)" if high == LONG_MAX else ""
+    open_end = "any whole number" if low in (-INT_MAX - 1, -LONG_MAX - 1) else f"{low:,} or more"
+    text = open_end if high in (INT_MAX, LONG_MAX) else f"{low:,} to {high:,}"
+    return f"{text} {_UNITS.get(unit, unit)}".strip() + bits
+
+
+def default_text(config_class: type, key: str, kind, default) -> str:
+    """A default, large sizes and times also in units that one can read."""
+    said = OF_THE_MACHINE.get(f"{config_class.__name__}.{key}") or OF_THE_MACHINE.get(key)
+    if said or default is None or default == "":
+        return said or "not set"
+    text, words = mix_all.property_text(default), allowed_words(kind)
+    units = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)) if "of bytes" in words else (
+        ("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)) if "of milliseconds" in words else ()
+    more = next((f"<br>{default // size} {unit}" for unit, size in units if default and default % size == 0), "")
+    return (text if " " in text else f"`{text}`") + more
+
+
+def names_elsewhere(key: str) -> str:
+    """Return the names of a key in RocketMQ 4.9 and 5.x; empty if both have the same name."""
+    found = explain(key)[0]
+    if found.in_4_9 is None and found.in_5 is None:
+        return "rmqha only"
+    said = ["not in 4.9"] if found.in_4_9 is None else [f"until 4.4 `{OLD_NAMES[key]}`"] if key in OLD_NAMES else []
+    if found.in_5 != key:
+        said.append("not in 5.x" if found.in_5 is None else f"5.x: `{found.in_5}`")
+    return ", ".join(said)
+
+
+def row(key: str) -> str:
+    """A key's row: of all servers that have it."""
+    of = [(config_class, kind, default) for config_class, name, kind, default in keys() if name == key]
+    defaults = {_SERVERS.get(config_class, ""): default_text(config_class, key, kind, default)
+                for config_class, kind, default in of}
+    default = next(iter(defaults.values())) if len(set(defaults.values())) == 1 else "<br>".join(
+        f"{server}: {text}" for server, text in defaults.items())
+    meaning = MEANINGS[key][0].upper() + MEANINGS[key][1:] if MEANINGS[key].split()[0].islower() else MEANINGS[key]
+    effect = "fixed" if is_fixed(key) else _EFFECTS.get(key) or (
+        "at the next start" if _AT_NEXT_START.fullmatch(key) else "at run time")
+    servers = f" ({', '.join(defaults)})" if len(defaults) > 1 and not is_without_effect(key) else ""
+    parts = [range_words(of[0][1]), "" if is_without_effect(key) else effect, names_elsewhere(key)]
+    return f"| `{key}` | {default} | {meaning}{servers}.<br>*{'; '.join(filter(None, parts))}* |"
+
+
 def render() -> str:
     """The page."""
-    parts = ["# Config keys",
-             "What each key may be. A bad value ends the start of a server with exit code 2, and names file, line, "
-             "key, value\nand what is allowed; of a command-line value it names the option.\n"
-             "Made by `python -m tests.common.test_config_keys`."]
-    for config_class in CLASSES:
-        rows = ["| key | may be | default |", "|---|---|---|"]
-        for of_class, key, kind, default in keys():
-            if of_class is config_class:
-                said = OF_THE_MACHINE.get(f"{config_class.__name__}.{key}") or OF_THE_MACHINE.get(
-                    key, "" if default is None else f"`{mix_all.property_text(default)}`")
-                said = "" if said == "``" else said
-                rows.append(f"| {key} | {allowed_words(kind).replace('|', '&#124;')} | {said} |")
-        parts += [f"## {config_class.__name__}", "\n".join(rows)]
-    return "\n\n".join(parts) + "\n"
+    by_subject: dict[str, list[str]] = {}
+    for key in dict.fromkeys(key for _class, key, _kind, _default in keys()):
+        by_subject.setdefault(subject_of(key), []).append(key)
+    parts = [INTRO]
+    for title, words, _pattern in (*SUBJECTS, (
+            NO_EFFECT, "These keys are accepted, so that RocketMQ's files can be used as they are. rmqha does nothing "
+            "with them, except that it does not start with `enableDLegerCommitLog=true` or with a "
+            "`messageStorePlugIn`.", "")):
+        parts.append(f"## {title}\n\n" + (f"{words}\n\n" if words else "") + "\n".join(
+            ["| key | default | meaning |", "|---|---|---|", *map(row, by_subject[title])]))
+    parts.append("---\n\nThis page is generated from the config classes by `python -m tests.common.test_config_keys`.")
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def test_each_key_has_a_subject_and_each_subject_keys():
+    found = {subject_of(key) for _class, key, _kind, _default in keys()}
+    assert found == {NO_EFFECT, *(title for title, _words, _pattern in SUBJECTS)}
+    assert all(is_without_effect(key) for key in ("putMsgIndexHightWater", "dLegerGroup", "haListenPort"))
+    known = {key for _class, key, _kind, _default in keys()}
+    assert known >= _EFFECTIVE | _WITHOUT_EFFECT | set(_EFFECTS)
 
 
 def test_page_lists_every_key():

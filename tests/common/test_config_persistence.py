@@ -1,4 +1,4 @@
-"""What an update writes to a server's config file: that key, and nothing that the program derived."""
+"""An update writes only its own key to a server's config file, and no value that the program derived."""
 import argparse
 import dataclasses
 import logging
@@ -31,13 +31,13 @@ SERVERS = {
 
 @pytest.fixture(autouse=True)
 def no_log_files(monkeypatch):
-    """Keep the log set-up of the test run."""
+    """Keep the test run's log configuration."""
     for name in ("setup_broker_logging", "setup_namesrv_logging", "setup_controller_logging"):
         monkeypatch.setattr(logs, name, lambda *_: None)
 
 
 def another(config: object, attribute: str) -> object:
-    """A value of the attribute's type that it has not."""
+    """Return a value of the attribute's type that differs from the current one."""
     now, kind = getattr(config, attribute), base_type(key_types(type(config))[attribute])
     if kind is bool:
         return not now
@@ -47,8 +47,8 @@ def another(config: object, attribute: str) -> object:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_no_key_that_a_program_sets_gets_into_the_file(server, tmp_path):
-    """Each key of each class, as if the program had set it: no update of another one writes it."""
+def test_no_key_set_by_the_program_is_written(server, tmp_path):
+    """Sets each key of each class as the program would; an update of another key does not write it."""
     file, written = tmp_path / "server.conf", "# kept\nserverWorkerThreads=8\n"
     for number, config_class in enumerate(SERVERS[server]):
         for key, item in config_keys(config_class).items():
@@ -62,8 +62,8 @@ def test_no_key_that_a_program_sets_gets_into_the_file(server, tmp_path):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_each_key_that_is_updated_is_there_at_the_next_start(server, tmp_path):
-    """Whatever its name in a file is."""
+def test_every_updated_key_is_loaded_at_the_next_start(server, tmp_path):
+    """Also if the key's name in a file differs from the attribute's."""
     file = tmp_path / "server.conf"
     for number, config_class in enumerate(SERVERS[server]):
         for key, item in config_keys(config_class).items():
@@ -71,7 +71,8 @@ def test_each_key_that_is_updated_is_there_at_the_next_start(server, tmp_path):
             file.write_text("# an operator's\n")
             value = getattr(config_class(), item.name)
             if value is None or base_type(key_types(config_class)[item.name]) is str:
-                continue  # texts have forms of their own, and most can't be updated
+                # Texts have formats of their own, and most can't be updated.
+                continue
             Configuration(LOG, *configs, store_path=str(file)).update({key: mix_all.property_text(value)})
             again = [each() for each in SERVERS[server]]
             setattr(again[number], item.name, another(again[number], item.name))
@@ -80,7 +81,7 @@ def test_each_key_that_is_updated_is_there_at_the_next_start(server, tmp_path):
 
 
 def started(server: str, file) -> tuple[Configuration, list[object]]:
-    """A server's configuration as its start makes it, and its config objects."""
+    """Return a server's configuration as its start makes it, and its config objects."""
     line = argparse.Namespace(words=[], configFile=str(file), printConfigItem=False, printImportantConfig=False,
                               namesrvAddr="127.0.0.1:1", logDir=str(file.parent / "logs"))
     if server == "broker":
@@ -109,7 +110,7 @@ def started(server: str, file) -> tuple[Configuration, list[object]]:
     ("controller in a namesrv", "enableControllerInNamesrv=true\ncontrollerDLegerPeers=n0-127.0.0.1:9878\n"
                                 "controllerDLegerSelfId=n0\ncontrollerStorePath={folder}/c\n"),
 ])
-def test_an_update_of_a_started_server_adds_one_line(server, text, tmp_path, monkeypatch):
+def test_update_of_a_started_server_adds_one_line(server, text, tmp_path, monkeypatch):
     monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path))
     monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:2")
     file = tmp_path / "server.conf"
@@ -117,15 +118,15 @@ def test_an_update_of_a_started_server_adds_one_line(server, text, tmp_path, mon
     before = file.read_text()
     configuration, configs = started(server, file)
     assert any(getattr(config, item.name) != item.default for config in configs
-               for item in dataclasses.fields(config)), "it derives something"
+               for item in dataclasses.fields(config)), "the start should derive some values"
     configuration.update({"serverWorkerThreads": "9"})
     assert file.read_text() == before + "serverWorkerThreads=9\n"
     again, _configs = started(server, file)
     assert "serverWorkerThreads=9\n" in again.get_all_configs_format_string()
 
 
-def test_what_requests_may_change_is_found_again(tmp_path):
-    """The keys that UPDATE_BROKER_CONFIG lets through, all at once."""
+def test_every_key_that_requests_may_change_is_loaded_again(tmp_path):
+    """The keys that UPDATE_BROKER_CONFIG allows, all at once."""
     configs = [each() for each in SERVERS["broker"]]
     file = tmp_path / "broker.conf"
     keys = sorted(key for config in configs for key in config_keys(type(config)) if not is_fixed(key))
@@ -160,7 +161,7 @@ def edited_file(tmp_path):
     (b"x=y\\\n", b"x=y\\\n\nproductEnvName=b\n"),
     (b"product\\u0045nvName=a\n#productEnvName=c\n", b"productEnvName=b\n#productEnvName=c\n"),
 ])
-def test_the_rest_of_the_file_stays(edited_file, before, after):
+def test_rest_of_the_file_is_unchanged(edited_file, before, after):
     assert edited_file(before, productEnvName="b") == after
     assert java.load(after)["productEnvName"] == "b"
     others = [{key: value for key, value in java.load(text).items() if key != "productEnvName"}
@@ -168,20 +169,20 @@ def test_the_rest_of_the_file_stays(edited_file, before, after):
     assert others[0] == others[1]
 
 
-def test_what_a_person_changed_meanwhile_stays(edited_file):
+def test_concurrent_edits_by_a_person_are_kept(edited_file):
     edited_file(b"", productEnvName="b")
     assert edited_file(b"productEnvName=c\nlistenPort=1\n", clusterTest="true") == \
         b"productEnvName=c\nlistenPort=1\nclusterTest=true\n"
 
 
-def test_a_file_that_is_broken_now_is_left_and_the_update_written_later(edited_file, caplog):
+def test_damaged_file_is_left_alone_and_the_update_written_later(edited_file, caplog):
     broken = b"x=\\u12\n"
     assert edited_file(broken, productEnvName="b") == broken
     assert "line 1" in caplog.text and "namesrv.conf is left as it is" in caplog.text
     assert edited_file(b"x=1\n", clusterTest="true") == b"x=1\nproductEnvName=b\nclusterTest=true\n"
 
 
-def test_a_file_that_is_gone_is_made_of_what_was_given(tmp_path):
+def test_deleted_file_is_recreated_from_the_given_keys(tmp_path):
     file = tmp_path / "namesrv.conf"
     configuration = Configuration(LOG, NamesrvConfig(), ServerConfig(), store_path=str(file))
     configuration.register_config({"listenPort": "1", "nobodyKnows": "it"})
@@ -189,7 +190,7 @@ def test_a_file_that_is_gone_is_made_of_what_was_given(tmp_path):
     assert file.read_text() == "listenPort=1\nnobodyKnows=it\nclusterTest=true\n"
 
 
-def test_who_may_read_the_file_stays(tmp_path):
+def test_permissions_of_the_file_are_kept(tmp_path):
     file = tmp_path / "controller.conf"
     file.write_text("etcdPassword=secret\n")
     os.chmod(file, 0o600)

@@ -1,4 +1,4 @@
-"""Files and folders: named files replaced as a whole, names from outside that become paths, and where `conf/` is."""
+"""Files and folders: atomic replacement of named files, paths made from outside names, and the location of `conf/`."""
 import os
 import socket
 import stat
@@ -20,7 +20,7 @@ from rmqha.tools.local_cluster.layout import ClusterError
 from tests.store.support import open_store
 from tests.support.sources import ROOT
 
-# A file that is named: replaced as a whole, found behind links, and pipes and devices left what they are.
+# A named file is replaced as a whole and found through links; pipes and devices stay pipes and devices.
 
 TEXT = b"whole\n" * 1000
 
@@ -35,12 +35,12 @@ def names(folder):
 
 
 @pytest.mark.parametrize("replace", [True, False])
-def test_a_new_file(tmp_path, replace):
+def test_new_file_is_written(tmp_path, replace):
     write(tmp_path / "out", replace)
     assert (tmp_path / "out").read_bytes() == TEXT and names(tmp_path) == ["out"]
 
 
-def test_a_file_is_replaced_in_its_mode(tmp_path):
+def test_replaced_file_keeps_its_mode(tmp_path):
     (tmp_path / "out").write_bytes(b"old")
     (tmp_path / "out").chmod(0o640)
     with pytest.raises(FileExistsError):
@@ -51,7 +51,7 @@ def test_a_file_is_replaced_in_its_mode(tmp_path):
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
 
 
-def test_what_fails_leaves_what_was_there(tmp_path):
+def test_failed_replacement_keeps_the_old_file(tmp_path):
     (tmp_path / "out").write_bytes(b"old")
     for name in ("out", "new"):
         with pytest.raises(ZeroDivisionError), filesystem.writing(str(tmp_path / name), True) as file:
@@ -60,14 +60,14 @@ def test_what_fails_leaves_what_was_there(tmp_path):
     assert names(tmp_path) == ["out"] and (tmp_path / "out").read_bytes() == b"old"
 
 
-def test_what_somebody_else_makes_meanwhile_is_kept(tmp_path):
+def test_file_created_meanwhile_by_another_process_is_kept(tmp_path):
     with pytest.raises(FileExistsError), filesystem.writing(str(tmp_path / "out"), False) as file:
         file.write(TEXT)
         (tmp_path / "out").write_bytes(b"theirs")
     assert names(tmp_path) == ["out"] and (tmp_path / "out").read_bytes() == b"theirs"
 
 
-def test_files_of_nearly_the_name_are_not_touched(tmp_path):
+def test_files_with_similar_names_are_not_touched(tmp_path):
     (tmp_path / "elsewhere").write_bytes(b"theirs")
     (tmp_path / "out.part").symlink_to("elsewhere")
     write(tmp_path / "out")
@@ -76,7 +76,7 @@ def test_files_of_nearly_the_name_are_not_touched(tmp_path):
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_links_are_followed_and_stay(tmp_path, exists):
+def test_links_are_followed_and_kept(tmp_path, exists):
     (tmp_path / "far").mkdir()
     if exists:
         (tmp_path / "far" / "file").write_bytes(b"old")
@@ -89,7 +89,7 @@ def test_links_are_followed_and_stay(tmp_path, exists):
         write(tmp_path / "first", replace=False)
 
 
-def test_links_in_a_ring(tmp_path):
+def test_circular_links_are_refused(tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError, match="symbolic links"):
@@ -99,7 +99,7 @@ def test_links_in_a_ring(tmp_path):
 
 @pytest.mark.parametrize("through_a_link", [True, False])
 @pytest.mark.parametrize("replace", [True, False])
-def test_a_pipe_is_written_to_and_stays(tmp_path, through_a_link, replace):
+def test_pipe_is_written_to_and_stays_a_pipe(tmp_path, through_a_link, replace):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     came = []
@@ -112,8 +112,9 @@ def test_a_pipe_is_written_to_and_stays(tmp_path, through_a_link, replace):
 
 
 @pytest.mark.parametrize("through_a_link", [True, False])
-def test_a_terminal_is_written_to_and_stays(tmp_path, through_a_link):
-    """A device of the test's own: what replaced it would replace /dev/null and /dev/stdout, too, where root runs it."""
+def test_terminal_is_written_to_and_stays_a_terminal(tmp_path, through_a_link):
+    """The device is the test's own: replacing it means that /dev/null and /dev/stdout would be replaced, too, when
+    run by root."""
     main, terminal = os.openpty()
     try:
         device = os.ttyname(terminal)
@@ -127,7 +128,7 @@ def test_a_terminal_is_written_to_and_stays(tmp_path, through_a_link):
 
 
 @pytest.mark.parametrize("form", ["/dev/fd/{}", "/proc/self/fd/{}", "/proc/thread-self/fd/{}", "link"])
-def test_descriptors_are_written_to_where_they_stand(tmp_path, form):
+def test_open_descriptors_are_written_at_their_position(tmp_path, form):
     with open(tmp_path / "log", "ab") as log:
         log.write(b"before ")
         log.flush()
@@ -142,7 +143,7 @@ def test_descriptors_are_written_to_where_they_stand(tmp_path, form):
         assert pipe.read() == b"x" * 100
 
 
-def test_what_can_not_be_written_to(tmp_path):
+def test_unwritable_targets_are_refused(tmp_path):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
         for path in (tmp_path / "socket", tmp_path, tmp_path / "none" / "out"):
@@ -151,36 +152,36 @@ def test_what_can_not_be_written_to(tmp_path):
     assert names(tmp_path) == ["socket"]
 
 
-def test_no_command_replaces_a_file_in_another_way():
-    """A command that moves a file over one that somebody named would replace a pipe or a link."""
+def test_every_command_replaces_files_with_this_function():
+    """A command that moves a file over one named by the user would replace a pipe or a link."""
     sources = [path for room in ("tools", "pipeline") for path in (ROOT / "rmqha" / room).rglob("*.py")]
     found = [str(path.relative_to(ROOT)) for path in sources if "os.replace(" in path.read_text("utf-8")]
-    # mqadmin's bodies of messages get names that nobody has typed, in a folder of /tmp: no link there is followed
+    # mqadmin names the files of message bodies on its own, in a folder of /tmp: links there are not followed.
     assert len(sources) > 100 and found == ["rmqha/tools/command/message_query.py"]
 
 
-# Names that come from files and peers become paths only below the folder that they belong to.
+# Names from files and peers become paths only below the folder that they belong to.
 
 ODD = ["", ".", "..", "/", "a/b", "../a", "a/..", "/a", "a\0b", "\0", "n" * (MAX_BYTES + 1), "ü" * MAX_BYTES, "\ud800",
        None, 7, b"a", ["a"]]
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_what_names_no_entry_of_a_folder_is_refused(name):
+def test_names_that_leave_the_folder_are_refused(name):
     assert not is_folder_name(name)
     with pytest.raises(ValueError, match=r"^the topic .* can't be the name of a file or folder"):
         folder_name(name, "the topic")
 
 
 @given(st.text(max_size=40))
-def test_a_name_that_is_taken_is_one_entry_of_its_folder(name):
+def test_accepted_name_is_one_entry_of_its_folder(name):
     if is_folder_name(name):
         assert folder_name(name, "it") == name
         assert os.path.dirname(os.path.normpath(os.path.join("/top", name))) == "/top"
 
 
 @given(st.lists(st.one_of(st.sampled_from(["..", ".", "", "a", "/"]), st.text(max_size=5)), min_size=1, max_size=6))
-def test_a_path_that_is_taken_leads_down(parts):
+def test_accepted_path_leads_downwards(parts):
     path = "/".join(parts)
     try:
         assert path_below(path, "it") == path
@@ -190,7 +191,7 @@ def test_a_path_that_is_taken_leads_down(parts):
         assert os.path.normpath(os.path.join("/top", path)).startswith("/top/")
 
 
-def test_there_is_one_function():
+def test_all_code_uses_the_same_function():
     assert all(is_safe_topic(name) is is_folder_name(name) for name in [*ODD[:-4], "%RETRY%g", "T"])
     written_again = [str(path) for path in (ROOT / "rmqha").rglob("*.py")
                      if '".", "..")' in path.read_text("utf-8")]
@@ -198,51 +199,51 @@ def test_there_is_one_function():
 
 
 @pytest.mark.parametrize("topic", ["../../victim", "..", "%LMQ%/../../../victim"])
-def test_a_deletion_that_a_master_tells_removes_no_folder_outside(tmp_path, topic, caplog):
+def test_deletion_received_from_a_master_removes_no_folder_outside(tmp_path, topic, caplog):
     (tmp_path / "victim").mkdir()
     with open_store(tmp_path / "store") as store:
         os.makedirs(os.path.join(store.get_store_path_logic(), "%LMQ%"), exist_ok=True)
         store.queue_removal.drop_topic(topic)
         assert store.consume_queue_table.find_queue(topic, 0) is None
-    assert (tmp_path / "victim").is_dir() and "no folder of consume queues can have the name" in caplog.text
+    assert (tmp_path / "victim").is_dir() and "is not a valid name for a folder of consume queues" in caplog.text
 
 
 def test_logs_of_a_broker_stay_in_their_folder(tmp_path, capsys):
     file = tmp_path / "broker.conf"
     file.write_text(f"storePathRootDir={tmp_path}/s\nbrokerName=../../out\nisolateLogEnable=true\nlistenPort=0\n")
     assert broker_startup.main(["-c", str(file)]) == 2
-    assert "brokerName: with isolateLogEnable=true it names a folder of logs" in capsys.readouterr().err
+    assert "brokerName: '../../out' is not a valid folder name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("node", ['{"name": ".."}', '{"name": ""}', '{"name": "a/b"}', '{"name": 7}',
                                   '{"name": "b", "role": "r", "port": 1e999, "brokerName": "b", "brokerId": 0}'])
-def test_a_server_of_a_cluster_is_named_as_one_folder(tmp_path, node):
+def test_name_of_a_cluster_server_is_a_single_folder(tmp_path, node):
     (tmp_path / layout.DESCRIPTION).write_text(
         f'{{"rmqhaCluster": {layout._FORMAT}, "memory": "1", "nodes": [{node}]}}')
-    with pytest.raises(ClusterError, match="is none of `rmqha up`'s, or was damaged"):
+    with pytest.raises(ClusterError, match="was not written by `rmqha up`, or is damaged"):
         layout.read(tmp_path)
 
 
 @given(st.binary(max_size=2000), st.integers(0, 2000))
-def test_what_is_unpacked_is_bounded(data, most):
+def test_unpacked_size_is_bounded(data, most):
     for kind in (zlib.MAX_WBITS, GZIP):
         stream = zlib.compressobj(wbits=kind)
         packed = stream.compress(data) + stream.flush()
         if len(data) <= most:
             assert inflate(packed, most, kind) == data
         else:
-            with pytest.raises(ValueError, match=f"unpacks to more than {most} bytes"):
+            with pytest.raises(ValueError, match=f"decompresses to more than {most} bytes"):
                 inflate(packed, most, kind)
-        with pytest.raises(ValueError, match="end too early|damaged|unpacks to more"):
+        with pytest.raises(ValueError, match="are truncated|damaged|decompresses to more"):
             inflate(packed[:-1], most, kind)
 
 
-# Where `conf/` is looked for: the environment, the checkout, the user's config folder.
+# The places where `conf/` is searched: the environment, the checkout, the user's config folder.
 
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """As if the package lay in a site-packages folder."""
+    """As if the package were in a site-packages folder."""
     package = tmp_path / "site-packages" / "rmqha"
     package.mkdir(parents=True)
     monkeypatch.setattr(filesystem, "_PACKAGE", package)
@@ -258,7 +259,7 @@ def test_checkout_is_its_own_home(monkeypatch):
     assert filesystem.templates() == ROOT / "conf"
 
 
-def test_the_environment_goes_first(installed, monkeypatch):
+def test_environment_has_precedence(installed, monkeypatch):
     monkeypatch.setenv("ROCKETMQ_HOME", "/srv/rocketmq")
     assert filesystem.rocketmq_home() == Path("/srv/rocketmq")
 

@@ -1,4 +1,4 @@
-"""Java's rules: numbers, completables, `.properties` files, and hashes of what lands in sets."""
+"""Java's rules: numbers, completables, `.properties` files; and hashes of classes used in sets."""
 import dataclasses
 import enum
 import importlib
@@ -21,7 +21,7 @@ from rmqha.common.subscriptions import SubscriptionData
 from rmqha.common.texts import Secret
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 
-# Completable, atomics and the Java rules.
+# Completables, atomics and Java's rules.
 
 
 def test_first_completion_wins_and_late_callbacks_run_at_once():
@@ -61,14 +61,14 @@ def test_failing_callback_is_logged_and_others_run(caplog):
     assert seen == [5] and "ZeroDivisionError" in caplog.text
 
 
-def test_then_apply_never_stays_open(caplog):
+def test_then_apply_always_completes(caplog):
     future = Completable()
     applied = future.then_apply(lambda value: value // 0, lambda error: type(error).__name__)
     future.complete(1)
     assert applied.get(0) == "ZeroDivisionError"
 
 
-def test_parallel_increments_lose_nothing():
+def test_parallel_increments_are_not_lost():
     counter = AtomicInteger()
     threads = [threading.Thread(target=lambda: [counter.increment_and_get() for _ in range(2000)]) for _ in range(4)]
     for thread in threads:
@@ -96,21 +96,22 @@ def test_wraps_stay_in_range_and_agree_modulo(value):
 @pytest.mark.parametrize("text, code", [
     ("", 0), ("hello", 99162322), ("polygenelubricants", -(2**31)), ("TagA", 2598919),
     ("消息", 893927), ("😀", 1772899)])
-def test_string_hash_code_is_javas(text, code):
+def test_string_hash_code_equals_javas(text, code):
     assert string_hash_code(text) == code
 
 
-def test_hash_map_order_is_javas():
-    # Seen on OpenJDK 17: HashMap with these puts, keySet().
+def test_hash_map_order_equals_javas():
+    # Observed on OpenJDK 17: HashMap with these puts, keySet().
     keys = ["KEYS", "UNIQ_KEY", "CLUSTER", "WAIT", "TAGS"]
-    assert hash_map_order(keys) == keys  # UNIQ_KEY and CLUSTER share a bucket: insertion decides
+    # UNIQ_KEY and CLUSTER share a bucket, where insertion order decides.
+    assert hash_map_order(keys) == keys
     assert hash_map_order(["BBBB", "AaAa", "AaBB", "BBAa"]) == ["BBBB", "AaAa", "AaBB", "BBAa"]
     numbers = [0, 119, 84, 7, 154, 21, 175, 42, 112, 63, 133, 14, 35, 196, 56, 91, 147, 168, 105, 70, 126, 203, 77, 98,
                189, 161, 182, 140, 28, 49]
     assert hash_map_order(f"key{i * 7}" for i in range(30)) == [f"key{n}" for n in numbers]
 
 
-# The `.properties` reader against the rules of java.util.Properties.
+# The `.properties` reader follows the rules of java.util.Properties.
 
 CASES = {
     b"a=b": {"a": "b"},
@@ -159,7 +160,7 @@ def test_malformed_unicode_escape_is_an_error_with_its_line(data):
     assert raised.value.line == (2 if b"\n" in data else 1)
 
 
-def test_each_key_knows_the_line_that_set_it():
+def test_every_key_has_the_line_that_set_it():
     properties = java.load(b"# c\na=1\nb=2\\\n 3\n\nc=4\na=5")
     assert properties.lines == {"a": 7, "b": 3, "c": 6}
 
@@ -176,7 +177,7 @@ def test_any_bytes_give_properties_or_a_properties_error(data):
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=12), max_size=5))
-def test_escaped_properties_read_back(properties):
+def test_escaped_properties_are_read_back(properties):
     text = "".join(f"{java.escape(key, is_key=True)}={java.escape(value)}\n"
                    for key, value in properties.items())
     assert text.isascii()
@@ -187,7 +188,7 @@ def test_plain_text_is_not_escaped():
     assert java.escape("/home/x/store;a=b:c d") == "/home/x/store;a=b:c d"
 
 
-# What lands in sets and keys: whatever makes two of them different makes their hashes different.
+# Classes used in sets and as keys: every difference between two objects makes their hashes differ.
 
 
 def hashable_dataclasses():
@@ -203,7 +204,7 @@ CLASSES = sorted(set(hashable_dataclasses()), key=lambda cls: cls.__qualname__)
 
 
 def others_than(value, hint):
-    """Values of a field's type that differ from `value`."""
+    """Return values of a field's type that differ from `value`."""
     kinds = (hint, *typing.get_args(hint))
     if any(isinstance(kind, type) and issubclass(kind, enum.Enum) for kind in kinds):
         kind = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, enum.Enum))
@@ -218,12 +219,12 @@ def others_than(value, hint):
 
 
 def is_sent(cls):
-    """Whether it can be made without arguments: all that is read from JSON can."""
+    """Return whether the class can be created without arguments, as every class read from JSON can."""
     return all(field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
                for field in dataclasses.fields(cls))
 
 
-def test_classes_are_found():
+def test_classes_are_discovered():
     assert {"SubscriptionData", "ConsumerData", "ProducerData", "MessageQueue", "TopicConfig", "Connection",
             "SubscriptionGroupConfig", "DataVersion"} <= {cls.__name__ for cls in CLASSES if is_sent(cls)}
 
@@ -243,7 +244,7 @@ def test_hash_covers_what_equality_covers(cls):
         assert values, field.name
         for value in values:
             hashes.add(hash(dataclasses.replace(one, **{field.name: value})))
-        assert len(hashes) >= len(values), field.name  # -1 and -2 are one to Python
+        assert len(hashes) >= len(values), field.name  # Python's hash(-1) equals hash(-2)
 
 
 def test_settings_with_passwords_have_a_hash_without_them():
@@ -255,7 +256,7 @@ def test_settings_with_passwords_have_a_hash_without_them():
 
 
 @pytest.mark.parametrize("cls", [cls for cls in CLASSES if is_sent(cls)], ids=lambda cls: cls.__name__)
-def test_equal_ones_have_equal_hashes(cls):
+def test_equal_objects_have_equal_hashes(cls):
     one = cls()
     other = dataclasses.replace(one)
     assert one == other and hash(one) == hash(other)

@@ -1,4 +1,4 @@
-"""Classes whose methods are made later are those that the standard library's decorator makes at once."""
+"""Classes whose methods are created lazily equal those that the standard library's decorator creates at once."""
 import copy
 import dataclasses
 import gc
@@ -19,7 +19,7 @@ OPTIONS = [{}, {"slots": True}, {"frozen": True}, {"eq": False}, {"frozen": True
 
 
 def made(kind, options):
-    """A family of classes by one of the two decorators."""
+    """Return a family of classes made by one of the two decorators."""
     @kind.dataclass(**options)
     class Base:
         name: str = kind.field(default="n", metadata={"key": "a"})
@@ -86,7 +86,7 @@ def outcome(call):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_all_is_as_the_standard_library_has_it(options):
+def test_everything_equals_the_standard_library(options):
     (_, eager), (_, later) = made(dataclasses, options), made(lazy_dataclasses, options)
 
     def asked(cls):
@@ -104,7 +104,7 @@ def test_all_is_as_the_standard_library_has_it(options):
     assert asked(later) == asked(eager)
 
 
-def test_the_import_makes_nothing():
+def test_import_creates_no_methods():
     code = ("import sys; from rmqha.common.protocol import admin_headers, client_bodies\n"
             "print('dataclasses' in sys.modules)")
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True).stdout
@@ -113,7 +113,7 @@ def test_the_import_makes_nothing():
 
 @pytest.mark.parametrize("first", [lambda one, two: one == two, lambda one, two: repr(one) == repr(two),
                                    lambda one, two: dataclasses.fields(one) == dataclasses.fields(two)])
-def test_whatever_is_asked_first_makes_it(first):
+def test_first_use_of_any_kind_creates_the_methods(first):
     _, cls = made(lazy_dataclasses, {})
     one, two = cls.__new__(cls), cls.__new__(cls)
     for each in (one, two):
@@ -128,7 +128,7 @@ def test_both_kinds_inherit_from_each_other():
         LaterOfEager().number = 3
 
 
-def test_a_class_that_only_inherits():
+def test_class_that_only_inherits():
     class Plain(Derived):
         def __init__(self):
             super().__init__(4)
@@ -137,12 +137,12 @@ def test_a_class_that_only_inherits():
 
 
 @pytest.mark.parametrize("one", [Place("t", 1), FrozenPlace("t", (1, 2)), LaterOfEager(1, "x"), Derived(3)], ids=repr)
-def test_pickles_come_back(one):
+def test_pickles_survive_a_round_trip(one):
     assert pickle.loads(pickle.dumps(one)) == one == copy.copy(one)
     assert getattr(type(one), "__hash__", None) is None or hash(pickle.loads(pickle.dumps(one))) == hash(one)
 
 
-def test_garbage_is_collected_while_it_is_made():
+def test_garbage_collection_during_the_creation():
     before = gc.get_threshold()
     gc.set_threshold(1)
     try:
@@ -152,7 +152,7 @@ def test_garbage_is_collected_while_it_is_made():
         gc.set_threshold(*before)
 
 
-def test_threads_that_use_a_class_first_at_once():
+def test_concurrent_first_uses_of_a_class():
     for _ in range(50):
         _, cls = made(lazy_dataclasses, {"slots": True})
         start, wrong = threading.Barrier(4), []

@@ -1,4 +1,4 @@
-"""Named tuples whose methods are made later are those of the standard library."""
+"""Named tuples whose methods are created lazily equal those of the standard library."""
 import copy
 import gc
 import inspect
@@ -16,7 +16,7 @@ from tests.support.sources import ROOT
 
 def made(kind):
     class Place(kind.NamedTuple):
-        """Where it is."""
+        """A position."""
 
         topic: str
         queue: int = 3
@@ -66,7 +66,7 @@ def outcome(call):
         return type(error), str(error)
 
 
-def test_all_is_as_the_standard_library_has_it():
+def test_everything_equals_the_standard_library():
     def asked(cls):
         one = cls("t", more=(1,))
         topic, queue, more = one
@@ -81,7 +81,7 @@ def test_all_is_as_the_standard_library_has_it():
     assert asked(made(lazy_tuples)) == asked(made(typing))
 
 
-def test_the_import_makes_nothing():
+def test_import_creates_no_methods():
     code = ("import collections; made = []; original = collections.namedtuple\n"
             "def counted(name, *rest, **options): made.append(name); return original(name, *rest, **options)\n"
             "collections.namedtuple = counted\n"
@@ -94,24 +94,24 @@ def test_the_import_makes_nothing():
                                    lambda cls, one: cls._make(one) == one, lambda cls, one: one._asdict()["queue"] == 1,
                                    lambda cls, one: one._replace(queue=2).queue == 2,
                                    lambda cls, one: one.__getnewargs__() == ("t", 1, ())])
-def test_whatever_is_asked_first_makes_it(first):
+def test_first_use_of_any_kind_creates_the_methods(first):
     cls = made(lazy_tuples)
     assert first(cls, tuple.__new__(cls, ("t", 1, ()))) and cls("x").queue == 3
 
 
-def test_own_methods_stay_and_classes_below_work():
+def test_own_methods_are_kept_and_subclasses_work():
     assert str(Named("a")) == "a" and repr(Named("a")) == "Named(topic='a')"
     assert Answer("a") == ("a", None) and Answer.__mro__[1:] == (tuple, typing.Generic, object)
     assert Checked("a") == ("a", 4) and repr(Checked("b", 1)) == "Checked(topic='b', queue=1)"
 
 
 @pytest.mark.parametrize("one", [Place("a", 1), Named("b"), Checked("c"), Answer[int]("d", 1)], ids=repr)
-def test_pickles_come_back(one):
+def test_pickles_survive_a_round_trip(one):
     again = pickle.loads(pickle.dumps(one))
     assert again == one and type(again) is type(one)
 
 
-def test_garbage_is_collected_while_it_is_made():
+def test_garbage_collection_during_the_creation():
     before = gc.get_threshold()
     gc.set_threshold(1)
     try:
@@ -121,7 +121,7 @@ def test_garbage_is_collected_while_it_is_made():
         gc.set_threshold(*before)
 
 
-def test_threads_that_use_a_class_first_at_once():
+def test_concurrent_first_uses_of_a_class():
     for _ in range(50):
         cls = made(lazy_tuples)
         start, wrong = threading.Barrier(4), []

@@ -1,4 +1,4 @@
-"""Counters and their windows, how metrics are written, and the pages of a metrics port."""
+"""Counters and their windows, the text format of metrics, and the pages of a metrics port."""
 import logging
 import threading
 
@@ -24,7 +24,7 @@ from rmqha.common.threads import ScheduledService
 from rmqha.store.broker_stats_manager import BrokerStatsManager
 from tests.support.wait import wait_until
 
-# How metrics are written: as the library does, but piece by piece.
+# Metrics are written as the library writes them, but in pieces.
 
 SIZES = Metric("sizes", GAUGE, ("topic",), "Bytes\nof it")
 
@@ -33,7 +33,7 @@ def _parsed(pieces):
     return list(text_string_to_metric_families(b"".join(pieces).decode()))
 
 
-def test_a_family_of_many_pieces_is_one_family_with_one_header():
+def test_family_of_many_pieces_has_one_header():
     count = STEPS * 3 + 1
     pieces = list(metrics.encode([Family(SIZES, (((f"t{n}",), n) for n in range(count)))], Pace(60)))
     assert len(pieces) == 4 and b"".join(pieces).count(b"# TYPE") == 1
@@ -42,7 +42,7 @@ def test_a_family_of_many_pieces_is_one_family_with_one_header():
     assert [sample.value for sample in family.samples] == list(range(count))
 
 
-def test_names_that_break_the_format_are_written_so_that_they_are_read_again():
+def test_label_values_that_need_escaping_are_read_back():
     topic = 'a"b\\c\nd'
     (family,) = _parsed(metrics.encode([Family(SIZES, [((topic,), 1)])], Pace(60)))
     assert family.samples[0].labels == {"topic": topic}
@@ -55,7 +55,7 @@ def test_counters_and_empty_families():
     assert empty.name == "sizes" and not empty.samples
 
 
-def test_buckets_add_up():
+def test_buckets_are_cumulative():
     times = LatencyHistogram((.001, .01))
     for elapsed_ns in (500_000, 1_000_000, 2_000_000, 5_000_000_000):
         times.note(elapsed_ns)
@@ -72,7 +72,7 @@ def test_wrong_number_of_labels_is_an_error():
         list(metrics.encode([Family(SIZES, [((), 1)])], Pace(60)))
 
 
-def test_a_family_that_fails_is_left_out_and_told(caplog):
+def test_failing_family_is_left_out_and_reported(caplog):
     def broken():
         yield ("a",), 1
         raise RuntimeError("planted")
@@ -80,10 +80,10 @@ def test_a_family_that_fails_is_left_out_and_told(caplog):
     other = Metric("other", GAUGE, (), "Other")
     pieces, is_whole = metrics.encode_all([Family(SIZES, broken()), Family(other, [((), 1)])], Pace(60))
     assert not is_whole and [family.name for family in _parsed(pieces)][-1] == "other"
-    assert "sizes can't be told" in caplog.text
+    assert "cannot report sizes" in caplog.text
 
 
-def test_when_time_is_out_what_is_done_is_told(caplog):
+def test_deadline_returns_the_finished_part(caplog):
     def endless():
         while True:
             yield ("a",), 1
@@ -92,10 +92,10 @@ def test_when_time_is_out_what_is_done_is_told(caplog):
     pace = Pace(0.05)
     pieces, is_whole = metrics.encode_all([Family(other, [((), 1)]), Family(SIZES, endless())], pace)
     assert not is_whole and _parsed(pieces)[0].name == "other"
-    assert "no time for sizes" in caplog.text
+    assert "out of time at sizes" in caplog.text
 
 
-def test_pace_ends_at_the_stop():
+def test_pace_ends_on_stop():
     is_stopped = threading.Event()
     pace = Pace(60, is_stopped.is_set)
     for _ in range(STEPS * 2):
@@ -106,7 +106,7 @@ def test_pace_ends_at_the_stop():
             pace.step()
 
 
-def test_memo_makes_each_once():
+def test_memo_computes_each_value_once():
     made = []
 
     def source():
@@ -121,7 +121,7 @@ def test_memo_makes_each_once():
     assert list(memo) == [0, 1, 2] and list(first) == [1, 2] and made == [0, 1, 2]
 
 
-def test_process_metrics_are_there():
+def test_process_metrics_are_exposed():
     names = {family.name for family in _parsed([metrics.process_metrics()])}
     assert {"process_resident_memory_bytes", "process_cpu_seconds", "process_open_fds"} <= names
 
@@ -155,7 +155,7 @@ def _text(page):
     return b"".join(page.body).decode()
 
 
-def test_verdicts():
+def test_health_and_readiness_answers():
     subject = _Subject()
     pages = Pages(subject)
     assert pages.page("/healthz")[0] == pages.page("/readyz")[0] == 200 and _text(pages.page("/readyz")) == "ok\n"
@@ -166,24 +166,24 @@ def test_verdicts():
     assert pages.page("/healthz").status == 503
 
 
-def test_metrics_tell_how_the_answer_was_made():
+def test_metrics_include_the_duration_of_the_scrape():
     text = _text(Pages(_Subject()).page("/metrics?name=value"))
     assert "\none 1.0\n" in text and "\nrmqha_scrape_incomplete 0.0\n" in text and "\nrmqha_scrape_seconds " in text
 
 
-def test_an_answer_that_lacks_something_says_so(caplog):
+def test_incomplete_answer_is_marked(caplog):
     subject = _Subject()
     subject.families = lambda pace: [Family(ONE, (1 / 0 for _ in "x"))]
     assert "\nrmqha_scrape_incomplete 1.0\n" in _text(Pages(subject).page("/metrics"))
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_other_paths_name_what_there_is():
+def test_other_paths_list_the_available_pages():
     page = Pages(_Subject()).page("/metrix")
     assert page.status == 404 and "/metrics" in _text(page) and Pages(_Subject()).page("/").status == 200
 
 
-def test_a_third_scrape_at_a_time_is_refused():
+def test_third_concurrent_scrape_is_refused():
     subject = _Subject()
     pages, statuses = Pages(subject), []
     subject.may_go_on.clear()
@@ -206,7 +206,7 @@ LOG = logging.getLogger("RocketmqStats")
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A monotonic clock, in ms, that the test moves."""
+    """A monotonic clock, in ms, that the test sets."""
     now = [1_000_000]
     monkeypatch.setattr(stats.time, "monotonic_ns", lambda: now[0] * 1_000_000)
     return now
@@ -235,7 +235,7 @@ def test_first_sample_counts_from_zero(clock):
     assert items.get_stats_data_in_day("key").tps == pytest.approx(100 / 3600)
 
 
-def test_unknown_key_is_all_zero():
+def test_unknown_key_has_zero_values():
     items = StatsItemSet("NUMS", LOG)
     assert items.get_stats_data_in_day("key").sum == 0 and items.get_stats_item("key") is None
 
@@ -252,7 +252,7 @@ def test_keys_are_forgotten_by_their_parts():
     assert items.get_stats_item("0@other@group2") is None
 
 
-def test_keys_beyond_the_greatest_number_are_not_kept(monkeypatch):
+def test_number_of_keys_is_limited(monkeypatch):
     monkeypatch.setattr("rmqha.common.stats.MAX_KEYS", 3)
     monkeypatch.setattr("rmqha.common.stats.MAX_KEYS", 3)
     counts, moments = StatsItemSet("N", logging.getLogger("n")), MomentStatsItemSet("M", logging.getLogger("n"))
@@ -264,7 +264,7 @@ def test_keys_beyond_the_greatest_number_are_not_kept(monkeypatch):
     assert set(moments.stats_item_table) == {"a", "b", "c"}
 
 
-def test_no_count_is_lost_among_threads():
+def test_concurrent_counts_are_not_lost():
     items = StatsItemSet("NUMS", LOG)
 
     def count():
@@ -279,7 +279,7 @@ def test_no_count_is_lost_among_threads():
     assert (items.get_stats_item("key").value, items.get_stats_item("key").times) == (20_000, 20_000)
 
 
-def test_log_lines_have_the_originals_texts(caplog):
+def test_log_lines_equal_the_originals(caplog):
     caplog.set_level("INFO", "RocketmqStats")
     LOG.propagate = True
     items = StatsItemSet("NUMS", LOG)
@@ -309,7 +309,7 @@ def test_timer_samples_at_once():
         scheduler.shutdown()
 
 
-def test_broker_counts_under_the_originals_keys():
+def test_broker_uses_the_originals_keys():
     manager = BrokerStatsManager("cluster", True)
     manager.inc_topic_put_nums("T", 3, 1)
     manager.inc_topic_put_size("T", 300)
@@ -338,7 +338,7 @@ def test_broker_counts_under_the_originals_keys():
     assert not manager.moment_stats_item_set_fall_time.stats_item_table
 
 
-def test_topic_is_forgotten_without_queue_statistics_too():
+def test_topic_is_forgotten_even_without_queue_statistics():
     manager = BrokerStatsManager("cluster", False)
     manager.inc_queue_put_nums("T", 1)
     manager.inc_topic_put_nums("T")

@@ -1,4 +1,4 @@
-"""Properties to objects and back, durable files, addresses, times, names, checksums."""
+"""Converting properties to objects and back, durable files, addresses, times, names, and checksums."""
 import ipaddress
 import logging
 import os
@@ -34,7 +34,7 @@ def test_properties_set_attributes_by_annotation():
     assert sample == Sample(-5, 2**63 - 1, 1500.0, True, " y ", "z", BrokerRole.SYNC_MASTER)
 
 
-def test_bad_values_leave_the_default_and_are_reported():
+def test_invalid_values_leave_the_default_and_are_reported():
     sample, problems = Sample(), []
     mix_all.properties2object({"anInt": "5.0", "aDouble": "five", "role": "BOSS"}, sample,
                               lambda key, value, problem: problems.append((key, value)))
@@ -42,18 +42,18 @@ def test_bad_values_leave_the_default_and_are_reported():
     assert problems == [("anInt", "5.0"), ("aDouble", "five"), ("role", "BOSS")]
 
 
-def test_bad_values_without_a_report_are_passed_over_as_in_java():
+def test_invalid_values_without_a_report_are_ignored_as_in_java():
     sample = Sample()
     mix_all.properties2object({"anInt": "x", "aBoolean": "yes"}, sample)
     assert sample == Sample()
 
 
-def test_object_gives_java_texts_without_nulls():
+def test_object_is_written_as_javas_texts_without_nulls():
     assert mix_all.object2properties(Sample(aBoolean=True)) == {
         "anInt": "1", "aLong": "2", "aDouble": "0.5", "aBoolean": "true", "aString": "x", "role": "SLAVE"}
 
 
-def test_properties_text_reads_back():
+def test_properties_text_is_read_back():
     properties = {"a": "C:\\x", "b": "é\n", "c": "", "d e": " f"}
     assert mix_all.string2properties(mix_all.properties2string(properties)) == properties
     assert mix_all.string2properties("a=\\uqqqq") is None
@@ -99,13 +99,13 @@ def test_file_is_replaced_and_the_old_text_kept(tmp_path):
     assert sorted(os.listdir(tmp_path / "new")) == ["a.json", "a.json.bak"]
 
 
-def test_text_that_utf8_cannot_write_is_no_reason_not_to_save_the_rest(tmp_path):
+def test_text_that_utf8_cannot_encode_does_not_stop_the_save(tmp_path):
     mix_all.string2file("a\ud800b", str(tmp_path / "a"))
     assert mix_all.file2string(str(tmp_path / "a")) == "a?b"
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path, exists):
+def test_link_is_kept_and_its_target_replaced(tmp_path, exists):
     (tmp_path / "far").mkdir()
     (tmp_path / "link").symlink_to("far/file")
     if exists:
@@ -118,7 +118,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path, exists):
     assert [each.name for each in (tmp_path / "far").iterdir()] == ["file"]
 
 
-def test_a_pipe_a_link_and_a_terminal_get_the_text(tmp_path):
+def test_pipe_link_and_terminal_receive_the_text(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     came = []
     reader = threading.Thread(target=lambda: came.append((tmp_path / "pipe").read_text()))
@@ -147,7 +147,7 @@ def test_file_system_without_links_gets_a_copy(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_failing_disk_leaves_the_old_file(tmp_path, monkeypatch, step):
+def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch, step):
     file = str(tmp_path / "a.json")
     mix_all.string2file("one", file)
 
@@ -161,7 +161,7 @@ def test_failing_disk_leaves_the_old_file(tmp_path, monkeypatch, step):
 
 @pytest.mark.parametrize(("count", "si", "text"), [(1, False, "1 B"), (1536, False, "1.5 KiB"), (1500, True, "1.5 kB"),
                                                    (1 << 40, False, "1.0 TiB")])
-def test_byte_counts_for_people(count, si, text):
+def test_readable_byte_counts(count, si, text):
     assert mix_all.human_readable_byte_count(count, si) == text
 
 
@@ -187,17 +187,17 @@ def test_human_times_are_local():
 
 
 @pytest.mark.parametrize("timestamp", [-1, 0, 2**63 - 1, -2**63])
-def test_any_time_stamp_has_a_text(timestamp):
+def test_any_timestamp_has_a_text(timestamp):
     assert util_all.time_millis_to_human_string2(timestamp)
 
 
-def test_next_times_are_ahead():
+def test_next_times_are_in_the_future():
     now = util_all.current_time_millis()
     assert now < util_all.compute_next_minutes_time_millis() <= now + 60_000
     assert now < util_all.compute_next_morning_time_millis() <= now + 25 * 3600_000
 
 
-def test_disk_use_is_a_part_or_unknown(tmp_path):
+def test_disk_use_is_a_ratio_or_unknown(tmp_path):
     assert 0 <= util_all.get_disk_partition_space_used_percent(str(tmp_path)) <= 1
     assert util_all.get_disk_partition_space_used_percent(str(tmp_path / "no")) == -1
     assert util_all.get_disk_partition_space_used_percent("") == -1
@@ -207,7 +207,7 @@ def test_split_drops_empty_parts_at_the_end():
     assert util_all.split("a;b;;", ";") == ["a", "b"] and util_all.split(None, ";") is None
 
 
-def test_version_numbers_are_those_on_the_wire():
+def test_version_numbers_equal_those_on_the_wire():
     assert java.CURRENT_VERSION == 409
     names = {0: "V3_0_0_SNAPSHOT", 15: "V3_0_0_FINAL", 28: "V3_0_7_SNAPSHOT", 37: "V3_0_11", 62: "V3_1_8_SNAPSHOT",
              121: "V3_4_9", 393: "V4_9_0", 401: "V4_9_4", 407: "V4_9_7", 413: "V5_0_0", 612: "HIGHER_VERSION"}
@@ -217,7 +217,7 @@ def test_version_numbers_are_those_on_the_wire():
         java.value2version(-1)
 
 
-def test_log_lines_look_like_javas_and_roll(tmp_path):
+def test_log_lines_have_javas_format_and_files_roll(tmp_path):
     logger = logging.getLogger("RmqhaTestOfLogs")
     files = (logs.LogFile("sample", (logger.name,), max_bytes=400, max_index=2),)
     logs.setup_logging(files, str(tmp_path))
@@ -233,7 +233,7 @@ def test_log_lines_look_like_javas_and_roll(tmp_path):
     assert sorted(file.name for file in (tmp_path / "otherdays").iterdir()) == ["sample.1.log", "sample.2.log"]
 
 
-def test_bad_option_prints_the_help_and_exits_with_1(capsys):
+def test_invalid_option_prints_the_help_and_exits_with_1(capsys):
     parser = server_util.add_broker_options(server_util.build_commandline_options("mqbroker"))
     with pytest.raises(SystemExit) as raised:
         parser.parse_args(["-x"])

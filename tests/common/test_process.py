@@ -1,4 +1,4 @@
-"""A server's process: its log files, systemd, stalls, stacks of threads, and pauses of the collector."""
+"""A server's process: its log files, systemd, stalls, stacks of threads, and pausing the garbage collector."""
 import ast
 import gc
 import json
@@ -27,7 +27,7 @@ from tests.support import ports
 from tests.support.sources import ROOT
 from tests.support.wait import at_least, wait_until
 
-# What systemd is told, over a socket that stands for its own.
+# Notifications to systemd, over a socket that stands in for systemd's.
 
 
 @pytest.fixture
@@ -72,17 +72,17 @@ def test_socket_may_be_an_abstract_one(monkeypatch):
         assert sd_notify.notify("READY=1") and sd_notify_told(receiver) == ["READY=1"]
 
 
-def test_without_systemd_nothing_is_sent_and_a_dead_socket_is_a_line_of_the_log(tmp_path, monkeypatch, caplog):
+def test_nothing_is_sent_without_systemd_and_a_dead_socket_is_logged(tmp_path, monkeypatch, caplog):
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     assert not sd_notify.notify("READY=1") and caplog.text == ""
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
-    assert not sd_notify.notify("READY=1") and "systemd can't be told READY=1" in caplog.text
+    assert not sd_notify.notify("READY=1") and "cannot notify systemd of READY=1" in caplog.text
 
 
 @pytest.mark.parametrize(("text", "pid", "seconds"), [
     ("3000000", None, 3.0), ("3000000", "own", 3.0), ("3000000", "1", None), ("", None, None),
     ("0", None, None), ("soon", None, None)])
-def test_watchdog_is_for_the_process_that_is_meant(monkeypatch, text, pid, seconds):
+def test_watchdog_applies_only_to_the_intended_process(monkeypatch, text, pid, seconds):
     monkeypatch.setenv("WATCHDOG_USEC", text)
     if pid is None:
         monkeypatch.delenv("WATCHDOG_PID", raising=False)
@@ -91,7 +91,7 @@ def test_watchdog_is_for_the_process_that_is_meant(monkeypatch, text, pid, secon
     assert sd_notify.watchdog_s() == seconds
 
 
-def test_watchdog_hears_of_a_service_only_while_that_lives(systemd, monkeypatch, caplog):
+def test_watchdog_is_notified_only_while_the_service_is_alive(systemd, monkeypatch, caplog):
     monkeypatch.setenv("WATCHDOG_USEC", "40000")
     lives, stop, given = threading.Event(), StopSignal(), []
     lives.set()
@@ -109,11 +109,11 @@ def test_watchdog_hears_of_a_service_only_while_that_lives(systemd, monkeypatch,
         wait_until(lambda: len(given) > count + 1)
         systemd.setblocking(False)
         try:
-            while True:  # those of before
+            while True:  # drain earlier notifications
                 systemd.recv(4096)
         except BlockingIOError:
             assert is_silent(systemd)
-        assert "its threads don't answer within 0.0 s" in caplog.text
+        assert "the service's threads do not answer within 0.0 s" in caplog.text
         lives.set()
         systemd.settimeout(60)
         assert sd_notify_told(systemd) == ["WATCHDOG=1"] and set(given) == {0.01}
@@ -122,14 +122,14 @@ def test_watchdog_hears_of_a_service_only_while_that_lives(systemd, monkeypatch,
         waiter.join(240)
 
 
-def test_without_a_watchdog_nothing_is_looked_at(systemd):
+def test_health_is_not_checked_without_a_watchdog(systemd):
     stop = StopSignal()
     stop.set()
-    sd_notify.wait(stop, lambda timeout_s: pytest.fail("nobody asks"))
+    sd_notify.wait(stop, lambda timeout_s: pytest.fail("checked without a watchdog"))
     assert is_silent(systemd)
 
 
-def test_broker_lives_while_its_threads_answer(tmp_path, monkeypatch):
+def test_broker_is_alive_while_its_threads_answer(tmp_path, monkeypatch):
     with running_broker(tmp_path) as broker:
         controller = broker.controller
         assert controller.lives(60)
@@ -144,7 +144,7 @@ def test_broker_lives_while_its_threads_answer(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("server", ["namesrv", "broker"])
-def test_servers_say_when_they_serve_that_they_live_and_when_they_stop(systemd, tmp_path, server):
+def test_servers_notify_ready_alive_and_stopping(systemd, tmp_path, server):
     port = ports.free_broker_port()
     config = tmp_path / "server.properties"
     config.write_text(f"listenPort={port}\nkvConfigPath={tmp_path}/kv.json\n" if server == "namesrv" else
@@ -167,7 +167,7 @@ def test_servers_say_when_they_serve_that_they_live_and_when_they_stop(systemd, 
         process.wait()
 
 
-# Who kept the others from running is in the log, with its stack.
+# The thread that kept the others from running is logged with its stack.
 
 LIMIT_MS = 60
 ROOT = Path(__file__).parents[2]
@@ -194,7 +194,7 @@ print("alive")
 
 
 def hold_the_interpreter(seconds: float) -> None:
-    """In calls that give nobody a turn; as often as it takes to have one of that length."""
+    """Make calls that never release the GIL, doubling their work until one takes that long."""
     count = 100_000
     while True:
         begin = time.monotonic()
@@ -219,7 +219,7 @@ def stalls(caplog) -> list[str]:
     return [record.getMessage() for record in list(caplog.records) if "had a turn" in record.getMessage()]
 
 
-def test_thread_that_holds_the_interpreter_is_named_with_its_stack(watch, caplog):
+def test_thread_that_holds_the_gil_is_named_with_its_stack(watch, caplog):
     done = threading.Event()
 
     def greedy() -> None:
@@ -245,11 +245,12 @@ def test_waiting_threads_are_not_blamed(watch, caplog):
     waiter.join()
 
 
-def test_places_where_threads_wait_are_there():
+def test_known_waiting_functions_exist():
     for file, name in _WAITING:
         if not file.startswith("rmqha/"):
             standard = Path(os.__file__).parent / file
-            assert standard.is_file(), file  # a function that one version lacks does no harm
+            # A function that one version lacks does no harm.
+            assert standard.is_file(), file
             continue
         functions = [node.name for node in ast.walk(ast.parse((ROOT / file).read_text("utf-8")))
                      if isinstance(node, ast.FunctionDef)]
@@ -257,7 +258,7 @@ def test_places_where_threads_wait_are_there():
     assert {file for file, _ in _WAITING if file.startswith("rmqha/")}
 
 
-def test_garbage_collection_is_told(watch, caplog):
+def test_garbage_collection_is_reported(watch, caplog):
     def take_long(phase: str, info: dict[str, int]) -> None:
         if (phase, info["generation"]) == ("start", 2):
             hold_the_interpreter(4 * LIMIT_MS / 1000)
@@ -280,7 +281,7 @@ def test_watch_of_zero_milliseconds_is_off():
     watch.shutdown()
 
 
-def test_stacks_of_busy_threads_come_in_the_order_of_their_time():
+def test_stacks_of_busy_threads_are_ordered_by_their_time():
     done: list[bool] = []
     begun: list[int] = []
 
@@ -305,7 +306,7 @@ def test_stacks_of_busy_threads_come_in_the_order_of_their_time():
     assert list(told({1: ["a.py:3 f"]}, {})) == ["  a thread that has ended, CPU 0 ms", "    a.py:3 f"]
 
 
-def test_cpu_time_of_each_thread_is_told():
+def test_cpu_time_of_each_thread_is_measured():
     mine = cpu_seconds()[threading.get_ident()]
     end = time.thread_time() + 0.05
     while time.thread_time() < end:
@@ -313,8 +314,9 @@ def test_cpu_time_of_each_thread_is_told():
     assert cpu_seconds()[threading.get_ident()] - mine > 0.02
 
 
-def test_watch_that_is_late_all_the_time_ends_no_process(tmp_path):
-    """With a watchdog that reads frames without its turn, the process died of a segmentation fault within seconds."""
+def test_watch_that_is_always_late_does_not_crash_the_process(tmp_path):
+    """A watchdog that read frames without holding the GIL crashed the process with a segmentation fault within
+    seconds."""
     program = tmp_path / "busy.py"
     program.write_text(BUSY, "utf-8")
     ended = subprocess.run([sys.executable, program], env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=600,
@@ -323,7 +325,7 @@ def test_watch_that_is_late_all_the_time_ends_no_process(tmp_path):
     assert "had a turn" in ended.stderr
 
 
-# What all threads are doing.
+# The stacks of all threads.
 
 
 def test_each_thread_is_shown_innermost_call_first():
@@ -346,7 +348,7 @@ def test_each_thread_is_shown_innermost_call_first():
 
 
 @pytest.mark.parametrize("collects", [True, False])
-def test_nothing_is_collected_while_the_frames_are_taken(monkeypatch, collects):
+def test_no_garbage_is_collected_while_the_frames_are_taken(monkeypatch, collects):
     seen, take = [], sys._current_frames
 
     def watched():
@@ -362,10 +364,10 @@ def test_nothing_is_collected_while_the_frames_are_taken(monkeypatch, collects):
         (gc.enable if before else gc.disable)()
 
 
-# The collector rests while somebody decodes much, and is as it was afterwards.
+# The garbage collector is paused while large data is decoded, and restored afterwards.
 
 
-def test_collector_rests_until_the_last_has_ended():
+def test_collector_is_paused_until_the_last_user_ends():
     assert gc.isenabled()
     inside, may_end = threading.Event(), threading.Event()
 
@@ -384,7 +386,7 @@ def test_collector_rests_until_the_last_has_ended():
     assert gc.isenabled()
 
 
-def test_collector_goes_on_after_an_error():
+def test_collector_resumes_after_an_error():
     with pytest.raises(ValueError), no_garbage_collection:
         raise ValueError
     assert gc.isenabled()
@@ -400,7 +402,7 @@ def test_collector_that_was_off_stays_off():
         gc.enable()
 
 
-# The log files: what the original's logback files say (captured in golden/logback.json) holds for rmqha's tables.
+# The log files: the original's logback files (captured in golden/logback.json) hold for rmqha's tables.
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "logback.json").read_text("utf-8"))
 TABLES = {"broker": logs.BROKER_FILES, "namesrv": logs.NAMESRV_FILES, "tools": logs.TOOLS_FILES}
@@ -411,7 +413,7 @@ PATTERNS = {"%p %t - %m%n": "%(asctime)s %(levelname)s %(threadName)s - %(messag
 
 @pytest.fixture
 def no_handlers():
-    """Loggers of RocketMQ without handlers; those that they get are taken away again."""
+    """Loggers of RocketMQ without handlers; handlers that they get are removed again."""
     names = {name for files in TABLES.values() for file in files for name in file.loggers}
     names |= {*logs.CONSOLE_LOGGERS, *logs.TOOLS_SILENT_LOGGERS}
     before = {name: (list(logging.getLogger(name).handlers), logging.getLogger(name).level,
@@ -429,7 +431,7 @@ def no_handlers():
 
 
 @pytest.mark.parametrize("what", list(TABLES))
-def test_files_loggers_sizes_and_counts_are_the_originals(what):
+def test_files_loggers_sizes_and_counts_equal_the_originals(what):
     ours = {f"{file.name}.log": (sorted(file.loggers), file.max_bytes, file.max_index, file.line_format)
             for file in TABLES[what]}
     original = {file["file"]: (sorted(file["loggers"]), int(file["maxFileSize"].removesuffix("MB")) << 20,
@@ -437,12 +439,12 @@ def test_files_loggers_sizes_and_counts_are_the_originals(what):
     assert ours == original
 
 
-def test_console_and_silent_loggers_are_the_originals():
+def test_console_and_silent_loggers_equal_the_originals():
     assert sorted(logs.CONSOLE_LOGGERS) == sorted(GOLDEN["broker"]["console"] + GOLDEN["namesrv"]["console"])
     assert sorted(logs.TOOLS_SILENT_LOGGERS) == sorted(GOLDEN["tools"]["nowhere"])
 
 
-def test_all_files_are_there_from_the_start_and_roll_beside_the_brokers_of_the_host(tmp_path, no_handlers):
+def test_all_files_exist_from_the_start_and_roll_separately_for_brokers_of_one_host(tmp_path, no_handlers):
     logs.setup_broker_logging(str(tmp_path), "broker-a_0")
     logger = logging.getLogger("RocketmqWaterMark")
     logger.handlers[-1].maxBytes = 100
@@ -463,7 +465,7 @@ def test_tools_write_to_their_files_and_never_to_the_console(tmp_path, no_handle
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_folder_that_cannot_be_made_leaves_the_console(tmp_path, no_handlers, capfd):
+def test_folder_that_cannot_be_created_leaves_the_console(tmp_path, no_handlers, capfd):
     (tmp_path / "file").write_text("")
     logs.setup_namesrv_logging(str(tmp_path / "file" / "below"))
     logging.getLogger("RocketmqNamesrv").warning("still seen")
@@ -479,7 +481,7 @@ def test_line_of_megabytes_is_cut_in_its_middle():
 
 @pytest.mark.parametrize("log_format", list(LogFormat))
 @pytest.mark.parametrize(("level", "written"), [(logging.WARNING, "WARN"), (logging.CRITICAL, "ERROR")])
-def test_handlers_to_come_see_the_names_of_levels_that_python_gives(log_format, level, written):
+def test_later_handlers_see_pythons_level_names(log_format, level, written):
     record = logging.LogRecord("RocketmqBroker", level, "f", 1, "a text", (), None)
     assert written in LogStyle(format=log_format).formatter("%(levelname)s").format(record)
     assert record.levelname == logging.getLevelName(level) != written
@@ -502,7 +504,7 @@ def record_at(seconds, text="a", **attributes):
     return made
 
 
-def test_lines_of_json_have_all_that_a_line_of_text_has_and_whose_it_is(in_kolkata):
+def test_json_lines_have_everything_a_text_line_has_and_the_source(in_kolkata):
     fields = (("brokerName", "broker-a"), ("brokerId", 1))
     for log_time, text in ((LogTime.LOCAL, "1970-01-01T05:30:01.250+05:30"),
                            (LogTime.UTC, "1970-01-01T00:00:01.250+00:00")):
@@ -523,12 +525,12 @@ def test_exception_is_a_field_of_json():
     assert found["message"] == "a" and found["exception"].startswith("Traceback") and "ValueError: why" in line
 
 
-def test_text_tells_local_time_or_utc(in_kolkata):
+def test_text_shows_local_time_or_utc(in_kolkata):
     formats = [LogStyle(time=log_time).formatter("%(asctime)s %(message)s") for log_time in LogTime]
     assert [each.format(record_at(1.25)) for each in formats] == ["1970-01-01 05:30:01 a", "1970-01-01 00:00:01 a"]
 
 
-def test_level_is_that_of_the_style_until_it_is_changed(tmp_path, no_handlers):
+def test_level_is_the_default_of_the_style_until_changed(tmp_path, no_handlers):
     logs.setup_broker_logging(str(tmp_path), style=LogStyle(LogLevel.WARN))
     for step, level in enumerate((None, LogLevel.DEBUG, LogLevel.ERROR)):
         if level is not None:
@@ -541,13 +543,13 @@ def test_level_is_that_of_the_style_until_it_is_changed(tmp_path, no_handlers):
     assert (tmp_path / "broker_default.log").read_text() == ""
 
 
-def test_level_of_a_process_without_log_files_is_left_alone(no_handlers):
+def test_level_of_a_process_without_log_files_is_unchanged(no_handlers):
     logging.getLogger("RocketmqStore").setLevel(logging.CRITICAL)
     logs.set_level(LogLevel.DEBUG)
     assert logging.getLogger("RocketmqStore").level == logging.CRITICAL
 
 
-def test_file_that_another_process_writes_to_is_told(tmp_path, no_handlers):
+def test_file_that_another_process_writes_to_is_reported(tmp_path, no_handlers):
     logs.setup_broker_logging(str(tmp_path / "alone"))
     assert logs.shared_log_file("RocketmqBroker") is None
     code = ("import sys\nfrom rmqha.common import logs\nlogs.setup_broker_logging(sys.argv[1])\n"

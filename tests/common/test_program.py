@@ -1,4 +1,4 @@
-"""Programs: stopped by a signal, with an output that nobody reads, or without a library."""
+"""Programs that are stopped by a signal, have an unread output, or lack a library."""
 import ast
 import configparser
 import json
@@ -21,29 +21,30 @@ from tests.support.nodes import NamesrvNode
 from tests.support.sources import ROOT, modules, nodes
 from tests.support.wait import own_threads, wait_until
 
-# Stopping by a signal, whatever it interrupts.
+# Stopping by a signal, at any moment.
 
 
 @pytest.fixture
 def alarm():
-    """Puts back what SIGALRM did."""
+    """Restore the handler of SIGALRM."""
     before = signal.getsignal(signal.SIGALRM)
     yield signal.SIGALRM
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
 
-def test_signal_is_never_lost_however_close_to_the_wait_it_comes(alarm, monkeypatch):
+def test_signal_just_before_the_wait_is_never_lost(alarm, monkeypatch):
     monkeypatch.setattr(program, "_LOOK_S", 0.05)
     rng = random.Random(1)
-    for _ in range(1000):  # a threading.Event does not end, mostly within a thousand
+    # A threading.Event hangs, usually within a thousand rounds.
+    for _ in range(1000):
         stop = StopSignal()
         signal.signal(alarm, stop.handler)
         signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 60e-6))
         assert stop.wait(240) and stop.is_set()
 
 
-def test_all_that_wait_go_on_and_all_that_come_later():
+def test_all_current_and_later_waiters_continue():
     stop, seen = StopSignal(), []
     waiting = [threading.Thread(target=lambda: seen.append(stop.wait(240))) for _ in range(4)]
     for thread in waiting:
@@ -55,7 +56,7 @@ def test_all_that_wait_go_on_and_all_that_come_later():
     assert seen == [True] * 4 and stop.wait() and stop.wait(0) and stop.is_set()
 
 
-def test_waiting_ends_without_it():
+def test_wait_times_out_without_a_signal():
     stop = StopSignal()
     assert not stop.wait(0.01) and not stop.is_set() and not stop.wait(0)
 
@@ -63,7 +64,7 @@ def test_waiting_ends_without_it():
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def test_a_program_that_nohup_started_ignores_the_end_of_its_terminal():
+def test_program_started_by_nohup_ignores_the_end_of_its_terminal():
     before = {number: signal.getsignal(number) for number in ENDING}
     try:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -75,7 +76,7 @@ def test_a_program_that_nohup_started_ignores_the_end_of_its_terminal():
             signal.signal(number, handler)
 
 
-def test_process_is_told_by_each_signal():
+def test_each_signal_stops_the_process():
     before = {number: signal.getsignal(number) for number in ENDING}
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
@@ -90,7 +91,7 @@ def test_process_is_told_by_each_signal():
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_the_other_signals_wait_too_where_they_are_handled(number):
+def test_other_handled_signals_are_delayed_too(number):
     before, steps = signal.getsignal(number), []
 
     def end(_number, _frame):
@@ -103,13 +104,13 @@ def test_the_other_signals_wait_too_where_they_are_handled(number):
         assert steps == ["went on", "ended"] and signal.getsignal(number) is end
         signal.signal(number, signal.SIG_DFL)
         with interrupted_later():
-            assert signal.getsignal(number) is signal.SIG_DFL, "it ends the process at once, as before"
+            assert signal.getsignal(number) is signal.SIG_DFL, "the default action should stay"
     finally:
         signal.signal(number, before)
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_interrupt_in_the_midst_has_its_effect_at_the_end():
+def test_interrupt_inside_takes_effect_at_the_end():
     steps = []
     with pytest.raises(KeyboardInterrupt):
         with interrupted_later():
@@ -131,7 +132,7 @@ class _Service(ServiceThread):
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_interrupt_while_a_thread_starts_leaves_one_that_can_be_ended(monkeypatch):
+def test_interrupt_during_a_thread_start_leaves_a_thread_that_can_be_stopped(monkeypatch):
     service, pool, before = _Service(), NamedThreadPool("pool_", 1, 10), len(own_threads())
     real = threading.Thread.start
 
@@ -151,16 +152,17 @@ def test_interrupt_while_a_thread_starts_leaves_one_that_can_be_ended(monkeypatc
     assert len(own_threads()) == before
 
 
-def test_no_wait_misses_a_signal_that_comes_before_it():
-    """signal.pause() waits for another one, without end, when the first has come between a look and the call."""
+def test_no_code_waits_in_a_way_that_can_miss_a_signal():
+    """If the signal arrives between a check and the call of signal.pause(), that call waits forever for another one."""
     found = [f"{path}:{node.lineno}" for path, tree in modules().items() for node in ast.walk(tree)
              if isinstance(node, ast.Call) and ast.unparse(node.func) in ("signal.pause", "signal.sigwait", "pause")]
     assert not found
 
 
-# A program whose output nobody reads ends without a word.
+# A program with an unread output ends silently.
 
-# Whether Python keeps what it prints until its end or not, the reader has gone: the place of the fault differs.
+# The reader has gone whether or not Python buffers the output until its end, but the failure appears in different
+# places.
 BUFFERED = [False, True]
 PRINT = [(program, option) for program in ("mqnamesrv", "mqbroker", "mqcontroller", "mqadmin", "mqshutdown", "rmqha")
          for option in ("--help", "--version")]
@@ -169,7 +171,7 @@ PRINT += [("mqnamesrv", "-p"), ("mqbroker", "-p"), ("mqbroker", "-m"), ("mqcontr
 
 
 def run_unread(*arguments, is_buffered=True):
-    """Run Python with a standard output that is closed at its other end."""
+    """Run Python with a standard output whose reading end is closed."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     env |= {"PYTHONPATH": str(ROOT)} | ({} if is_buffered else {"PYTHONUNBUFFERED": "1"})
     reading, writing = os.pipe()
@@ -181,20 +183,20 @@ def run_unread(*arguments, is_buffered=True):
 
 @pytest.mark.parametrize("is_buffered", BUFFERED, ids=["at once", "buffered"])
 @pytest.mark.parametrize("program, options", PRINT)
-def test_programs_end_without_a_word(program, options, is_buffered):
+def test_programs_end_silently(program, options, is_buffered):
     ended = run_unread("-m", "rmqha.launch", program, *options.split(), is_buffered=is_buffered)
     assert ended.stderr == ""
     assert ended.returncode in ({1} if program == "rmqha" else {0, ENDED_BY_PIPE})  # click ends with 1
 
 
-def test_modules_do_too():
+def test_modules_end_silently():
     for module in ("broker.broker_startup", "namesrv.namesrv_startup", "controller.controller_startup",
                    "tools.command.mq_admin_startup", "tools.mqshutdown"):
         ended = run_unread("-m", f"rmqha.{module}", "--help")
         assert (ended.returncode, ended.stderr) == (ENDED_BY_PIPE, ""), module
 
 
-def test_all_servers_are_stopped_also_where_nobody_reads_who_they_are(tmp_path, nodes):
+def test_all_servers_are_stopped_even_if_the_list_of_them_is_unread(tmp_path, nodes):
     for name in ("one", "two"):
         node = NamesrvNode("rmqha", tmp_path / name, name)
         nodes.append(node)
@@ -215,15 +217,15 @@ def test_other_broken_pipes_are_errors():
         run_while_read(main)
 
 
-def test_the_code_is_kept():
+def test_exit_code_is_kept():
     assert [run_while_read(lambda code=code: code) for code in (None, 0, 3)] == [0, 0, 3]
     with pytest.raises(SystemExit, match="4"):
         run_while_read(lambda: sys.exit(4))
 
 
-# Hints at libraries that are not installed: they name extras that exist, and no package index.
+# Hints at libraries that are not installed: they name existing extras, and no package index.
 
-# What pip is told to install: from "pip install", over its options, to the requirement.
+# The arguments of pip: from "pip install", over its options, to the requirement.
 REQUIREMENT = re.compile(r"pip install(?: +-+[\w-]+)* +['\"]?([^\s'\"`)]+)")
 TEXTS = ("*.md", "rmqha/**/*.py", "tests/**/*.py", "docs/**/*.md", "conf/**/*", "bin/*")
 
@@ -237,13 +239,13 @@ def declared_extras():
 PIP = f"{shlex.quote(sys.executable)} -m pip install "
 
 
-def test_hint_of_a_checkout_names_it_and_the_extra():
+def test_hint_in_a_checkout_names_it_and_the_extra():
     assert filesystem.how_to_install("acl") == f"{PIP}'{ROOT}[acl]'"
 
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A folder that pip installed into; write(direct_url) notes from where."""
+    """A folder that pip installed into; write(direct_url) records the source of the installation."""
     info = tmp_path / "site-packages" / "rmqha-0.1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Name: rmqha\nRequires-Dist: click>=8.1\n"
@@ -256,13 +258,15 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_hint_of_an_installed_package_can_be_pasted(installed, tmp_path):
-    assert filesystem.how_to_install("acl") == f"{PIP}'rmqha[acl]'"  # from an index, of which pip notes nothing
+    # Installed from an index, for which pip records nothing.
+    assert filesystem.how_to_install("acl") == f"{PIP}'rmqha[acl]'"
     wheel = tmp_path / "my wheels" / "rmqha.whl"
     wheel.parent.mkdir()
     wheel.write_bytes(b"")
     installed({"url": wheel.as_uri(), "archive_info": {}})
     assert filesystem.how_to_install("acl") == f"{PIP}'{wheel}[acl]'"
-    wheel.unlink()  # such as the image's, which was built elsewhere
+    # As in the image, whose wheel was built elsewhere.
+    wheel.unlink()
     assert filesystem.how_to_install("acl") == f"{PIP}'pyyaml>=6'"
     assert filesystem.how_to_install("two") == f"{PIP}'a>=1' b"
     installed({"url": "https://example.org/rmqha.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}})
@@ -275,7 +279,7 @@ def test_no_code_prints_the_placeholder_of_the_pages():
     assert [str(file) for file in (ROOT / "rmqha").rglob("*.py") if "PATH-OR-URL" in file.read_text("utf-8")] == []
 
 
-def test_nothing_says_that_an_index_has_rmqha():
+def test_no_text_says_that_an_index_has_rmqha():
     files = [file for pattern in TEXTS for file in ROOT.glob(pattern) if file.is_file() and file.suffix != ".pyc"
              and file.name != "test_program.py"]
     wanted = [(str(file.relative_to(ROOT)), name) for file in files
@@ -287,18 +291,18 @@ def test_nothing_says_that_an_index_has_rmqha():
 @pytest.mark.parametrize("text, name", [
     ("pip install rmqha[fast]", "rmqha[fast]"), ("`pip install --quiet 'rmqha[x]'`", "rmqha[x]"),
     ("pip install -e \"/a[b]\"", "/a[b]")])
-def test_the_requirement_is_found(text, name):
+def test_requirement_is_found_in_a_hint(text, name):
     assert REQUIREMENT.findall(text) == [name]
 
 
-def test_extras_of_hints_exist():
+def test_extras_named_in_hints_exist():
     asked = {ast.literal_eval(node.args[0]) for found in nodes().values() for node in found
              if isinstance(node, ast.Call) and ast.unparse(node.func) == "how_to_install"
              and isinstance(node.args[0], ast.Constant)}
     assert {"acl", "lz4", "zstd"} <= asked <= declared_extras()
 
 
-def test_the_version_stands_in_one_place():
+def test_version_is_defined_in_one_place():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", "utf-8")
     assert config["metadata"]["version"] == "attr: rmqha.__version__"

@@ -1,4 +1,4 @@
-"""What senders choose: JSON, texts that are kept, compressed bodies, and bodies of one answer, in bounded memory."""
+"""Data chosen by senders uses bounded memory: JSON, cached texts, compressed bodies, and the bodies of one answer."""
 import ast
 import importlib.util
 import json
@@ -44,7 +44,7 @@ from rmqha.tools.messages.produce import as_object
 from rmqha.tools.view.questions import message_json
 from tests.support.sources import nodes
 
-# JSON from outside: one function reads it, and whatever is sent, nothing but its error comes out.
+# JSON from outside is read by one function, which raises only its own error for any input.
 
 DEEP = "[" * 200_000
 HOSTILE = {
@@ -57,7 +57,7 @@ HOSTILE = {
 }
 REFUSED = [name for name in HOSTILE if not name.startswith(("a ", "an ", "null"))]
 
-# Where JSON or YAML is read without `parse_json`: how often, and why. Only remove from it.
+# Each use of a JSON or YAML reader other than `parse_json`: how many there are, and why. Only remove entries.
 OTHER_READERS = {
     "rmqha/acl/acl_files.py": (1, "YAML, with a loader and an error of its own"),
     "rmqha/common/texts.py": (1, "parse_json itself"),
@@ -72,7 +72,7 @@ _READERS = {"json": {"load", "loads", "JSONDecoder"}, "orjson": {"loads"},
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_json_has_one_kind_of_error(name):
+def test_invalid_json_raises_one_kind_of_error(name):
     for text in (HOSTILE[name], HOSTILE[name].encode()):
         with pytest.raises(JsonTextError, match=r"^the file x is not valid JSON: .{3,150}$") as caught:
             parse_json(text, "the file x")
@@ -84,7 +84,7 @@ def test_what_is_not_json_has_one_kind_of_error(name):
     ("[-Infinity]", "-Infinity is not a value of JSON"), ("[1e400]", "1e400 is beyond the range of numbers"),
     ("1" * 4301, "a number of 4301 digits"), ("-" + "1" * 21, "a number of 21 digits"),
     (b"[1,\xff]", "not UTF-8 at byte 3"), ("[1,}", "line 1 column 4"), (b"\xef\xbb\xbf[]", "BOM")])
-def test_the_error_says_what_is_wrong(text, reason):
+def test_error_names_the_reason(text, reason):
     with pytest.raises(JsonTextError) as caught:
         parse_json(text, "x")
     assert reason in str(caught.value)
@@ -98,7 +98,7 @@ values = st.recursive(
 
 @given(values)
 @example([(1 << 64) - 1, -(1 << 63), 1e308])
-def test_what_programs_write_is_read_as_it_was(value):
+def test_json_written_by_programs_is_read_back(value):
     assert parse_json(json.dumps(value), "x") == value
     assert parse_json(json.dumps(value, ensure_ascii=True).encode(), "x") == value
 
@@ -121,7 +121,7 @@ def _leaves(value):
 
 
 def _readers_in(tree):
-    """Calls (and names handed on) that read JSON or YAML, also under another name."""
+    """Yield calls (and names passed on) that read JSON or YAML, also under another name."""
     names: dict[str, str] = {}
     functions: set[str] = set()
     for node in tree:
@@ -146,7 +146,7 @@ def test_json_from_outside_is_read_by_one_function():
 
 @pytest.mark.parametrize("source", ["import json\njson.loads(x)", "import json as j\nj.load(x)",
                                     "from json import loads as l\nmap(l, x)", "import yaml\nyaml.safe_load(x)"])
-def test_the_search_finds_readers(source):
+def test_search_finds_readers(source):
     assert list(_readers_in(tuple(ast.walk(ast.parse(source))))) == [2]
 
 
@@ -163,7 +163,7 @@ def _pid_file(folder, text):
 
 def _cluster(folder, text):
     (folder / layout.DESCRIPTION).write_text(text)
-    with pytest.raises(ClusterError, match="is none of `rmqha up`'s, or was damaged"):
+    with pytest.raises(ClusterError, match="was not written by `rmqha up`, or is damaged"):
         layout.complete_configs(folder, layout.Layout((), "1g"))
     layout.read(folder)
 
@@ -193,8 +193,8 @@ def _installed_from(folder, text, monkeypatch):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_each_reader_survives_whatever_stands_there(name, tmp_path, monkeypatch):
-    """With its own error or its answer for nothing that it can use."""
+def test_every_reader_survives_any_content(name, tmp_path, monkeypatch):
+    """Each raises its own error, or returns its answer for unusable content."""
     text = HOSTILE[name]
     data = text.encode()
     for read, errors in (
@@ -223,7 +223,7 @@ def test_each_reader_survives_whatever_stands_there(name, tmp_path, monkeypatch)
     _installed_from(tmp_path, text, monkeypatch)
 
 
-# What is kept of texts that senders choose: short ones only, so that no cache takes a stranger's megabytes.
+# Caches of texts chosen by senders keep only short ones, so that no cache holds an untrusted peer's megabytes.
 
 LONG = "x" * 30_000
 
@@ -237,14 +237,15 @@ LONG = "x" * 30_000
     (send_codec._kept_order,
      lambda text: send_codec._stored_properties(f"{text}\x01v\x02".encode(), b"CLUSTER\x01c")),
 ], ids=lambda one: getattr(one, "__name__", ""))
-def test_long_texts_are_worked_on_and_not_kept(cache, use):
+def test_long_texts_are_processed_but_not_cached(cache, use):
     cache.cache_clear()
     expected = use("y" * 40)
     kept = cache.cache_info().currsize
     assert kept > 0
     assert type(use(LONG)) is type(expected)
     held = cache.cache_info().currsize
-    assert held - kept <= 3  # the pieces of a key that are short
+    # The short pieces of a key.
+    assert held - kept <= 3
     assert use("y" * 40) == expected or cache is selector_parser._kept
 
 
@@ -261,18 +262,18 @@ def compressor(request):
 
 
 @pytest.mark.parametrize("plain", [b"", b"x", b"word " * 1000, bytes(range(256)) * 5])
-def test_bodies_come_back(compressor, plain):
+def test_bodies_survive_a_round_trip(compressor, plain):
     assert compressor.decompress(compressor.compress(plain, 5)) == plain
 
 
-def test_cut_bodies_are_errors(compressor):
+def test_truncated_bodies_are_errors(compressor):
     packed = compressor.compress(bytes(range(256)) * 20, 5)
     for length in (0, 1, len(packed) // 2, len(packed) - 1):
         with pytest.raises(CompressionError):
             compressor.decompress(packed[:length])
 
 
-def test_bodies_that_grow_beyond_the_limit_are_errors(compressor):
+def test_bodies_that_expand_beyond_the_limit_are_errors(compressor):
     packed = compressor.compress(bytes(100_000), 9)
     assert len(compressor.decompress(packed, 100_000)) == 100_000
     with pytest.raises(CompressionError):
@@ -306,7 +307,7 @@ def test_types_have_names_and_flags():
         CompressionType.find_by_value(4)
 
 
-# Bodies of one answer together: bounded memory, and one that is too large is an error in its row.
+# The bodies of one answer share bounded memory, and a body that is too large is an error in its row.
 
 MIB = 1 << 20
 TOPIC, KEY = "T", "key"
@@ -314,7 +315,7 @@ PACKED = sys_flags.COMPRESSED_FLAG
 
 
 def record(offset, size, kind=CompressionType.ZLIB, damage=False):
-    """A record whose body of `size` zeros is compressed."""
+    """Return a record whose body of `size` zeros is compressed."""
     message = MessageExt(TOPIC)
     message.body = compression.get_compressor(kind).compress(bytes(size), 9)
     if damage:
@@ -327,7 +328,7 @@ def record(offset, size, kind=CompressionType.ZLIB, damage=False):
 
 
 def peak(work):
-    """(what `work` gives, the most memory that it had)."""
+    """Return the result of `work` and its peak memory."""
     tracemalloc.start()
     try:
         return work(), tracemalloc.get_traced_memory()[1]
@@ -336,36 +337,36 @@ def peak(work):
 
 
 @pytest.mark.parametrize("kind", INSTALLED, ids=lambda kind: kind.name)
-def test_all_bodies_share_the_budget_and_one_that_is_too_large_leaves_room_for_the_others(kind):
+def test_all_bodies_share_the_budget_and_one_that_is_too_large_leaves_memory_for_the_others(kind):
     budget, flag = BodyBudget(1000, 500), PACKED | kind.compression_flag
     pack = compression.get_compressor(kind).compress
     assert budget.plain(pack(bytes(300), 5), flag) == bytes(300) and budget.left == 700
     with pytest.raises(TooLargeError, match="more than 500 bytes"):
         budget.plain(pack(bytes(100_000), 5), flag)
-    assert budget.left == 200, "the work that it made counts"
+    assert budget.left == 200, "the work of a failed decompression counts"
     assert budget.plain(pack(bytes(150), 5), flag) == bytes(150)
     with pytest.raises(TooLargeError, match="one answer"):
         budget.plain(pack(bytes(51), 5), flag)
     with pytest.raises(TooLargeError, match="one answer"):
         budget.plain(pack(b"x", 5), flag)
-    assert budget.plain(b"as it is" * 1000, 0) == b"as it is" * 1000, "it is there already"
+    assert budget.plain(b"as it is" * 1000, 0) == b"as it is" * 1000, "an uncompressed body needs no budget"
 
 
 @pytest.mark.parametrize("kind", INSTALLED, ids=lambda kind: kind.name)
-def test_damage_is_not_taken_for_too_large(kind):
+def test_damaged_body_is_not_reported_as_too_large(kind):
     packed = compression.get_compressor(kind).compress(bytes(range(256)) * 20, 5)
     with pytest.raises(CompressionError) as caught:
         BodyBudget().plain(packed[:-1], PACKED | kind.compression_flag)
     assert not isinstance(caught.value, TooLargeError)
 
 
-def test_a_missing_body_is_empty_bytes_that_say_why():
+def test_missing_body_is_empty_bytes_with_a_reason():
     body = MissingBody("too large")
     assert body == b"" and isinstance(body, bytes) and body.reason == "too large" and "too large" in repr(body)
     assert pickle.loads(pickle.dumps(body)).reason == "too large"
 
 
-def test_decodes_is_bounded_over_all_messages_not_for_each(monkeypatch):
+def test_decodes_has_one_limit_for_all_messages(monkeypatch):
     monkeypatch.setattr(message_decoder, "_alone", lambda: BodyBudget(4 * MIB, 4 * MIB))
     answer = b"".join(record(number, MIB) for number in range(32))
 
@@ -375,7 +376,7 @@ def test_decodes_is_bounded_over_all_messages_not_for_each(monkeypatch):
     assert peak(decode)[1] < 8 * MIB
 
 
-def test_with_keep_bad_a_row_is_an_error_and_the_rest_is_there():
+def test_keep_bad_makes_one_row_an_error_and_returns_the_rest():
     answer = record(0, 100) + record(1, 10 * MIB) + record(2, 200, damage=True) + record(3, 300)
     found = message_decoder.decodes(answer, budget=BodyBudget(8 * MIB, 2 * MIB), keep_bad=True)
     assert [len(message.body) for message in found] == [100, 0, 0, 300]
@@ -386,7 +387,7 @@ def test_with_keep_bad_a_row_is_an_error_and_the_rest_is_there():
         message_decoder.decodes(record(2, 200, damage=True))
 
 
-# ---- pulls
+# Pulls
 
 
 def pulled(wrapper, answer, begin, end, topic=TOPIC):
@@ -402,7 +403,7 @@ def wrapper(monkeypatch):
     return PullAPIWrapper(None, None, "g", False)
 
 
-def test_a_pull_goes_on_at_the_first_message_whose_body_had_no_room(wrapper):
+def test_pull_continues_at_the_first_message_beyond_the_budget(wrapper):
     records = [record(number, MIB) for number in range(10)]
     at, seen = 0, []
 
@@ -418,7 +419,7 @@ def test_a_pull_goes_on_at_the_first_message_whose_body_had_no_room(wrapper):
     assert seen == list(range(10))
 
 
-def test_a_message_that_is_too_large_alone_is_an_error_or_with_keep_bad_bodies_a_row(wrapper):
+def test_message_too_large_on_its_own_is_an_error_or_with_keep_bad_bodies_a_row(wrapper):
     answer = record(7, 10 * MIB) + record(8, 10) + record(9, 10, damage=True)
     with pytest.raises(BodyTooLargeError):
         pulled(wrapper, answer, 7, 10)
@@ -432,7 +433,7 @@ def test_a_message_that_is_too_large_alone_is_an_error_or_with_keep_bad_bodies_a
     assert isinstance(rest.msg_found_list[1].body, MissingBody) and rest.next_begin_offset == 10
 
 
-def test_in_a_queue_of_copies_offsets_of_their_own_queue_lead_nowhere(wrapper):
+def test_pull_of_a_light_queue_never_continues_at_offsets_of_the_original_queue(wrapper):
     answer = b"".join(record(number, MIB) for number in range(5))
     with pytest.raises(BodyTooLargeError):
         pulled(wrapper, answer, 100, 105, "%LMQ%light")
@@ -441,11 +442,11 @@ def test_in_a_queue_of_copies_offsets_of_their_own_queue_lead_nowhere(wrapper):
     assert len(result.msg_found_list) == 5 and result.next_begin_offset == 105
 
 
-# ---- look-ups by key
+# Queries by key
 
 
 class Api:
-    """Answers each look-up with the same records."""
+    """Answers each query with the same records."""
 
     def __init__(self, body):
         self.body = body
@@ -470,7 +471,7 @@ class Routes:
         return Route()
 
 
-def test_a_look_up_by_key_is_bounded_over_all_brokers(monkeypatch):
+def test_query_by_key_has_one_limit_for_all_brokers(monkeypatch):
     monkeypatch.setattr("rmqha.client.impl.mq_admin_impl.BodyBudget", lambda: BodyBudget(8 * MIB, 2 * MIB))
     admin = MQAdminImpl(Api(b"".join(record(number, MIB) for number in range(32))), Routes())
     found, most = peak(lambda: admin.query_message(TOPIC, KEY, 64, 0, 1 << 62).message_list)
@@ -478,8 +479,8 @@ def test_a_look_up_by_key_is_bounded_over_all_brokers(monkeypatch):
     assert sum(len(message.body) for message in found) == 8 * MIB
     rows = [message_json(message, 256)["body"] for message in found]
     assert [bool(row["error"]) for row in rows] == [False] * 8 + [True] * 56
-    assert "ask for it alone" in rows[-1]["error"] and rows[-1]["text"] is None
+    assert "request it alone" in rows[-1]["error"] and rows[-1]["text"] is None
 
 
-def test_the_usual_budget_holds_what_one_message_may_have():
+def test_default_budget_allows_the_largest_single_message():
     assert BodyBudget().most == compression.MOST_IN_ALL == compression.MAX_DECOMPRESSED_SIZE

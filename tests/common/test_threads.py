@@ -1,4 +1,4 @@
-"""Threads, pools and calls done ahead: who wakes whom, in which order, and that nothing is left behind."""
+"""Threads, pools and calls run ahead: wakeups, order, and clean shutdown."""
 import os
 import selectors
 import threading
@@ -11,7 +11,7 @@ from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import NamedThreadPool, RejectedExecutionError, ScheduledService, Waker
 from tests.support.wait import at_least, own_threads, wait_until
 
-# ServiceThread, ScheduledService, NamedThreadPool, Waker: who wakes whom, and that nothing is left behind.
+# ServiceThread, ScheduledService, NamedThreadPool, Waker: wakeups, order, and clean shutdown.
 
 
 class CountingService(ServiceThread):
@@ -40,14 +40,15 @@ def test_wakeup_ends_a_long_wait():
     assert not service.is_alive()
 
 
-def test_wakeups_before_the_look_are_one_round():
+def test_several_wakeups_before_a_check_are_one_round():
     service = CountingService(60_000)
     for _ in range(100):
         service.wakeup()
     service.start()
     wait_until(lambda: service.rounds == 1)
     service.shutdown()
-    assert service.rounds == 2  # the second is the shutdown's
+    # The second round is the shutdown's.
+    assert service.rounds == 2
 
 
 def test_shutdown_is_idempotent_and_the_service_starts_again():
@@ -80,7 +81,7 @@ def test_thread_carries_the_service_name():
 
 
 class Failing(ServiceThread):
-    """Raises the errors that it is given, one a round, and then works."""
+    """Raises the given errors, one per round, and then works."""
 
     def __init__(self, *errors: BaseException) -> None:
         super().__init__()
@@ -96,7 +97,7 @@ class Failing(ServiceThread):
             self.wait_for_running(1)
 
 
-def test_exception_in_run_is_logged_and_the_service_goes_on(caplog):
+def test_exception_in_run_is_logged_and_the_service_continues(caplog):
     service = Failing(ValueError("torn frame"), SystemExit(3), MemoryError(), GeneratorExit())
     service.start()
     wait_until(lambda: service.rounds > 10)
@@ -106,7 +107,7 @@ def test_exception_in_run_is_logged_and_the_service_goes_on(caplog):
     assert caplog.text.count("Failing service has exception. ") == 3 and "torn frame" in caplog.text  # 1st, 2nd, 4th
 
 
-def test_service_that_fails_again_and_again_pauses(caplog):
+def test_service_that_fails_repeatedly_pauses(caplog):
     class AlwaysFails(ServiceThread):
         rounds = 0
 
@@ -119,11 +120,12 @@ def test_service_that_fails_again_and_again_pauses(caplog):
     wait_until(lambda: service.rounds >= 4)
     service.shutdown()
     assert service.rounds < 100
-    assert not service.is_alive() and isinstance(service.failure, OSError)  # three tries to end well
-    assert "AlwaysFails service can't end in good order: OSError('disk')" in caplog.text
+    # Three attempts to end cleanly.
+    assert not service.is_alive() and isinstance(service.failure, OSError)
+    assert "AlwaysFails service cannot shut down in order: OSError('disk')" in caplog.text
 
 
-def test_service_gives_up_after_its_limit_and_says_so(caplog):
+def test_service_gives_up_after_its_limit_and_logs_it(caplog):
     class Limited(Failing):
         max_failures = 3
 
@@ -133,7 +135,7 @@ def test_service_gives_up_after_its_limit_and_says_so(caplog):
     service.start()
     wait_until(lambda: not service.is_alive())
     assert told == [service] and service.failed == 3
-    assert "Limited service gives up: it has failed 3 times in a row, OSError('selector')" in caplog.text
+    assert "Limited service gives up after 3 failures in a row: OSError('selector')" in caplog.text
     service.errors.clear()
     service.shutdown()
     service.start()
@@ -142,7 +144,7 @@ def test_service_gives_up_after_its_limit_and_says_so(caplog):
     assert service.failure is None
 
 
-def test_failed_end_is_tried_again():
+def test_failed_end_is_retried():
     ends = []
 
     class EndsBadlyOnce(ServiceThread):
@@ -160,7 +162,7 @@ def test_failed_end_is_tried_again():
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), MemoryError()])
-def test_task_that_wants_the_thread_to_end_does_not_get_it(error):
+def test_fatal_error_of_a_task_does_not_end_its_thread(error):
     scheduler, pool, seen = ScheduledService("tasks"), NamedThreadPool("pool_", 1), []
 
     def task() -> None:
@@ -179,7 +181,7 @@ def test_task_that_wants_the_thread_to_end_does_not_get_it(error):
     pool.shutdown()
 
 
-def test_pool_that_gets_no_thread_rejects(monkeypatch):
+def test_pool_that_can_not_start_a_thread_rejects(monkeypatch):
     pool = NamedThreadPool("pool_", 2)
 
     def no_thread(_thread) -> None:
@@ -213,7 +215,7 @@ def test_failing_scheduled_task_stays_scheduled():
     assert len(runs) == count  # nothing runs after shutdown
 
 
-def test_scheduled_tasks_run_in_order_of_their_time():
+def test_scheduled_tasks_run_in_the_order_of_their_times():
     scheduler = ScheduledService("order")
     seen, both_are_due = [], threading.Event()
     scheduler.schedule(both_are_due.wait, 0)
@@ -240,21 +242,22 @@ def test_pool_runs_everything_and_names_its_threads():
     assert len(names) == 50 and set(names) <= {"SendMessageThread_1", "SendMessageThread_2"}
 
 
-def test_task_does_not_wait_for_the_one_before_it_while_there_are_threads_to_be_had():
+def test_task_does_not_wait_for_an_earlier_one_while_threads_are_available():
     came, results = threading.Event(), []
     pool = NamedThreadPool("P_", 2)
     pool.submit(came.set)
     assert came.wait(240)
     wait_until(lambda: pool._idle == 1)
     second_ran = threading.Event()
-    with pool._not_empty:  # the idle thread is told of the first, and has not come for it yet
+    # The idle thread was notified of the first task, but has not fetched it yet.
+    with pool._not_empty:
         pool.submit(lambda: results.append(second_ran.wait(240)))
         pool.submit(second_ran.set)
     pool.shutdown(120_000)
     assert results == [True] and len(pool._threads) == 2
 
 
-def test_pool_makes_no_thread_while_one_is_idle():
+def test_pool_starts_no_thread_while_one_is_idle():
     pool = NamedThreadPool("P_", 8)
     for _ in range(20):
         pool.submit(lambda: None)
@@ -317,15 +320,15 @@ def test_closed_waker_never_writes_to_a_reused_descriptor():
     os.close(writer)
 
 
-# Calls that are done ahead: each once, in the order of who takes them, and none behind the end.
+# Calls run ahead: each exactly once, in the order in which results are taken, and none after the end.
 
 
-def test_a_machine_has_cores():
+def test_number_of_usable_cores():
     assert 1 <= usable_cores() <= 8
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
-def test_each_call_is_done_once_and_gives_its_own_result(threads):
+def test_each_call_runs_once_and_returns_its_own_result(threads):
     done = []
     with WorkAhead("Ahead_", threads) as work:
         begun = [work.begin(lambda number=number: (done.append(number), number)[1]) for number in range(200)]
@@ -336,7 +339,7 @@ def test_each_call_is_done_once_and_gives_its_own_result(threads):
 
 
 @pytest.mark.parametrize("threads", [0, 1])
-def test_an_error_comes_to_who_takes_the_result(threads):
+def test_error_is_raised_where_the_result_is_taken(threads):
     with WorkAhead("Ahead_", threads) as work:
         failing = work.begin(lambda: 1 // 0)
         with pytest.raises(ZeroDivisionError):
@@ -344,7 +347,7 @@ def test_an_error_comes_to_who_takes_the_result(threads):
         assert work.begin(lambda: 5).take() == 5
 
 
-def test_the_end_waits_for_what_was_begun_and_leaves_the_rest():
+def test_end_waits_for_running_calls_and_leaves_the_rest():
     begun, go_on, done = threading.Event(), threading.Event(), []
 
     def first():
@@ -362,7 +365,7 @@ def test_the_end_waits_for_what_was_begun_and_leaves_the_rest():
     assert done == [1, 2]
 
 
-def test_without_a_thread_who_takes_the_result_does_the_call(monkeypatch):
+def test_call_runs_in_the_taker_when_no_thread_starts(monkeypatch):
     def no_thread(self):
         raise RuntimeError("can't start new thread")
 
@@ -371,7 +374,7 @@ def test_without_a_thread_who_takes_the_result_does_the_call(monkeypatch):
         assert work.begin(threading.current_thread).take() is threading.current_thread()
 
 
-# Round: what one channel or service does at its end keeps nothing from the others.
+# Round: the actions of one channel or service at its end do not disturb the others.
 
 
 class Counted:
@@ -399,7 +402,7 @@ def test_failure_of_one_does_not_stop_the_others(error, caplog):
     assert not at_round_end(ANSWER, first.act)  # the round is over
 
 
-def test_failure_within_a_round_does_what_was_asked_for():
+def test_failure_within_a_round_still_runs_queued_actions():
     queued = Counted()
     with pytest.raises(ValueError), Round():
         at_round_end(ANSWER, queued.act)
@@ -407,7 +410,7 @@ def test_failure_within_a_round_does_what_was_asked_for():
     assert queued.times == 1
 
 
-def test_counts_and_wakes_are_behind_what_is_sent_each_in_the_order_asked_for():
+def test_counts_and_wakes_follow_sends_each_in_the_order_requested():
     done = []
     with Round():
         for phase in (WAKE, ANSWER, COUNT, REPLICATE):
@@ -418,7 +421,7 @@ def test_counts_and_wakes_are_behind_what_is_sent_each_in_the_order_asked_for():
     assert done == [ANSWER, REPLICATE, "inner", WAKE, COUNT]
 
 
-def test_one_asked_for_twice_is_done_once():
+def test_action_requested_twice_runs_once():
     one = Counted()
     with Round():
         at_round_end(ANSWER, one.act)

@@ -1,4 +1,4 @@
-"""Expressions and messages that both filter modules are asked about."""
+"""Expressions and messages for the tests of both filter modules."""
 
 EXPRESSIONS = (
     "a=3 and b<>4 And c>5 AND d<=4", "a=3 or b<>4 Or c>5 OR d<=4", "a in ('3', '4', '5')",

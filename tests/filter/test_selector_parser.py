@@ -1,4 +1,5 @@
-"""Expressions: what they say of messages, in linear time; bloom filters; and both beside the original's."""
+"""SQL92 expressions: their values for messages, in linear time; Bloom filters; and the comparison of both with the
+original's."""
 import os
 import random
 
@@ -16,7 +17,7 @@ from rmqha.filter.selector_parser import MAX_LENGTH, _parsed, parse
 from tests.filter.expressions import EXPRESSIONS, MESSAGES
 from tests.support.watch import assert_linear
 
-# Expressions: what they say of messages, and that nothing breaks them. Equality with Java: below.
+# Expressions: their values for messages, and arbitrary input. Equality with Java is tested below.
 
 
 def value(sql, **properties):
@@ -36,14 +37,14 @@ def test_value_of_an_expression(sql, expected):
     assert value(sql, a="3", b="4") is expected
 
 
-def test_text_that_is_no_number_is_an_error_of_the_comparison():
+def test_text_that_is_not_a_number_is_an_error_of_the_comparison():
     with pytest.raises(FilterError, match='NumberFormatException: For input string: "x"'):
         value("a > 3", a="x")
     with pytest.raises(FilterError, match="It's illegal to compare string by '>=', '>', '<', '<='. lv=x, rv=3"):
         value("a > b", a="x", b="3")
 
 
-def test_error_says_where_and_what_was_expected():
+def test_error_names_the_place_and_the_expected_token():
     with pytest.raises(MQFilterException) as error:
         selector_parser.parse("a is not 3")
     assert str(error.value) == (
@@ -52,7 +53,7 @@ def test_error_says_where_and_what_was_expected():
     assert error.value.error_message == "Invalid MessageSelector. "
 
 
-def test_long_chains_need_no_stack():
+def test_long_chains_do_not_exhaust_the_stack():
     sql = " OR ".join(f"a = {number}" for number in range(5_000))
     expression = selector_parser.parse(sql)
     assert expression.evaluate(MessageEvaluationContext({"a": "4999"})) is True
@@ -68,10 +69,11 @@ def test_deep_nesting_is_refused(sql):
 
 
 def test_now_is_a_property_like_any_other():
-    assert value("a = now", a="5", now="5") is True  # in a text it is a property
+    # In a text it is a property.
+    assert value("a = now", a="5", now="5") is True
 
 
-def test_only_sql92_is_known():
+def test_only_sql92_is_supported():
     assert filter_factory.get("SQL92").of_type() == "SQL92"
     assert filter_factory.get("TAG") is None and filter_factory.get(None) is None
 
@@ -97,7 +99,7 @@ def test_any_text_is_an_expression_or_an_error(sql, properties):
         assert error.describe().startswith("java.lang.")
 
 
-# Expressions, and the values that they look at, are read in linear time.
+# Expressions, and the values that they use, are read in linear time.
 
 GROWING = {
     "operands": lambda n: " or ".join(["a=1"] * n),
@@ -136,7 +138,7 @@ def test_expression_is_parsed_in_linear_time(name):
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_text_is_read_as_a_number_in_linear_time(name):
+def test_number_is_read_from_a_text_in_linear_time(name):
     assert_linear(NUMBERS[name], raising_value_errors(double_value_of, FilterError), 300)
     assert_linear(NUMBERS[name], lambda text: parse_property(text, float), 300)
 
@@ -148,14 +150,14 @@ def test_expression_beyond_the_limit_is_refused():
         parse(longest.ljust(MAX_LENGTH + 1))
 
 
-def test_plus_signs_within_each_other_are_looked_through_only_so_often():
+def test_nested_plus_signs_are_scanned_a_bounded_number_of_times():
     parse("+a = 1" + " or +a = 1" * 2000)
     parse("+(" * 20 + "a = 1" + ")" * 20)
     with pytest.raises(MQFilterException, match="StackOverflowError"):
         parse("+(" * 20 + "a = 1" + " or a = 1" * 3000 + ")" * 20)
 
 
-# Bit arrays and bloom filters. Equality with Java's bits: below.
+# Bit arrays and Bloom filters. Equality with Java's bits is tested below.
 
 
 @given(st.lists(st.integers(0, 111)), st.lists(st.integers(0, 111)))
@@ -183,7 +185,7 @@ def test_bit_outside_is_refused(position):
 
 
 @given(st.lists(st.text(), max_size=20))
-def test_name_that_was_put_in_is_hit(names):
+def test_added_name_is_a_hit(names):
     bloom = BloomFilter.create_by_fn(20, 32)
     bits = BitsArray.create(bloom.m)
     for name in names:
@@ -208,11 +210,11 @@ def test_data_of_another_filter_is_refused():
         bloom.is_hit(bloom.generate("x"), BitsArray.create(104))
 
 
-def test_hash_of_nothing_is_zero():
+def test_hash_of_empty_input_is_zero():
     assert murmur3_128_low(b"") == 0
 
 
-# Expressions by the original's filter module and by ours: the same errors, texts and values.
+# Expressions in the original's filter module and in ours: the same errors, texts and values.
 
 JAVA_PIECES = ("a", "b", "not", "and", "or", "between", "in", "true", "false", "null", "is", "1", "2.5", "'x'", "'1'",
                "=",
@@ -222,7 +224,7 @@ COUNT = int(os.environ.get("RMQHA_SQL_TEXTS", "2000"))
 
 
 def ours(sql: str) -> dict:
-    """What our module says of an expression, in the form of the driver's answer."""
+    """Return our module's result for an expression in the form of the driver's answer."""
     try:
         expression = selector_parser.parse(sql)
     except MQFilterException as error:
@@ -242,18 +244,18 @@ def javas(driver, expressions: list[str]) -> list[dict]:
 
 
 def differences(driver, expressions: list[str]) -> list[tuple]:
-    """(expression, Java's answer, ours) where they differ."""
+    """Return (expression, Java's answer, ours) for each difference."""
     return [(sql, theirs, mine) for sql, theirs in zip(expressions, javas(driver, expressions), strict=True)
             if theirs != (mine := ours(sql))]
 
 
 @pytest.mark.java
-def test_table_of_expressions(java_driver):
+def test_expressions_of_the_table_agree_with_java(java_driver):
     assert differences(java_driver, list(EXPRESSIONS)) == []
 
 
 @pytest.mark.java
-def test_any_pieces_of_expressions(java_driver):
+def test_random_expressions_agree_with_java(java_driver):
     choose = random.Random(4)
     expressions = [" ".join(choose.choices(JAVA_PIECES, k=choose.randrange(12))) for _ in range(COUNT)]
     assert differences(java_driver, expressions)[:1] == []
@@ -261,7 +263,7 @@ def test_any_pieces_of_expressions(java_driver):
 
 @pytest.mark.java
 @pytest.mark.parametrize("f, n", [(20, 32), (10, 128), (1, 1), (99, 7)])
-def test_bits_of_bloom_filters(java_driver, f, n):
+def test_bloom_filter_bits_agree_with_java(java_driver, f, n):
     names = ["", "g#t", "group#topic", "x" * 15, "x" * 16, "x" * 17, "x" * 100, "größe#名\U0001F600"]
     theirs = java_driver.submit("bloom", f=f, n=n, names=names).result()
     ours = BloomFilter.create_by_fn(f, n)

@@ -1,1 +1,1 @@
-"""Messages: the model, the stored-record layout and the codecs on it."""
+"""Messages: the model, the layout of stored records, and their codecs."""

@@ -1,4 +1,4 @@
-"""Messages as producers send them and as brokers store them, and message queues.
+"""Messages, as producers send them and as brokers store them, and message queues.
 
 - `Message`: the message that a producer sends; `MessageType`: the kind of message that a hook sees.
 - `MessageExt`: a message as a broker stored it.
@@ -19,7 +19,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,10}\Z").match
 
 
 def parse_int(text: str) -> int:
-    """Java's Integer.parseInt for ASCII digits. ValueError for anything else, and beyond 32 bits."""
+    """Parse like Java's Integer.parseInt, for ASCII digits. ValueError for anything else, and beyond 32 bits."""
     if _INTEGER(text) is None or not -0x8000_0000 <= (value := int(text)) <= 0x7FFF_FFFF:
         raise ValueError(f'For input string: "{text:.100}"')
     return value
@@ -29,18 +29,18 @@ BODY_TYPES = (bytes, bytearray, memoryview)
 
 
 def check_type(field: str, value: object, *kinds: type, but: tuple[type, ...] = ()) -> None:
-    """TypeError naming the field, its value's type and those that it may have."""
+    """Raise a TypeError that names the field, the value's type and the allowed types, unless the type is allowed."""
     if not isinstance(value, kinds) or isinstance(value, but) or isinstance(value, bool) and bool not in kinds:
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"message {field} must be {wanted}, not {type(value).__name__}")
 
 
 class Message:
-    """Topic, body, user flag and properties.
+    """A message: topic, body, user flag and properties.
 
-    A value of a wrong type is a TypeError that names the field, where it is given. Constructed with a topic, a message
-    carries the property WAIT=true as Java's do; without one it has no properties. `properties` is never None. What Java
-    reaches through MessageAccessor (put_property, clear_property) is public here.
+    Setting a value of a wrong type raises a TypeError that names the field. Constructed with a topic, a message has the
+    property WAIT=true, as in Java; without a topic it has no properties. `properties` is never None. The methods that
+    Java hides behind MessageAccessor (put_property, clear_property) are public here.
 
     Java: org.apache.rocketmq.common.message.Message (4.9.8)
     """
@@ -56,7 +56,7 @@ class Message:
         self.properties: dict[str, str] = {}
         if topic is None:
             return
-        # identity first: each message of a sender comes by here
+        # Compare types by identity first: this runs for every message that is sent.
         if type(topic) is not str or type(body) is not bytes or type(flag) is not int:
             check_type("topic", topic, str)
             check_type("body", body, *BODY_TYPES)
@@ -72,7 +72,8 @@ class Message:
         self.wait_store_msg_ok = wait_store_msg_ok
 
     def check_types(self) -> None:
-        """TypeError when an attribute, which may be set to anything, or a property is of a type that can't be sent."""
+        """Raise TypeError when an attribute or a property has a type that cannot be sent. Attributes are not checked
+        when they are set."""
         check_type("topic", self.topic, str)
         check_type("body", self.body, *BODY_TYPES)
         check_type("flag", self.flag, int)
@@ -83,18 +84,18 @@ class Message:
                 check_type(f"property {name}", value, str)
 
     def put_property(self, name: str, value: str) -> None:
-        """Set any property, the system's own ones too."""
+        """Set any property, including those of the system."""
         if type(value) is not str or type(name) is not str:
             check_type("a property's name", name, str)
             check_type(f"property {name}", value, str)
         self.properties[name] = value
 
     def clear_property(self, name: str) -> None:
-        """Remove a property, if it is there."""
+        """Remove a property, if present."""
         self.properties.pop(name, None)
 
     def put_user_property(self, name: str, value: str) -> None:
-        """Set a property of the user. ValueError for a name that RocketMQ uses and for blank names and values."""
+        """Set a user property. ValueError for a name that RocketMQ uses, and for a blank name or value."""
         for what, text in (("a property's name", name), (f"property {name}", value)):
             if text is not None:
                 check_type(what, text, str)
@@ -105,11 +106,11 @@ class Message:
         self.properties[name] = value
 
     def get_user_property(self, name: str) -> str | None:
-        """A property, or None."""
+        """Return a property, or None."""
         return self.properties.get(name)
 
     def get_property(self, name: str) -> str | None:
-        """A property, or None."""
+        """Return a property, or None."""
         return self.properties.get(name)
 
     @property
@@ -132,7 +133,7 @@ class Message:
         self.set_keys(keys)
 
     def set_keys(self, keys: str | Iterable[str]) -> None:
-        """Set the keys: one text, or several that get joined."""
+        """Set the keys: one text, or several, which are joined by blanks."""
         if not isinstance(keys, str):
             check_type("keys", keys, str, Iterable, but=(bytes, bytearray, memoryview))
             keys = list(keys)
@@ -143,7 +144,7 @@ class Message:
 
     @property
     def delay_time_level(self) -> int:
-        """The delay level (DELAY), 0 = none. ValueError when the property is no number."""
+        """The delay level (DELAY); 0 without one. ValueError when the property is not a number."""
         text = self.properties.get(message_const.PROPERTY_DELAY_TIME_LEVEL)
         return 0 if text is None else parse_int(text)
 
@@ -154,7 +155,7 @@ class Message:
 
     @property
     def wait_store_msg_ok(self) -> bool:
-        """Whether the answer waits for disk and slave (WAIT); true when the property is absent."""
+        """True if the answer waits for disk and slave (WAIT), also when the property is absent."""
         text = self.properties.get(message_const.PROPERTY_WAIT_STORE_MSG_OK)
         return text is None or text.lower() == "true"
 
@@ -190,7 +191,7 @@ class Message:
 
 
 class MessageType(enum.Enum):
-    """Ordinary, half, committed or delayed. The names are Java's.
+    """The kind of a message: normal, half, committed or delayed. The names are Java's.
 
     Java: org.apache.rocketmq.common.message.MessageType (4.9.8)
     """
@@ -202,7 +203,7 @@ class MessageType(enum.Enum):
 
 
 class MessageExt(Message):
-    """A message with what the broker added. Hosts are (address, port); times are ms since the epoch.
+    """A message with the fields that the broker added. Hosts are (address, port); times are ms since the epoch.
 
     Java: org.apache.rocketmq.common.message.MessageExt (4.9.8)
     """
@@ -237,18 +238,18 @@ class MessageExt(Message):
 
     @staticmethod
     def parse_topic_filter_type(sys_flag: int) -> TopicFilterType:
-        """Whether the record may have several tags."""
+        """Return MULTI_TAG if the record may have several tags, else SINGLE_TAG."""
         return (TopicFilterType.MULTI_TAG if sys_flag & sys_flags.MULTI_TAGS_FLAG
                 else TopicFilterType.SINGLE_TAG)
 
     @property
     def born_host_bytes(self) -> bytes:
-        """BORNHOST of the record: 8 or 20 bytes."""
+        """The BORNHOST field of the record: 8 or 20 bytes."""
         return host_to_bytes(self.born_host)
 
     @property
     def store_host_bytes(self) -> bytes:
-        """STOREHOSTADDRESS of the record: 8 or 20 bytes."""
+        """The STOREHOSTADDRESS field of the record: 8 or 20 bytes."""
         return host_to_bytes(self.store_host)
 
     @property
@@ -279,12 +280,12 @@ class MessageClientExt(MessageExt):
 
     @property
     def msg_id(self) -> str | None:  # type: ignore[override]  # as in Java, a getter takes the attribute's place
-        """UNIQ_KEY, else the offset id."""
+        """The UNIQ_KEY, or the offset id without one."""
         return self.properties.get(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) or self.offset_msg_id
 
 
 class MessageExtBatch(MessageExt):
-    """A batch request: `body` is the encoded messages, `encoded_buff` the records that the store made of them.
+    """A batch request: `body` holds the encoded messages, `encoded_buff` the records that the store made of them.
 
     Java: org.apache.rocketmq.common.message.MessageExtBatch (4.9.8)
     """
@@ -298,7 +299,7 @@ class MessageExtBatch(MessageExt):
 
 @dataclass(frozen=True, order=True, slots=True)
 class MessageQueue:
-    """Topic, broker and queue number: hashable, ordered in this order. Field names are the JSON's.
+    """One queue: topic, broker and queue number. Hashable, ordered by these fields. Field names are the JSON's.
 
     Java: org.apache.rocketmq.common.message.MessageQueue (4.9.8)
     """
@@ -313,7 +314,7 @@ class MessageQueue:
 
 @dataclass(frozen=True, order=True, slots=True)
 class MessageQueueForC:
-    """A queue with an offset, the form for clients in C++.
+    """A queue with an offset, in the form for C++ clients.
 
     Java: org.apache.rocketmq.common.message.MessageQueueForC (4.9.8)
     """

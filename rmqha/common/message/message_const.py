@@ -40,7 +40,7 @@ PROPERTY_INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 PROPERTY_INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
 KEY_SEPARATOR = " "
 
-# Reserved: Message.put_user_property refuses these. Java's list lacks a few names, so does this.
+# Reserved names, which Message.put_user_property refuses. Java's list lacks a few names, and so does this one.
 STRING_HASH_SET = frozenset((
     PROPERTY_TRACE_SWITCH,
     PROPERTY_MSG_REGION,

@@ -1,12 +1,12 @@
-"""Encode and decode messages: stored records, batch bodies, property texts and message ids.
+"""Encoding and decoding of messages: stored records, batch bodies, property texts and message ids.
 
 Positions are explicit, where Java uses those of a ByteBuffer: `decode` takes the position of a record, and the next
 record begins `store_size` bytes later.
 
-`create_uniq_id` makes the id that a producer assigns to a message (property UNIQ_KEY). It is the upper-case hex of
+`create_uniq_id` creates the id that a producer assigns to a message (property UNIQ_KEY). It is the upper-case hex of
 these fields, 32 characters with an IPv4 address and 56 with an IPv6 address:
 
-    IP address (4 or 16 bytes), process id (2), a random number of the process (4), ms since the month began (4),
+    IP address (4 or 16 bytes), process id (2), a random number per process (4), ms since the start of the month (4),
     counter (2)
 
 Java: org.apache.rocketmq.common.message.MessageDecoder (4.9.8)
@@ -36,7 +36,8 @@ from rmqha.common.message.message_layout import (
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
-_KEPT_LENGTH = 1024  # characters of all names whose order is kept
+# Characters of all names together, up to which their order is cached.
+_KEPT_LENGTH = 1024
 COMPRESS_LEVEL = 5
 
 _pack_long = layout.LONG.pack
@@ -44,15 +45,15 @@ _MSG_ID_LENGTHS = (layout.HOST_LENGTH + layout.LONG.size, layout.V6_HOST_LENGTH 
 
 
 class BodyDecodeError(MessageDecodeError):
-    """A record whose body does not decompress; the rest of it is sound."""
+    """A record whose body does not decompress; the rest of it is valid."""
 
 
 class BodyTooLargeError(BodyDecodeError):
-    """A record whose body decompresses to more than it may."""
+    """A record whose body decompresses to more than the limit."""
 
 
 class MessageId(NamedTuple):
-    """Which broker (address, port) and which commit log offset.
+    """The broker (address, port) and the commit log offset of a message.
 
     Java: org.apache.rocketmq.common.message.MessageId (4.9.8)
     """
@@ -62,16 +63,16 @@ class MessageId(NamedTuple):
 
 
 def create_message_id(host: Host | bytes, offset: int) -> str:
-    """The offset message id: upper-case hex of address, port (4 bytes) and offset; 32 characters, IPv6 56.
+    """Return the offset message id: upper-case hex of address, port (4 bytes) and offset; 32 characters, IPv6 56.
 
-    `host`: (address, port), or the record's bytes of it.
+    `host`: (address, port), or the bytes of the record's host field.
     """
     data = host if isinstance(host, bytes) else layout.host_to_bytes(host)
     return (data + _pack_long(offset)).hex().upper()
 
 
 def decode_message_id(msg_id: str) -> MessageId:
-    """((address, port), offset) of an offset message id; MessageDecodeError when it is not valid."""
+    """Return ((address, port), offset) of an offset message id; MessageDecodeError when it is not valid."""
     try:
         data = bytes.fromhex(msg_id)
     except ValueError:
@@ -82,7 +83,7 @@ def decode_message_id(msg_id: str) -> MessageId:
 
 
 def decode_properties(buffer: Buffer, position: int = 0) -> dict[str, str] | None:
-    """Only the properties of the record at `position`; None when it has none."""
+    """Return only the properties of the record at `position`; None for a record without properties."""
     parts = layout.decode_parts(buffer, position)
     if not parts.properties_length:
         return None
@@ -92,14 +93,15 @@ def decode_properties(buffer: Buffer, position: int = 0) -> dict[str, str] | Non
 
 def decode(buffer: Buffer, read_body: bool = True, decompress: bool = True, position: int = 0,
            is_client: bool = False, budget: BodyBudget | None = None) -> MessageExt:
-    """The message of the record at `position`; with `is_client` a MessageClientExt.
+    """Return the message of the record at `position`; a MessageClientExt with `is_client`.
 
-    The body is copied out of `buffer`; a compressed one is decompressed unless `decompress` is false (the flag stays).
-    `budget`: what it may grow to; None: as far as a message alone may. MessageDecodeError for a damaged record,
-    BodyDecodeError for one of which only the body is, BodyTooLargeError beyond the budget. The body's CRC is not
-    checked, as in Java.
+    The body is copied out of `buffer`. A compressed body is decompressed unless `decompress` is false (the flag stays).
+    `budget` limits the decompressed size; None: the limit of a single message. MessageDecodeError for a damaged record,
+    BodyDecodeError for a record of which only the body is damaged, BodyTooLargeError beyond the budget. The body's CRC
+    is not checked, as in Java.
     """
-    # Differs: Java answers null for any damage, and does not compare the magic code and TOTALSIZE with the parts.
+    # Differs: a damaged record is an error that describes the damage, and the magic code and TOTALSIZE are checked
+    # against the parts; Java returns null for any damage, and does not check these.
     parts = layout.decode_parts(buffer, position)
     head = parts.head
     message: MessageExt = MessageClientExt() if is_client else MessageExt()
@@ -128,7 +130,7 @@ def decode(buffer: Buffer, read_body: bool = True, decompress: bool = True, posi
 
 
 def _alone() -> BodyBudget:
-    """For a message by itself."""
+    """Return the budget of a single message."""
     return BodyBudget(most_each=MOST_IN_ALL)
 
 
@@ -137,26 +139,28 @@ def _decompress(body: bytes, sys_flag: int, position: int, budget: BodyBudget) -
         return budget.plain(body, sys_flag)
     except CompressionError as error:
         text = f"the body does not decompress: {error}"
-        if isinstance(error.__cause__, ImportError):  # no flaw of this record
+        # The record itself may be valid.
+        if isinstance(error.__cause__, ImportError):
             raise MessageDecodeError(text, position) from error
         raise (BodyTooLargeError if isinstance(error, TooLargeError) else BodyDecodeError)(text, position) from error
 
 
 def client_decode(buffer: Buffer, read_body: bool = True, position: int = 0, budget: BodyBudget | None = None
                   ) -> MessageClientExt:
-    """`decode` for a consumer."""
+    """Decode a record for a consumer; see `decode`."""
     message = decode(buffer, read_body, True, position, is_client=True, budget=budget)
-    return message  # type: ignore[return-value]  # what `is_client` asks for
+    return message  # type: ignore[return-value]  # `is_client` makes it one
 
 
 def decodes(buffer: Buffer, read_body: bool = True, budget: BodyBudget | None = None, keep_bad: bool = False
             ) -> list[MessageExt]:
-    """The messages of an answer, as `client_decode` makes them. MessageDecodeError for damage in one.
+    """Return the messages of an answer, as `client_decode` makes them. MessageDecodeError for damage in one.
 
-    All bodies share `budget`, by default that of a message alone: BodyTooLargeError beyond it. `keep_bad`: a
-    MissingBody stands in place of a body that is damaged or too large, and the other messages are as they are.
+    All bodies share `budget`, by default that of a single message: BodyTooLargeError beyond it. With `keep_bad` a
+    body that is damaged or too large is replaced by a MissingBody, and the other messages are returned unchanged.
     """
-    # Differs: Java drops the damaged record and all behind it, and the consumer goes on behind them.
+    # Differs: a damaged record among several is an error; Java drops it and all records after it, and the consumer
+    # skips them.
     budget = budget or _alone()
     messages: list[MessageExt] = []
     position, end = 0, len(buffer)
@@ -170,7 +174,7 @@ def decodes(buffer: Buffer, read_body: bool = True, budget: BodyBudget | None = 
 
 def client_decode_or_missing(buffer: Buffer, position: int, budget: BodyBudget, read_body: bool = True
                              ) -> MessageClientExt:
-    """The message of a record; with a MissingBody when only its body is damaged or too large."""
+    """Return the message of a record; with a MissingBody when only its body is damaged or too large."""
     try:
         return client_decode(buffer, read_body, position, budget)
     except BodyDecodeError as error:
@@ -178,7 +182,7 @@ def client_decode_or_missing(buffer: Buffer, position: int, budget: BodyBudget, 
 
 
 def without_body(buffer: Buffer, position: int, reason: BodyDecodeError) -> MessageClientExt:
-    """The message of a record, with a MissingBody that says why."""
+    """Return the message of a record, with a MissingBody that says why."""
     message = client_decode(buffer, False, position)
     message.body = MissingBody(str(reason))
     return message
@@ -186,9 +190,10 @@ def without_body(buffer: Buffer, position: int, reason: BodyDecodeError) -> Mess
 
 def decode_fitting(buffer: Buffer, budget: BodyBudget, keep_bad: bool = False
                    ) -> tuple[list[MessageExt], MessageClientExt | None]:
-    """The messages of an answer up to the first whose body is beyond `budget`, and that one; None: all fit.
+    """Return the messages of an answer that fit in `budget`, and the first message that does not; None when all fit.
 
-    That one has a MissingBody; so has, with `keep_bad`, one whose body is damaged, else MessageDecodeError.
+    The message that does not fit has a MissingBody. So does, with `keep_bad`, a message whose body is damaged; without
+    `keep_bad` it is a MessageDecodeError.
     """
     messages: list[MessageExt] = []
     position, end = 0, len(buffer)
@@ -207,16 +212,17 @@ def decode_fitting(buffer: Buffer, budget: BodyBudget, keep_bad: bool = False
 
 
 def encode(message: MessageExt, need_compress: bool = False) -> bytes:
-    """The record of a message, from its fields as they are (offsets, CRC, flags); IPv6 bits must fit the hosts.
+    """Return the record of a message, from its fields as they are (offsets, CRC, flags). The IPv6 bits must match.
 
-    `need_compress`: the body is not compressed although the bit says so: compress it.
+    `need_compress`: compress the body, which is not compressed yet although its flag is set.
     """
     body = message.body
     if need_compress and message.sys_flag & sys_flags.COMPRESSED_FLAG:
         compressor = compression.get_compressor(sys_flags.get_compression_type(message.sys_flag))
         body = compressor.compress(body, COMPRESS_LEVEL)
     properties = message_properties2string(message.properties).encode("utf-8", "replace")
-    # Differs: Java pads or overflows when store_size is set and no longer fits; here it is always computed.
+    # Differs: the size of an encoded message is always computed; Java pads or overflows when store_size is set and no
+    # longer fits.
     return layout.encode_record(
         message.body_crc, message.queue_id, message.flag, message.queue_offset, message.commit_log_offset,
         message.sys_flag, message.born_timestamp, message.born_host_bytes, message.store_timestamp,
@@ -225,7 +231,7 @@ def encode(message: MessageExt, need_compress: bool = False) -> bytes:
 
 
 def property_order(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The order in which a Java HashMap of these names is iterated over. Kept for names of the usual lengths."""
+    """Return these names in the order in which a Java HashMap iterates over them. Cached for names of usual lengths."""
     return _kept_order(names) if sum(map(len, names)) <= _KEPT_LENGTH else tuple(hash_map_order(names))
 
 
@@ -235,16 +241,17 @@ def _kept_order(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def message_properties2string(properties: dict[str, str] | None) -> str:
-    """`name 0x01 value 0x02 name 0x01 value ...` in the order of a Java HashMap; None values are left out."""
+    """Return `name 0x01 value 0x02 name 0x01 value ...` in the order of a Java HashMap; None values are left out."""
     if not properties:
         return ""
-    # Differs: Java's order remembers how often the table grew and, in clashing buckets, the history of removals.
+    # Differs: the order of encoded properties depends only on their names; Java's also depends on how often the table
+    # grew and, in buckets with collisions, on earlier removals.
     return PROPERTY_SEPARATOR.join([f"{name}\x01{value}" for name in property_order(tuple(properties))
                                     if (value := properties[name]) is not None])
 
 
 def string2message_properties(text: str | None) -> dict[str, str]:
-    """The properties of a text; entries without name, separator or value are ignored, the last of equal names wins."""
+    """Parse a property text. Entries without name, separator or value are ignored; the last of equal names wins."""
     properties: dict[str, str] = {}
     if text:
         for entry in text.split(PROPERTY_SEPARATOR):
@@ -255,25 +262,25 @@ def string2message_properties(text: str | None) -> dict[str, str]:
 
 
 def encode_message(message: Message) -> bytes:
-    """One message of a batch body: only flag, body and properties. ValueError when the properties are too long."""
+    """Return one message of a batch body: flag, body and properties only. ValueError for too long properties."""
     properties = message_properties2string(message.properties).encode("utf-8", "replace")
     return layout.encode_batch_message(message.flag, message.body, properties)
 
 
 def decode_message(buffer: Buffer) -> Message:
-    """The first message of a batch body; MessageDecodeError for damage."""
+    """Return the first message of a batch body; MessageDecodeError for damage."""
     for parts in layout.iterate_batch(buffer):
         return _from_batch(parts)
     raise MessageDecodeError("the batch is empty")
 
 
 def encode_messages(messages: Iterable[Message]) -> bytes:
-    """A batch body."""
+    """Return the batch body of these messages."""
     return b"".join(map(encode_message, messages))
 
 
 def decode_messages(buffer: Buffer) -> list[Message]:
-    """The messages of a batch body, without topic; MessageDecodeError for damage."""
+    """Return the messages of a batch body, without topic; MessageDecodeError for damage."""
     return [_from_batch(parts) for parts in layout.iterate_batch(buffer)]
 
 
@@ -285,14 +292,15 @@ def _from_batch(parts: layout.BatchMessage) -> Message:
     return message
 
 
-# One counter for the process, as in Java: ids must differ between all its producers. next() on it is atomic.
+# One counter per process, as in Java, because ids must differ between all producers of the process. next() is atomic.
 _COUNTER = itertools.count()
 
 
 def _local_ip() -> bytes:
-    """The first public address of this host, else its first private IPv4 one, else four bytes of the time."""
+    """Return the first public address of this host, else its first private IPv4 one, else four bytes of the time."""
     private = None
-    import psutil  # heavy, and those that only read messages make no ids
+    # Imported late: it is slow to load, and programs that only read messages create no ids.
+    import psutil
 
     for addresses in psutil.net_if_addrs().values():
         for entry in addresses:
@@ -309,7 +317,7 @@ def _local_ip() -> bytes:
 
 
 def create_fake_ip() -> bytes:
-    """Four bytes of the time, for a host without an address."""
+    """Return four bytes of the time, for a host without an address."""
     return struct.pack(">q", time.time_ns() // 1_000_000)[4:]
 
 
@@ -320,12 +328,12 @@ def _fixed_part(process_id: int) -> str:
 
 @lru_cache(maxsize=2)
 def _month_start_ms(year: int, month: int) -> int:
-    """Local midnight of the first of the month, in ms since the epoch."""
+    """Return local midnight of the first day of the month, in ms since the epoch."""
     return int(time.mktime((year, month, 1, 0, 0, 0, 0, 0, -1))) * 1000
 
 
 def create_uniq_id() -> str:
-    """A new unique id."""
+    """Create a unique id."""
     now_ms = time.time_ns() // 1_000_000
     local = time.localtime(now_ms // 1000)
     elapsed = max(0, now_ms - _month_start_ms(local.tm_year, local.tm_mon))
@@ -333,13 +341,13 @@ def create_uniq_id() -> str:
 
 
 def set_uniq_id(message: Message) -> None:
-    """Give the message a unique id unless it has one."""
+    """Set a unique id on the message unless it has one."""
     if message.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) is None:
         message.put_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, create_uniq_id())
 
 
 def get_uniq_id(message: Message) -> str | None:
-    """The message's unique id, or None."""
+    """Return the message's unique id, or None."""
     return message.get_property(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
 
 
@@ -353,44 +361,47 @@ def _parts(msg_id: str) -> tuple[bytes, int, int]:
 
 
 def get_nearly_time_from_id(msg_id: str) -> int:
-    """When the id was made, in ms since the epoch, if that is less than a month ago. ValueError for no unique id."""
+    """Return the time at which the id was created, in ms since the epoch, if it is less than a month ago.
+
+    ValueError when `msg_id` is not a unique id.
+    """
     elapsed = _parts(msg_id)[2]
     now_ms = time.time_ns() // 1_000_000
     local = time.localtime(now_ms // 1000)
     start = _month_start_ms(local.tm_year, local.tm_mon)
-    # Differs: an id of this millisecond is of now; the original takes it for one of a month ago.
+    # Differs: a message id of the current millisecond counts as new; the original takes it for a month old.
     if start + elapsed > now_ms:
         start = _month_start_ms(local.tm_year, local.tm_mon - 1)
     return start + elapsed
 
 
 RETRY_GROUP_TOPIC_PREFIX = "%RETRY%"
-# A broker adds the batch's own properties, with the name of its cluster, to those of each message, and what comes to
-# more than the limit has the whole batch refused (a broker of 4.9 stores what nobody can read). Room for them.
+# A broker adds the batch's own properties, including the name of its cluster, to those of each message. If the sum
+# exceeds the limit, the whole batch is refused (a broker of 4.9 stores an unreadable record). This leaves space for it.
 MAX_PROPERTIES_IN_BATCH = layout.MAX_PROPERTIES_LENGTH - 1024
 _UNIQUE_KEY_SIZE = len(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) + 32 + 2
 
 
 def properties_size(message: Message) -> int:
-    """Bytes of a message's properties as they are sent, with the unique key that it is given when it has none."""
+    """Return the bytes of a message's properties as sent, including the unique key that is added if it is missing."""
     size = len(message_properties2string(message.properties).encode("utf-8", "replace"))
     has_key = message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX in message.properties
     return size if has_key else size + _UNIQUE_KEY_SIZE
 
 
 def size_in_batch(message: Message) -> int:
-    """Bytes that a message takes in the body of a batch, which is what brokers limit."""
+    """Return the bytes that a message takes in a batch body, whose size brokers limit."""
     return layout.BATCH_HEAD.size + len(message.body) + layout.SHORT.size + properties_size(message)
 
 
 def may_join_batch(message: Message) -> bool:
-    """Whether a message may go together with others; one that may not is fine when it is sent alone."""
+    """Return whether a message may be sent in a batch. If not, it can still be sent on its own."""
     return (message.delay_time_level <= 0 and not message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
             and properties_size(message) <= MAX_PROPERTIES_IN_BATCH)
 
 
 class MessageBatch(Message):
-    """Messages of one topic that go as the body of one SEND_BATCH_MESSAGE.
+    """Messages of one topic that are sent as the body of one SEND_BATCH_MESSAGE.
 
     Java: org.apache.rocketmq.common.message.MessageBatch (4.9.8)
     """
@@ -400,10 +411,11 @@ class MessageBatch(Message):
     def __init__(self, messages: list[Message]) -> None:
         super().__init__()
         self.messages = messages
-        self.is_checked = False  # the producer that has made it has looked at each message
+        # The producer has checked each message.
+        self.is_checked = False
 
     def encode(self) -> bytes:
-        """The request's body."""
+        """Return the request's body."""
         return encode_messages(self.messages)
 
     def __iter__(self) -> Iterator[Message]:
@@ -411,20 +423,20 @@ class MessageBatch(Message):
 
     @staticmethod
     def generate_from_list(messages: Iterable[Message]) -> "MessageBatch":
-        """A batch; ValueError when there are no messages or they may not go together."""
+        """Return a batch. ValueError for an empty list, and for messages that cannot be in one batch."""
         batch = MessageBatch(list(messages))
         MessageBatch.check(batch.messages)
         return batch.take_over()
 
     def take_over(self) -> "MessageBatch":
-        """Be of the messages' topic, and wait as they do; self. The messages may go together."""
+        """Take the topic and `wait_store_msg_ok` from the messages, which must fit together. Returns self."""
         self.topic = self.messages[0].topic
         self.wait_store_msg_ok = self.messages[0].wait_store_msg_ok
         return self
 
     @staticmethod
     def check(messages: list[Message]) -> None:
-        """ValueError when there are no messages or they may not go together; it names the first that may not."""
+        """Raise ValueError for an empty list, or naming the first message that cannot be in the batch."""
         if not messages:
             raise ValueError("a batch needs a message")
         for number, message in enumerate(messages):

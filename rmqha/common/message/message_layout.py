@@ -21,8 +21,13 @@ All numbers are big-endian and signed. v4/v6 is the length of an IPv4/IPv6 host 
          1      topic length (at most 127), then the TOPIC
          2      properties length (at most 32767), then the PROPERTIES: name 0x01 value 0x02 name 0x01 value ...
 
-"+": 12 more for each IPv6 host before it. A file ends with a blank: 8 bytes, TOTALSIZE = the rest of the file,
-MAGICCODE = BLANK_MAGIC_CODE; the bytes after these 8 are never read.
+"+": 12 bytes more for each IPv6 host before it.
+
+A record never crosses the end of a file of the commit log, because offsets map to files by division. When the next
+record does not fit, the rest of the file becomes a blank: 8 bytes, with TOTALSIZE = the length of the rest and
+MAGICCODE = BLANK_MAGIC_CODE. The bytes after these 8 are never read. A reader that meets the blank continues with the
+next file. A record is therefore placed in a file only if at least 8 bytes remain after it; otherwise there would be
+no space to say where the file's records end.
 
 A message of a batch request is shorter: TOTALSIZE 4, MAGICCODE 4 (0), BODYCRC 4 (0), FLAG 4, body length 4, BODY,
 properties length 2, PROPERTIES. Readers ignore its first three fields.
@@ -57,7 +62,7 @@ PHYSICAL_OFFSET_POSITION = 28
 SYSFLAG_POSITION = 36
 BORN_TIMESTAMP_POSITION = 40
 BORN_HOST_POSITION = 48
-# Those behind a host, between IPv4 hosts: MORE_IN_V6 further for each IPv6 host before it.
+# The positions after a host field are those for IPv4 hosts; each IPv6 host before a field adds MORE_IN_V6.
 STORE_TIMESTAMP_POSITION = 56
 STORE_HOST_POSITION = 64
 RECONSUME_TIMES_POSITION = 72
@@ -86,13 +91,13 @@ HEADS = (
 HEAD_LENGTH = 88
 MAX_HEAD_LENGTH = 112
 assert [head.size for head in HEADS] == [HEAD_LENGTH, 100, 100, MAX_HEAD_LENGTH]
-# Of the same bytes what dispatch and checks ask for: total size, magic, crc, queue id, queue offset, physical offset,
-# system flag, store time, prepared offset, body length.
+# The fields of the same bytes that dispatch and checks need: total size, magic, crc, queue id, queue offset, physical
+# offset, system flag, store time, prepared offset, body length.
 SUMMARIES = tuple(struct.Struct(f">iiii4xqqi8x{born}xq{store}x4xqi")
                   for store in (HOST_LENGTH, V6_HOST_LENGTH) for born in (HOST_LENGTH, V6_HOST_LENGTH))
 assert [summary.size for summary in SUMMARIES] == [head.size for head in HEADS]
-# The shortest such, between IPv4 hosts only: total size, magic, crc, queue id, queue offset, physical offset, system
-# flag, body length.
+# The fewest fields, for IPv4 hosts only: total size, magic, crc, queue id, queue offset, physical offset, system flag,
+# body length.
 LENGTHS = struct.Struct(">iiii4xqqi44xi")
 assert LENGTHS.size == HEAD_LENGTH
 # Bytes of topic length and properties length.
@@ -112,7 +117,7 @@ _PACK_SHORT = SHORT.pack
 
 
 class MessageDecodeError(ValueError):
-    """Bytes that are no whole record. `position`: where in the given buffer the record began."""
+    """Bytes that are not a complete record. `position` is where the record begins in the given buffer."""
 
     def __init__(self, reason: str, position: int = 0) -> None:
         super().__init__(f"{reason} (record at byte {position})")
@@ -121,7 +126,7 @@ class MessageDecodeError(ValueError):
 
 
 class RecordHead(NamedTuple):
-    """The fields before the body. The hosts are bytes; see `bytes_to_host`."""
+    """The fields of a record before the body. The hosts are bytes; see `bytes_to_host`."""
 
     total_size: int
     magic_code: int
@@ -141,7 +146,7 @@ class RecordHead(NamedTuple):
 
 
 class RecordParts(NamedTuple):
-    """A whole record: its head, and where body, topic and properties lie in the buffer."""
+    """A complete record: its head, and the positions of body, topic and properties in the buffer."""
 
     head: RecordHead
     body_position: int
@@ -160,29 +165,29 @@ class BatchMessage(NamedTuple):
 
 
 def body_crc32(body: Buffer) -> int:
-    """The BODYCRC of `body`."""
+    """Return the BODYCRC of `body`."""
     return zlib.crc32(body) & 0x7FFF_FFFF
 
 
 def store_timestamp_position(sys_flag: int) -> int:
-    """Where STORETIMESTAMP lies in the record: 56 or 68."""
+    """Return the position of STORETIMESTAMP in the record: 56 or 68."""
     return STORE_TIMESTAMP_POSITION + (MORE_IN_V6 if sys_flag & BORNHOST_V6_FLAG else 0)
 
 
 def body_length_position(sys_flag: int) -> int:
-    """Where the body length lies in the record: 84, 96 or 108."""
+    """Return the position of the body length in the record: 84, 96 or 108."""
     return HEADS[sys_flag >> 4 & 3].size - 4
 
 
 def cal_msg_length(sys_flag: int, body_length: int, topic_length: int, properties_length: int) -> int:
-    """The TOTALSIZE of a record of these lengths in bytes. Negative body and properties lengths count as 0."""
+    """Return the TOTALSIZE of a record with these lengths in bytes. Negative body and properties lengths count as 0."""
     return (HEADS[sys_flag >> 4 & 3].size + (body_length if body_length > 0 else 0) + 1 + topic_length
             + 2 + (properties_length if properties_length > 0 else 0))
 
 
 @lru_cache(maxsize=4096)
 def host_to_bytes(host: Host) -> bytes:
-    """The 8 or 20 bytes of (address, port). IPv4 addresses mapped into IPv6 become IPv4. ValueError for a name."""
+    """Return (address, port) as 8 or 20 bytes. An IPv4 address mapped into IPv6 becomes IPv4. ValueError for a name."""
     address = ipaddress.ip_address(host[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).packed + struct.pack(">i", host[1])
@@ -190,33 +195,33 @@ def host_to_bytes(host: Host) -> bytes:
 
 @lru_cache(maxsize=4096)
 def bytes_to_host(data: bytes) -> Host:
-    """The (address, port) of 8 or 20 bytes; ValueError for another length. The port is as stored, right or wrong."""
+    """Return 8 or 20 bytes as (address, port); ValueError for another length. The port is not checked."""
     if len(data) not in (HOST_LENGTH, V6_HOST_LENGTH):
         raise ValueError(f"a host has 8 or 20 bytes, not {len(data)}")
     return str(ipaddress.ip_address(data[:-4])), int.from_bytes(data[-4:], "big", signed=True)
 
 
 def host_flags(born_host: bytes, store_host: bytes) -> int:
-    """The IPv6 bits of SYSFLAG for two hosts in bytes."""
+    """Return the IPv6 bits of SYSFLAG for two hosts in bytes."""
     return ((BORNHOST_V6_FLAG if len(born_host) == V6_HOST_LENGTH else 0)
             | (STOREHOSTADDRESS_V6_FLAG if len(store_host) == V6_HOST_LENGTH else 0))
 
 
 @lru_cache(maxsize=4096)
 def encode_topic(topic: str) -> bytes:
-    """The TOPIC field: its length byte and its UTF-8. ValueError above 127 bytes."""
+    """Return the TOPIC field: a length byte and the topic in UTF-8. ValueError for more than 127 bytes."""
     data = topic.encode("utf-8", "replace")
     if len(data) > MAX_TOPIC_LENGTH:
-        raise ValueError(f"the topic has {len(data)} bytes, {MAX_TOPIC_LENGTH} are allowed")
+        raise ValueError(f"the topic has {len(data)} bytes; at most {MAX_TOPIC_LENGTH} are allowed")
     return bytes((len(data),)) + data
 
 
 def encode_record(body_crc: int, queue_id: int, flag: int, queue_offset: int, physical_offset: int, sys_flag: int,
                   born_timestamp: int, born_host: bytes, store_timestamp: int, store_host: bytes, reconsume_times: int,
                   prepared_transaction_offset: int, body: Buffer, topic: bytes, properties: bytes) -> bytes:
-    """A record. `born_host`, `store_host`: of `host_to_bytes`; `topic`: of `encode_topic`; `properties`: UTF-8.
+    """Return a record. `host_to_bytes` makes the hosts, `encode_topic` the topic; the properties are UTF-8.
 
-    The IPv6 bits of `sys_flag` must fit the hosts. ValueError when they do not, when a number does not fit its field,
+    The IPv6 bits of `sys_flag` must match the hosts. ValueError when they do not, when a number does not fit its field,
     or when the properties are longer than 32767 bytes.
     """
     try:
@@ -230,17 +235,17 @@ def encode_record(body_crc: int, queue_id: int, flag: int, queue_offset: int, ph
     except struct.error as error:
         raise ValueError(f"a field does not fit the record: {error}") from None
     if host_flags(born_host, store_host) != sys_flag & V6_FLAGS:
-        raise ValueError("the IPv6 bits of the system flag do not fit the hosts")
+        raise ValueError("the IPv6 bits of the system flag do not match the hosts")
     return b"".join((packed, body, topic, properties_field, properties))
 
 
 def encode_blank(length: int) -> bytes:
-    """The 8 bytes that end a file which has `length` bytes left (at least 8)."""
+    """Return the blank for the end of a file that has `length` bytes left (at least 8)."""
     return BLANK.pack(length, BLANK_MAGIC_CODE)
 
 
 def decode_header(buffer: Buffer, position: int = 0) -> RecordHead:
-    """The fields up to the body length, unchecked. MessageDecodeError when the buffer ends before."""
+    """Return the fields up to the body length, unchecked. MessageDecodeError when the buffer ends before."""
     try:
         fields = HEADS[0].unpack_from(buffer, position)
         if fields[7] & V6_FLAGS:
@@ -251,9 +256,10 @@ def decode_header(buffer: Buffer, position: int = 0) -> RecordHead:
 
 
 def decode_parts(buffer: Buffer, position: int = 0) -> RecordParts:
-    """The parts of the record at `position`, every length checked against TOTALSIZE and the buffer; no copies.
+    """Return the parts of the record at `position`, without copying; all lengths are checked.
 
-    The CRC is left to the caller. MessageDecodeError says what does not fit.
+    Every length is checked against TOTALSIZE and the buffer. The CRC is left to the caller. MessageDecodeError says
+    which check failed.
     """
     head = decode_header(buffer, position)
     total_size, body_length = head.total_size, head.body_length
@@ -261,7 +267,7 @@ def decode_parts(buffer: Buffer, position: int = 0) -> RecordParts:
         raise MessageDecodeError(f"found a illegal magic code 0x{head.magic_code & MAX_INT * 2 + 1:x}", position)
     end = position + total_size
     if total_size < MIN_RECORD_LENGTH or end > len(buffer):
-        raise MessageDecodeError(f"total size {total_size}, {len(buffer) - position} bytes are there", position)
+        raise MessageDecodeError(f"total size {total_size}, {len(buffer) - position} bytes are available", position)
     body_position = position + HEADS[head.sys_flag >> 4 & 3].size
     topic_at = body_position + body_length
     if body_length < 0 or topic_at + LENGTHS_SIZE > end:
@@ -277,12 +283,12 @@ def decode_parts(buffer: Buffer, position: int = 0) -> RecordParts:
 
 
 def decode_text(data: Buffer) -> str:
-    """UTF-8 as Java reads it: what is malformed becomes U+FFFD."""
+    """Decode UTF-8 as Java does: malformed bytes become U+FFFD."""
     return str(data, "utf-8", "replace")
 
 
 def iterate_batch(data: Buffer) -> Iterator[BatchMessage]:
-    """The messages of a batch request's body. MessageDecodeError where a length leads out of it."""
+    """Yield the messages of a batch request's body. MessageDecodeError when a length exceeds the body."""
     position, end = 0, len(data)
     while position < end:
         if position + BATCH_HEAD.size > end:
@@ -301,7 +307,7 @@ def iterate_batch(data: Buffer) -> Iterator[BatchMessage]:
 
 
 def encode_batch_message(flag: int, body: Buffer, properties: bytes) -> bytes:
-    """One message of a batch request. ValueError when the properties are longer than 32767 bytes."""
+    """Return one message of a batch request. ValueError when the properties are longer than 32767 bytes."""
     if len(properties) > MAX_PROPERTIES_LENGTH:
         raise ValueError(f"Properties size of message exceeded, properties size: {len(properties)}, "
                          f"maxSize: {MAX_PROPERTIES_LENGTH}.")
@@ -309,13 +315,14 @@ def encode_batch_message(flag: int, body: Buffer, properties: bytes) -> bytes:
     return b"".join((head, body, _PACK_SHORT(len(properties)), properties))
 
 
-HEAD = BLANK  # a blank has nothing else
+# The first two fields of a record; all of a blank.
+HEAD = BLANK
 
 
 def walk(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Position, size and magic code of what begins at `position`, and of what follows it, before `end`.
+    """Yield (position, size, magic code) of the record or blank at `position`, and of all that follow before `end`.
 
-    Nothing is checked. The last one is that whose size is not positive, or behind which the buffer has no whole head.
+    Nothing is checked. The last one has a size that is not positive, or is followed by less than a head in the buffer.
     """
     end = min(end, len(buffer) - HEAD.size + 1)
     while position < end:
@@ -327,11 +334,12 @@ def walk(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def fits(size: int, magic_code: int, room: int) -> bool:
-    """Whether a record may begin so, or the blank that ends a file, where `room` bytes are left of the file."""
+    """Return whether a record with this size and magic code, or the blank of a file, fits where `room` bytes are left.
+    """
     return (magic_code == MESSAGE_MAGIC_CODE and HEAD.size < size <= room
             or magic_code == BLANK_MAGIC_CODE and size == room)
 
 
 def is_blank(buffer: Buffer) -> bool:
-    """Whether the buffer begins with a blank, whatever the size that it tells."""
+    """Return whether the buffer begins with a blank of any size."""
     return len(buffer) >= HEAD.size and HEAD.unpack_from(buffer)[1] == BLANK_MAGIC_CODE

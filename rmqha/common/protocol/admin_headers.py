@@ -23,7 +23,7 @@ from rmqha.common.sys_flags import TopicFilterType
 
 @dataclass
 class CreateTopicRequestHeader(CommandCustomHeader):
-    """A topic to be created or changed (UPDATE_AND_CREATE_TOPIC).
+    """A topic to create or change (UPDATE_AND_CREATE_TOPIC).
 
     Java: org.apache.rocketmq.common.protocol.header.CreateTopicRequestHeader (4.9.8)
     """
@@ -38,19 +38,19 @@ class CreateTopicRequestHeader(CommandCustomHeader):
     order: bool = not_null(default=False)
 
     def check_fields(self) -> None:
-        """The filter type must be one."""
+        """Raise HeaderFieldError for an unknown filter type."""
         if self.topicFilterType not in TopicFilterType.__members__:
             raise HeaderFieldError(f"topicFilterType = [{self.topicFilterType}] value invalid")
 
     @property
     def topic_filter_type_enum(self) -> TopicFilterType:
-        """topicFilterType as the enum; KeyError when there is no such type."""
+        """The value of topicFilterType as the enum; KeyError for an unknown type."""
         return TopicFilterType[self.topicFilterType]
 
 
 @dataclass
 class DeleteTopicRequestHeader(CommandCustomHeader):
-    """A topic to be deleted on a broker (DELETE_TOPIC_IN_BROKER).
+    """A topic to delete on a broker (DELETE_TOPIC_IN_BROKER).
 
     Java: org.apache.rocketmq.common.protocol.header.DeleteTopicRequestHeader (4.9.8)
     """
@@ -60,7 +60,7 @@ class DeleteTopicRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetAllTopicConfigResponseHeader(CommandCustomHeader):
-    """Nothing; see TopicConfigSerializeWrapper.
+    """A header without fields; for the body see TopicConfigSerializeWrapper.
 
     Java: org.apache.rocketmq.common.protocol.header.GetAllTopicConfigResponseHeader (4.9.8)
     """
@@ -78,7 +78,7 @@ class GetBrokerConfigResponseHeader(CommandCustomHeader):
 
 @dataclass
 class GetTopicStatsInfoRequestHeader(CommandCustomHeader):
-    """The offsets of a topic's queues (GET_TOPIC_STATS_INFO).
+    """A query for the offsets of a topic's queues (GET_TOPIC_STATS_INFO).
 
     Java: org.apache.rocketmq.common.protocol.header.GetTopicStatsInfoRequestHeader (4.9.8)
     """
@@ -88,7 +88,7 @@ class GetTopicStatsInfoRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetTopicsByClusterRequestHeader(CommandCustomHeader):
-    """The topics of a cluster (GET_TOPICS_BY_CLUSTER).
+    """A query for the topics of a cluster (GET_TOPICS_BY_CLUSTER).
 
     Java: org.apache.rocketmq.common.protocol.header.GetTopicsByClusterRequestHeader (4.9.8)
     """
@@ -98,7 +98,7 @@ class GetTopicsByClusterRequestHeader(CommandCustomHeader):
 
 @dataclass
 class DeleteSubscriptionGroupRequestHeader(CommandCustomHeader):
-    """A group to be deleted (DELETE_SUBSCRIPTIONGROUP).
+    """A group to delete (DELETE_SUBSCRIPTIONGROUP).
 
     Java: org.apache.rocketmq.common.protocol.header.DeleteSubscriptionGroupRequestHeader (4.9.8)
     """
@@ -109,7 +109,7 @@ class DeleteSubscriptionGroupRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetConsumerConnectionListRequestHeader(CommandCustomHeader):
-    """Who consumes as a group (GET_CONSUMER_CONNECTION_LIST).
+    """A query for the consumers of a group (GET_CONSUMER_CONNECTION_LIST).
 
     Java: org.apache.rocketmq.common.protocol.header.GetConsumerConnectionListRequestHeader (4.9.8)
     """
@@ -119,7 +119,7 @@ class GetConsumerConnectionListRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetProducerConnectionListRequestHeader(CommandCustomHeader):
-    """Who produces as a group (GET_PRODUCER_CONNECTION_LIST).
+    """A query for the producers of a group (GET_PRODUCER_CONNECTION_LIST).
 
     Java: org.apache.rocketmq.common.protocol.header.GetProducerConnectionListRequestHeader (4.9.8)
     """
@@ -129,7 +129,7 @@ class GetProducerConnectionListRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetAllProducerInfoRequestHeader(CommandCustomHeader):
-    """All producers (GET_ALL_PRODUCER_INFO).
+    """A query for all producers (GET_ALL_PRODUCER_INFO).
 
     Java: org.apache.rocketmq.common.protocol.header.GetAllProducerInfoRequestHeader (4.9.8)
     """
@@ -137,7 +137,7 @@ class GetAllProducerInfoRequestHeader(CommandCustomHeader):
 
 @dataclass
 class ViewBrokerStatsDataRequestHeader(CommandCustomHeader):
-    """One statistic (VIEW_BROKER_STATS_DATA).
+    """A query for one statistic (VIEW_BROKER_STATS_DATA).
 
     Java: org.apache.rocketmq.common.protocol.header.ViewBrokerStatsDataRequestHeader (4.9.8)
     """
@@ -148,7 +148,7 @@ class ViewBrokerStatsDataRequestHeader(CommandCustomHeader):
 
 @dataclass
 class CreateAccessConfigRequestHeader(CommandCustomHeader):
-    """An account to be made or changed (UPDATE_AND_CREATE_ACL_CONFIG). Permission lists are separated by commas.
+    """An account to create or change (UPDATE_AND_CREATE_ACL_CONFIG). Permission lists are separated by commas.
 
     Java: org.apache.rocketmq.common.protocol.header.CreateAccessConfigRequestHeader (4.9.8)
     """
@@ -165,7 +165,7 @@ class CreateAccessConfigRequestHeader(CommandCustomHeader):
 
 @dataclass
 class DeleteAccessConfigRequestHeader(CommandCustomHeader):
-    """An account to be deleted (DELETE_ACL_CONFIG).
+    """An account to delete (DELETE_ACL_CONFIG).
 
     Java: org.apache.rocketmq.common.protocol.header.DeleteAccessConfigRequestHeader (4.9.8)
     """
@@ -181,7 +181,7 @@ class UpdateGlobalWhiteAddrsConfigRequestHeader(CommandCustomHeader):
     """
 
     globalWhiteAddrs: str | None = not_null(lax=True)
-    aclFileFullPath: str | None = not_null(lax=True)  # the default file without
+    aclFileFullPath: str | None = not_null(lax=True)  # absent: the default file
 
 
 @dataclass
@@ -200,7 +200,7 @@ class GetBrokerAclConfigResponseHeader(CommandCustomHeader):
 
 @dataclass
 class GetConsumeStatsRequestHeader(CommandCustomHeader):
-    """A group's progress (GET_CONSUME_STATS).
+    """A query for a group's progress (GET_CONSUME_STATS).
 
     Java: org.apache.rocketmq.common.protocol.header.GetConsumeStatsRequestHeader (4.9.8)
     """
@@ -211,7 +211,7 @@ class GetConsumeStatsRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetConsumeStatsInBrokerHeader(CommandCustomHeader):
-    """All groups' progress (GET_BROKER_CONSUME_STATS).
+    """A query for the progress of all groups (GET_BROKER_CONSUME_STATS).
 
     Java: org.apache.rocketmq.common.protocol.header.GetConsumeStatsInBrokerHeader (4.9.8)
     """
@@ -221,9 +221,9 @@ class GetConsumeStatsInBrokerHeader(CommandCustomHeader):
 
 @dataclass
 class ResetOffsetRequestHeader(CommandCustomHeader):
-    """Set a group's offsets to a time in ms, -1 = the end.
+    """A request to reset a group's offsets to a time in ms; -1 is the end.
 
-    (INVOKE_BROKER_TO_RESET_OFFSET, RESET_CONSUMER_CLIENT_OFFSET).
+    For INVOKE_BROKER_TO_RESET_OFFSET and RESET_CONSUMER_CLIENT_OFFSET.
 
     Java: org.apache.rocketmq.common.protocol.header.ResetOffsetRequestHeader (4.9.8)
     """
@@ -236,9 +236,9 @@ class ResetOffsetRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetConsumerStatusRequestHeader(CommandCustomHeader):
-    """A group's offsets as its clients see them.
+    """A query for a group's offsets as its clients have them.
 
-    (INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GET_CONSUMER_STATUS_FROM_CLIENT).
+    For INVOKE_BROKER_TO_GET_CONSUMER_STATUS and GET_CONSUMER_STATUS_FROM_CLIENT.
 
     Java: org.apache.rocketmq.common.protocol.header.GetConsumerStatusRequestHeader (4.9.8)
     """
@@ -250,7 +250,7 @@ class GetConsumerStatusRequestHeader(CommandCustomHeader):
 
 @dataclass
 class QueryTopicConsumeByWhoRequestHeader(CommandCustomHeader):
-    """The groups that consume a topic (QUERY_TOPIC_CONSUME_BY_WHO).
+    """A query for the groups that consume a topic (QUERY_TOPIC_CONSUME_BY_WHO).
 
     Java: org.apache.rocketmq.common.protocol.header.QueryTopicConsumeByWhoRequestHeader (4.9.8)
     """
@@ -260,7 +260,7 @@ class QueryTopicConsumeByWhoRequestHeader(CommandCustomHeader):
 
 @dataclass
 class QueryConsumeTimeSpanRequestHeader(CommandCustomHeader):
-    """First, last and consumed store times of the queues (QUERY_CONSUME_TIME_SPAN).
+    """A query for the first, last and consumed store times of a topic's queues (QUERY_CONSUME_TIME_SPAN).
 
     Java: org.apache.rocketmq.common.protocol.header.QueryConsumeTimeSpanRequestHeader (4.9.8)
     """
@@ -271,7 +271,7 @@ class QueryConsumeTimeSpanRequestHeader(CommandCustomHeader):
 
 @dataclass
 class QueryCorrectionOffsetHeader(CommandCustomHeader):
-    """The least offsets of other groups (QUERY_CORRECTION_OFFSET). `filterGroups`: separated by commas.
+    """A query for the lowest offsets of other groups (QUERY_CORRECTION_OFFSET). `filterGroups`: separated by commas.
 
     Java: org.apache.rocketmq.common.protocol.header.QueryCorrectionOffsetHeader (4.9.8)
     """
@@ -283,7 +283,7 @@ class QueryCorrectionOffsetHeader(CommandCustomHeader):
 
 @dataclass
 class GetConsumerRunningInfoRequestHeader(CommandCustomHeader):
-    """What a consumer does now (GET_CONSUMER_RUNNING_INFO).
+    """A query for the running information of a consumer (GET_CONSUMER_RUNNING_INFO).
 
     Java: org.apache.rocketmq.common.protocol.header.GetConsumerRunningInfoRequestHeader (4.9.8)
     """
@@ -295,7 +295,7 @@ class GetConsumerRunningInfoRequestHeader(CommandCustomHeader):
 
 @dataclass
 class ConsumeMessageDirectlyResultRequestHeader(CommandCustomHeader):
-    """Let a consumer consume one message now (CONSUME_MESSAGE_DIRECTLY).
+    """A request to let a consumer consume one message now (CONSUME_MESSAGE_DIRECTLY).
 
     Java: org.apache.rocketmq.common.protocol.header.ConsumeMessageDirectlyResultRequestHeader (4.9.8)
     """
@@ -308,7 +308,7 @@ class ConsumeMessageDirectlyResultRequestHeader(CommandCustomHeader):
 
 @dataclass
 class CloneGroupOffsetRequestHeader(CommandCustomHeader):
-    """Copy a group's offsets to another (CLONE_GROUP_OFFSET).
+    """A request to copy a group's offsets to another group (CLONE_GROUP_OFFSET).
 
     Java: org.apache.rocketmq.common.protocol.header.CloneGroupOffsetRequestHeader (4.9.8)
     """
@@ -321,7 +321,7 @@ class CloneGroupOffsetRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetConsumerListByGroupRequestHeader(CommandCustomHeader):
-    """The clients of a group (GET_CONSUMER_LIST_BY_GROUP).
+    """A query for the clients of a group (GET_CONSUMER_LIST_BY_GROUP).
 
     Java: org.apache.rocketmq.common.protocol.header.GetConsumerListByGroupRequestHeader (4.9.8)
     """
@@ -331,7 +331,7 @@ class GetConsumerListByGroupRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetConsumerListByGroupResponseHeader(CommandCustomHeader):
-    """Nothing; see GetConsumerListByGroupResponseBody.
+    """A header without fields; see GetConsumerListByGroupResponseBody.
 
     Java: org.apache.rocketmq.common.protocol.header.GetConsumerListByGroupResponseHeader (4.9.8)
     """
@@ -349,7 +349,7 @@ class GetConsumerListByGroupResponseBody:
 
 @dataclass
 class QueryConsumerOffsetRequestHeader(RpcRequestHeader):
-    """A group's offset in a queue (QUERY_CONSUMER_OFFSET).
+    """A query for a group's offset in a queue (QUERY_CONSUMER_OFFSET).
 
     Java: org.apache.rocketmq.common.protocol.header.QueryConsumerOffsetRequestHeader (4.9.8)
     """
@@ -384,7 +384,7 @@ class UpdateConsumerOffsetRequestHeader(RpcRequestHeader):
 
 @dataclass
 class UpdateConsumerOffsetResponseHeader(CommandCustomHeader):
-    """Nothing.
+    """A header without fields.
 
     Java: org.apache.rocketmq.common.protocol.header.UpdateConsumerOffsetResponseHeader (4.9.8)
     """
@@ -392,7 +392,7 @@ class UpdateConsumerOffsetResponseHeader(CommandCustomHeader):
 
 @dataclass
 class NotifyConsumerIdsChangedRequestHeader(CommandCustomHeader):
-    """A broker tells that a group's members changed (NOTIFY_CONSUMER_IDS_CHANGED).
+    """A broker's notification that a group's members have changed (NOTIFY_CONSUMER_IDS_CHANGED).
 
     Java: org.apache.rocketmq.common.protocol.header.NotifyConsumerIdsChangedRequestHeader (4.9.8)
     """
@@ -414,7 +414,7 @@ class UnregisterClientRequestHeader(CommandCustomHeader):
 
 @dataclass
 class UnregisterClientResponseHeader(CommandCustomHeader):
-    """Nothing.
+    """A header without fields.
 
     Java: org.apache.rocketmq.common.protocol.header.UnregisterClientResponseHeader (4.9.8)
     """
@@ -425,10 +425,10 @@ INT_MAX = (1 << 31) - 1
 
 @dataclass
 class NotifyBrokerRoleChangedRequestHeader(CommandCustomHeader):
-    """Who is the master of a broker's replicas from now on (NOTIFY_BROKER_ROLE_CHANGED).
+    """A notification of the new master of a broker name's replicas (NOTIFY_BROKER_ROLE_CHANGED).
 
-    The replica with the id `masterBrokerId` becomes it, the others follow it. `masterHaAddress`, which 5.1.4 does not
-    have: "host:port" of its HA port; None: the slave learns it from the name server.
+    The replica with the id `masterBrokerId` becomes the master, the others follow it. `masterHaAddress`, an extension
+    of rmqha, is "host:port" of its HA port; None: the slave learns it from the name server.
 
     Java: org.apache.rocketmq.remoting.protocol.header.NotifyBrokerRoleChangedRequestHeader (5.1.4)
     """
@@ -440,7 +440,7 @@ class NotifyBrokerRoleChangedRequestHeader(CommandCustomHeader):
     masterHaAddress: str | None = None
 
     def check_fields(self) -> None:
-        """A role change needs a master and its epoch."""
+        """Raise HeaderFieldError without a master and its epoch."""
         if self.masterBrokerId is None or self.masterEpoch is None or not 0 < self.masterEpoch <= INT_MAX:
             raise HeaderFieldError(f"masterBrokerId is {self.masterBrokerId}, masterEpoch {self.masterEpoch}: a role "
                                    "change needs both")
@@ -448,10 +448,10 @@ class NotifyBrokerRoleChangedRequestHeader(CommandCustomHeader):
 
 @dataclass
 class HandoverMasterRequestHeader(CommandCustomHeader):
-    """rmqha's own: a master is to stop taking messages, and to answer when the replica of that id holds all.
+    """An extension of rmqha: a master stops accepting messages, and answers when the replica `brokerId` holds them all.
 
-    It waits `timeoutMillis` for that at most, then refuses, and takes messages again. It does so by itself, too, when
-    its role has not changed one second behind its answer.
+    It waits at most `timeoutMillis`; then it refuses, and accepts messages again. It also accepts messages again on its
+    own if its role has not changed one second after its answer.
     """
 
     brokerId: int | None = not_null(LONG)
@@ -460,6 +460,6 @@ class HandoverMasterRequestHeader(CommandCustomHeader):
 
 @dataclass
 class HandoverMasterResponseHeader(CommandCustomHeader):
-    """rmqha's own: where the log of both ends."""
+    """An extension of rmqha: the offset at which the logs of both end."""
 
     maxOffset: int | None = nullable(LONG)

@@ -3,7 +3,7 @@
 In this order:
 
 - connections of producers and consumers, and the check of a subscription
-- the result of a message that is consumed on demand
+- the result of consuming a message on request
 - the running information of a consumer
 - queue locks of orderly consumers
 - offsets of a group: current offsets, resets, the times of messages, and the event that an offset was moved
@@ -21,7 +21,7 @@ from rmqha.common.texts import LATER, text_hash
 
 @dataclass(slots=True)
 class Connection:
-    """Id and address of a client; `language` is the name of its LanguageCode, `version` its MQVersion.
+    """The id and address of a client; `language` is the name of its LanguageCode, `version` its MQVersion.
 
     Java: org.apache.rocketmq.common.protocol.body.Connection (4.9.8)
     """
@@ -59,7 +59,7 @@ class ConsumerConnection:
     consumeFromWhere: ConsumeFromWhere | None = None
 
     def compute_min_version(self) -> int:
-        """The least version of the clients, 2^31 - 1 when there is none."""
+        """Return the lowest version of the clients, 2^31 - 1 without clients."""
         return min((connection.version for connection in self.connectionSet), default=0x7FFF_FFFF)
 
 
@@ -93,7 +93,7 @@ class ProducerTableInfo:
 
 @dataclass(slots=True)
 class CheckClientRequestBody:
-    """Whether the broker understands a subscription (body of CHECK_CLIENT_CONFIG).
+    """A subscription that the broker is to check (body of CHECK_CLIENT_CONFIG).
 
     Java: org.apache.rocketmq.common.protocol.body.CheckClientRequestBody (4.9.8)
     """
@@ -104,7 +104,7 @@ class CheckClientRequestBody:
 
 
 class CMResult(enum.Enum):
-    """The listener's answer, or that there was none.
+    """The listener's result, including that it raised an exception or returned nothing.
 
     Java: org.apache.rocketmq.common.protocol.body.CMResult (4.9.8)
     """
@@ -139,7 +139,7 @@ class ConsumeMessageDirectlyResult:
 
 @dataclass(slots=True)
 class ProcessQueueInfo:
-    """Cached messages, offsets and lock of a queue in a consumer; times are ms since the epoch.
+    """The cached messages, offsets and lock of a queue in a consumer; times are ms since the epoch.
 
     Java: org.apache.rocketmq.common.protocol.body.ProcessQueueInfo (4.9.8)
     """
@@ -174,7 +174,7 @@ class ProcessQueueInfo:
 
 @dataclass(slots=True)
 class ConsumeStatus:
-    """Times in ms, rates per second, failures of the last hour.
+    """A consumer's progress in a topic: times in ms, rates per second, failures in the last hour.
 
     Java: org.apache.rocketmq.common.protocol.body.ConsumeStatus (4.9.8)
     """
@@ -200,9 +200,9 @@ BLOCKED_MS = 60_000
 
 @dataclass(slots=True)
 class ConsumerRunningInfo:
-    """Settings, subscriptions, queues and rates of one client (answer of GET_CONSUMER_RUNNING_INFO).
+    """The settings, subscriptions, queues and rates of one client (answer of GET_CONSUMER_RUNNING_INFO).
 
-    Java's subscriptionSet is sorted: keep it so when filling it.
+    Java's subscriptionSet is sorted: fill it in sorted order.
 
     Java: org.apache.rocketmq.common.protocol.body.ConsumerRunningInfo (4.9.8)
     """
@@ -215,12 +215,15 @@ class ConsumerRunningInfo:
 
     @property
     def is_push(self) -> bool:
-        """Whether the client is a push consumer."""
+        """True if the client is a push consumer."""
         return self.properties.get(PROP_CONSUME_TYPE) == ConsumeType.CONSUME_PASSIVELY.name
 
     @staticmethod
     def analyze_subscription(cri_table: Mapping[str, "ConsumerRunningInfo"]) -> bool:
-        """Whether all clients (by id) of a push group subscribe to the same; true while the first one is young."""
+        """Return whether all clients (by id) of a push group have the same subscriptions.
+
+        It is true for the first two minutes after the start of the first client.
+        """
         clients = [cri_table[client_id] for client_id in sorted(cri_table)]
         first = clients[0]
         started = util_all.as_int(first.properties.get(PROP_CONSUMER_START_TIMESTAMP), 0)
@@ -232,12 +235,12 @@ class ConsumerRunningInfo:
 
     @staticmethod
     def analyze_rebalance(_cri_table: Mapping[str, "ConsumerRunningInfo"]) -> bool:
-        """True, as in Java."""
+        """Return True, as in Java."""
         return True
 
     @staticmethod
     def analyze_process_queue(client_id: str, info: "ConsumerRunningInfo") -> str:
-        """Lines about queues that seem stuck; the empty text when all is well."""
+        """Return lines about queues that seem stuck; an empty text without any."""
         if not info.is_push:
             return ""
         orderly = info.properties.get(PROP_CONSUME_ORDERLY, "").lower() == "true"
@@ -246,7 +249,7 @@ class ConsumerRunningInfo:
         return "".join(f"{client_id} {queue} {trouble}\n" for queue, trouble in troubles if trouble)
 
     def format_string(self) -> str:
-        """All of it as text for people."""
+        """Return all information as text for people."""
         parts = ["#Consumer Properties#\n"]
         parts += [f"{name:<40}: {value}\n" for name, value in self.properties.items()]
         parts.append("\n\n#Consumer Subscription#\n")
@@ -280,8 +283,9 @@ class ConsumerRunningInfo:
 
 
 def _two(value: float) -> str:
-    """Two decimals, halves up, as Java's %.2f of the shortest decimal form."""
-    from decimal import ROUND_HALF_UP, Decimal  # a millisecond, for a text that people ask for
+    """Format with two decimals, rounding half up, as Java's %.2f does from the shortest decimal form."""
+    # Imported late: it takes a millisecond to load, and few commands print this text.
+    from decimal import ROUND_HALF_UP, Decimal
 
     return str(Decimal(repr(value)).quantize(Decimal("0.01"), ROUND_HALF_UP))
 
@@ -303,7 +307,7 @@ def _consume_trouble(queue: ProcessQueueInfo) -> str | None:
 
 @dataclass(slots=True)
 class LockBatchRequestBody:
-    """The queues that a client wants for itself (body of LOCK_BATCH_MQ).
+    """The queues that a client wants to lock (body of LOCK_BATCH_MQ).
 
     Java: org.apache.rocketmq.common.protocol.body.LockBatchRequestBody (4.9.8)
     """
@@ -315,7 +319,7 @@ class LockBatchRequestBody:
 
 @dataclass(slots=True)
 class LockBatchResponseBody:
-    """The queues that the client holds now.
+    """The queues that the client has locked (answer of LOCK_BATCH_MQ).
 
     Java: org.apache.rocketmq.common.protocol.body.LockBatchResponseBody (4.9.8)
     """
@@ -325,7 +329,7 @@ class LockBatchResponseBody:
 
 @dataclass(slots=True)
 class UnlockBatchRequestBody:
-    """The queues that a client gives back (body of UNLOCK_BATCH_MQ).
+    """The queues that a client unlocks (body of UNLOCK_BATCH_MQ).
 
     Java: org.apache.rocketmq.common.protocol.body.UnlockBatchRequestBody (4.9.8)
     """
@@ -337,7 +341,7 @@ class UnlockBatchRequestBody:
 
 @dataclass(slots=True)
 class GetConsumerStatusBody:
-    """One client's queues, or those of all clients by client id.
+    """The offsets of one client's queues, or of all clients' queues by client id.
 
     Java: org.apache.rocketmq.common.protocol.body.GetConsumerStatusBody (4.9.8)
     """
@@ -348,7 +352,7 @@ class GetConsumerStatusBody:
 
 @dataclass(slots=True)
 class QueryCorrectionOffsetBody:
-    """Offset by queue id (answer of QUERY_CORRECTION_OFFSET).
+    """Offsets by queue id (answer of QUERY_CORRECTION_OFFSET).
 
     Java: org.apache.rocketmq.common.protocol.body.QueryCorrectionOffsetBody (4.9.8)
     """
@@ -358,7 +362,7 @@ class QueryCorrectionOffsetBody:
 
 @dataclass(slots=True)
 class ResetOffsetBody:
-    """Offset by queue (answer of INVOKE_BROKER_TO_RESET_OFFSET, body of RESET_CONSUMER_CLIENT_OFFSET).
+    """Offsets by queue (answer of INVOKE_BROKER_TO_RESET_OFFSET, body of RESET_CONSUMER_CLIENT_OFFSET).
 
     Java: org.apache.rocketmq.common.protocol.body.ResetOffsetBody (4.9.8)
     """
@@ -368,7 +372,7 @@ class ResetOffsetBody:
 
 @dataclass(slots=True)
 class ResetOffsetBodyForC:
-    """Queues with offsets.
+    """Queues with offsets, in the form for C++ clients.
 
     Java: org.apache.rocketmq.common.protocol.body.ResetOffsetBodyForC (4.9.8)
     """
@@ -377,15 +381,15 @@ class ResetOffsetBodyForC:
 
 
 def _text(time_ms: int) -> str:
-    """`yyyy-MM-dd#HH:mm:ss:SSS`."""
+    """Format a time as `yyyy-MM-dd#HH:mm:ss:SSS`."""
     return util_all.time_millis_to_human_string2(time_ms).replace(" ", "#").replace(",", ":")
 
 
 @dataclass(slots=True)
 class QueueTimeSpan:
-    """When a queue's first and last message were stored and the group's next one, in ms; the delay is in ms too.
+    """The store times of a queue's first and last message and of the group's next one, and its delay, all in ms.
 
-    Java's getters of the texts get into the JSON, so they are fields here, computed when all values are given at once.
+    Java's getters of the texts appear in the JSON, so they are fields here, computed by the constructor.
 
     Java: org.apache.rocketmq.common.protocol.body.QueueTimeSpan (4.9.8)
     """
@@ -417,7 +421,7 @@ class QueryConsumeTimeSpanBody:
 
 @dataclass(slots=True)
 class OffsetMovedEvent:
-    """Body of the messages in OFFSET_MOVED_EVENT.
+    """The body of the messages in OFFSET_MOVED_EVENT.
 
     Java: org.apache.rocketmq.common.protocol.topic.OffsetMovedEvent (4.9.8)
     """
@@ -430,7 +434,7 @@ class OffsetMovedEvent:
 
 @dataclass(slots=True)
 class ConsumeQueueData:
-    """A unit, its extension, and whether the group's filter takes it.
+    """A unit of a consume queue, its extension, and whether the group's filter accepts it.
 
     Java: org.apache.rocketmq.common.protocol.body.ConsumeQueueData (4.9.8)
     """

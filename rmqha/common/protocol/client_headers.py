@@ -14,7 +14,7 @@ from rmqha.common.protocol.command_custom_header import (
 
 @dataclass
 class SendMessageRequestHeader(RpcRequestHeader):
-    """A message to be stored (SEND_MESSAGE); the body is the message's.
+    """A message to store (SEND_MESSAGE); the request's body is the message's.
 
     Java: org.apache.rocketmq.common.protocol.header.SendMessageRequestHeader (4.9.8)
     """
@@ -58,14 +58,14 @@ class SendMessageRequestHeaderV2(RpcRequestHeader):
 
     @staticmethod
     def create_send_message_request_header_v1(v2: "SendMessageRequestHeaderV2") -> SendMessageRequestHeader:
-        """The same with long names; the broker's name becomes `bname`."""
+        """Return the same header with long names; the broker's name becomes `bname`."""
         return SendMessageRequestHeader(v2.a, v2.b, v2.c, v2.d, v2.e, v2.f, v2.g, v2.h, v2.i, v2.j, v2.k, v2.m, v2.l,
                                         bname=v2.n)
 
 
 @dataclass
 class SendMessageResponseHeader(CommandCustomHeader):
-    """Where the message went; for a batch the ids joined by commas and the first offset.
+    """The queue and offset of a stored message; for a batch, the ids joined by commas and the first offset.
 
     Java: org.apache.rocketmq.common.protocol.header.SendMessageResponseHeader (4.9.8)
     """
@@ -78,7 +78,7 @@ class SendMessageResponseHeader(CommandCustomHeader):
 
 @dataclass
 class ReplyMessageRequestHeader(CommandCustomHeader):
-    """A reply pushed to the client that asked (PUSH_REPLY_MESSAGE_TO_CLIENT).
+    """A reply, pushed to the client that sent the request message (PUSH_REPLY_MESSAGE_TO_CLIENT).
 
     Java: org.apache.rocketmq.common.protocol.header.ReplyMessageRequestHeader (4.9.8)
     """
@@ -101,7 +101,7 @@ class ReplyMessageRequestHeader(CommandCustomHeader):
 
 @dataclass
 class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
-    """A consumer could not handle the message at `offset` and wants it again (CONSUMER_SEND_MSG_BACK).
+    """A consumer failed to process the message at `offset` and wants it redelivered (CONSUMER_SEND_MSG_BACK).
 
     Java: org.apache.rocketmq.common.protocol.header.ConsumerSendMsgBackRequestHeader (4.9.8)
     """
@@ -117,7 +117,7 @@ class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
 
 @dataclass
 class PullMessageRequestHeader(RpcRequestHeader):
-    """A consumer wants messages of one queue from an offset on (PULL_MESSAGE).
+    """A pull of messages of one queue, from an offset on (PULL_MESSAGE).
 
     Java: org.apache.rocketmq.common.protocol.header.PullMessageRequestHeader (4.9.8)
     """
@@ -135,7 +135,7 @@ class PullMessageRequestHeader(RpcRequestHeader):
     expressionType: str | None = None
 
     def check_fields(self) -> None:
-        """What the flags speak of must be there."""
+        """Raise HeaderFieldError when a field that the flags require is missing."""
         if self.commitOffset is not None and self.suspendTimeoutMillis is not None and self.subVersion is not None:
             return
         flags = self.sysFlag
@@ -149,7 +149,7 @@ class PullMessageRequestHeader(RpcRequestHeader):
 
 @dataclass
 class PullMessageResponseHeader(CommandCustomHeader):
-    """Where to go on, and the queue's range; the records are the body.
+    """The offset of the next pull, and the queue's range; the records are the body.
 
     Java: org.apache.rocketmq.common.protocol.header.PullMessageResponseHeader (4.9.8)
     """
@@ -162,7 +162,7 @@ class PullMessageResponseHeader(CommandCustomHeader):
 
 @dataclass
 class SearchOffsetRequestHeader(RpcRequestHeader):
-    """The offset at a time in ms (SEARCH_OFFSET_BY_TIMESTAMP).
+    """A search for the offset at a time in ms (SEARCH_OFFSET_BY_TIMESTAMP).
 
     Java: org.apache.rocketmq.common.protocol.header.SearchOffsetRequestHeader (4.9.8)
     """
@@ -184,7 +184,7 @@ class SearchOffsetResponseHeader(CommandCustomHeader):
 
 @dataclass
 class GetMaxOffsetRequestHeader(RpcRequestHeader):
-    """The next offset of a queue (GET_MAX_OFFSET).
+    """A query for the next offset of a queue (GET_MAX_OFFSET).
 
     Java: org.apache.rocketmq.common.protocol.header.GetMaxOffsetRequestHeader (4.9.8)
     """
@@ -205,7 +205,7 @@ class GetMaxOffsetResponseHeader(CommandCustomHeader):
 
 @dataclass
 class GetMinOffsetRequestHeader(RpcRequestHeader):
-    """The first offset of a queue (GET_MIN_OFFSET).
+    """A query for the first offset of a queue (GET_MIN_OFFSET).
 
     Java: org.apache.rocketmq.common.protocol.header.GetMinOffsetRequestHeader (4.9.8)
     """
@@ -226,7 +226,7 @@ class GetMinOffsetResponseHeader(CommandCustomHeader):
 
 @dataclass
 class GetEarliestMsgStoretimeRequestHeader(RpcRequestHeader):
-    """When the first message of a queue was stored (GET_EARLIEST_MSG_STORETIME).
+    """A query for the store time of a queue's first message (GET_EARLIEST_MSG_STORETIME).
 
     Java: org.apache.rocketmq.common.protocol.header.GetEarliestMsgStoretimeRequestHeader (4.9.8)
     """
@@ -237,7 +237,7 @@ class GetEarliestMsgStoretimeRequestHeader(RpcRequestHeader):
 
 @dataclass
 class GetEarliestMsgStoretimeResponseHeader(CommandCustomHeader):
-    """The time in ms, -1 when there is none.
+    """The time in ms, -1 for an empty queue.
 
     Java: org.apache.rocketmq.common.protocol.header.GetEarliestMsgStoretimeResponseHeader (4.9.8)
     """
@@ -247,7 +247,7 @@ class GetEarliestMsgStoretimeResponseHeader(CommandCustomHeader):
 
 @dataclass
 class QueryMessageRequestHeader(CommandCustomHeader):
-    """Messages by key (QUERY_MESSAGE). Times in ms.
+    """A query for messages by key (QUERY_MESSAGE). Times are in ms.
 
     Java: org.apache.rocketmq.common.protocol.header.QueryMessageRequestHeader (4.9.8)
     """
@@ -261,7 +261,7 @@ class QueryMessageRequestHeader(CommandCustomHeader):
 
 @dataclass
 class QueryMessageResponseHeader(CommandCustomHeader):
-    """How far the index went; the records are the body.
+    """The time and the offset up to which the index is built; the records are the body.
 
     Java: org.apache.rocketmq.common.protocol.header.QueryMessageResponseHeader (4.9.8)
     """
@@ -272,7 +272,7 @@ class QueryMessageResponseHeader(CommandCustomHeader):
 
 @dataclass
 class ViewMessageRequestHeader(CommandCustomHeader):
-    """The record at a commit log offset (VIEW_MESSAGE_BY_ID).
+    """A query for the record at a commit log offset (VIEW_MESSAGE_BY_ID).
 
     Java: org.apache.rocketmq.common.protocol.header.ViewMessageRequestHeader (4.9.8)
     """
@@ -282,7 +282,7 @@ class ViewMessageRequestHeader(CommandCustomHeader):
 
 @dataclass
 class ViewMessageResponseHeader(CommandCustomHeader):
-    """Nothing; the record is the body.
+    """A header without fields; the record is the body.
 
     Java: org.apache.rocketmq.common.protocol.header.ViewMessageResponseHeader (4.9.8)
     """
@@ -290,7 +290,7 @@ class ViewMessageResponseHeader(CommandCustomHeader):
 
 @dataclass
 class QueryConsumeQueueRequestHeader(CommandCustomHeader):
-    """`count` units of a consume queue from `index` on (QUERY_CONSUME_QUEUE).
+    """A query for `count` units of a consume queue, from `index` on (QUERY_CONSUME_QUEUE).
 
     Java: org.apache.rocketmq.common.protocol.header.QueryConsumeQueueRequestHeader (4.9.8)
     """
@@ -321,14 +321,14 @@ class EndTransactionRequestHeader(RpcRequestHeader):
     transactionId: str | None = None
 
     def check_fields(self) -> None:
-        """The outcome must be unknown, commit or rollback."""
+        """Raise HeaderFieldError unless the outcome is unknown, commit or rollback."""
         if self.commitOrRollback not in (sys_flags.TRANSACTION_NOT_TYPE, *_OUTCOMES):
             raise HeaderFieldError("commitOrRollback field wrong")
 
 
 @dataclass
 class EndTransactionResponseHeader(CommandCustomHeader):
-    """Nothing.
+    """A header without fields.
 
     Java: org.apache.rocketmq.common.protocol.header.EndTransactionResponseHeader (4.9.8)
     """
@@ -361,14 +361,14 @@ class CheckTransactionStateResponseHeader(CommandCustomHeader):
     commitOrRollback: int = not_null(INTEGER)
 
     def check_fields(self) -> None:
-        """The outcome must be commit or rollback."""
+        """Raise HeaderFieldError unless the outcome is commit or rollback."""
         if self.commitOrRollback not in _OUTCOMES:
             raise HeaderFieldError("commitOrRollback field wrong")
 
 
 @dataclass
 class ResumeCheckHalfMessageRequestHeader(CommandCustomHeader):
-    """Check a half message again from the start (RESUME_CHECK_HALF_MESSAGE).
+    """A request to check a half message again, with a new count of checks (RESUME_CHECK_HALF_MESSAGE).
 
     Java: org.apache.rocketmq.common.protocol.header.ResumeCheckHalfMessageRequestHeader (4.9.8)
     """

@@ -1,10 +1,10 @@
 """Bodies of requests and answers about brokers: clusters, registration, replication and the controller.
 
 - `ClusterInfo`, `ClusterAclVersionInfo`: the brokers of a cluster, and the versions of a broker's account files.
-- `SyncStateSet` to `BrokerReplicasInfo`: between brokers, tools and the controller of automatic failover (5.1.4).
-- `DepartedBroker`: a broker that left without unregistering, or that another one replaced. GET_BROKER_CLUSTER_INFO
-  with the field `askDepartedBrokers` is answered with the field `departedBrokers`, a JSON list. Without it the
-  answer is that of 4.9; a name server of 4.9 ignores the field.
+- `SyncStateSet` to `BrokerReplicasInfo`: exchanged by brokers, tools and the controller of automatic failover (5.1.4).
+- `DepartedBroker`: a broker that left without unregistering, or that another one replaced. A GET_BROKER_CLUSTER_INFO
+  request with the field `askDepartedBrokers` gets an answer with the field `departedBrokers`, a JSON list. Without the
+  field the answer is that of 4.9; a name server of 4.9 ignores the field.
 - `HARuntimeInfo`, `EpochEntryCache`: the state of replication, and the epochs of a replica's log.
 
 `RegisterBrokerBody` has two forms. Uncompressed, it is the JSON of remoting's serializer. Compressed, it is a zlib
@@ -38,19 +38,19 @@ class ClusterInfo:
     clusterAddrTable: dict[str, set[str]] = field(default_factory=dict)
 
     def retrieve_all_addr_by_cluster(self, cluster: str) -> list[str]:
-        """The addresses of all brokers of a cluster, masters and slaves."""
+        """Return the addresses of all brokers of a cluster, masters and slaves."""
         names = self.clusterAddrTable.get(cluster, ())
         return [address for name in names if name in self.brokerAddrTable
                 for address in self.brokerAddrTable[name].brokerAddrs.values()]
 
     def retrieve_all_cluster_names(self) -> list[str]:
-        """The clusters."""
+        """Return the names of the clusters."""
         return list(self.clusterAddrTable)
 
 
 @dataclass(slots=True)
 class ClusterAclVersionInfo:
-    """A broker's account files and their versions. aclConfigDataVersion is the retired single one.
+    """The versions of a broker's account files. aclConfigDataVersion, a single version, is retired.
 
     Java: org.apache.rocketmq.common.protocol.body.ClusterAclVersionInfo (4.9.8)
     """
@@ -64,7 +64,7 @@ class ClusterAclVersionInfo:
 
 @dataclass(slots=True)
 class SyncStateSet:
-    """Ids of the replicas that hold all that was acknowledged, and how often that set was changed.
+    """The ids of the replicas that hold all acknowledged messages, and the number of changes of that set.
 
     Java: org.apache.rocketmq.remoting.protocol.body.SyncStateSet (5.1.4)
     """
@@ -75,7 +75,7 @@ class SyncStateSet:
 
 @dataclass(slots=True)
 class BrokerMemberGroup:
-    """The replicas of one broker name: address by id.
+    """The replicas of one broker name: addresses by id.
 
     Java: org.apache.rocketmq.remoting.protocol.body.BrokerMemberGroup (5.1.4)
     """
@@ -87,7 +87,7 @@ class BrokerMemberGroup:
 
 @dataclass(slots=True)
 class ElectMasterResponseBody:
-    """The replicas, and those of them that are in sync with the new master.
+    """The replicas, and the ids of those in sync with the new master.
 
     Java: org.apache.rocketmq.remoting.protocol.body.ElectMasterResponseBody (5.1.4)
     """
@@ -98,7 +98,7 @@ class ElectMasterResponseBody:
 
 @dataclass(slots=True)
 class ReplicaIdentity:
-    """One replica, and whether the controller hears from it.
+    """One replica, and whether the controller receives its heartbeats.
 
     Java: org.apache.rocketmq.remoting.protocol.body.BrokerReplicasInfo$ReplicaIdentity (5.1.4)
     """
@@ -111,7 +111,7 @@ class ReplicaIdentity:
 
 @dataclass(slots=True)
 class ReplicasInfo:
-    """Master, epochs and replicas of one broker name.
+    """The master, the epochs and the replicas of one broker name.
 
     Java: org.apache.rocketmq.remoting.protocol.body.BrokerReplicasInfo$ReplicasInfo (5.1.4)
     """
@@ -126,7 +126,7 @@ class ReplicasInfo:
 
 @dataclass(slots=True)
 class BrokerReplicasInfo:
-    """Answer of CONTROLLER_GET_SYNC_STATE_DATA: by broker name.
+    """The replicas by broker name (answer of CONTROLLER_GET_SYNC_STATE_DATA).
 
     Java: org.apache.rocketmq.remoting.protocol.body.BrokerReplicasInfo (5.1.4)
     """
@@ -140,9 +140,9 @@ DEPARTED_BROKERS = "departedBrokers"
 
 @dataclass(frozen=True, order=True)
 class DepartedBroker:
-    """One of them, as it registered; `since_ms`: for how long it has been away, or -1 for one that is replaced.
+    """A departed broker, as it registered; `since_ms`: the ms since it left, or -1 for a broker that was replaced.
 
-    One that is replaced still registers, and so does another one under the same brokerName and brokerId.
+    A replaced broker still registers, but another broker registers with the same brokerName and brokerId.
     """
 
     cluster: str = ""
@@ -156,43 +156,46 @@ class DepartedBroker:
 
 
 def encode_departed(brokers: list[DepartedBroker]) -> str:
-    """The field's text."""
+    """Return the text of the field `departedBrokers`."""
     return json.dumps([{item.name: getattr(each, item.name) for item in fields(each)} for each in brokers])
 
 
 def decode_departed(text: str | None) -> list[DepartedBroker]:
-    """What `encode` has written, none for None; ValueError for anything else."""
+    """Decode the text of `encode_departed`; an empty list for None. ValueError for anything else."""
     try:
         told = parse_json(text or "[]", "the field")
         brokers = [DepartedBroker(**each) for each in told]
     except TypeError as error:
-        raise ValueError(f"no list of brokers: {error}") from error
+        raise ValueError(f"not a list of brokers: {error}") from error
     for each in brokers:
         texts, numbers = (each.cluster, each.name, each.address), (each.broker_id, each.since_ms)
         if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in numbers):
-            raise ValueError(f"no broker: {each}")
+            raise ValueError(f"not a valid broker: {each}")
     return brokers
 
 
 BEST_COMPRESSION = 9
-# Differs: Java inflates whatever comes; a body that inflates beyond this is refused, and so are lengths beyond its end,
-# and more topics, or filter servers, than these.
+# Differs: the body of a registration is refused if it inflates beyond a limit, if a length leads beyond its end, or if
+# it has too many topics or filter servers; Java inflates any body.
 MAX_INFLATED_SIZE = 32 * 1024 * 1024
-FREE_INFLATED_SIZE = 256 * 1024  # however short the body is
-MAX_RATIO = 64  # inflated bytes for one; lists of topics have 10 to 20
+# Allowed for a body of any length.
+FREE_INFLATED_SIZE = 256 * 1024
+# Inflated bytes per compressed byte. Lists of topics have a ratio of 10 to 20.
+MAX_RATIO = 64
 MAX_TOPICS = 200_000
-MAX_JSON_MARKS = 10_000  # in the data version, and in the list of filter servers
+# Each in the data version and in the list of filter servers.
+MAX_JSON_MARKS = 10_000
 
 _LENGTH = struct.Struct(">i")
 
 
 class RegisterBrokerBodyError(ValueError):
-    """Bytes that are no compressed RegisterBrokerBody."""
+    """Bytes that are not a valid compressed RegisterBrokerBody."""
 
 
 @dataclass(slots=True)
 class RegisterBrokerBody:
-    """Topics and filter servers of one broker (body of REGISTER_BROKER).
+    """The topics and filter servers of one broker (body of REGISTER_BROKER).
 
     Java: org.apache.rocketmq.common.protocol.body.RegisterBrokerBody (4.9.8)
     """
@@ -201,7 +204,7 @@ class RegisterBrokerBody:
     filterServerList: list[str] = field(default_factory=list)
 
     def encode_compressed(self) -> bytes:
-        """The compressed form."""
+        """Return the compressed form."""
         version = self.topicConfigSerializeWrapper.dataVersion
         topics = list(self.topicConfigSerializeWrapper.topicConfigTable.values())
         parts = [_block(f'{{"counter":{version.counter},"timestamp":{version.timestamp}}}'), _LENGTH.pack(len(topics))]
@@ -211,7 +214,7 @@ class RegisterBrokerBody:
 
     @staticmethod
     def decode_compressed(data: bytes | bytearray | memoryview) -> "RegisterBrokerBody":
-        """The body of a compressed form; RegisterBrokerBodyError for anything else."""
+        """Decode the compressed form; RegisterBrokerBodyError for anything else."""
         reader = _Reader(_inflate(data))
         body = RegisterBrokerBody()
         wrapper = body.topicConfigSerializeWrapper
@@ -224,7 +227,7 @@ class RegisterBrokerBody:
             wrapper.topicConfigTable[topic.topicName] = topic
         filter_servers = reader.json()
         if not isinstance(filter_servers, list) or not all(isinstance(server, str) for server in filter_servers):
-            raise RegisterBrokerBodyError("the filter servers are no list of texts")
+            raise RegisterBrokerBodyError("the filter servers are not a list of texts")
         body.filterServerList = filter_servers
         return body
 
@@ -240,7 +243,7 @@ def _inflate(data: bytes | bytearray | memoryview) -> bytes:
     try:
         plain = stream.decompress(data, limit)
     except zlib.error as error:
-        raise RegisterBrokerBodyError(f"no zlib stream: {error}") from error
+        raise RegisterBrokerBodyError(f"not a zlib stream: {error}") from error
     if len(plain) >= limit:
         raise RegisterBrokerBodyError(f"the body of {len(data)} bytes inflates to {limit} bytes and more")
     return plain
@@ -248,10 +251,10 @@ def _inflate(data: bytes | bytearray | memoryview) -> bytes:
 
 def _data_version(fields: Any) -> DataVersion:
     if not isinstance(fields, dict):
-        raise RegisterBrokerBodyError("the data version is no object")
+        raise RegisterBrokerBodyError("the data version is not an object")
     timestamp, counter = fields.get("timestamp", 0), fields.get("counter", 0)
     if type(timestamp) is not int or type(counter) is not int:
-        raise RegisterBrokerBodyError("the data version's fields are no numbers")
+        raise RegisterBrokerBodyError("the data version's fields are not numbers")
     return DataVersion(timestamp, counter)
 
 
@@ -262,36 +265,36 @@ def _topic(text: str) -> TopicConfig:
     except ValueError as error:
         raise RegisterBrokerBodyError(f"topic {text[:100]!r}: {error}") from error
     if not decoded:
-        raise RegisterBrokerBodyError(f"topic {text[:100]!r} has not five parts")
+        raise RegisterBrokerBodyError(f"topic {text[:100]!r} does not have five parts")
     return topic
 
 
 class _Reader:
-    """Blocks of the inflated form, one after the other."""
+    """Reads the blocks of the inflated form in order."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
 
     def count(self) -> int:
-        """A number that may not be negative nor more than the bytes that are left."""
+        """Read a number, which must be between 0 and the number of remaining bytes."""
         end = self._position + _LENGTH.size
         if end > len(self._data):
             raise RegisterBrokerBodyError("End of compressed data has reached")
         value: int = _LENGTH.unpack_from(self._data, self._position)[0]
         if not 0 <= value <= len(self._data) - end:
-            raise RegisterBrokerBodyError(f"a length of {value} where {len(self._data) - end} bytes are left")
+            raise RegisterBrokerBodyError(f"a length of {value}, but only {len(self._data) - end} bytes are left")
         self._position = end
         return value
 
     def text(self) -> str:
-        """A block of UTF-8."""
+        """Read a block of UTF-8."""
         length = self.count()
         start, self._position = self._position, self._position + length
         return str(self._data[start:self._position], "utf-8", "replace")
 
     def json(self) -> Any:
-        """A block of JSON."""
+        """Read a block of JSON."""
         text = self.text()
         marks = sum(map(text.count, "{[,:\\"))
         if marks > MAX_JSON_MARKS:
@@ -299,12 +302,12 @@ class _Reader:
         try:
             return parse_json(text, "a block")
         except JsonTextError as error:
-            raise RegisterBrokerBodyError(f"no JSON: {error.reason}") from error
+            raise RegisterBrokerBodyError(f"not valid JSON: {error.reason}") from error
 
 
 @dataclass(slots=True)
 class RegisterBrokerResult:
-    """A slave's master, and the order topics.
+    """A slave's master, and the order topics (answer of REGISTER_BROKER).
 
     Java: org.apache.rocketmq.common.namesrv.RegisterBrokerResult (4.9.8)
     """
@@ -316,7 +319,7 @@ class RegisterBrokerResult:
 
 @dataclass(slots=True)
 class HAConnectionRuntimeInfo:
-    """One slave of a master: offsets and `diff` in bytes of the commit log, the rate in bytes of the last second.
+    """One slave of a master: offsets and `diff` in bytes of the commit log, the rate in bytes in the last second.
 
     Java: org.apache.rocketmq.remoting.protocol.body.HARuntimeInfo$HAConnectionRuntimeInfo (5.1.4)
     """
@@ -331,30 +334,32 @@ class HAConnectionRuntimeInfo:
 
 @dataclass(slots=True)
 class HAClientRuntimeInfo:
-    """A slave's own side: times are ms since 1970, 0 for never.
+    """The slave's side of a connection. Times are ms since 1970, 0 for never.
 
-    The last three are rmqha's: where the connection stands (HAConnectionState; DIVERGED when this slave's log or queues
-    are not its master's, whatever the connection does), from which commit log offset on they differ (-1: nothing is
-    known to), and why. The runtime table has them as haClientState, haDivergedOffset, haDivergedReason, and with
-    haDivergedCount how many records did not fit into their queue.
+    The last three fields are extensions of rmqha. `state` is the state of the connection (HAConnectionState), or
+    DIVERGED when this slave's log or queues differ from its master's, whatever the state of the connection.
+    `divergedOffset` is the commit log offset from which on they differ, -1 if no difference is known; `divergedReason`
+    says why. The runtime table has them as haClientState, haDivergedOffset and haDivergedReason, and also
+    haDivergedCount, the number of records that did not fit into their queue.
 
     Java: org.apache.rocketmq.remoting.protocol.body.HARuntimeInfo$HAClientRuntimeInfo (5.1.4)
     """
 
-    masterAddr: str | None = None  # ip:port of the master's HA port
+    # The ip:port of the master's HA port.
+    masterAddr: str | None = None
     transferredByteInSecond: int = 0
     maxOffset: int = 0
     lastReadTimestamp: int = 0
     lastWriteTimestamp: int = 0
     masterFlushOffset: int = 0
-    state: str | None = None  # None: it is not told (5.1.4)
+    state: str | None = None  # None: not reported (5.1.4)
     divergedOffset: int = -1
     divergedReason: str | None = None
 
 
 @dataclass(slots=True)
 class HARuntimeInfo:
-    """Answer of GET_BROKER_HA_STATUS: a master's slaves, or a slave's connection to its master.
+    """A master's slaves, or a slave's connection to its master (answer of GET_BROKER_HA_STATUS).
 
     Java: org.apache.rocketmq.remoting.protocol.body.HARuntimeInfo (5.1.4)
     """
@@ -368,7 +373,7 @@ class HARuntimeInfo:
 
 @dataclass(slots=True)
 class EpochEntry:
-    """One mastership: it wrote the log from `startOffset` to `endOffset`; 2^63-1 for the last one.
+    """One epoch: its master wrote the log from `startOffset` to `endOffset`, which is 2^63-1 for the last epoch.
 
     Java: org.apache.rocketmq.remoting.protocol.EpochEntry (5.1.4)
     """
@@ -380,7 +385,7 @@ class EpochEntry:
 
 @dataclass(slots=True)
 class EpochEntryCache:
-    """Answer of GET_BROKER_EPOCH_CACHE: a replica's id, its epochs, and where its log ends.
+    """A replica's id, its epochs, and the end of its log (answer of GET_BROKER_EPOCH_CACHE).
 
     Java: org.apache.rocketmq.remoting.protocol.body.EpochEntryCache (5.1.4)
     """

@@ -1,8 +1,8 @@
-"""The base of all request and response headers, and how their fields are declared.
+"""The base of all request and response headers, and the declaration of their fields.
 
-A header is a dataclass whose field names are the wire's extFields keys. `not_null(...)` marks what the sender has to
-give (`metadata["not_null"]`); a receiver goes on without those that are `lax` (`metadata["lax"]`), as the original's
-does. `bits` is the width of a Java int (32) or long (64) (`metadata["bits"]`).
+A header is a dataclass whose field names are the keys of extFields on the wire. `not_null(...)` marks a field that the
+sender must set (`metadata["not_null"]`); a receiver accepts a header without the `lax` ones (`metadata["lax"]`), like
+the original's. `bits` is the width of a Java int (32) or long (64) (`metadata["bits"]`).
 """
 from typing import Any
 
@@ -13,11 +13,11 @@ LONG = 64
 
 
 class HeaderFieldError(ValueError):
-    """A header's field is missing or has a value that its request does not allow."""
+    """A field of a header is missing, or has a value that its request does not allow."""
 
 
 def not_null(bits: int | None = None, default: Any = None, lax: bool = False) -> Any:
-    """A dataclass field that the sender has to give, and the receiver needs unless it is `lax`: None then.
+    """Declare a field that the sender must set. The receiver requires it too, unless it is `lax`: then it may be None.
 
     `bits`: INTEGER or LONG for numbers.
     """
@@ -25,7 +25,7 @@ def not_null(bits: int | None = None, default: Any = None, lax: bool = False) ->
 
 
 def nullable(bits: int | None = None, default: Any = None, lax: bool = True) -> Any:
-    """A dataclass field that may be absent, and wrong if it is `lax`: the default then.
+    """Declare a field that may be absent, and, if it is `lax`, invalid. It then has the default.
 
     `bits`: INTEGER or LONG for numbers.
     """
@@ -34,23 +34,23 @@ def nullable(bits: int | None = None, default: Any = None, lax: bool = True) -> 
 
 @dataclass
 class CommandCustomHeader:
-    """A header of named fields, carried in a command's extFields.
+    """The base of headers, whose fields are carried in a command's extFields.
 
     Java: org.apache.rocketmq.remoting.CommandCustomHeader (4.9.8)
     """
 
     def check_fields(self) -> None:
-        """Raise HeaderFieldError when the decoded values make no sense together. Most headers have nothing to check."""
+        """Raise HeaderFieldError when the decoded values contradict each other. Most headers have nothing to check."""
 
 
 def not_null_names(header_class: type[CommandCustomHeader]) -> tuple[str, ...]:
-    """The names of the fields that the receiver of a `header_class` needs."""
+    """Return the names of the fields that the sender of a `header_class` must set."""
     return tuple(f.name for f in fields(header_class) if f.metadata.get("not_null"))
 
 
 @dataclass
 class RpcRequestHeader(CommandCustomHeader):
-    """A request that may name the broker it is meant for.
+    """The base of requests that may name the broker they are meant for.
 
     Java: org.apache.rocketmq.common.rpc.RpcRequestHeader (4.9.8)
     """

@@ -1,6 +1,6 @@
 """Headers of requests to the controller of automatic failover, and of the comparison of replicas' logs.
 
-The controller's requests are those of RocketMQ 5.1.4; brokers, tools and the controller send them to each other.
+The controller's requests are those of RocketMQ 5.1.4. Brokers, tools and the controller exchange them.
 """
 from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.protocol.command_custom_header import (
@@ -12,12 +12,12 @@ from rmqha.common.protocol.command_custom_header import (
     nullable,
 )
 
-# `masterHaAddress` and `haServerAddr` are rmqha's own: `host:port` of the port where slaves follow.
+# `masterHaAddress` and `haServerAddr` are extensions of rmqha: `host:port` of the master's replication port.
 
 
 @dataclass
 class AlterSyncStateSetRequestHeader(CommandCustomHeader):
-    """The master of `masterEpoch` wants another sync-state set; the body is a SyncStateSet.
+    """The master of `masterEpoch` asks to change the sync-state set; the body is the new SyncStateSet.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.AlterSyncStateSetRequestHeader (5.1.4)
     """
@@ -29,7 +29,7 @@ class AlterSyncStateSetRequestHeader(CommandCustomHeader):
 
 @dataclass
 class AlterSyncStateSetResponseHeader(CommandCustomHeader):
-    """The epoch of the set that the controller has taken; the body is that SyncStateSet.
+    """The epoch of the set that the controller has accepted; the body is that SyncStateSet.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.AlterSyncStateSetResponseHeader (5.1.4)
     """
@@ -39,9 +39,9 @@ class AlterSyncStateSetResponseHeader(CommandCustomHeader):
 
 @dataclass
 class ElectMasterRequestHeader(CommandCustomHeader):
-    """Elect a master: a broker asks with its id, a tool with `designateElect` for that id.
+    """A request to elect a master: from a broker with its id, or from a tool with `designateElect` for that id.
 
-    An id of None: the controller asks itself, because the master is gone.
+    Without an id the controller itself asks, because the master has failed.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.ElectMasterRequestHeader (5.1.4)
     """
@@ -54,7 +54,7 @@ class ElectMasterRequestHeader(CommandCustomHeader):
 
 @dataclass
 class ElectMasterResponseHeader(CommandCustomHeader):
-    """Who is the master now; the body is an ElectMasterResponseBody.
+    """The current master; the body is an ElectMasterResponseBody.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.ElectMasterResponseHeader (5.1.4)
     """
@@ -68,7 +68,7 @@ class ElectMasterResponseHeader(CommandCustomHeader):
 
 @dataclass
 class GetReplicaInfoRequestHeader(CommandCustomHeader):
-    """Who is the master of these replicas?
+    """A query for the master of a broker name's replicas.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.GetReplicaInfoRequestHeader (5.1.4)
     """
@@ -78,7 +78,7 @@ class GetReplicaInfoRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetReplicaInfoResponseHeader(CommandCustomHeader):
-    """The master, None when there is none; the body is the SyncStateSet.
+    """The master, None without one; the body is the SyncStateSet.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.GetReplicaInfoResponseHeader (5.1.4)
     """
@@ -91,7 +91,7 @@ class GetReplicaInfoResponseHeader(CommandCustomHeader):
 
 @dataclass
 class GetMetaDataResponseHeader(CommandCustomHeader):
-    """What a controller knows of its own group: `peers` is `id-host:port` joined by `;`.
+    """A controller's view of its own group; `peers` is `id-host:port` separated by `;`.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.GetMetaDataResponseHeader (5.1.4)
     """
@@ -105,7 +105,7 @@ class GetMetaDataResponseHeader(CommandCustomHeader):
 
 @dataclass
 class CleanControllerBrokerDataRequestHeader(CommandCustomHeader):
-    """Forget replicas: their ids joined by `;`, or all of the name.
+    """A request to forget replicas: their ids separated by `;`, or all replicas of the broker name.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.admin.CleanControllerBrokerDataRequestHeader (5.1.4)
     """
@@ -118,7 +118,7 @@ class CleanControllerBrokerDataRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetNextBrokerIdRequestHeader(CommandCustomHeader):
-    """Which id would the next replica of this name get?
+    """A query for the id that the next replica of a broker name would get.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.register.GetNextBrokerIdRequestHeader (5.1.4)
     """
@@ -129,7 +129,7 @@ class GetNextBrokerIdRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetNextBrokerIdResponseHeader(CommandCustomHeader):
-    """The id that is not taken yet.
+    """The next free id.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.register.GetNextBrokerIdResponseHeader (5.1.4)
     """
@@ -141,7 +141,7 @@ class GetNextBrokerIdResponseHeader(CommandCustomHeader):
 
 @dataclass
 class ApplyBrokerIdRequestHeader(CommandCustomHeader):
-    """Take an id: `registerCheckCode` is `address;time in ms`, and says later that it was this one who took it.
+    """A request to take an id. `registerCheckCode`, `address;time in ms`, later identifies the replica that took it.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.register.ApplyBrokerIdRequestHeader (5.1.4)
     """
@@ -154,7 +154,7 @@ class ApplyBrokerIdRequestHeader(CommandCustomHeader):
 
 @dataclass
 class ApplyBrokerIdResponseHeader(CommandCustomHeader):
-    """The id is taken.
+    """The confirmation that the replica has taken the id.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.register.ApplyBrokerIdResponseHeader (5.1.4)
     """
@@ -165,7 +165,7 @@ class ApplyBrokerIdResponseHeader(CommandCustomHeader):
 
 @dataclass
 class RegisterBrokerToControllerRequestHeader(CommandCustomHeader):
-    """A replica that has its id is here, at this address.
+    """The registration of a replica that has an id, with its address.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.register.RegisterBrokerToControllerRequestHeader
     (5.1.4)
@@ -180,7 +180,7 @@ class RegisterBrokerToControllerRequestHeader(CommandCustomHeader):
 
 @dataclass
 class RegisterBrokerToControllerResponseHeader(CommandCustomHeader):
-    """Who is the master, None when there is none; the body is the SyncStateSet.
+    """The master, None without one; the body is the SyncStateSet.
 
     Java: org.apache.rocketmq.remoting.protocol.header.controller.register.RegisterBrokerToControllerResponseHeader
     (5.1.4)
@@ -197,7 +197,7 @@ class RegisterBrokerToControllerResponseHeader(CommandCustomHeader):
 
 @dataclass
 class BrokerHeartbeatRequestHeader(CommandCustomHeader):
-    """A broker lives. Offsets are of its commit log; it counts as dead `heartbeatTimeoutMills` ms behind this.
+    """A broker's heartbeat, with offsets of its commit log. It counts as dead `heartbeatTimeoutMills` ms later.
 
     Java: org.apache.rocketmq.remoting.protocol.header.namesrv.BrokerHeartbeatRequestHeader (5.1.4)
     """
@@ -212,16 +212,18 @@ class BrokerHeartbeatRequestHeader(CommandCustomHeader):
     heartbeatTimeoutMills: int | None = nullable(LONG)
     electionPriority: int | None = nullable(INTEGER)
     haServerAddr: str | None = None
-    # rmqha's own, as the one above: the leadership of which it takes leases, none of before; absent: of no one yet
+    # An extension of rmqha, like haServerAddr: the leadership term whose leases the broker accepts; it accepts none of
+    # an earlier term. Absent: the broker has not accepted a lease yet.
     leaderTerm: int | None = nullable(LONG)
 
 
 @dataclass
 class BrokerHeartbeatResponseHeader(CommandCustomHeader):
-    """rmqha's own: the leading controller tells who is the master, and grants that one its lease of so many ms.
+    """An extension of rmqha: the leading controller reports the master, and grants it a lease of `leaseMillis` ms.
 
-    A controller that does not lead, and one of RocketMQ, tells nothing. `leaderTerm` is the number of its leadership;
-    if the question named another one, it has asked behind it whether it still leads.
+    A controller that does not lead leaves the fields empty, and so does RocketMQ's. `leaderTerm` is the term of the
+    leadership. If the request named a different term, the controller has confirmed after the request arrived that it
+    still leads.
     """
 
     masterBrokerId: int | None = nullable(LONG)
@@ -232,15 +234,17 @@ class BrokerHeartbeatResponseHeader(CommandCustomHeader):
 
 MAX_BLOCK_SIZE = 1 << 20
 MAX_BLOCKS = 4096
-MAX_RANGE = 16 << 20  # bytes that one request may have read
-MAX_BYTES = 1 << 20  # bytes that one request may get
+# Bytes to read for one request.
+MAX_RANGE = 16 << 20
+# Bytes to return for one request.
+MAX_BYTES = 1 << 20
 
 
 @dataclass
 class GetCommitLogChecksumsRequestHeader(CommandCustomHeader):
-    """rmqha's own: the CRC32 of `count` blocks of `blockSize` bytes from commit log `offset` on.
+    """An extension of rmqha: a query for the CRC32 of `count` blocks of `blockSize` bytes, from commit log `offset` on.
 
-    `count * blockSize` is at most MAX_RANGE. `withBytes`: the blocks themselves, too, then MAX_BYTES at most.
+    `count * blockSize` is at most MAX_RANGE; with `withBytes`, which also returns the blocks, at most MAX_BYTES.
     """
 
     offset: int = not_null(LONG)
@@ -249,7 +253,7 @@ class GetCommitLogChecksumsRequestHeader(CommandCustomHeader):
     withBytes: bool = nullable(default=False)
 
     def check_fields(self) -> None:
-        """Bound what one request reads and gets."""
+        """Limit the bytes that one request reads and returns."""
         if self.offset < 0:
             raise HeaderFieldError(f"offset is {self.offset}, and must not be negative")
         if not 1 <= self.blockSize <= MAX_BLOCK_SIZE:
@@ -258,14 +262,15 @@ class GetCommitLogChecksumsRequestHeader(CommandCustomHeader):
             raise HeaderFieldError(f"count is {self.count}, and must be from 1 to {MAX_BLOCKS}")
         if self.blockSize * self.count > MAX_RANGE:
             raise HeaderFieldError(f"{self.count} blocks of {self.blockSize} bytes are {self.blockSize * self.count} "
-                                   f"bytes; a request may ask for {MAX_RANGE}")
+                                   f"bytes; the limit of a request is {MAX_RANGE}")
         if self.withBytes and self.blockSize * self.count > MAX_BYTES:
-            raise HeaderFieldError(f"{self.blockSize * self.count} bytes are asked for; a request may get {MAX_BYTES}")
+            raise HeaderFieldError(f"{self.blockSize * self.count} bytes are requested; the limit is {MAX_BYTES}")
 
 
 @dataclass
 class GetCommitLogChecksumsResponseHeader(CommandCustomHeader):
-    """rmqha's own: where the log begins and ends. The body has the checksums: see `log_checksums`."""
+    """An extension of rmqha: the first and the next offset of the log. The body has the checksums: see `log_checksums`.
+    """
 
     minOffset: int = not_null(LONG)
     maxOffset: int = not_null(LONG)

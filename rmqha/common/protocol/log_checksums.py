@@ -1,7 +1,7 @@
-"""The answer to GET_COMMIT_LOG_CHECKSUMS: for each block from the first on a CRC32, in 4 bytes, big-endian.
+"""The body of the answer to GET_COMMIT_LOG_CHECKSUMS: the CRC32 of each requested block, in 4 bytes, big-endian.
 
-It ends in front of the first block that the log does not hold whole. Where the bytes are asked for, too, those of these
-blocks follow.
+It ends before the first block that the log does not hold completely. If the request asks for the bytes too, the bytes
+of the same blocks follow.
 """
 import struct
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _CRC_SIZE = 4
 
 
 class LogChecksums(NamedTuple):
-    """The range of a broker's commit log, and the CRC32 of each block that was asked for and is there."""
+    """The range of a broker's commit log, and the CRC32 of each requested block that exists."""
 
     min_offset: int
     max_offset: int
@@ -20,12 +20,12 @@ class LogChecksums(NamedTuple):
 
 
 def encode(crcs: Sequence[int]) -> bytes:
-    """The body of the answer."""
+    """Return the body of the answer."""
     return struct.pack(f">{len(crcs)}I", *crcs)
 
 
 def decode(body: bytes | memoryview, count: int) -> tuple[int, ...]:
-    """The checksums of at most `count` blocks; ValueError when the body has another form."""
+    """Return the checksums of at most `count` blocks; ValueError for a malformed body."""
     size = len(body)
     if size % _CRC_SIZE or size > count * _CRC_SIZE:
         raise ValueError(f"{size} bytes are not the checksums of at most {count} blocks")
@@ -33,7 +33,7 @@ def decode(body: bytes | memoryview, count: int) -> tuple[int, ...]:
 
 
 def decode_with_bytes(body: bytes | memoryview, count: int, block_size: int) -> tuple[tuple[int, ...], bytes]:
-    """The checksums of at most `count` blocks, and the blocks; ValueError when the body has another form."""
+    """Return the checksums of at most `count` blocks, and the blocks; ValueError for a malformed body."""
     each = _CRC_SIZE + block_size
     found = len(body) // each
     if len(body) % each or found > count:

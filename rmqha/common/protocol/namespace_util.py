@@ -1,9 +1,9 @@
 """Namespaces of topics, groups and instances, and the FAQ links of error messages.
 
-A client's namespace is `namespace%topic`, after the prefix of a retry or dead-letter topic. System topics and groups
-have none. A name server address that is the endpoint of an instance, such as `http://MQ_INST_1_x.example.org:80`,
-implies a namespace. NAMESPACE_ORDER_TOPIC_CONFIG is a namespace of the name server's key-value store. The FAQ links
-are kept in the error messages because users search for them.
+A topic in a client's namespace is named `namespace%topic`, after the prefix of a retry or dead-letter topic. System
+topics and groups have no namespace. A name server address that is the endpoint of an instance, such as
+`http://MQ_INST_1_x.example.org:80`, implies a namespace. NAMESPACE_ORDER_TOPIC_CONFIG is a namespace of the name
+server's key-value store. The FAQ links stay in the error messages because users search for them.
 
 Java: org.apache.rocketmq.common.protocol.NamespaceUtil (4.9.8)
 Java: org.apache.rocketmq.common.help.FAQUrl (4.9.8)
@@ -17,11 +17,13 @@ from rmqha.common import mix_all, topics
 
 NAMESPACE_SEPARATOR = "%"
 
-NameT = TypeVar("NameT", str, str | None)  # a topic or group; None stays None
+# A topic or group; None stays None.
+NameT = TypeVar("NameT", str, str | None)
 
 
 def without_namespace(resource: NameT, *namespace: str | None) -> NameT:
-    """The topic or group without its namespace; given a `namespace` (one at most), only without that one."""
+    """Return the topic or group without its namespace; if a `namespace` (at most one) is given, only without that one.
+    """
     if not resource or _is_system_resource(resource):
         return resource
     if namespace and not is_already_with_namespace(resource, namespace[0]):
@@ -32,7 +34,7 @@ def without_namespace(resource: NameT, *namespace: str | None) -> NameT:
 
 
 def wrap_namespace(namespace: str | None, resource_without_namespace: NameT) -> NameT:
-    """The topic or group in the namespace, if it is not in it yet."""
+    """Return the topic or group with the namespace, unless it already has it."""
     resource = resource_without_namespace
     if not namespace or not resource:
         return resource
@@ -43,7 +45,7 @@ def wrap_namespace(namespace: str | None, resource_without_namespace: NameT) -> 
 
 
 def is_already_with_namespace(resource: str | None, namespace: str | None) -> bool:
-    """Whether the topic or group is in the namespace."""
+    """Return whether the topic or group is in the namespace."""
     if not namespace or not resource or _is_system_resource(resource):
         return False
     return _split_prefix(resource)[1].startswith(namespace + NAMESPACE_SEPARATOR)
@@ -61,7 +63,7 @@ def _is_system_resource(resource: str) -> bool:
 
 
 def is_retry_topic(resource: str | None) -> bool:
-    """Whether the topic is a group's retry topic."""
+    """Return whether the topic is a group's retry topic."""
     return resource is not None and resource.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX)
 
 
@@ -76,12 +78,12 @@ TIP_STRING_END = " for further details."
 
 
 def suggest_todo(url: str) -> str:
-    """The sentence that points to `url`, on its own line."""
+    """Return the sentence that refers to `url`, on a new line."""
     return f"{TIP_STRING_BEGIN}{url}{TIP_STRING_END}"
 
 
 def attach_default_url(error_message: str | None) -> str | None:
-    """The message with a pointer to the default page, unless it has one."""
+    """Return the message with a link to the default page, unless it has a link."""
     if error_message is None or TIP_STRING_BEGIN in error_message:
         return error_message
     return f"{error_message}\nFor more information, please visit the url, {UNEXPECTED_EXCEPTION_URL}"
@@ -96,19 +98,19 @@ INST_ENDPOINT_PATTERN = r"(?a)(\w+://|)" + INSTANCE_PREFIX + r"\w+_\w+\..*"
 
 
 def validate_instance_endpoint(endpoint: str) -> bool:
-    """Whether the address names an instance."""
+    """Return whether the address names an instance."""
     return re.fullmatch(INST_ENDPOINT_PATTERN, endpoint) is not None
 
 
 def parse_instance_id_from_endpoint(endpoint: str | None) -> str | None:
-    """The instance's name, which is the namespace; None for no address."""
+    """Return the instance's name, which is the namespace; None without an address."""
     if not endpoint:
         return None
     return endpoint[endpoint.rindex("/") + 1 if "/" in endpoint else 0:endpoint.index(".")]
 
 
 def get_name_srv_addr_from_namesrv_endpoint(endpoint: str | None) -> str | None:
-    """The address without what stands before its last slash; None for no address."""
+    """Return the address after its last slash; None without an address."""
     if not endpoint:
         return None
     return endpoint.rpartition("/")[2]

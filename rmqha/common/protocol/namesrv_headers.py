@@ -5,7 +5,7 @@ from rmqha.common.protocol.command_custom_header import INTEGER, LONG, CommandCu
 
 @dataclass
 class PutKVConfigRequestHeader(CommandCustomHeader):
-    """Set a value (PUT_KV_CONFIG).
+    """A request to set a value (PUT_KV_CONFIG).
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.PutKVConfigRequestHeader (4.9.8)
     """
@@ -17,7 +17,7 @@ class PutKVConfigRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetKVConfigRequestHeader(CommandCustomHeader):
-    """Get a value (GET_KV_CONFIG).
+    """A query for a value (GET_KV_CONFIG).
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.GetKVConfigRequestHeader (4.9.8)
     """
@@ -38,7 +38,7 @@ class GetKVConfigResponseHeader(CommandCustomHeader):
 
 @dataclass
 class DeleteKVConfigRequestHeader(CommandCustomHeader):
-    """Delete a value (DELETE_KV_CONFIG).
+    """A request to delete a value (DELETE_KV_CONFIG).
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.DeleteKVConfigRequestHeader (4.9.8)
     """
@@ -49,7 +49,7 @@ class DeleteKVConfigRequestHeader(CommandCustomHeader):
 
 @dataclass
 class GetKVListByNamespaceRequestHeader(CommandCustomHeader):
-    """All values of a namespace (GET_KVLIST_BY_NAMESPACE).
+    """A query for all values of a namespace (GET_KVLIST_BY_NAMESPACE).
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.GetKVListByNamespaceRequestHeader (4.9.8)
     """
@@ -59,7 +59,7 @@ class GetKVListByNamespaceRequestHeader(CommandCustomHeader):
 
 @dataclass
 class RegisterBrokerRequestHeader(CommandCustomHeader):
-    """A broker registers itself and its topics (REGISTER_BROKER).
+    """The registration of a broker and its topics (REGISTER_BROKER).
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.RegisterBrokerRequestHeader (4.9.8)
     """
@@ -75,7 +75,7 @@ class RegisterBrokerRequestHeader(CommandCustomHeader):
 
 @dataclass
 class RegisterBrokerResponseHeader(CommandCustomHeader):
-    """For a slave: its master. The body is the order-topic table.
+    """The master, for a slave. The body is the table of order topics.
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.RegisterBrokerResponseHeader (4.9.8)
     """
@@ -86,7 +86,7 @@ class RegisterBrokerResponseHeader(CommandCustomHeader):
 
 @dataclass
 class UnRegisterBrokerRequestHeader(CommandCustomHeader):
-    """A broker leaves (UNREGISTER_BROKER).
+    """A broker unregisters (UNREGISTER_BROKER).
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.UnRegisterBrokerRequestHeader (4.9.8)
     """
@@ -99,7 +99,7 @@ class UnRegisterBrokerRequestHeader(CommandCustomHeader):
 
 @dataclass
 class QueryDataVersionRequestHeader(CommandCustomHeader):
-    """Did my topics change since? (QUERY_DATA_VERSION) The body is the DataVersion.
+    """A broker's query whether its topics have changed since a DataVersion, which is the body (QUERY_DATA_VERSION).
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.QueryDataVersionRequestHeader (4.9.8)
     """
@@ -112,7 +112,7 @@ class QueryDataVersionRequestHeader(CommandCustomHeader):
 
 @dataclass
 class QueryDataVersionResponseHeader(CommandCustomHeader):
-    """Whether the broker has to register again.
+    """The answer whether the broker has to register again.
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.QueryDataVersionResponseHeader (4.9.8)
     """
@@ -122,7 +122,7 @@ class QueryDataVersionResponseHeader(CommandCustomHeader):
 
 @dataclass
 class WipeWritePermOfBrokerRequestHeader(CommandCustomHeader):
-    """Take the write permission from a broker's topics (WIPE_WRITE_PERM_OF_BROKER).
+    """A request to remove the write permission of a broker's topics (WIPE_WRITE_PERM_OF_BROKER).
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.WipeWritePermOfBrokerRequestHeader (4.9.8)
     """
@@ -132,7 +132,7 @@ class WipeWritePermOfBrokerRequestHeader(CommandCustomHeader):
 
 @dataclass
 class WipeWritePermOfBrokerResponseHeader(CommandCustomHeader):
-    """How many topics it was.
+    """The number of changed topics.
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.WipeWritePermOfBrokerResponseHeader (4.9.8)
     """
@@ -142,7 +142,7 @@ class WipeWritePermOfBrokerResponseHeader(CommandCustomHeader):
 
 @dataclass
 class AddWritePermOfBrokerRequestHeader(CommandCustomHeader):
-    """Give it back (ADD_WRITE_PERM_OF_BROKER).
+    """A request to restore the write permission of a broker's topics (ADD_WRITE_PERM_OF_BROKER).
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.AddWritePermOfBrokerRequestHeader (4.9.8)
     """
@@ -152,7 +152,7 @@ class AddWritePermOfBrokerRequestHeader(CommandCustomHeader):
 
 @dataclass
 class AddWritePermOfBrokerResponseHeader(CommandCustomHeader):
-    """How many topics it was.
+    """The number of changed topics.
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.AddWritePermOfBrokerResponseHeader (4.9.8)
     """
@@ -162,7 +162,7 @@ class AddWritePermOfBrokerResponseHeader(CommandCustomHeader):
 
 @dataclass
 class GetRouteInfoRequestHeader(CommandCustomHeader):
-    """A topic's route (GET_ROUTEINFO_BY_TOPIC).
+    """A query for a topic's route (GET_ROUTEINFO_BY_TOPIC).
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.GetRouteInfoRequestHeader (4.9.8)
     """
@@ -173,7 +173,7 @@ class GetRouteInfoRequestHeader(CommandCustomHeader):
 
 @dataclass
 class DeleteTopicFromNamesrvRequestHeader(CommandCustomHeader):
-    """Forget a topic (DELETE_TOPIC_IN_NAMESRV).
+    """A request to delete a topic at the name server (DELETE_TOPIC_IN_NAMESRV).
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.DeleteTopicFromNamesrvRequestHeader (4.9.8)
     """
@@ -184,7 +184,7 @@ class DeleteTopicFromNamesrvRequestHeader(CommandCustomHeader):
 
 @dataclass
 class RegisterOrderTopicRequestHeader(CommandCustomHeader):
-    """An order topic's queues. Unused.
+    """The queues of an order topic. Unused.
 
     Java: org.apache.rocketmq.common.protocol.header.namesrv.RegisterOrderTopicRequestHeader (4.9.8)
     """

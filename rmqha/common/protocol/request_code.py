@@ -99,7 +99,7 @@ ADD_WRITE_PERM_OF_BROKER = 327
 GET_ALL_PRODUCER_INFO = 328
 DELETE_EXPIRED_COMMITLOG = 329
 
-# 5.1.4's
+# Codes of 5.1.4.
 BROKER_HEARTBEAT = 904
 GET_BROKER_HA_STATUS = 907
 CONTROLLER_ALTER_SYNC_STATE_SET = 1001
@@ -116,7 +116,10 @@ CLEAN_BROKER_DATA = 1011
 CONTROLLER_GET_NEXT_BROKER_ID = 1012
 CONTROLLER_APPLY_BROKER_ID = 1013
 
-# rmqha's own
-REJOIN_MASTER = 30001  # a slave that has diverged is to cut off what its master does not have
-HANDOVER_MASTER = 30002  # a master is to stop taking messages until one of its slaves holds them all
-GET_COMMIT_LOG_CHECKSUMS = 30003  # the CRC32 of each block of a range of a broker's commit log
+# Extensions of rmqha.
+# Make a diverged slave truncate its log to the last common offset with its master.
+REJOIN_MASTER = 30001
+# Make a master stop accepting messages until one of its slaves holds all of them.
+HANDOVER_MASTER = 30002
+# Get the CRC32 of each block of a range of a broker's commit log.
+GET_COMMIT_LOG_CHECKSUMS = 30003

@@ -1,4 +1,4 @@
-"""Response codes: the five of the transport, then the broker's.
+"""Response codes: the five of the transport, then those of the broker and of the controller.
 
 Java: org.apache.rocketmq.common.protocol.ResponseCode (4.9.8)
 """
@@ -42,7 +42,7 @@ DELETE_ACL_CONFIG_FAILED = 210
 UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
 FLOW_CONTROL = 215
 
-# 5.1.4's, of a controller
+# Codes of 5.1.4's controller.
 CONTROLLER_FENCED_MASTER_EPOCH = 2000
 CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH = 2001
 CONTROLLER_INVALID_MASTER = 2002

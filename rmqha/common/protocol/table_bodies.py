@@ -1,10 +1,10 @@
 """Bodies that are lists or tables of topics, groups, offsets and statistics, and the size limits of request bodies.
 
-The tables of all topics, groups or offsets of a broker are both the content of its files and what its slaves copy.
+The tables of all topics, groups or offsets of a broker are the contents of its files, and its slaves copy them.
 
-BODY_LIMITS has the limits of bodies that are parsed, by request code. They are many times what real clients and
-brokers send: a subscription takes 17 elements, a queue to be locked 8, a registered topic 17. A code without an
-entry has no body, or one that is stored or passed on unparsed, up to `maxMessageSize` or the length of a frame.
+BODY_LIMITS has the limits of parsed bodies, by request code. They are many times what real clients and brokers send: a
+subscription takes 17 elements, a queue to lock 8, a registered topic 17. A code without an entry has no body, or one
+that is stored or forwarded unparsed, up to `maxMessageSize` or the length of a frame.
 """
 from rmqha.common.data_version import DataVersion
 from rmqha.common.lazy_dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 
 @dataclass(slots=True)
 class TopicList:
-    """Topics, and where the answer asks for it one broker's address.
+    """Topics, and in some answers the address of a broker.
 
     Java: org.apache.rocketmq.common.protocol.body.TopicList (4.9.8)
     """
@@ -28,7 +28,7 @@ class TopicList:
 
 @dataclass(slots=True)
 class GroupList:
-    """The groups (answer of QUERY_TOPIC_CONSUME_BY_WHO).
+    """Groups (answer of QUERY_TOPIC_CONSUME_BY_WHO).
 
     Java: org.apache.rocketmq.common.protocol.body.GroupList (4.9.8)
     """
@@ -38,7 +38,7 @@ class GroupList:
 
 @dataclass(slots=True)
 class ConsumeByWho:
-    """Which groups consumed a message, which did not. Unused by 4.9's servers.
+    """The groups that consumed a message, and those that did not. Unused by 4.9's servers.
 
     Java: org.apache.rocketmq.common.protocol.body.ConsumeByWho (4.9.8)
     """
@@ -52,7 +52,7 @@ class ConsumeByWho:
 
 @dataclass(slots=True)
 class KVTable:
-    """A plain table (run-time information, order topics).
+    """A table of texts (run-time information, order topics).
 
     Java: org.apache.rocketmq.common.protocol.body.KVTable (4.9.8)
     """
@@ -69,8 +69,8 @@ class TopicConfigSerializeWrapper:
 
     topicConfigTable: dict[str, TopicConfig] = field(default_factory=dict)
     dataVersion: DataVersion = field(default_factory=DataVersion)
-    # Of our own, in answers of GET_ALL_TOPIC_CONFIG only, and only when there are any: deleted topic -> commit log
-    # offset below which its records are dead. 4.9 does not read it.
+    # An extension of rmqha, only in answers of GET_ALL_TOPIC_CONFIG, and only if there are any: deleted topic -> commit
+    # log offset below which its records are dead. 4.9 ignores it.
     deletedTopics: dict[str, int] | None = None
 
 
@@ -87,7 +87,7 @@ class SubscriptionGroupWrapper:
 
 @dataclass(slots=True)
 class ConsumerOffsetSerializeWrapper:
-    """Queue id to offset by `topic@group` (answer of GET_ALL_CONSUMER_OFFSET, consumerOffset.json).
+    """Offsets by queue id, by `topic@group` (answer of GET_ALL_CONSUMER_OFFSET, consumerOffset.json).
 
     Java: org.apache.rocketmq.common.protocol.body.ConsumerOffsetSerializeWrapper (4.9.8)
     """
@@ -97,7 +97,7 @@ class ConsumerOffsetSerializeWrapper:
 
 @dataclass(slots=True)
 class TopicOffset:
-    """First and next offset, and the store time in ms of the last message.
+    """A queue's first and next offset, and the store time in ms of its last message.
 
     Java: org.apache.rocketmq.common.admin.TopicOffset (4.9.8)
     """
@@ -131,7 +131,7 @@ class OffsetWrapper:
 
 @dataclass(slots=True)
 class ConsumeStats:
-    """Places by queue, and messages per second (answer of GET_CONSUME_STATS).
+    """A group's offsets by queue, and its rate in messages per second (answer of GET_CONSUME_STATS).
 
     Java: org.apache.rocketmq.common.admin.ConsumeStats (4.9.8)
     """
@@ -140,13 +140,13 @@ class ConsumeStats:
     consumeTps: float = 0.0
 
     def compute_total_diff(self) -> int:
-        """How many messages the group is behind."""
+        """Return the number of messages that the group is behind."""
         return sum(place.brokerOffset - place.consumerOffset for place in self.offsetTable.values())
 
 
 @dataclass(slots=True)
 class RollbackStats:
-    """Offsets of a queue before and after.
+    """The offsets of a queue before and after a reset.
 
     Java: org.apache.rocketmq.common.admin.RollbackStats (4.9.8)
     """
@@ -161,7 +161,7 @@ class RollbackStats:
 
 @dataclass(slots=True)
 class BrokerStatsItem:
-    """Sum of the window, per second, and per call.
+    """The sum over a window, the sum per second, and the sum per call.
 
     Java: org.apache.rocketmq.common.protocol.body.BrokerStatsItem (4.9.8)
     """
@@ -173,7 +173,7 @@ class BrokerStatsItem:
 
 @dataclass(slots=True)
 class BrokerStatsData:
-    """The last minute, hour and day (answer of VIEW_BROKER_STATS_DATA).
+    """A statistic over the last minute, hour and day (answer of VIEW_BROKER_STATS_DATA).
 
     Java: org.apache.rocketmq.common.protocol.body.BrokerStatsData (4.9.8)
     """
@@ -185,7 +185,7 @@ class BrokerStatsData:
 
 @dataclass(slots=True)
 class ConsumeStatsList:
-    """Per group a list of ConsumeStats (answer of GET_BROKER_CONSUME_STATS).
+    """A list of ConsumeStats per group (answer of GET_BROKER_CONSUME_STATS).
 
     Java: org.apache.rocketmq.common.protocol.body.ConsumeStatsList (4.9.8)
     """
@@ -198,26 +198,27 @@ class ConsumeStatsList:
 MIB = 1 << 20
 MAX_FRAME_BYTES = 16 * MIB
 
-JSON_MARKS = b"{[,:\\"  # what makes reading JSON expensive, beside its bytes
+# The characters that make parsing JSON expensive, apart from its length.
+JSON_MARKS = b"{[,:\\"
 PROPERTIES_MARKS = b"\n\r\\"
 _SHOWN = str.maketrans({"\n": "\\n", "\r": "\\r"})
 
 
 class BodyLimit(NamedTuple):
-    """What a body may have at most; `marks` are the bytes that count as its elements."""
+    """The limits of a body; `marks` are the bytes that are counted as its elements."""
 
     max_bytes: int
     max_elements: int
     marks: bytes = JSON_MARKS
 
     def bytes_excess(self, code: int, body: bytes) -> str | None:
-        """How many bytes the body has, and may have; None when it has not too many."""
+        """Return an error text when the body has too many bytes; None otherwise."""
         if len(body) <= self.max_bytes:
             return None
         return f"the body of {code_name(code)} has {len(body)} bytes, the limit is {self.max_bytes}"
 
     def elements_excess(self, code: int, body: bytes) -> str | None:
-        """How many elements the body has, and may have; None when it has not too many. It is not parsed for that."""
+        """Return an error text when the body has too many elements; None otherwise. The body is not parsed for this."""
         if len(body) <= self.max_elements:
             return None
         elements = len(body) - len(body.translate(None, self.marks))
@@ -227,7 +228,7 @@ class BodyLimit(NamedTuple):
                 f"{' '.join(self.marks.decode()).translate(_SHOWN)}, the limit is {self.max_elements}")
 
 
-# Differs: 4.9 takes any body that fits in a frame, and parses it
+# Differs: the JSON bodies of requests have limits of bytes and of elements; 4.9 parses any body that fits in a frame
 BODY_LIMITS: dict[int, BodyLimit] = {
     request_code.HEART_BEAT: BodyLimit(8 * MIB, 400_000),
     request_code.CHECK_CLIENT_CONFIG: BodyLimit(MIB, 50_000),
@@ -248,5 +249,5 @@ _NAMES = {code: name for name, code in vars(request_code).items() if isinstance(
 
 
 def code_name(code: int) -> str:
-    """`HEART_BEAT (34)`; the number alone for an unknown code."""
+    """Return a code as `HEART_BEAT (34)`; the number alone for an unknown code."""
     return f"{_NAMES[code]} ({code})" if code in _NAMES else str(code)

@@ -1,16 +1,16 @@
-"""Which state of a table somebody has, so that one of ours sends another one of ours only what has changed since.
+"""The state of a table that a receiver has, so that rmqha's servers send each other only what has changed since.
 
-Fields of ours, beside those of the original, which does not know them, answers none, and so sends and gets all. What
-names a state is a mark of `ChangeLog`.
+These header fields are extensions of rmqha. RocketMQ ignores them and does not answer with them, so that with it the
+whole table is sent. A state is a mark of `ChangeLog`.
 
-    a slave's question for a table   KNOWN the state that it was told last, "" for none; CHANGES that it takes changes
-    its master's answer              TOLD the present state, without a body when that is known; CHANGES when the body
-                                     holds only what has changed since
+    a slave's request for a table    KNOWN: the last state that it received, "" for none; CHANGES: it accepts changes
+    its master's answer              TOLD: the current state, without a body if the slave has it; CHANGES: the body
+                                     holds only the entries that have changed since KNOWN
 
-    a broker's registration          NOW the state of its topics; SINCE the state from which on the body tells changes;
-                                     ALONE the topic that an administrator has made or changed: of the others, what an
-                                     administrator has changed at the name server stays so
-    its name server's answer         TAKEN the state that it has now; empty when it has to be told everything
+    a broker's registration          NOW: the state of its topics; SINCE: the state since which the body holds the
+                                     changes; ALONE: the topic that an administrator has created or changed: for all
+                                     other topics, an administrator's changes at the name server are kept
+    its name server's answer         TAKEN: the state that it has now; empty if it needs the whole table
 """
 KNOWN = "knownTableVersion"
 TOLD = "tableVersion"

@@ -1,4 +1,4 @@
-"""Where a topic lives: its queues and their brokers."""
+"""The route of a topic: its queues and their brokers."""
 import random
 
 from rmqha.common.lazy_dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from rmqha.common.texts import LATER
 
 @dataclass(slots=True)
 class QueueData:
-    """How many queues may be read and written there.
+    """The numbers of queues of a topic that can be read and written on one broker.
 
     Java: org.apache.rocketmq.common.protocol.route.QueueData (4.9.8)
     """
@@ -25,7 +25,7 @@ class QueueData:
 
 @dataclass(slots=True)
 class BrokerData:
-    """Addresses by broker id; 0 is the master.
+    """The addresses of a broker's replicas by broker id; 0 is the master.
 
     Java: org.apache.rocketmq.common.protocol.route.BrokerData (4.9.8)
     """
@@ -35,7 +35,7 @@ class BrokerData:
     brokerAddrs: dict[int, str] = field(default_factory=dict)
 
     def select_broker_addr(self) -> str | None:
-        """The master's address, else a slave's at random, else None."""
+        """Return the master's address, else a random slave's, else None."""
         if MASTER_ID in self.brokerAddrs or not self.brokerAddrs:
             return self.brokerAddrs.get(MASTER_ID)
         return random.choice(list(self.brokerAddrs.values()))
@@ -46,7 +46,7 @@ class BrokerData:
 
 @dataclass(slots=True)
 class TopicRouteData:
-    """Queues and brokers of a topic (answer of GET_ROUTEINFO_BY_TOPIC).
+    """The queues and brokers of a topic (answer of GET_ROUTEINFO_BY_TOPIC).
 
     Java: org.apache.rocketmq.common.protocol.route.TopicRouteData (4.9.8)
     """

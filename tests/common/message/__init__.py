@@ -1,1 +1,1 @@
-"""The message model: layout, codecs, ids."""
+"""The message model: layout, codecs and ids."""

@@ -1,4 +1,4 @@
-"""Messages, batches, queues and unique ids, and values of a wrong type."""
+"""Messages, batches, queues and unique ids, and values of the wrong type."""
 import pytest
 
 from rmqha.client import exception
@@ -10,7 +10,7 @@ from rmqha.common.sys_flags import TopicFilterType
 from rmqha.common.util_all import current_time_millis
 
 
-def test_a_message_with_a_topic_waits_for_the_store():
+def test_message_with_a_topic_waits_for_the_store():
     assert Message("T", b"x").properties == {"WAIT": "true"}
     assert Message("T", b"x", "tag", "key", 3, False).properties == {"TAGS": "tag", "KEYS": "key", "WAIT": "false"}
     assert Message().properties == {}
@@ -19,14 +19,14 @@ def test_a_message_with_a_topic_waits_for_the_store():
     assert not Message("T", wait_store_msg_ok=False).wait_store_msg_ok
 
 
-def test_wait_is_java_parse_boolean():
+def test_wait_is_parsed_like_javas_parse_boolean():
     message = Message("T")
     for text, expected in (("TRUE", True), ("true", True), ("yes", False), ("", False), ("1", False)):
         message.put_property("WAIT", text)
         assert message.wait_store_msg_ok is expected
 
 
-def test_keys_are_joined_by_blanks():
+def test_keys_are_joined_by_spaces():
     message = Message("T")
     message.keys = ["a", "b"]
     assert message.keys == "a b"
@@ -45,7 +45,7 @@ def test_delay_level_is_a_number():
             _ = message.delay_time_level
 
 
-def test_parse_int_is_javas():
+def test_parse_int_agrees_with_java():
     assert [parse_int(text) for text in ("0", "+7", "-2147483648", "2147483647", "007")] == [
         0, 7, -2**31, 2**31 - 1, 7]
 
@@ -62,12 +62,12 @@ def test_blank_user_properties_are_refused(name, value):
         Message("T").put_user_property(name, value)
 
 
-def test_messages_show_themselves():
+def test_messages_have_a_readable_repr():
     assert "topic='T'" in repr(Message("T"))
     assert "queueId=0" in repr(MessageExt("T"))
 
 
-def test_batches_keep_their_messages_together():
+def test_batch_keeps_its_messages_together():
     batch = MessageBatch.generate_from_list([Message("T", b"a", wait_store_msg_ok=False),
                                              Message("T", b"b", wait_store_msg_ok=False)])
     assert batch.topic == "T" and not batch.wait_store_msg_ok
@@ -75,7 +75,7 @@ def test_batches_keep_their_messages_together():
     assert [message.body for message in message_decoder.decode_messages(batch.encode())] == [b"a", b"b"]
 
 
-def test_messages_that_may_not_go_together_are_refused():
+def test_messages_that_can_not_share_a_batch_are_refused():
     delayed = Message("T")
     delayed.delay_time_level = 1
     for messages, reason in (
@@ -93,7 +93,7 @@ def test_queues_are_ordered_by_topic_broker_and_number():
     assert str(queues[0]) == "MessageQueue [topic=b, brokerName=a, queueId=0]"
 
 
-def test_unique_ids_differ_and_tell_their_time():
+def test_unique_ids_differ_and_contain_their_time():
     ids = {message_client_id_setter.create_uniq_id() for _ in range(1000)}
     assert len(ids) == 1000
     for uniq_id in ids:
@@ -104,7 +104,7 @@ def test_unique_ids_differ_and_tell_their_time():
         message_client_id_setter.get_nearly_time_from_id("7F00")
 
 
-def test_a_unique_id_is_set_once():
+def test_unique_id_is_set_only_once():
     message = Message("T")
     message_client_id_setter.set_uniq_id(message)
     first = message_client_id_setter.get_uniq_id(message)
@@ -125,14 +125,14 @@ def test_hosts_are_shown_as_addresses():
     assert message.born_host_bytes.hex() == "0a00000100000005"
 
 
-def test_an_id_that_was_made_in_this_millisecond_is_of_now(monkeypatch):
+def test_unique_id_made_in_this_millisecond_has_the_current_time(monkeypatch):
     uniq_id = message_client_id_setter.create_uniq_id()
     made = message_client_id_setter.get_nearly_time_from_id(uniq_id)
     monkeypatch.setattr(message_client_id_setter.time, "time_ns", lambda: made * 1_000_000)
     assert message_client_id_setter.get_nearly_time_from_id(uniq_id) == made
 
 
-# A value of a wrong type is refused where it is given, with the field's name.
+# A value of the wrong type is refused where it is passed, with the field's name.
 
 WRONG = [
     ("topic", 5, "message topic must be str, not int"),
@@ -187,7 +187,7 @@ def test_attribute_of_a_wrong_type_is_refused_by_the_send(field, value, told):
         exception.check_message(message, 1000)
 
 
-def test_what_is_right_is_taken():
+def test_values_of_the_right_type_are_accepted():
     for body in (b"b", bytearray(b"b"), memoryview(b"b")):
         message = Message("T", body, tags="a", keys=("k", "l"), flag=-3)
         assert (message.tags, message.keys, message.flag) == ("a", "k l", -3)

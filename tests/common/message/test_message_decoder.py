@@ -1,4 +1,4 @@
-"""Messages from and to bytes, against those of a real RocketMQ."""
+"""Encoding and decoding messages, compared with those of a real RocketMQ."""
 import importlib.util
 
 import pytest
@@ -37,7 +37,7 @@ def message(case) -> MessageExt:
 
 @pytest.mark.parametrize("case", RECORDS["records"], ids=lambda case: hex(case["sysFlag"]))
 def test_records_are_encoded_as_java_does(case):
-    # Compressed bytes depend on the library's build: those are only read.
+    # Compressed bytes depend on the library's build, so they are only decoded.
     if not case["compress"]:
         assert message_decoder.encode(message(case)).hex() == case["record"]
 
@@ -59,7 +59,7 @@ def test_java_records_are_decoded(case):
 
 
 @pytest.mark.parametrize("flag", [0x1, 0x301, 0x101, 0x201])
-def test_compressed_bodies_come_back(flag):
+def test_compressed_bodies_survive_a_round_trip(flag):
     if needs_library({"sysFlag": flag}):
         pytest.skip("the library of the compression type is not installed")
     ext = message(RECORDS["records"][0])
@@ -72,7 +72,7 @@ def test_compressed_bodies_come_back(flag):
 
 
 @pytest.mark.parametrize(("flag", "name"), [(0x101, "lz4"), (0x201, "zstd")])
-def test_a_missing_compression_library_is_named(flag, name, monkeypatch):
+def test_missing_compression_library_is_named(flag, name, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, {"lz4": "lz4.frame", "zstd": "zstandard"}[name], None)
     ext = message(RECORDS["records"][0])
     ext.sys_flag = flag
@@ -81,14 +81,14 @@ def test_a_missing_compression_library_is_named(flag, name, monkeypatch):
 
 
 @pytest.mark.parametrize("flag", [0x1, 0x401, 0x701])
-def test_a_body_that_does_not_decompress_is_an_error(flag):
+def test_body_that_does_not_decompress_is_an_error(flag):
     ext = message(RECORDS["records"][0])
     ext.sys_flag = flag
     with pytest.raises(MessageDecodeError, match="does not decompress"):
         message_decoder.decode(message_decoder.encode(ext))
 
 
-def test_pull_answers_are_decoded_one_record_after_the_other():
+def test_pull_answer_is_decoded_record_by_record():
     data = b"".join(bytes.fromhex(case["record"]) for case in RECORDS["records"][:4])
     messages = message_decoder.decodes(memoryview(data))
     assert [type(each) for each in messages] == [MessageClientExt] * 4
@@ -97,7 +97,7 @@ def test_pull_answers_are_decoded_one_record_after_the_other():
     assert message_decoder.decodes(b"") == []
 
 
-def test_a_consumers_message_without_unique_id_has_its_offset_id():
+def test_consumed_message_without_a_unique_id_has_its_offset_id():
     ext = message(RECORDS["records"][0])
     ext.properties = {}
     decoded = message_decoder.client_decode(message_decoder.encode(ext))
@@ -105,7 +105,7 @@ def test_a_consumers_message_without_unique_id_has_its_offset_id():
     assert message_decoder.decode_properties(message_decoder.encode(ext)) is None
 
 
-def test_a_cut_pull_answer_is_an_error_and_names_the_place():
+def test_truncated_pull_answer_is_an_error_that_names_the_place():
     data = bytes.fromhex(RECORDS["records"][0]["record"])
     with pytest.raises(MessageDecodeError) as caught:
         message_decoder.decodes(data + data[:-1])
@@ -113,7 +113,7 @@ def test_a_cut_pull_answer_is_an_error_and_names_the_place():
 
 
 @pytest.mark.parametrize("case", RECORDS["messageIds"], ids=lambda case: case["id"])
-def test_message_ids_are_javas(case):
+def test_message_ids_equal_javas(case):
     host = (case["host"], case["port"])
     assert message_decoder.create_message_id(host, case["offset"]) == case["id"]
     assert message_decoder.create_message_id(message_layout.host_to_bytes(host), case["offset"]) == case["id"]
@@ -123,7 +123,7 @@ def test_message_ids_are_javas(case):
 
 @pytest.mark.parametrize("text", ["", "00", "zz" * 16, "0" * 31, "0" * 33, "0" * 34, "0" * 55, "0 " * 16,
                                   "\u0660" * 32])
-def test_what_is_no_message_id_is_an_error(text):
+def test_invalid_message_id_is_an_error(text):
     with pytest.raises(MessageDecodeError):
         message_decoder.decode_message_id(text)
 
@@ -147,21 +147,21 @@ def test_properties_are_parsed_as_java_does(case):
     assert message_decoder.string2message_properties(case["text"]) == case["map"]
 
 
-def test_no_properties_are_the_empty_text():
+def test_no_properties_are_written_as_an_empty_text():
     assert message_decoder.message_properties2string(None) == ""
     assert message_decoder.message_properties2string({"a": None}) == ""
     assert message_decoder.string2message_properties(None) == {}
 
 
 @given(st.dictionaries(NAMES, NAMES, max_size=30))
-def test_properties_come_back(properties):
+def test_properties_survive_a_round_trip(properties):
     text = message_decoder.message_properties2string(properties)
     assert message_decoder.string2message_properties(text) == properties
     assert message_decoder.string2message_properties(text + "\x02") == properties
 
 
 @given(st.text(st.sampled_from("ab\x01\x02"), max_size=40))
-def test_any_text_is_properties(text):
+def test_any_text_is_parsed_as_properties(text):
     properties = message_decoder.string2message_properties(text)
     again = message_decoder.message_properties2string(properties)
     assert message_decoder.string2message_properties(again) == properties
@@ -188,12 +188,12 @@ def test_java_batches_are_decoded():
         message_decoder.decode_message(b"")
 
 
-def test_properties_above_a_short_are_refused_in_batches():
+def test_properties_too_long_for_a_short_are_refused_in_batches():
     with pytest.raises(ValueError, match="Properties size of message exceeded"):
         message_decoder.encode_message(Message("T", b"", "t" * 32768))
 
 
-def test_half_a_surrogate_pair_becomes_a_question_mark_as_in_java():
+def test_lone_surrogate_becomes_a_question_mark_as_in_java():
     ext = message(RECORDS["records"][0])
     ext.properties = {"a": "\ud800"}
     assert message_decoder.decode(message_decoder.encode(ext)).properties == {"a": "?"}

@@ -1,4 +1,4 @@
-"""The stored record: bytes of a real broker, round trips, damage, and steps from record to record."""
+"""The stored record: bytes of a real broker, round trips, damage, and walking from record to record."""
 import struct
 
 import pytest
@@ -72,7 +72,7 @@ def test_positions_agree_with_the_head(case):
 
 @given(st.tuples(INT, INT, INT, LONG, LONG), INT, st.tuples(LONG, LONG), V4 | V6, V4 | V6, INT, LONG,
        st.binary(max_size=200), st.text("abcXYZ%-_|", max_size=40), st.binary(max_size=100))
-def test_records_come_back(numbers, flag, times, born, store, reconsume, prepared, body, topic, properties):
+def test_records_survive_a_round_trip(numbers, flag, times, born, store, reconsume, prepared, body, topic, properties):
     born_bytes, store_bytes = layout.host_to_bytes(born), layout.host_to_bytes(store)
     flag = flag & ~layout.V6_FLAGS | layout.host_flags(born_bytes, store_bytes)
     data = layout.encode_record(*numbers, flag, times[0], born_bytes, times[1], store_bytes, reconsume, prepared, body,
@@ -90,7 +90,7 @@ def test_records_come_back(numbers, flag, times, born, store, reconsume, prepare
 
 
 @given(st.data())
-def test_no_flipped_byte_is_read_beyond_the_record(data):
+def test_no_flipped_byte_causes_a_read_beyond_the_record(data):
     good = record()
     damaged = bytearray(good)
     for _ in range(data.draw(st.integers(1, 4))):
@@ -112,7 +112,7 @@ def test_any_bytes_are_a_record_or_an_error(data):
 
 
 @pytest.mark.parametrize("length", range(len(record())))
-def test_cut_records_are_errors(length):
+def test_truncated_records_are_errors(length):
     with pytest.raises(MessageDecodeError):
         layout.decode_parts(record()[:length])
 
@@ -131,7 +131,7 @@ def test_cut_records_are_errors(length):
     (94, ">h", 32767, "properties length 32767"),
     (36, ">i", 0x30, "within the head"),
 ])
-def test_a_wrong_length_is_named(position, form, value, reason):
+def test_invalid_length_is_named(position, form, value, reason):
     damaged = bytearray(record())
     struct.pack_into(form, damaged, position, value)
     with pytest.raises(MessageDecodeError, match=reason) as caught:
@@ -139,7 +139,7 @@ def test_a_wrong_length_is_named(position, form, value, reason):
     assert caught.value.position == 5
 
 
-def test_lengths_are_javas():
+def test_lengths_equal_javas():
     assert layout.cal_msg_length(0, 0, 0, 0) == 91
     assert layout.cal_msg_length(0, -1, 5, -1) == 96
     assert layout.cal_msg_length(0x10, 10, 5, 3) == 91 + 12 + 18
@@ -151,13 +151,13 @@ def test_blank_is_eight_bytes():
     assert layout.BLANK.unpack(layout.encode_blank(8)) == (8, layout.BLANK_MAGIC_CODE)
 
 
-def test_crc_loses_its_top_bit():
+def test_crc_drops_its_top_bit():
     assert layout.body_crc32(b"") == 0
     assert layout.body_crc32(b"123456789") == 0xCBF43926 & 0x7FFFFFFF
 
 
 @pytest.mark.parametrize(("flag", "host"), [(0x10, V4_HOST), (0x20, V4_HOST), (0, layout.host_to_bytes(("::1", 1)))])
-def test_ipv6_bits_that_do_not_fit_the_hosts_are_refused(flag, host):
+def test_ipv6_bits_that_contradict_the_hosts_are_refused(flag, host):
     with pytest.raises(ValueError, match="IPv6|fit"):
         layout.encode_record(0, 0, 0, 0, 0, flag, 0, host, 0, V4_HOST, 0, 0, b"", b"\x01T", b"")
 
@@ -172,7 +172,7 @@ def test_fields_that_do_not_fit_are_refused():
     assert len(record(properties=bytes(32767), topic="t" * 127)) == 91 + 4 + 127 + 32767
 
 
-def test_hosts_of_java_and_of_python_are_the_same_bytes():
+def test_hosts_of_java_and_of_python_have_the_same_bytes():
     assert layout.host_to_bytes(("192.168.0.1", 10911)).hex() == "c0a8000100002a9f"
     assert layout.host_to_bytes(("::ffff:192.168.0.1", 10911)).hex() == "c0a8000100002a9f"
     assert layout.host_to_bytes(("2001:db8::5", 1)).hex() == "20010db800000000000000000000000500000001"
@@ -185,7 +185,7 @@ def test_hosts_of_java_and_of_python_are_the_same_bytes():
 
 
 @given(st.lists(st.tuples(INT, st.binary(max_size=50), st.binary(max_size=50)), max_size=5))
-def test_batches_come_back(messages):
+def test_batches_survive_a_round_trip(messages):
     data = b"".join(layout.encode_batch_message(*message) for message in messages)
     assert [tuple(message) for message in layout.iterate_batch(data)] == messages
 
@@ -201,21 +201,21 @@ def test_any_bytes_are_a_batch_or_an_error(data):
 
 @pytest.mark.parametrize(("position", "form", "value"), [
     (16, ">i", -1), (16, ">i", 2**31 - 1), (16, ">i", 5), (24, ">h", -1), (24, ">h", 1), (24, ">h", 32767)])
-def test_batches_whose_inner_sizes_lie_are_errors(position, form, value):
+def test_batches_with_wrong_inner_sizes_are_errors(position, form, value):
     damaged = bytearray(layout.encode_batch_message(0, b"body", b""))
     struct.pack_into(form, damaged, position, value)
     with pytest.raises(MessageDecodeError):
         list(layout.iterate_batch(damaged))
 
 
-def test_a_batch_messages_own_total_size_is_ignored_as_in_java():
+def test_total_size_inside_a_batched_message_is_ignored_as_in_java():
     damaged = bytearray(layout.encode_batch_message(9, b"body", b"p"))
     struct.pack_into(">iii", damaged, 0, -5, 77, 88)
     assert list(layout.iterate_batch(damaged)) == [(9, b"body", b"p")]
 
 
-# Everybody who steps from record to record takes the same steps, and judges alike: held against readers that were
-# written for the test alone, in logs of records, blanks and bytes that are neither.
+# All code that walks from record to record takes the same steps and applies the same checks. It is compared with
+# readers written for this test alone, in logs of records, blanks and bytes that are neither.
 
 MESSAGE, BLANK = struct.pack(">I", 0xDAA320A7), struct.pack(">I", 0xCBD43194)
 SEGMENT = 512
@@ -229,7 +229,7 @@ def good_record(body_length: int) -> bytes:
 
 
 def head(size: int, magic: bytes, length: int) -> bytes:
-    """A record or blank that says `size`, and takes `length` bytes."""
+    """Return a record or blank that claims `size` bytes and occupies `length`."""
     return struct.pack(">i", size) + magic + bytes(max(length - 8, 0))
 
 
@@ -243,7 +243,7 @@ PIECES = st.one_of(
 
 @st.composite
 def logs(draw):
-    """The bytes of one file, which may end anywhere."""
+    """Draw the bytes of one file, which may end anywhere."""
     data = b""
     for piece in draw(st.lists(PIECES, max_size=8)):
         data += head(SEGMENT - len(data), BLANK, SEGMENT - len(data)) if isinstance(piece, str) else piece
@@ -255,7 +255,7 @@ def number(data: bytes, position: int) -> int:
 
 
 def size_there(data: bytes, position: int, room: int) -> int:
-    """The size of the record or blank; 0 for none, or half a head."""
+    """Return the size of the record or blank; 0 if there is none or its head is incomplete."""
     size, magic = number(data, position), data[position + 4:position + 8]
     whole = len(data) - position >= 8
     return size if whole and (magic == MESSAGE and 8 < size <= room or magic == BLANK and size == room) else 0
@@ -269,7 +269,7 @@ def store_of(data: bytes) -> FakeStore:
 
 @settings(deadline=None)
 @given(logs(), st.integers(0, SEGMENT))
-def test_torn_records_looks_at_records_up_to_what_is_none(data, end):
+def test_torn_record_check_visits_records_up_to_the_first_invalid_one(data, end):
     expected, at = [], 0
     while at < end and len(data) - at >= 8 and number(data, at) > 0 and data[at + 4:at + 8] == MESSAGE:
         expected.append((at, number(data, at)))
@@ -279,7 +279,7 @@ def test_torn_records_looks_at_records_up_to_what_is_none(data, end):
 
 @settings(deadline=None)
 @given(logs(), st.integers(1, SEGMENT - 1))
-def test_comparison_finds_where_a_record_starts(data, offset):
+def test_comparison_finds_the_start_of_a_record(data, offset):
     limit, at, expected = min(offset, len(data)), 0, None
     while at < limit and expected is None:
         size = size_there(data, at, SEGMENT - at)
@@ -294,7 +294,7 @@ def test_comparison_finds_where_a_record_starts(data, offset):
 
 @settings(deadline=None)
 @given(logs().filter(len), st.data())
-def test_comparison_takes_what_is_no_record_as_one_piece(data, choose):
+def test_comparison_treats_everything_after_an_invalid_record_as_one_piece(data, choose):
     first = choose.draw(st.integers(0, len(data) - 1))
     end = choose.draw(st.integers(first, len(data)))
     expected, at = [], first
@@ -319,7 +319,7 @@ def test_slave_follows_the_chain_up_to_the_first_flaw(data, cuts):
             chain = follow_records(chain, begin, memoryview(data), begin, cut - begin, SEGMENT)
             begin = cut
     except RecordChainError as error:
-        found = int(str(error).split()[4])
+        found = int(str(error).split()[7].rstrip(":"))
     assert found == flaw
     if flaw < 0:
         assert chain == RecordChain(at, data[at:])
@@ -329,7 +329,7 @@ def test_slave_follows_the_chain_up_to_the_first_flaw(data, cuts):
 @given(logs(), st.integers(0, 100), st.integers(0, SEGMENT))
 @example(head(20, MESSAGE, 8), 0, 8)
 @example(head(20, MESSAGE, 8)[:7], 0, 8)
-def test_walk_tells_heads_and_checks_nothing(data, position, end):
+def test_walk_yields_heads_without_checks(data, position, end):
     expected, at = [], position
     while at < end and len(data) - at >= 8:
         expected.append((at, number(data, at), number(data, at + 4)))
@@ -342,10 +342,10 @@ def test_walk_tells_heads_and_checks_nothing(data, position, end):
 @pytest.mark.parametrize("size, magic, room, does", [
     (9, MESSAGE, 9, True), (8, MESSAGE, 9, False), (10, MESSAGE, 9, False), (-9, MESSAGE, 9, False),
     (8, BLANK, 8, True), (9, BLANK, 10, False), (11, BLANK, 10, False), (9, bytes(4), 9, False)])
-def test_what_fits(size, magic, room, does):
+def test_fits(size, magic, room, does):
     assert fits(size, number(magic, 0), room) is does
 
 
-def test_blank_is_told_by_its_magic_code_alone():
+def test_blank_is_recognised_by_its_magic_code_alone():
     assert is_blank(head(-5, BLANK, 8)) and not is_blank(head(8, MESSAGE, 8))
     assert not is_blank(head(8, BLANK, 8)[:7]) and HEAD.size == 8

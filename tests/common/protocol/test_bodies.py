@@ -1,4 +1,4 @@
-"""Bodies as JSON, against those of a real RocketMQ, and what they can answer."""
+"""Request and response bodies as JSON, compared with those of a real RocketMQ, and their methods."""
 import dataclasses
 import importlib
 import pkgutil
@@ -27,15 +27,15 @@ from tests.common.model_golden import golden
 
 GOLDEN = golden("bodies")
 NAMES = set(model_golden.bodies())
-OWN_FIELDS = {"TopicConfigSerializeWrapper": {"deletedTopics"}}  # rmqha's own, beside those of the original
-# fastjson writes an object that occurs again as a reference to its first place ($ref). The real servers send no such
-# bodies; the capture happens to hold them.
+OWN_FIELDS = {"TopicConfigSerializeWrapper": {"deletedTopics"}}  # rmqha's own fields, in addition to the original's
+# fastjson writes an object that occurs again as a reference to its first occurrence ($ref). The real servers send no
+# such bodies, but the capture happens to contain them.
 WITH_REFERENCES = {name for name, text in GOLDEN["json"].items() if "$ref" in text}
 
 
 @pytest.fixture(autouse=True)
 def utc(monkeypatch):
-    """The capture's time zone."""
+    """Use the capture's time zone."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -44,7 +44,7 @@ def utc(monkeypatch):
 
 
 def body_of(name: str):
-    """The sample, made now: some have texts of times, in the zone of this moment."""
+    """Return the sample, created at the time of the call: some samples contain times as text, in the current zone."""
     return model_golden.bodies()[name]
 
 
@@ -74,19 +74,19 @@ def test_java_bodies_are_read(name):
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_bodies_come_back(name):
+def test_bodies_survive_a_round_trip(name):
     body = body_of(name)
     assert remoting_serializable.decode(type(body), remoting_serializable.encode(body)) == body
 
 
 @pytest.mark.parametrize("name", sorted(OWN_FIELDS))
-def test_own_fields_are_written_only_when_they_say_something(name):
+def test_own_fields_are_written_only_when_they_are_set(name):
     text = remoting_serializable.to_json(type(body_of(name))())
     assert not any(f'"{field}"' in text for field in OWN_FIELDS[name])
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN["keys"]))
-def test_body_fields_are_javas(name):
+def test_body_fields_equal_javas(name):
     found = body_classes() | {"HeartbeatData": type(body_of("HeartbeatData")), "TopicRouteData": TopicRouteData,
                               "ConsumeStats": type(model_golden.STATS)}
     own = OWN_FIELDS.get(name, set())
@@ -94,7 +94,7 @@ def test_body_fields_are_javas(name):
 
 
 @pytest.mark.parametrize("name", sorted(body_classes()))
-def test_empty_bodies_can_be_made_and_their_annotations_resolve(name):
+def test_every_body_can_be_created_empty_and_its_annotations_resolve(name):
     body = body_classes()[name]
     assert typing.get_type_hints(body)
     assert remoting_serializable.from_json(body, "{}") is not None
@@ -104,11 +104,11 @@ def test_empty_bodies_can_be_made_and_their_annotations_resolve(name):
 @pytest.mark.parametrize(("name", "value"), [
     ("TopicConfig.toString", body_of("TopicConfigSerializeWrapper").topicConfigTable["TopicTest"]),
     ("DataVersion.toString", model_golden.VERSION), ("MessageQueue.toString", model_golden.QUEUE)])
-def test_texts_are_javas(name, value):
+def test_texts_equal_javas(name, value):
     assert str(value) == GOLDEN["texts"][name]
 
 
-def test_running_info_for_people_is_javas():
+def test_readable_running_info_equals_javas():
     assert model_golden.running_info().format_string() == GOLDEN["texts"]["ConsumerRunningInfo.formatString"]
 
 
@@ -131,16 +131,16 @@ def test_parts_of_a_route_are_ordered_by_broker():
     assert sorted([BrokerData("c", "b"), BrokerData("c", "a")])[0].brokerName == "a"
 
 
-def test_least_version_of_a_group():
+def test_lowest_version_of_a_group():
     assert body_of("ConsumerConnection").compute_min_version() == 407
     assert ConsumerConnection().compute_min_version() == 2**31 - 1
 
 
-def test_how_far_a_group_is_behind():
+def test_lag_of_a_group():
     assert model_golden.STATS.compute_total_diff() == 6
 
 
-def test_sets_of_models_hold_equal_ones_once():
+def test_sets_of_models_deduplicate_equal_ones():
     assert len({model_golden.subscription(), model_golden.subscription(), SubscriptionData("TopicTest", "*")}) == 2
     assert sorted([SubscriptionData("b", "*"), SubscriptionData("a", "*")])[0].topic == "a"
 
@@ -151,7 +151,7 @@ def old_client(**changes: object) -> ConsumerRunningInfo:
     return info
 
 
-def test_clients_of_a_group_must_subscribe_alike():
+def test_clients_of_a_group_must_have_equal_subscriptions():
     analyze = ConsumerRunningInfo.analyze_subscription
     assert analyze({"a": old_client(), "b": old_client()})
     assert not analyze({"a": old_client(), "b": old_client(subscriptionSet=[SubscriptionData("T", "*", subVersion=1)])})

@@ -1,4 +1,4 @@
-"""Headers, constants, names and two binary bodies, against those of a real RocketMQ."""
+"""Headers, constants, names and two binary bodies, compared with those of a real RocketMQ."""
 import dataclasses
 import importlib
 import json
@@ -46,12 +46,12 @@ from rmqha.common.util_all import current_time_millis
 from tests.common import model_golden
 from tests.common.model_golden import golden
 
-# Headers: the fields, types and marks of a real RocketMQ's classes.
+# Headers: the fields, types and annotations of a real RocketMQ's classes.
 
 GOLDEN = {name.rsplit(".", 1)[1]: fields for name, fields in golden("headers").items()}
-# 4.9.7 has these, 4.9.8 has not.
+# 4.9.7 has these, 4.9.8 does not.
 ONLY_IN_497 = {"GetBrokerClusterAclConfigResponseBody", "GetBrokerClusterAclConfigResponseHeader"}
-# 5.1.4's headers, and rmqha's own beside them, are tested beside the brokers that send them.
+# The headers of 5.1.4 and rmqha's own are tested with the brokers that send them.
 OF_514 = {"rmqha.common.protocol.controller_headers"}
 OF_ROLES = {"NotifyBrokerRoleChangedRequestHeader", "HandoverMasterRequestHeader", "HandoverMasterResponseHeader"}
 BASES = (CommandCustomHeader, RpcRequestHeader)
@@ -74,7 +74,7 @@ CLASSES = header_classes()
 
 
 def java_form(header: type) -> list[str]:
-    """The fields of a header as the capture writes them, but without Java's boxing."""
+    """Return the fields of a header as the capture writes them, but without Java's boxing."""
     lines = []
     for field in dataclasses.fields(header):
         kind = field.type if isinstance(field.type, type) else field.type.__args__[0]
@@ -93,23 +93,23 @@ def captured_form(fields: list[str]) -> list[str]:
     return sorted(lines)
 
 
-# Java has them, and nothing in 4.9 sends them.
+# Java has these, but nothing in 4.9 sends them.
 OF_FILTER_SERVERS = {"RegisterFilterServerRequestHeader", "RegisterFilterServerResponseHeader",
                      "RegisterMessageFilterClassRequestHeader"}
 
 
-def test_all_headers_are_there():
+def test_every_header_exists():
     of_49 = {name for name, kind in CLASSES.items() if kind.__module__ not in OF_514} - OF_ROLES
     assert of_49 == set(GOLDEN) - ONLY_IN_497 - {BODY} - OF_FILTER_SERVERS
 
 
 @pytest.mark.parametrize("name", sorted(set(CLASSES) & set(GOLDEN)))
-def test_header_fields_are_javas(name):
+def test_header_fields_equal_javas(name):
     assert java_form(CLASSES[name]) == captured_form(GOLDEN[name])
 
 
 @pytest.mark.parametrize("name", sorted(set(CLASSES) & set(GOLDEN)))
-def test_header_defaults_are_javas(name):
+def test_header_defaults_equal_javas(name):
     header = CLASSES[name]()
     for text in GOLDEN[name]:
         declared, _, default = text.partition(" = ")
@@ -117,13 +117,13 @@ def test_header_defaults_are_javas(name):
         assert (str(value).lower() if value is not None else "") == default, declared
 
 
-def test_fields_stand_in_javas_order():
+def test_fields_are_in_javas_order():
     names = [field.name for field in dataclasses.fields(SendMessageRequestHeaderV2)]
     assert names == ["bname", *"abcdefghijklmn"]
     assert SendMessageRequestHeader("g", "t").topic == "t"
 
 
-def test_v2_and_v1_are_the_same_request():
+def test_v2_and_v1_headers_convert_into_each_other():
     v1 = SendMessageRequestHeader("g", "t", "d", 1, 2, 3, 4, 5, "p", 6, True, True, 7, bname="b")
     v2 = SendMessageRequestHeaderV2(a="g", b="t", c="d", d=1, e=2, f=3, g=4, h=5, i="p", j=6, k=True, l=7, m=True,
                                     n="b")
@@ -135,7 +135,7 @@ def test_missing_fields_are_named():
     assert not_null_names(RpcRequestHeader) == ()
 
 
-def test_filter_type_must_be_one():
+def test_filter_type_must_be_known():
     header = CreateTopicRequestHeader("t", "d", 1, 1, 6, "SINGLE_TAG")
     header.check_fields()
     assert header.topic_filter_type_enum is TopicFilterType.SINGLE_TAG
@@ -145,7 +145,7 @@ def test_filter_type_must_be_one():
 
 
 @pytest.mark.parametrize("outcome", [0, 8, 12])
-def test_transactions_end_in_three_ways(outcome):
+def test_transaction_has_three_possible_outcomes(outcome):
     EndTransactionRequestHeader(commitOrRollback=outcome).check_fields()
 
 
@@ -157,27 +157,27 @@ def test_other_outcomes_are_refused(header):
         header.check_fields()
 
 
-# Constants, against those of a real RocketMQ 4.9.7.
+# Constants compared with those of a real RocketMQ 4.9.7.
 
 CONSTANTS = golden("constants")
 MODULES = {"RequestCode": request_code, "ResponseCode": response_code, "MessageConst": message_const,
            "MessageSysFlag": sys_flags, "PermName": sys_flags, "TopicValidator": topics}
-# 5.1.4 has these, 4.9 has not.
+# 5.1.4 has these, 4.9 does not.
 FROM_514 = {"GET_BROKER_HA_STATUS", "GET_BROKER_EPOCH_CACHE", "NOTIFY_BROKER_ROLE_CHANGED", "BROKER_HEARTBEAT",
             "UPDATE_CONTROLLER_CONFIG", "GET_CONTROLLER_CONFIG", "CLEAN_BROKER_DATA",
             *(name for module in (request_code, response_code) for name in vars(module)
               if name.startswith("CONTROLLER_"))}
-# Neither has these.
+# Neither version has these.
 OWN = {"REJOIN_MASTER", "HANDOVER_MASTER", "GET_COMMIT_LOG_CHECKSUMS"}
-# 4.9.7 has these, 4.9.8 has not.
+# 4.9.7 has these, 4.9.8 does not.
 CODES_ONLY_IN_497 = {("RequestCode", "GET_BROKER_CLUSTER_ACL_CONFIG")}
-# Nothing calls for these.
+# Nothing needs these.
 NOT_PORTED = {("PermName", "PERM_PRIORITY"), *(("MessageSysFlag", name) for name in (
     "NEED_UNWRAP_FLAG", "INNER_BATCH_FLAG", "COMPRESSION_LZ4_TYPE", "COMPRESSION_ZSTD_TYPE", "COMPRESSION_ZLIB_TYPE"))}
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_constants_are_javas(name):
+def test_constants_equal_javas(name):
     values = vars(MODULES[name])
     shared = CONSTANTS[name].keys() & values.keys()
     assert {constant: values[constant] for constant in shared} == {
@@ -185,20 +185,21 @@ def test_constants_are_javas(name):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_no_constant_of_javas_is_missing(name):
+def test_no_java_constant_is_missing(name):
     missing = {constant for constant in CONSTANTS[name] if not hasattr(MODULES[name], constant)}
     assert missing <= {constant for module, constant in CODES_ONLY_IN_497 | NOT_PORTED if module == name}
 
 
 @pytest.mark.parametrize("name", ["RequestCode", "ResponseCode"])
-def test_codes_are_distinct_and_none_is_invented(name):
+def test_codes_are_distinct_and_known(name):
     own = {constant: value for constant, value in vars(MODULES[name]).items() if constant.isupper()}
     assert len(set(own.values())) == len(own)
-    assert max(own.values()) < 1 << 15  # a ROCKETMQ header has 16 bits for it
+    # A ROCKETMQ header has 16 bits for a code.
+    assert max(own.values()) < 1 << 15
     assert set(own) - set(CONSTANTS[name]) <= {"FLOW_CONTROL", "SUCCESS"} | FROM_514 | OWN
 
 
-def test_reserved_property_names_are_javas():
+def test_reserved_property_names_equal_javas():
     assert message_const.STRING_HASH_SET == set(CONSTANTS["reserved"])
 
 
@@ -225,7 +226,7 @@ def test_unit_flag_bits():
 
 @pytest.mark.parametrize(("perm", "text"), [(0, "---"), (1, "--X"), (2, "-W-"), (4, "R--"), (6, "RW-"), (7, "RWX"),
                                             (8, "---"), (15, "RWX")])
-def test_permissions_have_a_text(perm, text):
+def test_permissions_are_shown_as_text(perm, text):
     assert sys_flags.perm2_string(perm) == text
 
 
@@ -256,7 +257,7 @@ def test_subscriptions_without_tags_or_expression():
 
 
 @pytest.mark.parametrize("case", NAMES_GOLDEN["namespaces"], ids=lambda case: repr(case["resource"]))
-def test_namespaces_are_javas(case):
+def test_namespaces_equal_javas(case):
     name = case["resource"]
     assert namespace_util.without_namespace(name) == case["without"]
     assert namespace_util.without_namespace(name, "ns") == case["withoutNs"]
@@ -266,33 +267,33 @@ def test_namespaces_are_javas(case):
     assert namespace_util.is_already_with_namespace(name, "ns") == case["already"]
 
 
-def test_retry_topics_are_known_by_their_prefix():
+def test_retry_topics_are_recognised_by_their_prefix():
     assert namespace_util.is_retry_topic("%RETRY%g") and not namespace_util.is_retry_topic(None)
 
 
 @pytest.mark.parametrize(("topic", "remark"), [
     (None, "is blank"), ("", "is blank"), (" \t", "is blank"), ("a b", "illegal characters"), ("../x", "illegal"),
     ("a\n", "illegal"), ("\u00e4", "illegal"), ("t" * 128, "longer than topic max length")])
-def test_bad_topics_are_refused_with_javas_remark(topic, remark):
+def test_invalid_topics_are_refused_with_javas_remark(topic, remark):
     response = SimpleNamespace(code=0, remark=None)
     assert not topics.validate_topic(topic, response)
     assert response.code == response_code.SYSTEM_ERROR and remark in response.remark
 
 
 @pytest.mark.parametrize("topic", ["T", "%RETRY%g", "a|b", "0_-", "t" * 127])
-def test_good_topics_leave_the_response_alone(topic):
+def test_valid_topics_leave_the_response_unchanged(topic):
     response = SimpleNamespace(code=0, remark=None)
     assert TopicValidator.validate_topic(topic, response)
     assert response == SimpleNamespace(code=0, remark=None)
 
 
 @given(st.text(max_size=140))
-def test_any_text_is_a_topic_or_not(text):
+def test_any_text_is_a_topic_or_refused(text):
     good = topics.check_topic(text) is None
     assert good == (0 < len(text) <= 127 and all(c.isascii() and (c.isalnum() or c in "%|_-") for c in text))
 
 
-def test_system_topics_of_a_broker_are_its_own():
+def test_system_topics_are_separate_for_each_broker():
     one, other = TopicValidator(), TopicValidator()
     one.add_system_topic("broker-a")
     response = SimpleNamespace(code=0, remark=None)
@@ -310,7 +311,7 @@ def test_sends_to_some_system_topics_are_forbidden():
     assert topics.is_not_allowed_send_topic("OFFSET_MOVED_EVENT")
 
 
-def test_topic_text_comes_back():
+def test_topic_text_survives_a_round_trip():
     topic = TopicConfig("T", 1, 2, 6)
     copy = TopicConfig()
     assert copy.decode(topic.encode()) and copy == topic and hash(copy) == hash(topic)
@@ -331,14 +332,14 @@ def test_data_versions_are_equal_when_both_numbers_are():
     assert version == other and hash(version) == hash(other) and version != DataVersion(other.timestamp, 2)
 
 
-def test_groups_begin_with_javas_settings():
+def test_new_groups_have_javas_settings():
     group = SubscriptionGroupConfig("g")
     assert (group.retryQueueNums, group.retryMaxTimes) == (1, 16)
     assert (group.brokerId, group.whichBrokerWhenConsumeSlowly) == (0, 1)
     assert len({group, SubscriptionGroupConfig("g")}) == 1
 
 
-def test_errors_point_to_the_documentation():
+def test_errors_link_to_the_documentation():
     text = faq_url.suggest_todo(faq_url.MQLIST_NOT_EXIST)
     assert text == "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
     assert faq_url.attach_default_url("x" + text) == "x" + text
@@ -351,20 +352,20 @@ def test_registration_results_start_empty():
     assert namespace_util.NAMESPACE_ORDER_TOPIC_CONFIG == "ORDER_TOPIC_CONFIG"
 
 
-# The answer to GET_COMMIT_LOG_CHECKSUMS, and what a request may ask for.
+# The answer to GET_COMMIT_LOG_CHECKSUMS, and the limits of a request.
 
 CRCS = st.lists(st.integers(0, 0xFFFF_FFFF), max_size=50)
 
 
 @given(CRCS, st.integers(0, 5))
-def test_what_was_encoded_is_decoded(crcs, more):
+def test_encoded_answer_is_decoded(crcs, more):
     body = log_checksums.encode(crcs)
     assert body == b"".join(crc.to_bytes(4, "big") for crc in crcs)
     assert log_checksums.decode(body, len(crcs) + more) == tuple(crcs)
 
 
 @given(CRCS.filter(bool), st.integers(1, 3))
-def test_a_body_of_another_size_is_refused(crcs, cut):
+def test_body_of_another_size_is_refused(crcs, cut):
     body = log_checksums.encode(crcs)
     for wrong, count in ((body[:-cut], len(crcs)), (body + bytes(cut), len(crcs) + 1), (body, len(crcs) - 1)):
         with pytest.raises(ValueError, match=f"{len(wrong)} bytes are not the checksums of at most {count} blocks"):
@@ -372,7 +373,7 @@ def test_a_body_of_another_size_is_refused(crcs, cut):
 
 
 @given(st.integers(-3, 1 << 62), st.integers(-3, 2 * MAX_BLOCK_SIZE), st.integers(-3, 2 * MAX_BLOCKS))
-def test_a_request_reads_at_most_16_mib(offset, block_size, count):
+def test_request_reads_at_most_16_mib(offset, block_size, count):
     header = GetCommitLogChecksumsRequestHeader(offset, block_size, count)
     if offset >= 0 and 0 < block_size <= 1 << 20 and 0 < count <= 4096 and block_size * count <= 16 << 20:
         header.check_fields()
@@ -388,16 +389,16 @@ def test_a_request_reads_at_most_16_mib(offset, block_size, count):
     ((0, 1, 0), "count is 0, and must be from 1 to 4096"),
     ((0, 1, MAX_BLOCKS + 1), "count is 4097, and must be from 1 to 4096"),
     ((0, MAX_RANGE // MAX_BLOCKS + 1, MAX_BLOCKS),
-     "4096 blocks of 4097 bytes are 16781312 bytes; a request may ask for 16777216"),
+     "4096 blocks of 4097 bytes are 16781312 bytes; the limit of a request is 16777216"),
 ])
-def test_a_wrong_request_is_named(fields, reason):
+def test_invalid_request_is_named(fields, reason):
     with pytest.raises(HeaderFieldError) as error:
         GetCommitLogChecksumsRequestHeader(*fields).check_fields()
     assert str(error.value) == reason
 
 
 @given(CRCS, st.integers(1, 20), st.integers(0, 3))
-def test_blocks_stand_behind_their_checksums(crcs, block_size, more):
+def test_blocks_follow_their_checksums(crcs, block_size, more):
     data = bytes(range(block_size)) * len(crcs)
     body = log_checksums.encode(crcs) + data
     assert log_checksums.decode_with_bytes(body, len(crcs) + more, block_size) == (tuple(crcs), data)
@@ -408,13 +409,13 @@ def test_blocks_stand_behind_their_checksums(crcs, block_size, more):
             log_checksums.decode_with_bytes(body, len(crcs) - 1, block_size)
 
 
-def test_at_most_a_mib_comes_with_its_bytes():
+def test_at_most_one_mib_is_sent_with_its_bytes():
     GetCommitLogChecksumsRequestHeader(0, MAX_BLOCK_SIZE, 1, True).check_fields()
-    with pytest.raises(HeaderFieldError, match="2097152 bytes are asked for; a request may get 1048576"):
+    with pytest.raises(HeaderFieldError, match="2097152 bytes are requested; the limit is 1048576"):
         GetCommitLogChecksumsRequestHeader(0, MAX_BLOCK_SIZE, 2, True).check_fields()
 
 
-# The compressed registration, against a real broker's, and against hostile ones.
+# The compressed registration, compared with a real broker's, and hostile ones.
 
 JAVA = bytes.fromhex(golden("bodies")["registerCompressed"])
 VERSION = b'{"counter":1,"timestamp":2}'
@@ -440,13 +441,13 @@ def test_java_registration_is_read():
     assert RegisterBrokerBody.decode_compressed(JAVA) == without_lost_fields(model_golden.registration())
 
 
-def test_registration_inflates_to_javas_bytes():
+def test_registration_inflates_to_the_same_bytes_as_javas():
     assert zlib.decompress(model_golden.registration().encode_compressed()) == zlib.decompress(JAVA)
 
 
 @given(st.dictionaries(st.text("abc%_-|", min_size=1, max_size=20), st.integers(-2**31, 2**31 - 1), max_size=20),
        st.lists(st.text(max_size=20), max_size=3), st.integers(-2**63, 2**63 - 1))
-def test_registrations_come_back(topics, filters, timestamp):
+def test_registrations_survive_a_round_trip(topics, filters, timestamp):
     registration = RegisterBrokerBody(filterServerList=[text.encode("utf-8", "replace").decode() for text in filters])
     wrapper = registration.topicConfigSerializeWrapper
     wrapper.topicConfigTable = {name: TopicConfig(name, number, number, number) for name, number in topics.items()}
@@ -469,13 +470,13 @@ def test_hostile_registrations_are_errors(data):
         RegisterBrokerBody.decode_compressed(data)
 
 
-def test_inflated_registrations_are_refused(monkeypatch):
+def test_registrations_that_inflate_too_much_are_refused(monkeypatch):
     monkeypatch.setattr(cluster_bodies, "MAX_INFLATED_SIZE", 10_000)
     with pytest.raises(RegisterBrokerBodyError, match="inflates"):
         RegisterBrokerBody.decode_compressed(zlib.compress(bytes(100_000)))
 
 
-def test_bodies_that_inflate_more_than_lists_of_topics_do_are_refused():
+def test_registrations_with_an_excessive_compression_ratio_are_refused():
     with pytest.raises(RegisterBrokerBodyError, match="the body of 10.. bytes inflates to 3..... bytes and more"):
         RegisterBrokerBody.decode_compressed(zlib.compress(bytes(1 << 20)))
     for count in (1, 100, 50_000):
